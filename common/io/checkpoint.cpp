@@ -1,0 +1,1 @@
+#include "common/io/checkpoint.h"

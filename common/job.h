@@ -1,0 +1,112 @@
+// The job: every setting that all members of a run share. Read by the coordinator from an INI file,
+// flags and PUSHPULL_... variables (Boost.Program_options), sent to everybody else as text.
+// docs/job-file.md is its reference. Plain data after parsing; any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/optimizer.h"
+#include "common/schedule.h"
+
+namespace pushpull {
+
+enum class StrategyKind { kSync, kAsync, kSsp };
+
+struct Strategy {
+  StrategyKind kind = StrategyKind::kSync;
+  int64_t staleness = 0;  // S of ssp:S; ssp:0 is parsed as kSync
+
+  // "sync", "async", "ssp:4". Throws Error(kUsage) that names the text.
+  static Strategy parse(const std::string& text);
+  std::string to_string() const;
+  friend bool operator==(const Strategy&, const Strategy&) = default;
+};
+
+enum class OnWorkerLoss {
+  kAbort,     // the job ends and names the worker
+  kWait,      // its share waits for a spare or a new worker, up to replacement-timeout
+  kContinue,  // the others take its share over
+};
+
+enum class Resume { kFalse, kTrue, kAuto };
+
+// Shape of one sample: channels, height, width. A vector input "784" is {784, 1, 1}.
+struct InputShape {
+  int64_t channels = 1;
+  int64_t height = 1;
+  int64_t width = 1;
+  int64_t size() const { return channels * height * width; }
+  friend bool operator==(const InputShape&, const InputShape&) = default;
+};
+
+struct Job {
+  std::string model = "mlp";            // mlp | convnet
+  std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty: none
+  std::string dataset = "dummy";        // dummy | idx | digits
+  std::string data_dir;                 // folder of idx; empty for the others
+  int64_t train_samples = 0;            // first N of the training split; 0: all
+  int64_t test_samples = 0;             // first N of the test split; 0: all
+  bool shuffle = true;                  // permute each epoch by seed
+  InputShape input{1, 28, 28};          // dummy only
+  int64_t classes = 10;                 // dummy only
+  int64_t epochs = 0;                   // either epochs or steps is > 0
+  int64_t steps = 0;
+  int64_t stop_after = 0;     // end early after this step, with a checkpoint; 0: never
+  int64_t global_batch = 64;  // samples of one step
+  int64_t micro_batch = 8;    // samples computed at once; divides global_batch
+  int64_t threads = 1;        // compute threads per worker
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  double clip_norm = 0.0;  // 0: no clipping
+  uint64_t seed = 1;
+  Strategy strategy;
+  int64_t slice_bytes = 1 << 20;  // at most; rounded up to 4 KiB
+  std::string transport = "tcp";  // tcp
+  int64_t eval_every = 0;         // steps; 0: at the end only
+  std::string checkpoint_dir;     // empty: OUT/checkpoints
+  int64_t checkpoint_every = 0;   // steps; 0: at the end only
+  int64_t checkpoint_keep = 3;
+  Resume resume = Resume::kFalse;
+  std::string init_from;  // safetensors file with initial weights; empty: init rules
+  OnWorkerLoss on_worker_loss =
+      OnWorkerLoss::kAbort;  // default: abort in sync, continue in async and ssp
+  double replacement_timeout_s = 60.0;
+  double heartbeat_timeout_s = 10.0;
+
+  int64_t micro_batches() const { return global_batch / micro_batch; }
+};
+
+// Where a value came from, for messages: "lr (--lr)", "lr (job.ini)", "lr (PUSHPULL_LR)".
+struct KeyHelp {
+  std::string key;
+  std::string value_default;
+  std::string text;
+};
+
+// All keys with defaults and one line of help, in the order of the reference.
+const std::vector<KeyHelp>& job_keys();
+
+// Reads `path` (may be empty: no file), then environment `PUSHPULL_<KEY>`, then `flags` (key
+// without dashes -> value); later sources win. Checks every value and the combinations that need no
+// data. Throws Error(kUsage) with one line that names key, value, source and what would be right.
+Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags);
+
+// The resolved job as INI text that parse_job_text() reads back to an equal Job.
+std::string to_ini(const Job& job);
+Job parse_job_text(const std::string& ini, const std::string& source);
+
+// Checks what depends on the data: sizes against batch, epochs. Throws Error(kUsage | kData).
+void check_job_against_data(const Job& job, int64_t train_samples);
+
+// Steps of one epoch (the last incomplete batch is dropped), and of the whole job.
+int64_t steps_per_epoch(const Job& job, int64_t train_samples);
+int64_t total_steps(const Job& job, int64_t train_samples);
+
+// Keys whose values differ between the two and may not change at a resume.
+std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now);
+
+}  // namespace pushpull

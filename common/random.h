@@ -1,0 +1,36 @@
+// Counter-based random numbers: a value is a pure function of (seed, stream, counter), so that any
+// process can produce any part of any sequence. Philox4x32-10 (Salmon et al., SC 2011). Any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace pushpull {
+
+// Streams, so that no two uses share numbers.
+enum class RandomStream : uint32_t {
+  kInit = 1,         // (tensor, element)
+  kPermutation = 2,  // (epoch, position)
+  kDummyData = 3,    // (sample, element)
+  kDummyTeacher = 4,
+};
+
+// Four independent 32-bit values for (seed, stream, index, counter).
+std::array<uint32_t, 4> philox(uint64_t seed, RandomStream stream, uint32_t index,
+                               uint64_t counter);
+
+// Uniform in [0, 1) with 24 bits; element `i` of sequence (seed, stream, index).
+float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
+
+// Standard normal by Box-Muller over the same numbers.
+float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
+
+// out[k] = uniform(-bound, bound) element first + k. Same values however the range is cut.
+void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
+                  uint64_t count, float* out);
+
+// A permutation of 0..n-1 by Fisher-Yates, keyed by (seed, epoch).
+std::vector<int64_t> permutation(uint64_t seed, uint32_t epoch, int64_t n);
+
+}  // namespace pushpull

@@ -1,0 +1,61 @@
+// A model: forward, loss and backward of one micro-batch over the flat parameter vector, with its
+// tensor table in canonical order. One object per compute thread group; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/job.h"
+#include "common/tensor_table.h"
+
+namespace pushpull {
+
+// Told after backward has finished a tensor's gradient, and of running statistics, with the
+// tensor's index in the table. Backward order: the last layer first. Each tensor exactly once per
+// call of `train`.
+using GradientReady = std::function<void(size_t tensor)>;
+
+struct EvalSums {
+  int64_t correct = 0;
+  double loss = 0.0;  // sum (not mean) of the samples' losses
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Shapes, rules and init rules of every tensor. Names and order as PyTorch's state_dict (running
+  // statistics included, num_batches_tracked left out).
+  const TensorTable& table() const { return table_; }
+
+  // One micro-batch in training mode.
+  //   weights: table().total floats. images: [micro_batch, C, H, W], labels: [micro_batch].
+  //   gradients: table().total floats, overwritten: gradient of the *mean* loss of the micro-batch
+  //   for
+  //     kOptimizer tensors, what the batch reports (mean, unbiased variance) for kAverage tensors.
+  // Returns the mean loss (softmax cross-entropy).
+  virtual float train(std::span<const float> weights, const float* images, const int32_t* labels,
+                      std::span<float> gradients, const GradientReady& ready) = 0;
+
+  // One chunk in evaluation mode: always computed as job.micro_batch samples, of which the first
+  // `valid` count; the rest is padding.
+  virtual EvalSums evaluate(std::span<const float> weights, const float* images,
+                            const int32_t* labels, int64_t valid) = 0;
+
+ protected:
+  TensorTable table_;
+};
+
+// The model that job.model names for samples of `input` and `classes`, with micro-batches of
+// job.micro_batch and job.threads compute threads.
+// Throws Error(kUsage) for an unknown model or a shape that does not fit it.
+std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64_t classes);
+
+// What must be equal between workers for equal bits (P1): instruction set in use, library versions.
+// "cpu avx512_core oneDNN 2.6.3".
+std::string numerics_fingerprint();
+
+}  // namespace pushpull
