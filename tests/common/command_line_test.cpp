@@ -126,7 +126,7 @@ TEST(HelpText, NamesEveryKeyItsDefaultAndItsVariable) {
     EXPECT_THAT(text, HasSubstr("\n" + help.group + ":\n"));
   }
   EXPECT_THAT(text, AllOf(HasSubstr("pushpull run: trains\n"), HasSubstr("--insecure  "),
-                          HasSubstr("--version"), HasSubstr("number of workers [1]")));
+                          HasSubstr("--version"), HasSubstr("number of workers [1]\n")));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_LE(line.size(), 100U) << line;

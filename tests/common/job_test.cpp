@@ -128,6 +128,8 @@ TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
 TEST(Job, FileMustBeThereAndBeAJobFile) {
   EXPECT_THAT(usage_error([] { parse_job("/no/such/nowhere.ini", {}); }),
               AllOf(HasSubstr("/no/such/nowhere.ini"), HasSubstr("No such file")));
+  const std::string deep = "/no/" + std::string(200, 'd') + "/nowhere.ini";
+  EXPECT_THAT(usage_error([&] { parse_job(deep, {}); }), HasSubstr(deep));
   EXPECT_THAT(usage_error([] { parse_job(::testing::TempDir(), {}); }),
               HasSubstr(::testing::TempDir()));
   EXPECT_THAT(usage_error([] { parse_job("/dev/zero", {}); }), HasSubstr("/dev/zero"));

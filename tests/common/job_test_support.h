@@ -19,7 +19,7 @@ std::string usage_error(const Call& call) {
     call();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUsage) << e.what();
-    const std::string text = e.what();
+    std::string text = e.what();
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
     return text;
   }
