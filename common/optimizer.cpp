@@ -108,21 +108,21 @@ AdamScalars adam_scalars(const OptimizerOptions& options, const UpdateContext& c
 }  // namespace
 
 const std::vector<std::string>& state_names(OptimizerKind kind) {
-  static const std::vector<std::string> kNone;
-  static const std::vector<std::string> kMomentum = {"momentum_buffer"};
-  static const std::vector<std::string> kAdam = {"exp_avg", "exp_avg_sq"};
+  static const std::vector<std::string> of_sgd;
+  static const std::vector<std::string> of_momentum = {"momentum_buffer"};
+  static const std::vector<std::string> of_adam = {"exp_avg", "exp_avg_sq"};
   switch (kind) {
     case OptimizerKind::kSgd:
-      return kNone;
+      return of_sgd;
     case OptimizerKind::kMomentum:
     case OptimizerKind::kNesterov:
-      return kMomentum;
+      return of_momentum;
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
-      return kAdam;
+      return of_adam;
   }
   PP_ASSERT(!"an optimizer of the enumeration");
-  return kNone;
+  return of_sgd;
 }
 
 void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
