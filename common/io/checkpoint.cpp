@@ -80,7 +80,7 @@ FileDigest write_optimizer(const std::string& path, const TensorTable& table, Sl
     if (info.rule != UpdateRule::kOptimizer) continue;
     for (size_t s = 0; s < slots.size(); ++s) {
       tensors.push_back(
-          {info.name + "." + slot_names[s], info.shape,
+          {slot_tensor_name(info.name, slot_names[s]), info.shape,
            slots[s].subspan(static_cast<size_t>(info.offset), static_cast<size_t>(info.size))});
     }
   }

@@ -30,6 +30,10 @@ std::optional<int64_t> parse_step(std::string_view digits) {
 
 }  // namespace
 
+std::string slot_tensor_name(const std::string& tensor, const std::string& slot) {
+  return tensor + "." + slot;
+}
+
 std::string step_folder_name(int64_t step) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "step-%08lld", static_cast<long long>(step));

@@ -18,6 +18,9 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kDoneFile = "DONE";  // holds the SHA-256 of state.json
 
+// Name of a slot's part for one tensor: "fc.weight.exp_avg".
+std::string slot_tensor_name(const std::string& tensor, const std::string& slot);
+
 // "step-00000040", and back; nothing for any other name.
 std::string step_folder_name(int64_t step);
 std::optional<int64_t> step_of_folder(const std::string& name);

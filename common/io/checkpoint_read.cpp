@@ -116,7 +116,7 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
   for (const TensorInfo& info : checkpoint.table.tensors) {
     size_t found = 0;
     for (size_t s = 0; s < checkpoint.slots.size(); ++s) {
-      const std::string name = info.name + "." + checkpoint.slot_names[s];
+      const std::string name = slot_tensor_name(info.name, checkpoint.slot_names[s]);
       const auto at = file.tensors.find(name);
       if (at == file.tensors.end()) continue;
       if (at->second.shape != info.shape)
