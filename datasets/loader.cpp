@@ -65,9 +65,13 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void read(std::span<const int64_t> samples, MicroBatch& batch) const {
+  // Allocates at the first use of a buffer only.
+  void make_buffer(MicroBatch& batch) const {
     batch.images.resize(static_cast<size_t>(micro_batch * sample_size));
     batch.labels.resize(static_cast<size_t>(micro_batch));
+  }
+
+  void read(std::span<const int64_t> samples, MicroBatch& batch) const {
     dataset.read_train(samples, batch.images.data(), batch.labels.data());
   }
 
@@ -134,6 +138,7 @@ struct Loader::Impl {
       make_room();
       Slot* slot = oldest(SlotState::kFree);
       PP_ASSERT(slot != nullptr);
+      make_buffer(slot->batch);
       slot->samples.assign(samples.begin(), samples.end());
       slot->batch.step = step;
       slot->batch.index = index;
@@ -194,6 +199,7 @@ const MicroBatch& Loader::get(int64_t step, int64_t index) {
   }
   MicroBatch& batch = impl_->direct;
   batch.step = -1;  // where reading fails, nobody takes the old content for it
+  impl_->make_buffer(batch);
   impl_->read(impl_->sampler.indices(step, index), batch);
   batch.step = step;
   batch.index = index;
