@@ -37,7 +37,9 @@ std::string find_file(const std::string& dir, const std::string& stem, bool imag
   for (const char* ending : {"", ".gz"}) {
     for (const std::string& kind : kinds) {
       for (const char* joint : {"-", "."}) {
-        const fs::path path = fs::path(dir) / (stem + joint + kind + "-ubyte" + ending);
+        const fs::path path =
+            fs::path(dir) /
+            std::string(stem).append(joint).append(kind).append("-ubyte").append(ending);
         if (fs::exists(path, ignored)) return path.string();
       }
     }

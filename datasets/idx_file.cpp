@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
 constexpr size_t kMaxRank = 4;
-constexpr size_t kFirstChunkBytes = size_t{1} << 20;
+constexpr size_t kFirstChunkBytes = size_t{64} << 10;
 constexpr size_t kLargestChunkBytes = size_t{1} << 30;  // zlib counts in 32 bits
 
 [[noreturn]] void fail(const std::string& name, const std::string& why) {

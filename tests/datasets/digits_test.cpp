@@ -43,7 +43,7 @@ TEST(Digits, PixelsAreSixteenthsUpToOne) {
   const auto data = open_dataset(digits_job());
   std::vector<int64_t> indices(1438);
   std::iota(indices.begin(), indices.end(), 0);
-  std::vector<float> images(1438 * 64);
+  std::vector<float> images(indices.size() * 64);
   std::vector<int32_t> labels(1438);
   data->read_train(indices, images.data(), labels.data());
   EXPECT_EQ(*std::max_element(images.begin(), images.end()), 1.0F);

@@ -122,7 +122,7 @@ TEST(Dummy, SampleDependsOnSeedAndIndexAlone) {
   const Dummy other(job);
   const std::vector<int64_t> indices = {4095, 0, 77};
   const auto read = [&](const Dataset& data) {
-    Samples samples{std::vector<float>(3 * 4096), std::vector<int32_t>(3)};
+    Samples samples{std::vector<float>(indices.size() * 4096), std::vector<int32_t>(3)};
     data.read_train(indices, samples.images.data(), samples.labels.data());
     return samples;
   };

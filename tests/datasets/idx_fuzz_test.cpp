@@ -15,7 +15,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMutations = 20000;
-constexpr size_t kMostBytes = size_t{2} << 20;  // the reader's chunk is 1 MiB
+constexpr size_t kMostBytes = size_t{256} << 10;  // the reader begins with 64 KiB
 
 class Mutator {
  public:

@@ -161,8 +161,8 @@ struct BadFile {
   std::vector<const char*> says;
 };
 
-const uint32_t kHuge = 0xffffffff;
-const std::string kPixels(36, 'p');
+constexpr uint32_t kHuge = 0xffffffff;
+constexpr char kPixels[] = "pppppppppppppppppppppppppppppppppppp";  // 6 of 2x3
 
 std::vector<BadFile> bad_files() {
   const char* images = "train-images-idx3-ubyte";
@@ -187,7 +187,7 @@ std::vector<BadFile> bad_files() {
       {"FewerLabels", labels, idx_bytes({5}, std::string(5, '\1')), {"6 labels", "got 5"}},
       {"OtherShapeInTheTest",
        "t10k-images-idx3-ubyte",
-       idx_bytes({3, 3, 2}, kPixels.substr(0, 18)),
+       idx_bytes({3, 3, 2}, std::string(18, 'p')),
        {"1x2x3", "1x3x2"}},
       {"LabelBeyondTheClasses",
        "t10k-labels-idx1-ubyte",
@@ -228,7 +228,7 @@ class BadGzip : public Idx {
   BadGzip() { folder_.remove("train-images-idx3-ubyte"); }
   std::string failure_of(const std::string& bytes) {
     folder_.write("train-images-idx3-ubyte.gz", bytes);
-    const std::string message = failure(folder_.path());
+    std::string message = failure(folder_.path());
     EXPECT_THAT(message, HasSubstr(folder_.file("train-images-idx3-ubyte.gz")));
     return message;
   }
