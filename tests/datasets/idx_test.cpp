@@ -161,6 +161,8 @@ struct BadFile {
   std::vector<const char*> says;
 };
 
+void PrintTo(const BadFile& bad, std::ostream* out) { *out << bad.title; }  // NOLINT: gtest's name
+
 constexpr uint32_t kHuge = 0xffffffff;
 constexpr char kPixels[] = "pppppppppppppppppppppppppppppppppppp";  // 6 of 2x3
 

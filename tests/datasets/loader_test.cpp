@@ -142,7 +142,11 @@ TEST(Loader, TakesAHintBackThatWasNotBegun) {
   EXPECT_EQ(data.reads_at_home, 1);
   data.open_gate();
   expect_holds(loader.get(0, 0), job, data, 0, 0);
+  loader.hint(0, 2);
+  data.wait_for_arrivals(2);  // the thread goes on with (0, 2), not with (0, 1) once more
+  expect_holds(loader.get(0, 2), job, data, 0, 2);
   EXPECT_EQ(data.reads_at_home, 1);
+  EXPECT_EQ(data.reads_elsewhere, 2);
 }
 
 TEST(Loader, DropsTheOldestHints) {
