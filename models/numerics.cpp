@@ -1,5 +1,6 @@
 // The fingerprint of what the CPU's results depend on beside the job.
 #include <cpuid.h>
+#include <gnu/libc-version.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -66,7 +67,7 @@ std::string numerics_fingerprint() {
   const dnnl_version_t* version = dnnl_version();
   return "cpu " + isa_name(dnnl::get_effective_cpu_isa()) + " oneDNN " +
          std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
-         std::to_string(version->patch) + caches();
+         std::to_string(version->patch) + " glibc " + gnu_get_libc_version() + caches();
 }
 
 }  // namespace pushpull

@@ -140,8 +140,7 @@ struct CrossEntropyShape {
 class CrossEntropy {
  public:
   virtual ~CrossEntropy() = default;
-  // losses[n] of the first `count` samples. All N rows of logits are computed; labels beyond
-  // `count` are not read.
+  // losses[n] of the first `count` samples; the rest is not read.
   virtual void forward(const float* logits, const int32_t* labels, int64_t count,
                        float* losses) = 0;
   // Of the latest forward, which had count = N: gradient of the *mean* loss -> dlogits [N, M].

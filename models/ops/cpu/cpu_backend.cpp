@@ -48,7 +48,7 @@ class CpuBackend final : public Backend {
     return planned("change of layout", [&] { return cpu::make_relayout(shared_, shape); });
   }
   std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
-    return planned("softmax", [&] { return cpu::make_cross_entropy(shared_, shape); });
+    return planned("softmax", [&] { return cpu::make_cross_entropy(shape); });
   }
 
  private:

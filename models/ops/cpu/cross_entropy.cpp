@@ -1,6 +1,8 @@
-// Cross-entropy on oneDNN's log-softmax: its exp is generated code of one library version, where
-// the C library's would differ between machines (DESIGN P1).
+// Cross-entropy in a plain loop: it is a thousandth of a step, and oneDNN's log-softmax is a
+// millionth off (its exp(0) is not 1), which shows as a negative loss. What exp and log return
+// depends on the C library, which numerics_fingerprint() therefore names.
 #include <algorithm>
+#include <cmath>
 
 #include "common/error.h"
 #include "models/ops/cpu/operations.h"
@@ -9,39 +11,41 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-struct Plans {
-  Plans(const Shared& shared, const CrossEntropyShape& shape)
-      : rows(describe({shape.samples, shape.classes}, Tag::ab)),
-        forward({dnnl::prop_kind::forward_training, rows, 1}, attributes(), shared.engine),
-        backward({rows, rows, 1}, attributes(), shared.engine, forward) {}
-  dnnl::memory::desc rows;
-  dnnl::logsoftmax_forward::primitive_desc forward;
-  dnnl::logsoftmax_backward::primitive_desc backward;
-};
-
 class CpuCrossEntropy final : public CrossEntropy {
  public:
-  CpuCrossEntropy(Shared& shared, const CrossEntropyShape& shape)
-      : CpuCrossEntropy(shared, shape, Plans(shared, shape)) {}
+  explicit CpuCrossEntropy(const CrossEntropyShape& shape)
+      : samples_(shape.samples),
+        classes_(shape.classes),
+        softmax_(allocate(static_cast<size_t>(shape.samples * shape.classes))) {}
 
   void forward(const float* logits, const int32_t* labels, int64_t count, float* losses) override {
     PP_ASSERT(count >= 0 && count <= samples_);
-    forward_.bind(DNNL_ARG_SRC, logits);
-    forward_.run();
     for (int64_t n = 0; n < count; ++n) {
       PP_ASSERT(labels[n] >= 0 && labels[n] < classes_);
-      losses[n] = -log_softmax_.data()[n * classes_ + labels[n]];
+      const float* x = logits + n * classes_;
+      float* p = softmax_.data() + n * classes_;
+      const float top = *std::max_element(x, x + classes_);
+      double sum = 0.0;  // at least exp(0): no overflow, no log of 0
+      for (int64_t m = 0; m < classes_; ++m) {
+        p[m] = std::exp(x[m] - top);
+        sum += static_cast<double>(p[m]);
+      }
+      for (int64_t m = 0; m < classes_; ++m) {
+        p[m] = static_cast<float>(static_cast<double>(p[m]) / sum);
+      }
+      const double distance = static_cast<double>(top) - static_cast<double>(x[labels[n]]);
+      losses[n] = static_cast<float>(distance + std::log(sum));
     }
   }
 
-  // d loss / d log-softmax is -1/N at the label; log-softmax's own backward does the rest.
   void backward(const int32_t* labels, float* dlogits) override {
-    float* seed = seed_.data();
-    const float share = -1.0F / static_cast<float>(samples_);
-    std::fill_n(seed, samples_ * classes_, 0.0F);
-    for (int64_t n = 0; n < samples_; ++n) seed[n * classes_ + labels[n]] = share;
-    backward_.bind(DNNL_ARG_DIFF_SRC, dlogits);
-    backward_.run();
+    const float share = 1.0F / static_cast<float>(samples_);
+    for (int64_t n = 0; n < samples_; ++n) {
+      const float* p = softmax_.data() + n * classes_;
+      float* d = dlogits + n * classes_;
+      for (int64_t m = 0; m < classes_; ++m) d[m] = p[m] * share;
+      d[labels[n]] = (p[labels[n]] - 1.0F) * share;
+    }
   }
 
   void predict(const float* logits, int64_t count, int32_t* predictions) override {
@@ -53,35 +57,15 @@ class CpuCrossEntropy final : public CrossEntropy {
   }
 
  private:
-  CpuCrossEntropy(Shared& shared, const CrossEntropyShape& shape, const Plans& plans)
-      : samples_(shape.samples),
-        classes_(shape.classes),
-        forward_(shared, dnnl::logsoftmax_forward(plans.forward), plans.forward.scratchpad_desc(),
-                 {{DNNL_ARG_SRC, plans.rows}, {DNNL_ARG_DST, plans.rows}}),
-        backward_(shared, dnnl::logsoftmax_backward(plans.backward),
-                  plans.backward.scratchpad_desc(),
-                  {{DNNL_ARG_DST, plans.rows},
-                   {DNNL_ARG_DIFF_DST, plans.rows},
-                   {DNNL_ARG_DIFF_SRC, plans.rows}}),
-        log_softmax_(allocate(floats_of(plans.rows))),
-        seed_(allocate(floats_of(plans.rows))) {
-    forward_.bind(DNNL_ARG_DST, log_softmax_.data());
-    backward_.bind(DNNL_ARG_DST, log_softmax_.data());
-    backward_.bind(DNNL_ARG_DIFF_DST, seed_.data());
-  }
-
   int64_t samples_;
   int64_t classes_;
-  Primitive forward_;
-  Primitive backward_;
-  Buffer log_softmax_;
-  Buffer seed_;
+  Buffer softmax_;  // of the latest forward
 };
 
 }  // namespace
 
-std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape) {
-  return std::make_unique<CpuCrossEntropy>(shared, shape);
+std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape) {
+  return std::make_unique<CpuCrossEntropy>(shape);
 }
 
 }  // namespace pushpull::ops::cpu

@@ -14,6 +14,6 @@ std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionS
 std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape);
 std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape);
 std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape);
-std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape);
+std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape);
 
 }  // namespace pushpull::ops::cpu
