@@ -22,7 +22,7 @@ std::vector<float> floats(int64_t bytes, float value) {
 void memcpy_floor(benchmark::State& state) {
   const std::vector<float> from = floats(state.range(0), 1.0F);
   std::vector<float> to(from.size());
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     std::memcpy(to.data(), from.data(), from.size() * sizeof(float));
     benchmark::DoNotOptimize(to.data());
     benchmark::ClobberMemory();
@@ -38,7 +38,7 @@ PUSHPULL_SIMD void axpy(float lr, size_t n, const float* g, float* w) {
 void axpy_floor(benchmark::State& state) {
   const std::vector<float> g = floats(state.range(0), 1e-3F);
   std::vector<float> w(g.size());
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     axpy(1e-3F, w.size(), g.data(), w.data());
     benchmark::ClobberMemory();
   }
@@ -51,10 +51,11 @@ void update(benchmark::State& state, OptimizerKind kind) {
   const size_t slots = pushpull::state_names(kind).size();
   std::vector<std::vector<float>> slot(slots, std::vector<float>(g.size()));
   std::vector<float*> pointers;
+  pointers.reserve(slots);
   for (std::vector<float>& s : slot) pointers.push_back(s.data());
   const pushpull::OptimizerOptions options{.kind = kind, .weight_decay = 1e-4};
   pushpull::UpdateContext context{1e-3, 8.0, 0.5, 0};
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     ++context.updates;
     pushpull::update_range(options, context, w.size(), w.data(), g.data(), pointers, w.data());
     benchmark::ClobberMemory();

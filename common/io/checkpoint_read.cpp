@@ -142,15 +142,18 @@ Checkpoint read_folder(const std::string& folder) {
   if (named_step && *named_step != state.state.step) {
     refuse(folder, "state.json is of step " + std::to_string(state.state.step));
   }
-  for (const auto& [file, digest] : state.files) check_file(folder + "/" + file, digest);
+  const std::string model_path = folder + "/" + kModelFile;
+  const std::string optimizer_path = folder + "/" + kOptimizerFile;
+  check_file(model_path, state.files.at(kModelFile));
+  check_file(optimizer_path, state.files.at(kOptimizerFile));
   Checkpoint checkpoint;
   checkpoint.path = folder;
   checkpoint.state = std::move(state.state);
   checkpoint.slot_names = std::move(state.slot_names);
-  SafetensorsFile model = read_safetensors(folder + "/" + kModelFile);
+  SafetensorsFile model = read_safetensors(model_path);
   checkpoint.table = table_of(model);
   checkpoint.weights = std::move(model.data);
-  read_slots(folder + "/" + kOptimizerFile, checkpoint);
+  read_slots(optimizer_path, checkpoint);
   return checkpoint;
 }
 

@@ -33,6 +33,7 @@ int update(const std::vector<std::string>& args) {
   std::vector<std::vector<float>> slots(pushpull::state_names(options.kind).size(),
                                         std::vector<float>(n));
   std::vector<float*> state;
+  state.reserve(slots.size());
   for (std::vector<float>& slot : slots) state.push_back(slot.data());
   for (context.updates = 1; context.updates <= steps; ++context.updates) {
     const std::vector<float> sum = read_floats(n);
