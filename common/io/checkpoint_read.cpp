@@ -119,8 +119,9 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
       const std::string name = slot_tensor_name(info.name, checkpoint.slot_names[s]);
       const auto at = file.tensors.find(name);
       if (at == file.tensors.end()) continue;
-      if (at->second.shape != info.shape)
-        refuse(path, "tensor " + quote_name(name) + ": other shape");
+      if (at->second.shape != info.shape) {
+        refuse(path, "tensor " + quote_name(name) + " has not the shape of its weights");
+      }
       std::copy_n(file.data.begin() + static_cast<int64_t>(at->second.first), at->second.count,
                   checkpoint.slots[s].begin() + info.offset);
       ++found;
@@ -131,7 +132,8 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
     used += found;
   }
   if (used != file.tensors.size()) {
-    refuse(path, std::to_string(file.tensors.size() - used) + " tensors that the model lacks");
+    refuse(path, std::to_string(file.tensors.size()) + " tensors, expected " +
+                     std::to_string(used) + " by the slots of " + kStateFile);
   }
 }
 
