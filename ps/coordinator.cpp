@@ -27,7 +27,7 @@ bool Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Message& 
     case wire::Header::kHeartbeat:
       return on_heartbeat(now_ms, peer, header.heartbeat());
     case wire::Header::kEvalResult:
-      return on_eval_result(header.eval_result());
+      return on_eval_result(peer, header.eval_result());
     case wire::Header::kNorms:
       return on_norms(header.norms());
     case wire::Header::kLeave:
@@ -251,6 +251,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   state.set_version(state_version_);
   state.set_phase(phase_);
   state.set_rank(member.rank);
+  state.set_declared(member.declared);
   if (phase_ == wire::PHASE_FAILED) {
     state.set_code(static_cast<int>(failure_code_));
     state.set_text(failure_text_);
@@ -359,8 +360,11 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
   dirty_ = true;
 }
 
-bool Coordinator::on_eval_result(const wire::EvalResult& result) {
+bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
   if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  Message taken;
+  taken.header.mutable_eval_taken()->set_number(result.number());
+  outgoing_.push_back({peer, std::move(taken)});
   for (const wire::ChunkResult& chunk : result.chunks()) {
     evaluations_->add(result.step(), chunk);
     if (pool_) pool_->finish_evaluation(result.incarnation(), result.step(), chunk.chunk());

@@ -95,7 +95,8 @@ class Coordinator : public TrainingObserver {
   const EvaluationRecord& evaluations() const { return *evaluations_; }
   // One line that says what is being waited for, "" in training.
   std::string waiting_for() const;
-  std::string numerics() const { return declaration_.numerics; }
+  uint64_t run() const { return options_.run; }
+  uint64_t self_incarnation() const { return options_.self.incarnation; }
   // The state for the server in this process.
   wire::State state_for_self();
 
@@ -111,7 +112,7 @@ class Coordinator : public TrainingObserver {
   bool on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello);
   bool on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare);
   bool on_heartbeat(int64_t now_ms, const PeerId& peer, const wire::Heartbeat& heartbeat);
-  bool on_eval_result(const wire::EvalResult& result);
+  bool on_eval_result(const PeerId& peer, const wire::EvalResult& result);
   bool on_norms(const wire::Norms& norms);
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
 

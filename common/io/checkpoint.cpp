@@ -38,6 +38,19 @@ void delete_folder(const std::string& path) {
   if (error) throw_io_error("delete", path, error.value());
 }
 
+// Makes the folder and those above it, durably.
+void create_folders(const std::string& path) {
+  std::error_code error;
+  std::vector<fs::path> fresh;
+  for (fs::path p = fs::absolute(path, error); !p.empty() && !fs::exists(p, error);
+       p = p.parent_path()) {
+    fresh.push_back(p);
+  }
+  fs::create_directories(path, error);
+  if (error) throw_io_error("create folder", path, error.value());
+  for (const fs::path& p : fresh) sync_folder(p.parent_path().string());
+}
+
 // A folder that is deleted unless it was kept: nothing torn stays behind.
 class TemporaryFolder {
  public:
@@ -148,9 +161,8 @@ void delete_checkpoint(const std::string& dir, int64_t step, const std::string& 
 CheckpointStore::CheckpointStore(std::string dir, int64_t keep)
     : dir_(std::move(dir)), keep_(keep) {
   PP_ASSERT(keep_ >= 1);
+  create_folders(dir_);
   std::error_code error;
-  fs::create_directories(dir_, error);
-  if (error) throw_io_error("create folder", dir_, error.value());
   std::vector<std::string> names;
   fs::directory_iterator entry(dir_, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {

@@ -45,6 +45,7 @@ class CheckpointStore {
   // those up to this step: what a run left that was taken back to an earlier step stays until it is
   // written anew.
   // Throws Error(kIo) naming file and reason; nothing torn stays behind under a final name.
+  // Programs ignore SIGXFSZ, else a file size limit ends them before the error can.
   void write(const CheckpointState& state, const TensorTable& table, std::span<const float> weights,
              std::span<const std::span<const float>> slots,
              std::span<const std::string> slot_names);

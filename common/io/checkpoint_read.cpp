@@ -119,8 +119,9 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
       const std::string name = slot_tensor_name(info.name, checkpoint.slot_names[s]);
       const auto at = file.tensors.find(name);
       if (at == file.tensors.end()) continue;
-      if (at->second.shape != info.shape)
-        refuse(path, "tensor " + quote_name(name) + ": other shape");
+      if (at->second.shape != info.shape) {
+        refuse(path, "tensor " + quote_name(name) + " has not the shape of its weights");
+      }
       std::copy_n(file.data.begin() + static_cast<int64_t>(at->second.first), at->second.count,
                   checkpoint.slots[s].begin() + info.offset);
       ++found;
@@ -131,7 +132,8 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
     used += found;
   }
   if (used != file.tensors.size()) {
-    refuse(path, std::to_string(file.tensors.size() - used) + " tensors that the model lacks");
+    refuse(path, std::to_string(file.tensors.size()) + " tensors, expected " +
+                     std::to_string(used) + " by the slots of " + kStateFile);
   }
 }
 
@@ -142,15 +144,18 @@ Checkpoint read_folder(const std::string& folder) {
   if (named_step && *named_step != state.state.step) {
     refuse(folder, "state.json is of step " + std::to_string(state.state.step));
   }
-  for (const auto& [file, digest] : state.files) check_file(folder + "/" + file, digest);
+  const std::string model_path = folder + "/" + kModelFile;
+  const std::string optimizer_path = folder + "/" + kOptimizerFile;
+  check_file(model_path, state.files.at(kModelFile));
+  check_file(optimizer_path, state.files.at(kOptimizerFile));
   Checkpoint checkpoint;
   checkpoint.path = folder;
   checkpoint.state = std::move(state.state);
   checkpoint.slot_names = std::move(state.slot_names);
-  SafetensorsFile model = read_safetensors(folder + "/" + kModelFile);
+  SafetensorsFile model = read_safetensors(model_path);
   checkpoint.table = table_of(model);
   checkpoint.weights = std::move(model.data);
-  read_slots(folder + "/" + kOptimizerFile, checkpoint);
+  read_slots(optimizer_path, checkpoint);
   return checkpoint;
 }
 

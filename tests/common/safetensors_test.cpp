@@ -18,14 +18,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-const std::vector<float> kWeight = {1.0F, -2.5F, 3.25F, 0.0F, 1e-40F, 6.0F};
-const std::vector<float> kBias = {7.0F, 8.0F};
-const std::vector<float> kScale = {9.0F};
+const std::vector<float> weight_data = {1.0F, -2.5F, 3.25F, 0.0F, 1e-40F, 6.0F};
+const std::vector<float> bias_data = {7.0F, 8.0F};
+const std::vector<float> scale_data = {9.0F};
 
 std::vector<NamedTensor> sample_tensors() {
-  return {{"fc.weight", {2, 3}, kWeight},
-          {"fc.bias", {2}, kBias},
-          {"scale", {}, kScale},
+  return {{"fc.weight", {2, 3}, weight_data},
+          {"fc.bias", {2}, bias_data},
+          {"scale", {}, scale_data},
           {"nothing", {0, 4}, {}}};
 }
 
@@ -46,7 +46,7 @@ std::string refusal(const std::string& bytes) {
   try {
     read_safetensors(path);
   } catch (const Error& error) {
-    const std::string text = error.what();
+    std::string text = error.what();
     EXPECT_EQ(error.code(), ErrorCode::kData) << text;
     EXPECT_THAT(text, HasSubstr(path));
     EXPECT_THAT(text, Not(HasSubstr("\n")));
@@ -102,7 +102,7 @@ TEST(Safetensors, AFileWithoutTensorsIsAFile) {
 TEST(Safetensors, AlignsTheDataToEightBytes) {
   const ScratchFolder folder;
   for (size_t length = 1; length <= 9; ++length) {
-    const NamedTensor tensor{std::string(length, 'n'), {2}, kBias};
+    const NamedTensor tensor{std::string(length, 'n'), {2}, bias_data};
     write_safetensors(folder / "x", std::span(&tensor, 1), {});
     EXPECT_EQ(read_bytes(folder / "x").size() % 8, 0U);
   }

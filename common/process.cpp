@@ -1,0 +1,82 @@
+#include "common/process.h"
+
+#include <malloc.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t random_id() {
+  uint64_t id = 0;
+  while (id == 0) {
+    if (getrandom(&id, sizeof id, 0) != sizeof id) id = 0;
+  }
+  return id;
+}
+
+int64_t peak_rss_kib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+void keep_heap() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT32_MAX);
+}
+
+SignalFd::SignalFd() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit becomes an error of write()
+  fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  PP_ASSERT(fd_ >= 0);
+}
+
+SignalFd::~SignalFd() { close(fd_); }
+
+int SignalFd::take() {
+  signalfd_siginfo info{};
+  return read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
+}
+
+WakeFd::WakeFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) { PP_ASSERT(fd_ >= 0); }
+
+WakeFd::~WakeFd() { close(fd_); }
+
+void WakeFd::wake() {
+  const uint64_t one = 1;
+  const ssize_t ignored = write(fd_, &one, sizeof one);
+  (void)ignored;  // a full counter is awake already
+}
+
+void WakeFd::clear() {
+  uint64_t count = 0;
+  const ssize_t ignored = read(fd_, &count, sizeof count);
+  (void)ignored;
+}
+
+}  // namespace pushpull

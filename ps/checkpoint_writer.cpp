@@ -1,0 +1,42 @@
+#include "ps/checkpoint_writer.h"
+
+#include <utility>
+
+namespace pushpull {
+
+CheckpointWriter::CheckpointWriter(CheckpointStore store, TensorTable table,
+                                   std::vector<std::string> slot_names)
+    : store_(std::move(store)), table_(std::move(table)), slot_names_(std::move(slot_names)) {}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+CheckpointWriter::Result CheckpointWriter::run(const FlatState& snapshot,
+                                               const CheckpointState& state) {
+  Result result;
+  result.step = state.step;
+  try {
+    result.weights_sha256 = sha256_hex(std::as_bytes(std::span<const float>(snapshot.weights)));
+    std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
+    store_.write(state, table_, snapshot.weights, slots, slot_names_);
+  } catch (...) {
+    result.error = std::current_exception();
+  }
+  return result;
+}
+
+void CheckpointWriter::write(std::shared_ptr<const FlatState> snapshot, CheckpointState state) {
+  thread_ = std::jthread([this, snapshot = std::move(snapshot), state = std::move(state)] {
+    Result result = run(*snapshot, state);
+    const std::lock_guard lock(mutex_);
+    result_ = std::move(result);
+    done_.wake();
+  });
+}
+
+std::optional<CheckpointWriter::Result> CheckpointWriter::take() {
+  const std::lock_guard lock(mutex_);
+  if (result_) done_.clear();
+  return std::exchange(result_, std::nullopt);
+}
+
+}  // namespace pushpull

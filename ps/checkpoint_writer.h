@@ -1,0 +1,49 @@
+// Writes checkpoints on a thread of its own, so that a slow disk does not stop the server. One snapshot at a
+// time: the coordinator hands in the next one after the result of the one before.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/io/checkpoint.h"
+#include "common/process.h"
+#include "ps/shard_client.h"
+
+namespace pushpull {
+
+class CheckpointWriter {
+ public:
+  struct Result {
+    int64_t step = 0;
+    std::string weights_sha256;  // over all weights in canonical order
+    std::exception_ptr error;    // what kept it from being written
+  };
+
+  CheckpointWriter(CheckpointStore store, TensorTable table, std::vector<std::string> slot_names);
+  // Waits for the write that is going on.
+  ~CheckpointWriter();
+
+  void write(std::shared_ptr<const FlatState> snapshot, CheckpointState state);
+  // The result of `write`, once; readable on done().fd() when it has come.
+  std::optional<Result> take();
+  WakeFd& done() { return done_; }
+
+ private:
+  Result run(const FlatState& snapshot, const CheckpointState& state);
+
+  CheckpointStore store_;
+  const TensorTable table_;
+  const std::vector<std::string> slot_names_;
+  WakeFd done_;
+  std::mutex mutex_;
+  std::optional<Result> result_;  // guarded by mutex_
+  std::jthread thread_;
+};
+
+}  // namespace pushpull

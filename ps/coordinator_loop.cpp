@@ -1,0 +1,402 @@
+// The coordinator's program: one poll loop over control, data, its own shard client, the checkpoint writer and
+// signals.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/net/address.h"
+#include "common/schedule.h"
+#include "ps/checkpoint_writer.h"
+#include "ps/coordinator.h"
+#include "ps/data_plane.h"
+#include "ps/server_loop.h"
+#include "ps/start_state.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kPollMs = 20;
+constexpr int64_t kTickMs = 5;
+constexpr int64_t kMomentMs = 250;
+constexpr int64_t kTellMs = 5000;
+
+class CoordinatorLoop {
+ public:
+  CoordinatorLoop(const CoordinatorProgram& program, SignalFd& signals);
+  int run();
+
+ private:
+  static CoordinatorOptions options_of(const CoordinatorProgram& program, const DataPlane& data);
+  void announce();
+  void turn();
+  void receive_control();
+  void deliver();
+  void start();
+  void snapshots();
+  void take_written();
+  void shard_messages();
+  void repeat_norms();
+  void tell();
+  void moment();
+  void summarise();
+  std::map<int64_t, int64_t> staleness() const;
+  int exit_code() const;
+
+  const CoordinatorProgram& program_;
+  SignalFd& signals_;
+  Log log_{"server 0"};
+  zmq::context_t context_{1};
+  Router control_;
+  DataPlane data_;
+  StartState start_state_;
+  Report report_;
+  Coordinator coordinator_;
+  uint64_t run_id_;
+
+  std::vector<std::unique_ptr<Dealer>> shards_;
+  std::unique_ptr<ShardClient> client_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  bool writing_ = false;
+  std::string weights_sha256_;
+
+  int64_t ticked_ms_ = 0;
+  int64_t told_ms_ = 0;
+  int64_t norms_ms_ = 0;
+  int64_t moment_ms_ = 0;
+  int64_t training_since_ms_ = -1;
+  int64_t training_until_ms_ = -1;
+  int64_t moment_samples_ = 0;
+  double rate_ = 0.0;
+  int64_t shown_evaluation_ = -1;
+  int signal_ = 0;
+};
+
+std::string data_address(const std::string& listen) {
+  Address address = parse_address(listen, "listen");
+  address.port = "*";
+  return address.to_string();
+}
+
+CoordinatorOptions CoordinatorLoop::options_of(const CoordinatorProgram& program,
+                                               const DataPlane& data) {
+  CoordinatorOptions options;
+  options.job = program.job;
+  options.run = random_id();
+  options.servers = program.servers;
+  options.workers = program.workers;
+  options.self.incarnation = random_id();
+  options.self.host = host_name();
+  options.self.pid = getpid();
+  options.self.data_endpoint =
+      advertised(const_cast<DataPlane&>(data).router().address(), program.advertise);
+  return options;
+}
+
+CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, SignalFd& signals)
+    : program_(program),
+      signals_(signals),
+      control_(context_, program.listen, EndpointLimits{}),
+      data_(context_, data_address(program.listen), program.job.slice_bytes),
+      start_state_(program.job, program.out_dir + "/checkpoints"),
+      report_(program.out_dir, program.style),
+      coordinator_(options_of(program, data_)),
+      run_id_(coordinator_.run()) {
+  report_.write_job(to_ini(program.job));
+  for (const std::string& notice : start_state_.notices()) log_.warn(notice);
+  announce();
+}
+
+void CoordinatorLoop::announce() {
+  const std::string address = advertised(control_.address(), program_.advertise);
+  log_.info("listening on " + address);
+  if (program_.announce_fd < 0) return;
+  const std::string line = address + "\n";
+  if (write(program_.announce_fd, line.data(), line.size()) !=
+      static_cast<ssize_t>(line.size())) {
+    log_.warn("nobody reads --announce-fd");
+  }
+  close(program_.announce_fd);
+}
+
+int CoordinatorLoop::run() {
+  while (!coordinator_.over()) turn();
+  report_.end_line();
+  if (coordinator_.phase() == wire::PHASE_FAILED) log_.error(coordinator_.failure_text());
+  return exit_code();
+}
+
+int CoordinatorLoop::exit_code() const {
+  if (signal_ != 0) return 128 + signal_;
+  if (coordinator_.phase() == wire::PHASE_FAILED) {
+    return static_cast<int>(coordinator_.failure_code());
+  }
+  return 0;
+}
+
+void CoordinatorLoop::turn() {
+  std::vector<zmq::pollitem_t> items{{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
+                                     {data_.router().socket().handle(), 0, ZMQ_POLLIN, 0},
+                                     {nullptr, signals_.fd(), ZMQ_POLLIN, 0}};
+  if (writer_) items.push_back({nullptr, writer_->done().fd(), ZMQ_POLLIN, 0});
+  if (client_ && client_->busy()) {
+    for (const auto& shard : shards_) {
+      items.push_back({shard->socket().handle(), 0, ZMQ_POLLIN, 0});
+    }
+  }
+  zmq::poll(items.data(), items.size(), std::chrono::milliseconds(kPollMs));
+  try {
+    data_.receive();
+    receive_control();
+    shard_messages();
+    take_written();
+    const int64_t now = now_ms();
+    repeat_norms();
+    if (now - ticked_ms_ >= kTickMs) {
+      ticked_ms_ = now;
+      if (const int signal = signals_.take(); signal != 0) {
+        if (signal_ != 0) _exit(128 + signal);
+        signal_ = signal;
+        coordinator_.fail(ErrorCode::kFailed, "[job] ended by " + signal_name(signal) +
+                                                  " to server 0");
+      }
+      coordinator_.on_tick(now);
+      if (coordinator_.wants_start()) start();
+      snapshots();
+      if (data_.server() != nullptr) data_.server()->offer_leases();
+      tell();
+      moment();
+      if (coordinator_.wants_summary()) summarise();
+    }
+    deliver();
+  } catch (const Error& e) {
+    coordinator_.fail(e.code(), e.what());
+  }
+}
+
+void CoordinatorLoop::receive_control() {
+  while (auto received = control_.receive()) {
+    if (!coordinator_.on_message(now_ms(), received->first, received->second)) {
+      control_.count_rejected();
+    }
+  }
+}
+
+// Puts on their way what the state machines have to say.
+void CoordinatorLoop::deliver() {
+  for (const Outgoing& out : coordinator_.take_outgoing()) {
+    if (!out.to.empty()) {
+      if (control_.send(out.to, out.message) == SendResult::kGone) {
+        coordinator_.on_gone(now_ms(), out.to);
+      }
+    } else if (out.message.header.has_state()) {
+      data_.on_state(out.message.header.state(), run_id_, coordinator_.self_incarnation(),
+                     program_.servers, program_.job, &coordinator_);
+    } else if (out.message.header.has_norm_total() && data_.server() != nullptr) {
+      data_.server()->on_norm_total(out.message.header.norm_total());
+    }
+  }
+  data_.send();
+  for (const std::string& notice : coordinator_.take_notices()) {
+    report_.end_line();
+    log_.info(notice);
+  }
+}
+
+void CoordinatorLoop::repeat_norms() {
+  Server* server = data_.server();
+  if (server == nullptr || !server->waiting_norms()) return;
+  Message message;
+  *message.header.mutable_norms() = *server->waiting_norms();
+  coordinator_.on_message(now_ms(), "", message);
+}
+
+// ---- start and snapshots ----
+
+void CoordinatorLoop::start() {
+  const int64_t now = now_ms();
+  const Declaration& declaration = coordinator_.declaration();
+  const auto initial = start_state_.match(program_.job, declaration);
+  for (const std::string& notice : start_state_.notices()) log_.warn(notice);
+  Start start;
+  if (initial) start = {initial->step, initial->updates, true};
+  coordinator_.start(now, start);
+  training_since_ms_ = now;
+  moment_ms_ = now;
+  const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
+  const auto& slot_names = state_names(program_.job.optimizer.kind);
+  client_ = std::make_unique<ShardClient>(run_id_, coordinator_.self_incarnation(), map,
+                                          slot_names.size());
+  writer_ = std::make_unique<CheckpointWriter>(
+      CheckpointStore(start_state_.checkpoint_dir(), program_.job.checkpoint_keep),
+      declaration.table, slot_names);
+  EndpointLimits limits;
+  limits.max_frame_bytes =
+      std::max(limits.max_frame_bytes, program_.job.slice_bytes + (int64_t{1} << 16));
+  for (const std::string& endpoint : coordinator_.state_for_self().data_endpoints()) {
+    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
+  }
+  if (initial) client_->load(initial, now);
+  log_.info("training starts: " + std::to_string(declaration.table.total) + " parameters in " +
+            std::to_string(map.slices()) + " slices, steps " +
+            std::to_string(coordinator_.barriers().start_step) + " to " +
+            std::to_string(coordinator_.barriers().end_step) + ", strategy " +
+            program_.job.strategy.to_string());
+}
+
+void CoordinatorLoop::shard_messages() {
+  if (!client_) return;
+  const int64_t now = now_ms();
+  for (const auto& shard : shards_) {
+    while (auto message = shard->receive()) client_->on_message(*message, now);
+  }
+  client_->on_tick(now);
+  for (const ToShard& out : client_->take_outgoing()) {
+    shards_[static_cast<size_t>(out.server)]->send(out.message);
+  }
+  const std::shared_ptr<const FlatState> fetched = client_->take_fetched();
+  if (!fetched) return;
+  CheckpointState state;
+  state.step = fetched->step;
+  state.updates = fetched->updates;
+  state.total_steps = coordinator_.total_steps();
+  state.job_ini = to_ini(program_.job);
+  state.data_digest = coordinator_.declaration().data_digest;
+  state.numerics = coordinator_.declaration().numerics;
+  writer_->write(fetched, std::move(state));
+}
+
+void CoordinatorLoop::snapshots() {
+  if (!client_ || client_->busy() || writing_) return;
+  const std::optional<int64_t> step = coordinator_.take_snapshot_request();
+  if (!step) return;
+  if (*step == coordinator_.barriers().end_step) training_until_ms_ = now_ms();
+  writing_ = true;
+  client_->fetch(*step, now_ms());
+}
+
+void CoordinatorLoop::take_written() {
+  if (!writer_) return;
+  const auto result = writer_->take();
+  if (!result) return;
+  writing_ = false;
+  if (result->error) std::rethrow_exception(result->error);
+  weights_sha256_ = result->weights_sha256;
+  coordinator_.checkpoint_done(now_ms(), result->step);
+}
+
+// ---- what people see ----
+
+void CoordinatorLoop::tell() {
+  const std::string waiting = coordinator_.waiting_for();
+  if (waiting.empty() || now_ms() - told_ms_ < kTellMs) return;
+  if (told_ms_ != 0) log_.info(waiting);
+  told_ms_ = now_ms();
+}
+
+std::map<int64_t, int64_t> CoordinatorLoop::staleness() const {
+  std::map<int64_t, int64_t> out;
+  const auto add = [&](const wire::Stats& stats) {
+    for (const auto& [staleness, updates] : stats.staleness()) out[staleness] += updates;
+  };
+  add(data_.stats());
+  for (const auto& [incarnation, member] : coordinator_.members().all()) {
+    if (member.role == wire::ROLE_SERVER && !member.peer.empty()) add(member.stats);
+  }
+  return out;
+}
+
+void CoordinatorLoop::moment() {
+  if (training_since_ms_ < 0 || coordinator_.phase() != wire::PHASE_TRAINING) return;
+  const int64_t now = now_ms();
+  if (now - moment_ms_ < kMomentMs) return;
+  const TrainingRecord& record = coordinator_.training();
+  const double seconds = static_cast<double>(now - moment_ms_) / 1000.0;
+  const double rate = static_cast<double>(record.samples() - moment_samples_) / seconds;
+  // smoothed over some moments, so that the estimate of the end does not jump
+  rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
+  moment_ms_ = now;
+  moment_samples_ = record.samples();
+  Moment m;
+  m.seconds = static_cast<double>(now - training_since_ms_) / 1000.0;
+  m.step = record.floor();
+  m.step_done = record.floor() - coordinator_.barriers().start_step;
+  m.end_step = coordinator_.barriers().end_step;
+  m.steps_per_epoch = std::max<int64_t>(
+      1, steps_per_epoch(program_.job, coordinator_.declaration().train_samples));
+  m.samples = record.samples();
+  m.samples_per_second = rate_;
+  m.learning_rate = learning_rate(program_.job.schedule, m.step, coordinator_.total_steps());
+  m.loss = record.newest_loss();
+  double sum = 0.0;
+  double count = 0.0;
+  for (const auto& [value, times] : staleness()) {
+    sum += static_cast<double>(value * times);
+    count += static_cast<double>(times);
+    m.staleness_max = std::max(m.staleness_max, value);
+  }
+  m.staleness_mean = count > 0 ? sum / count : 0.0;
+  const auto& evaluation = coordinator_.evaluations().newest();
+  if (evaluation && evaluation->step != shown_evaluation_) {
+    m.evaluation = evaluation;
+    shown_evaluation_ = evaluation->step;
+  }
+  report_.moment(m);
+}
+
+void CoordinatorLoop::summarise() {
+  const TrainingRecord& record = coordinator_.training();
+  const Declaration& declaration = coordinator_.declaration();
+  Summary s;
+  s.strategy = program_.job.strategy.to_string();
+  s.workers = program_.workers;
+  s.servers = program_.servers;
+  s.steps = coordinator_.barriers().end_step;
+  if (start_state_.resumes()) s.resumed_from_step = start_state_.resumed_step();
+  s.samples = record.samples();
+  s.samples_per_worker = record.samples_per_worker();
+  s.seconds = static_cast<double>(training_until_ms_ - training_since_ms_) / 1000.0;
+  s.samples_per_second =
+      static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
+  s.train_loss =
+      record.mean_loss(steps_per_epoch(program_.job, declaration.train_samples));
+  if (const auto& evaluation = coordinator_.evaluations().newest()) {
+    s.test_loss = evaluation->loss;
+    s.test_correct = evaluation->correct;
+    s.test_total = evaluation->total;
+  }
+  s.weights_sha256 = weights_sha256_;
+  const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
+  for (int server = 0; server < program_.servers; ++server) {
+    s.slices_per_server.push_back(std::ssize(map.slices_of(server)));
+  }
+  s.staleness = staleness();
+  s.rejected_frames = control_.rejected_frames();
+  const auto add = [&](const wire::Stats& stats, bool server) {
+    const double rss_mib = static_cast<double>(stats.peak_rss_kib()) / 1024.0;
+    double& peak = server ? s.server_peak_rss_mib : s.worker_peak_rss_mib;
+    peak = std::max(peak, rss_mib);
+    s.clock_gap_max = std::max(s.clock_gap_max, stats.clock_gap_max());
+    s.bytes_pushed += stats.bytes_pushed();
+    s.bytes_pulled += stats.bytes_pulled();
+    s.rejected_frames += stats.rejected_frames();
+  };
+  add(data_.stats(), true);
+  for (const auto& [incarnation, member] : coordinator_.members().all()) {
+    if (!member.peer.empty()) add(member.stats, member.role == wire::ROLE_SERVER);
+  }
+  report_.write_summary(s);
+  coordinator_.finish();
+}
+
+}  // namespace
+
+int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
+  return CoordinatorLoop(program, signals).run();
+}
+
+}  // namespace pushpull

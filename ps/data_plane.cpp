@@ -1,0 +1,81 @@
+#include "ps/data_plane.h"
+
+#include <algorithm>
+
+#include "common/net/address.h"
+#include "common/net/tensor_wire.h"
+#include "common/process.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kMessagesPerTurn = 64;
+
+EndpointLimits limits_for(int64_t slice_bytes) {
+  EndpointLimits limits;
+  limits.max_frame_bytes = std::max(limits.max_frame_bytes, slice_bytes + (int64_t{1} << 16));
+  return limits;
+}
+
+}  // namespace
+
+std::string advertised(const std::string& bound, const std::string& advertise) {
+  Address address = parse_address(bound, "listen");
+  if (!advertise.empty()) address.host = advertise;
+  return address.to_string();
+}
+
+DataPlane::DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes)
+    : router_(context, address, limits_for(slice_bytes)) {}
+
+void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+                         const Job& job, TrainingObserver* observer) {
+  if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
+  if (!server_) {
+    ServerSetup setup;
+    setup.run = run;
+    setup.incarnation = incarnation;
+    setup.rank = state.rank();
+    setup.servers = servers;
+    setup.job = job;
+    setup.table = from_wire(state.tensors());
+    setup.barriers = {job.eval_every, job.checkpoint_every, state.start_step(), state.end_step()};
+    setup.total_steps = state.total_steps();
+    setup.updates = state.updates();
+    setup.shares = state.shares();
+    setup.load = state.load();
+    server_ = std::make_unique<Server>(std::move(setup), observer);
+  }
+  server_->on_state(state);
+}
+
+void DataPlane::receive() {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    auto received = router_.receive();
+    if (!received) return;
+    auto& [peer, message] = *received;
+    if (server_) {
+      if (!server_->on_data(peer, std::move(message))) router_.count_rejected();
+      send();
+      continue;
+    }
+    Message answer;
+    answer.header.mutable_status()->set_not_ready(true);
+    router_.send(peer, answer);
+  }
+}
+
+void DataPlane::send() {
+  if (!server_) return;
+  for (const Outgoing& out : server_->take_outgoing()) router_.send(out.to, out.message);
+}
+
+wire::Stats DataPlane::stats() const {
+  wire::Stats stats = server_ ? server_->stats() : wire::Stats();
+  stats.set_peak_rss_kib(peak_rss_kib());
+  stats.set_rejected_frames(router_.rejected_frames());
+  return stats;
+}
+
+}  // namespace pushpull

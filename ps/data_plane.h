@@ -1,0 +1,37 @@
+// The data connection of a server process: takes messages of workers to the `Server` state machine and its
+// answers back. The process's only thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/net/endpoint.h"
+#include "ps/server.h"
+
+namespace pushpull {
+
+class DataPlane {
+ public:
+  DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes);
+
+  Router& router() { return router_; }
+  Server* server() { return server_.get(); }
+
+  // Makes the server once the job trains; takes in newer states afterwards.
+  void on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+                const Job& job, TrainingObserver* observer);
+  // Takes in at most a fixed number of messages, so that control is not kept waiting.
+  void receive();
+  void send();
+  // All that this process reports to the coordinator.
+  wire::Stats stats() const;
+
+ private:
+  Router router_;
+  std::unique_ptr<Server> server_;
+};
+
+// Where `advertise` or, without it, `bound` is reached by others: "tcp://HOST:PORT".
+std::string advertised(const std::string& bound, const std::string& advertise);
+
+}  // namespace pushpull

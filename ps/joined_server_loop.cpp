@@ -1,0 +1,189 @@
+// The program of every server but the first: joins the coordinator, then serves its slices.
+#include <algorithm>
+#include <memory>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/net/address.h"
+#include "common/net/join.h"
+#include "ps/data_plane.h"
+#include "ps/server_loop.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kPollMs = 20;
+constexpr int64_t kNormsMs = 200;
+constexpr int kLingerMs = 1000;
+// The job, and so slice-bytes, is not known yet when the data socket is made: the largest that a job may have.
+constexpr int64_t kLargestSliceBytes = int64_t{1} << 30;
+
+class JoinedServerLoop {
+ public:
+  JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals);
+  int run();
+
+ private:
+  static std::string listen_address(const JoinedServerProgram& program);
+  void turn();
+  void take_message(const Message& message);
+  void heartbeat();
+  void norms();
+  void leave(int code, const std::string& text);
+
+  const JoinedServerProgram& program_;
+  SignalFd& signals_;
+  Log log_{"server"};
+  zmq::context_t context_{1};
+  uint64_t incarnation_ = random_id();
+  DataPlane data_;
+  Dealer control_;
+  wire::JobText text_;
+  Job job_;
+  wire::State state_;
+  int64_t heard_ms_ = 0;
+  int64_t heartbeat_ms_ = 0;
+  int64_t norms_ms_ = 0;
+  int64_t norms_step_ = -1;
+  bool heartbeat_now_ = true;
+  bool over_ = false;
+  int exit_code_ = 0;
+};
+
+std::string JoinedServerLoop::listen_address(const JoinedServerProgram& program) {
+  if (!program.listen.empty()) return program.listen;
+  Address address = parse_address(program.join, "join");
+  address.host = local_address_towards(address);
+  address.port = "*";
+  return address.to_string();
+}
+
+JoinedServerLoop::JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals)
+    : program_(program),
+      signals_(signals),
+      data_(context_, listen_address(program), kLargestSliceBytes),
+      control_(context_, program.join, EndpointLimits{}) {}
+
+int JoinedServerLoop::run() {
+  JoinOptions options{wire::ROLE_SERVER, incarnation_,
+                      advertised(data_.router().address(), program_.advertise),
+                      program_.join_timeout_s};
+  int signal = 0;
+  try {
+    text_ = join(control_, options, log_,
+                 [&] { return signal != 0 || (signal = signals_.take()) != 0; });
+  } catch (const Error&) {
+    if (signal != 0) return 128 + signal;
+    throw;
+  }
+  job_ = parse_job_text(text_.ini(), "the coordinator's job");
+  log_.info("joined, listening on " + options.data_endpoint);
+  heard_ms_ = now_ms();
+  try {
+    while (!over_) turn();
+  } catch (const Error& e) {
+    leave(static_cast<int>(e.code()), e.what());
+    throw;
+  }
+  return exit_code_;
+}
+
+void JoinedServerLoop::leave(int code, const std::string& text) {
+  Message message;
+  message.header.mutable_leave()->set_incarnation(incarnation_);
+  message.header.mutable_leave()->set_code(code);
+  message.header.mutable_leave()->set_text(text);
+  control_.set_linger_ms(kLingerMs);
+  control_.send(message);
+  over_ = true;
+}
+
+void JoinedServerLoop::take_message(const Message& message) {
+  heard_ms_ = now_ms();
+  const wire::Header& header = message.header;
+  if (header.has_norm_total()) {
+    if (data_.server() != nullptr) data_.server()->on_norm_total(header.norm_total());
+    return;
+  }
+  if (header.has_refused()) {
+    throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
+  }
+  if (!header.has_state() || header.state().version() <= state_.version()) return;
+  state_ = header.state();
+  heartbeat_now_ = true;
+  log_.rename("server " + std::to_string(state_.rank()));
+  if (state_.phase() == wire::PHASE_FAILED) {
+    log_.error(state_.text());
+    leave(0, "");
+    exit_code_ = state_.code();
+    return;
+  }
+  data_.on_state(state_, text_.run(), incarnation_, std::max(1, state_.data_endpoints_size()),
+                 job_, nullptr);
+  if (state_.phase() == wire::PHASE_FINISHED) leave(0, "");
+}
+
+void JoinedServerLoop::heartbeat() {
+  const int64_t now = now_ms();
+  const auto interval_ms =
+      std::min<int64_t>(1000, static_cast<int64_t>(job_.heartbeat_timeout_s * 200));
+  if (!heartbeat_now_ && now - heartbeat_ms_ < interval_ms) return;
+  heartbeat_now_ = false;
+  heartbeat_ms_ = now;
+  Message message;
+  wire::Heartbeat* beat = message.header.mutable_heartbeat();
+  beat->set_incarnation(incarnation_);
+  beat->set_state_version(state_.version());
+  *beat->mutable_stats() = data_.stats();
+  control_.send(message);
+}
+
+void JoinedServerLoop::norms() {
+  Server* server = data_.server();
+  if (server == nullptr || !server->waiting_norms()) return;
+  const int64_t now = now_ms();
+  const int64_t step = server->waiting_norms()->step();
+  if (step == norms_step_ && now - norms_ms_ < kNormsMs) return;
+  norms_step_ = step;
+  norms_ms_ = now;
+  Message message;
+  *message.header.mutable_norms() = *server->waiting_norms();
+  control_.send(message);
+}
+
+void JoinedServerLoop::turn() {
+  zmq::pollitem_t items[] = {{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
+                             {data_.router().socket().handle(), 0, ZMQ_POLLIN, 0},
+                             {nullptr, signals_.fd(), ZMQ_POLLIN, 0}};
+  zmq::poll(items, std::size(items), std::chrono::milliseconds(kPollMs));
+  while (!over_) {
+    auto message = control_.receive();
+    if (!message) break;
+    take_message(*message);
+  }
+  if (over_) return;
+  data_.receive();
+  norms();
+  data_.send();
+  heartbeat();
+  if (const int signal = signals_.take(); signal != 0) {
+    leave(static_cast<int>(ErrorCode::kPeerLost), "it was ended by " + signal_name(signal));
+    exit_code_ = 128 + signal;
+    return;
+  }
+  const int64_t silent = now_ms() - heard_ms_;
+  if (silent > static_cast<int64_t>(job_.heartbeat_timeout_s * 1000)) {
+    throw Error(ErrorCode::kPeerLost, "[job] " + text_.coordinator() + " at " +
+                                          control_.address() + " has been silent for " +
+                                          std::to_string(silent / 1000) + " s");
+  }
+}
+
+}  // namespace
+
+int run_joined_server(const JoinedServerProgram& program, SignalFd& signals) {
+  return JoinedServerLoop(program, signals).run();
+}
+
+}  // namespace pushpull

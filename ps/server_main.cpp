@@ -1,0 +1,148 @@
+// pushpull-server: the first one reads the job and coordinates; every other one joins it.
+#include <unistd.h>
+
+#include <exception>
+#include <iostream>
+
+#include "common/command_line.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/net/address.h"
+#include "common/net/join.h"
+#include "common/strict_number.h"
+#include "ps/server_loop.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<KeyHelp>& options() {
+  static const std::vector<KeyHelp> kOptions = {
+      {"job", "", "job file (INI); only the first server reads it"},
+      {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
+      {"advertise", "", "host name or address under which others reach this server"},
+      {"servers", "1", "servers of the job, this one included"},
+      {"workers", "1", "workers to wait for before training starts"},
+      {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      {"progress", "auto", "tty (one line that is renewed), plain, or auto"},
+      {"announce-fd", "", "file descriptor that gets the address, once it is known"},
+      {"join", "", "be a further server of the job at tcp://HOST:PORT"},
+      {"join-timeout", "60", "seconds to wait for the first server before giving up"},
+      {"insecure", "", "allow listening beyond loopback without keys", "", false},
+  };
+  return kOptions;
+}
+
+std::string value_of(const CommandLine& line, const std::string& key, const std::string& other) {
+  const auto found = line.local.find(key);
+  return found == line.local.end() ? other : found->second;
+}
+
+int64_t count_of(const CommandLine& line, const std::string& key, int64_t other, int64_t least) {
+  const auto found = line.local.find(key);
+  if (found == line.local.end()) return other;
+  const std::optional<int64_t> value = parse_int64(found->second);
+  if (!value || *value < least || *value > 100'000) {
+    throw Error(ErrorCode::kUsage, "[usage] --" + key + " " + found->second +
+                                       ": must be a whole number from " + std::to_string(least) +
+                                       " to 100000");
+  }
+  return *value;
+}
+
+void check_listen(const std::string& listen, bool insecure) {
+  const Address address = parse_address(listen, "listen");
+  if (address.is_loopback() || insecure) return;
+  throw Error(ErrorCode::kUsage,
+              "[usage] --listen " + listen +
+                  ": anybody who reaches this port could join the job; --insecure allows it, on a "
+                  "network that you trust");
+}
+
+int join_job(const CommandLine& line, SignalFd& signals) {
+  if (!line.keys.empty()) {
+    throw Error(ErrorCode::kUsage, "[usage] --" + line.keys.begin()->first +
+                                       " belongs to the job: give it to the first server");
+  }
+  JoinedServerProgram program;
+  program.join = line.local.at("join");
+  const Address coordinator = parse_address(program.join, "join");
+  program.listen = value_of(line, "listen", "");
+  program.advertise = value_of(line, "advertise", "");
+  program.insecure = line.local.contains("insecure");
+  if (!program.listen.empty()) check_listen(program.listen, program.insecure);
+  // who joins over the network has been told --insecure by the first server's user, and listens there too
+  if (program.listen.empty() && !coordinator.is_loopback() && !program.insecure) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --join " + program.join +
+                    ": this server would listen beyond loopback, where anybody could push; "
+                    "--insecure allows it, on a network that you trust");
+  }
+  program.join_timeout_s =
+      static_cast<double>(count_of(line, "join-timeout", 60, 1));
+  return run_joined_server(program, signals);
+}
+
+ProgressStyle style_of(const std::string& text) {
+  if (text == "tty") return ProgressStyle::kTerminal;
+  if (text == "plain") return ProgressStyle::kPlain;
+  if (text == "auto") {
+    return isatty(STDOUT_FILENO) != 0 ? ProgressStyle::kTerminal : ProgressStyle::kPlain;
+  }
+  throw Error(ErrorCode::kUsage, "[usage] --progress " + text + ": must be tty, plain or auto");
+}
+
+int coordinate(const CommandLine& line, SignalFd& signals) {
+  if (!line.local.contains("job") && line.keys.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --job FILE starts a job, --join tcp://HOST:PORT joins one");
+  }
+  CoordinatorProgram program;
+  program.job = parse_job(value_of(line, "job", ""), line.keys);
+  program.servers = static_cast<int>(count_of(line, "servers", 1, 1));
+  program.workers = static_cast<int>(count_of(line, "workers", 1, 1));
+  program.listen = value_of(line, "listen", "tcp://127.0.0.1:5555");
+  check_listen(program.listen, line.local.contains("insecure"));
+  program.advertise = value_of(line, "advertise", "");
+  program.out_dir = value_of(line, "out", "pushpull-out");
+  program.style = style_of(value_of(line, "progress", "auto"));
+  program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
+  return run_coordinator(program, signals);
+}
+
+int main_of(int argc, char** argv) {
+  const CommandLine line = parse_command_line(argc, argv, options());
+  if (line.help) {
+    std::cout << help_text(
+        "pushpull-server: holds the weights of a job; the first server coordinates it",
+        {"pushpull-server --job FILE [--listen tcp://ADDR:PORT] [--servers S] [--workers W] "
+         "[--out DIR] [--KEY VALUE ...]",
+         "pushpull-server --join tcp://ADDR:PORT [--join-timeout SECONDS]"},
+        options());
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull-server " << program_version() << "\n";
+    return 0;
+  }
+  if (!line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
+  }
+  keep_heap();
+  SignalFd signals;
+  return line.local.contains("join") ? join_job(line, signals) : coordinate(line, signals);
+}
+
+}  // namespace
+}  // namespace pushpull
+
+int main(int argc, char** argv) {
+  try {
+    return pushpull::main_of(argc, argv);
+  } catch (const pushpull::Error& e) {
+    pushpull::Log("server").error(e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    pushpull::Log("server").error(std::string("[internal] ") + e.what());
+    return static_cast<int>(pushpull::ErrorCode::kInternal);
+  }
+}

@@ -1,0 +1,75 @@
+// The coordinator as a client of every server (its own too): hands out initial weights, gathers a snapshot.
+// State machine: no socket, thread, clock or file. A few slices are asked for at a time; what is not
+// answered is asked for again. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/net/message.h"
+#include "common/slice_map.h"
+
+namespace pushpull {
+
+struct ToShard {
+  int server = 0;
+  Message message;
+};
+
+// Whole vectors over all slices.
+struct FlatState {
+  int64_t step = 0;
+  int64_t updates = 0;
+  std::vector<float> weights;
+  std::vector<std::vector<float>> slots;  // optimizer state
+};
+
+class ShardClient {
+ public:
+  ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map, size_t state_vectors);
+
+  // One of these at a time; `busy` until all slices are answered.
+  void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
+  void fetch(int64_t step, int64_t now_ms);
+
+  bool busy() const { return mode_ != Mode::kIdle; }
+  // Server that has not answered the longest-standing request, for messages. -1: none.
+  int waiting_for() const;
+  // What a finished fetch has brought.
+  std::shared_ptr<FlatState> take_fetched() { return std::exchange(fetched_, nullptr); }
+
+  bool on_message(const Message& message, int64_t now_ms);
+  void on_tick(int64_t now_ms);
+  std::vector<ToShard> take_outgoing() { return std::exchange(outgoing_, {}); }
+
+ private:
+  enum class Mode { kIdle, kLoad, kFetch };
+  struct Request {
+    int slice = 0;
+    int64_t repeat_ms = 0;
+  };
+
+  void begin(Mode mode, int64_t now_ms);
+  void fill_window(int64_t now_ms);
+  void send(int slice);
+  bool finish(int slice, int64_t now_ms);
+  Payload slice_of(const std::vector<float>& whole, int slice) const;
+
+  uint64_t run_;
+  uint64_t incarnation_;
+  SliceMap map_;
+  size_t state_vectors_;
+  Mode mode_ = Mode::kIdle;
+  int64_t step_ = 0;
+  int next_slice_ = 0;
+  std::vector<Request> asked_;
+  std::shared_ptr<const FlatState> to_load_;
+  std::shared_ptr<FlatState> fetching_;
+  std::shared_ptr<FlatState> fetched_;
+  std::vector<ToShard> outgoing_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,67 @@
+// What optimizer_torch_test.py compares with PyTorch. Kinds are numbers in the order of the enum.
+//   optimizer_steps update KIND WEIGHT_DECAY LR STEPS N < weights, then STEPS gradient sums of four
+//     micro-batches; N raw floats each. Writes the weights after each step.
+//   optimizer_steps schedule KIND LR STEP GAMMA MIN TOTAL: one rate per line.
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/optimizer.h"
+#include "common/schedule.h"
+
+namespace {
+
+std::vector<float> read_floats(size_t n) {
+  std::vector<float> values(n);
+  std::cin.read(reinterpret_cast<char*>(values.data()),
+                static_cast<std::streamsize>(n * sizeof(float)));
+  return values;
+}
+
+int update(const std::vector<std::string>& args) {
+  pushpull::OptimizerOptions options;
+  options.kind = static_cast<pushpull::OptimizerKind>(std::stoi(args.at(0)));
+  options.weight_decay = std::stod(args.at(1));
+  pushpull::UpdateContext context;
+  context.learning_rate = std::stod(args.at(2));
+  context.divisor = 4.0;
+  const int64_t steps = std::stoll(args.at(3));
+  const size_t n = std::stoul(args.at(4));
+  std::vector<float> w = read_floats(n);
+  std::vector<std::vector<float>> slots(pushpull::state_names(options.kind).size(),
+                                        std::vector<float>(n));
+  std::vector<float*> state;
+  state.reserve(slots.size());
+  for (std::vector<float>& slot : slots) state.push_back(slot.data());
+  for (context.updates = 1; context.updates <= steps; ++context.updates) {
+    const std::vector<float> sum = read_floats(n);
+    pushpull::update_range(options, context, n, w.data(), sum.data(), state, w.data());
+    std::cout.write(reinterpret_cast<const char*>(w.data()),
+                    static_cast<std::streamsize>(n * sizeof(float)));
+  }
+  return std::cin && std::cout.flush() ? 0 : 1;
+}
+
+int schedule(const std::vector<std::string>& args) {
+  pushpull::ScheduleOptions options;
+  options.kind = static_cast<pushpull::ScheduleKind>(std::stoi(args.at(0)));
+  options.lr = std::stod(args.at(1));
+  options.step = std::stoll(args.at(2));
+  options.gamma = std::stod(args.at(3));
+  options.min = std::stod(args.at(4));
+  const int64_t total = std::stoll(args.at(5));
+  for (int64_t step = 0; step < total; ++step) {
+    std::printf("%.17g\n", pushpull::learning_rate(options, step, total));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  return args.at(0) == "update" ? update({args.begin() + 1, args.end()})
+                                : schedule({args.begin() + 1, args.end()});
+}

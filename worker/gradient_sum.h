@@ -1,0 +1,58 @@
+// Sums the gradients of a node's micro-batches along the fixed tree (P1), and hands out each slice as soon as
+// the last backward pass has finished it. One thread.
+//
+// The leaves of node [lo, hi) come in order. A stack holds the sums that wait for their right sibling; after
+// leaf i, as many pairs of the top are added as the tree completes there. In the last leaf this happens
+// tensor by tensor while backward goes on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/buffer_pool.h"
+#include "common/net/message.h"
+#include "common/slice_map.h"
+#include "common/tensor_table.h"
+
+namespace pushpull {
+
+class GradientSum {
+ public:
+  // Called with a slice and its part of the sum, in the order in which they become final.
+  using SliceReady = std::function<void(int slice, Payload part)>;
+
+  GradientSum(const TensorTable& table, const SliceMap& map);
+
+  // leaves: micro-batches of the node.
+  void begin(int64_t leaves);
+  // Where the model writes the next micro-batch's gradient.
+  std::span<float> leaf();
+  // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out slices.
+  void tensor_ready(size_t tensor, const SliceReady& ready);
+  bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
+  // The micro-batch is done. After the last one the sum is complete.
+  void end_leaf();
+
+  // The whole sum, after the last leaf. Valid until `begin`.
+  std::span<const float> sum() const { return {stack_.back().get(), static_cast<size_t>(total_)}; }
+
+ private:
+  // left + right -> right, elements [range)
+  static void add(const float* left, float* right, Range range);
+
+  int64_t total_;
+  SliceMap map_;
+  std::vector<Range> tensor_elements_;
+  std::vector<int> tensors_in_slice_;
+  std::vector<int> missing_;  // tensors of the slice that are not final yet
+  BufferPool pool_;
+  int64_t leaves_ = 0;
+  int64_t next_leaf_ = 0;
+  std::vector<int> merges_;  // after each leaf
+  std::vector<std::shared_ptr<float[]>> stack_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,171 @@
+// pushpull-worker: joins a job, computes gradients, pushes and pulls until it is over.
+#include <exception>
+#include <iostream>
+
+#include "common/command_line.h"
+#include "common/error.h"
+#include "common/net/address.h"
+#include "common/net/join.h"
+#include "common/net/tensor_wire.h"
+#include "worker/control.h"
+#include "worker/trainer.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<KeyHelp>& options() {
+  static const std::vector<KeyHelp> kOptions = {
+      {"join", "", "address of the first server: tcp://HOST:PORT"},
+      {"join-timeout", "60", "seconds to wait for the server before giving up"},
+      {"data-dir", "", "folder of the data on this host, where it differs from the job's"},
+  };
+  return kOptions;
+}
+
+double join_timeout(const CommandLine& line) {
+  const auto given = line.local.find("join-timeout");
+  if (given == line.local.end()) return JoinOptions{}.timeout_s;
+  try {
+    size_t end = 0;
+    const double value = std::stod(given->second, &end);
+    if (end == given->second.size() && value > 0 && value <= 1e6) return value;
+  } catch (const std::exception&) {  // told below
+  }
+  throw Error(ErrorCode::kUsage,
+              "[usage] --join-timeout " + given->second + ": want seconds, a number > 0");
+}
+
+// Reads data and builds the model while the control thread already says that this worker lives.
+struct Prepared {
+  std::unique_ptr<Dataset> dataset;
+  std::unique_ptr<Model> model;
+};
+
+Prepared prepare(const Job& job, const std::string& data_dir, uint64_t incarnation,
+                 Control& control) {
+  Prepared out;
+  out.dataset = open_dataset(job, data_dir);
+  out.model = make_model(job, out.dataset->input(), out.dataset->classes());
+  wire::Declare declare;
+  declare.set_incarnation(incarnation);
+  to_wire(out.model->table(), declare.mutable_tensors());
+  declare.set_train_samples(out.dataset->train_size());
+  declare.set_test_samples(out.dataset->test_size());
+  declare.set_data_digest(out.dataset->digest());
+  declare.set_numerics(numerics_fingerprint());
+  control.declare(std::move(declare));
+  return out;
+}
+
+// Until training starts. Empty when the job was over before.
+std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
+  int64_t told = now_ms();
+  while (!control.over()) {
+    zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
+    zmq::poll(&item, 1, std::chrono::milliseconds(200));
+    control.news().clear();
+    const auto state = control.state();
+    if (state && state->phase() >= wire::PHASE_TRAINING && state->phase() <= wire::PHASE_FINISHED) {
+      return state;
+    }
+    if (now_ms() - told > 5000) {
+      log.info("waiting for the job to start");
+      told = now_ms();
+    }
+  }
+  return std::nullopt;
+}
+
+// Returns the exit code.
+int work(const CommandLine& line, SignalFd& signals) {
+  const std::string address = line.local.at("join");
+  parse_address(address, "join");
+  Log log("worker");
+  const uint64_t incarnation = random_id();
+  zmq::context_t context(1);
+  auto dealer = std::make_unique<Dealer>(context, address, EndpointLimits{});
+  JoinOptions join_options{wire::ROLE_WORKER, incarnation, "", join_timeout(line)};
+  int signal = 0;
+  const auto stop = [&] { return signal != 0 || (signal = signals.take()) != 0; };
+  wire::JobText text;
+  try {
+    text = join(*dealer, join_options, log, stop);
+  } catch (const Error&) {
+    if (signal != 0) return 128 + signal;
+    throw;
+  }
+  const Job job = parse_job_text(text.ini(), "the coordinator's job");
+  Control control(std::move(dealer),
+                  {incarnation, job.heartbeat_timeout_s, text.coordinator()}, signals);
+  JobEnd end;
+  try {
+    const auto given = line.local.find("data-dir");
+    const Prepared prepared =
+        prepare(job, given == line.local.end() ? "" : given->second, incarnation, control);
+    const std::optional<wire::State> state = wait_for_training(control, log);
+    if (!state) {
+      end = *control.end();
+    } else {
+      if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+      Trainer trainer(job, text.run(), incarnation, *state, *prepared.dataset, *prepared.model,
+                      control, context);
+      end = trainer.run();
+    }
+  } catch (const Error& e) {
+    control.leave(static_cast<int>(e.code()), e.what());
+    throw;
+  } catch (const std::exception& e) {
+    control.leave(static_cast<int>(ErrorCode::kFailed), std::string("[worker] ") + e.what());
+    throw;
+  }
+  if (end.signal != 0) {
+    control.leave(static_cast<int>(ErrorCode::kPeerLost), end.text);
+    log.error(end.text);
+    return 128 + end.signal;
+  }
+  control.leave(0, "");
+  if (end.success) return 0;
+  log.error(end.text);
+  return static_cast<int>(end.code);
+}
+
+int main_of(int argc, char** argv) {
+  const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
+  if (line.help) {
+    std::cout << help_text("pushpull-worker: computes gradients for a job, pushes them to its "
+                           "servers, pulls weights",
+                           {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
+                            "[--data-dir DIR]"},
+                           options(), JobFlags::kRefuse);
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull-worker " << program_version() << "\n";
+    return 0;
+  }
+  if (!line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
+  }
+  if (!line.local.contains("join")) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --join is missing: the address of the first server, tcp://HOST:PORT");
+  }
+  keep_heap();
+  SignalFd signals;
+  return work(line, signals);
+}
+
+}  // namespace
+}  // namespace pushpull
+
+int main(int argc, char** argv) {
+  try {
+    return pushpull::main_of(argc, argv);
+  } catch (const pushpull::Error& e) {
+    pushpull::Log("worker").error(e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    pushpull::Log("worker").error(std::string("[internal] ") + e.what());
+    return static_cast<int>(pushpull::ErrorCode::kInternal);
+  }
+}
