@@ -22,6 +22,12 @@ std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64
   check_positive("input channels", input.channels);
   check_positive("input height", input.height);
   check_positive("input width", input.width);
+  if (input.channels > INT32_MAX / input.height / input.width) {
+    throw Error(ErrorCode::kUsage, "[models] a sample of input " + std::to_string(input.channels) +
+                                       "x" + std::to_string(input.height) + "x" +
+                                       std::to_string(input.width) +
+                                       " has more than 2^31 elements; use a smaller one");
+  }
   for (const int64_t width : job.hidden) check_positive("a width in hidden", width);
   if (job.model == "mlp") return make_mlp(job, input, classes);
   if (job.model == "convnet") return make_convnet(job, input, classes);

@@ -1,0 +1,93 @@
+// A steady step allocates nothing of ours. Counts operator new, and knows when oneDNN is at work by
+// standing before the two of its functions that a step calls.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "tests/models/fixture.h"
+
+namespace {
+
+thread_local int64_t g_ours = 0;
+thread_local int64_t g_onednn = 0;
+thread_local bool g_in_onednn = false;
+
+void count() { ++(g_in_onednn ? g_onednn : g_ours); }
+
+template <class Function, class... Args>
+dnnl_status_t call_next(const char* name, Args... args) {
+  const auto next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+  g_in_onednn = true;
+  const dnnl_status_t status = next(args...);
+  g_in_onednn = false;
+  return status;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  count();
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  count();
+  const auto a = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(a, (size + a - 1) / a * a)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+extern "C" dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive,
+                                                dnnl_stream_t stream, int count,
+                                                const dnnl_exec_arg_t* args) {
+  return call_next<decltype(&dnnl_primitive_execute)>("dnnl_primitive_execute", primitive, stream,
+                                                      count, args);
+}
+extern "C" dnnl_status_t dnnl_memory_set_data_handle_v2(dnnl_memory_t memory, void* handle,
+                                                        dnnl_stream_t stream) {
+  return call_next<decltype(&dnnl_memory_set_data_handle_v2)>("dnnl_memory_set_data_handle_v2",
+                                                              memory, handle, stream);
+}
+
+namespace pushpull {
+namespace {
+
+TEST(Allocation, ASteadyStepAllocatesNothingOfOurs) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    const std::vector<float> weights = initial_weights(model->table(), 1);
+    const Inputs inputs(c);
+    std::vector<float> gradients(weights.size());
+    int64_t told = 0;
+    const GradientReady ready = [&told](size_t) { ++told; };
+    const auto step = [&] {
+      model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, ready);
+    };
+    const auto evaluate = [&] {
+      model->evaluate(weights, inputs.images.data(), inputs.labels.data(), c.micro_batch);
+    };
+    EXPECT_GT(g_ours, 0);  // the counter counts
+    step();
+    step();
+    evaluate();
+    const int64_t before = g_ours;
+    const int64_t onednn_before = g_onednn;
+    step();
+    const int64_t onednn = g_onednn - onednn_before;
+    evaluate();
+    EXPECT_EQ(g_ours - before, 0);
+    std::printf("%s: oneDNN itself allocates %ld times in a step\n", describe(c).c_str(),
+                static_cast<long>(onednn));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

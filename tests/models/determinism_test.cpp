@@ -1,0 +1,129 @@
+// Same bits (P1): whatever model object, thread, alignment of the caller's memory, or calls
+// between.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tests/models/fixture.h"
+
+namespace pushpull {
+namespace {
+
+// Memory whose first float lies `shift` floats behind a cache line.
+class Shifted {
+ public:
+  Shifted(const std::vector<float>& values, size_t shift) : size_(values.size()) {
+    memory_.resize(size_ + 64);
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    const size_t to_line = (64 - address % 64) % 64 / sizeof(float);
+    data_ = memory_.data() + to_line + shift;
+    std::ranges::copy(values, data_);
+  }
+  std::span<float> span() { return {data_, size_}; }
+
+ private:
+  std::vector<float> memory_;
+  float* data_;
+  size_t size_;
+};
+
+Result train_shifted(Model& model, const std::vector<float>& weights, const Inputs& inputs,
+                     size_t weights_shift, size_t gradients_shift, size_t images_shift) {
+  Shifted w(weights, weights_shift);
+  Shifted g(std::vector<float>(weights.size(), -77.0F), gradients_shift);
+  Shifted x(inputs.images, images_shift);
+  Result result;
+  result.loss =
+      model.train(w.span(), x.span().data(), inputs.labels.data(), g.span(), [](size_t) {});
+  result.gradients.assign(g.span().begin(), g.span().end());
+  return result;
+}
+
+TEST(Determinism, AlignmentOfTheCallersMemoryChangesNoBit) {
+  for (const int64_t threads : {1, 2}) {
+    for (const Case& c : all_cases(threads)) {
+      SCOPED_TRACE(describe(c));
+      const auto model = c.make();
+      const std::vector<float> weights = initial_weights(model->table(), 1);
+      const Inputs inputs(c);
+      const Result want = train_shifted(*model, weights, inputs, 0, 0, 0);
+      Shifted aligned(weights, 0);
+      const EvalSums want_sums = model->evaluate(aligned.span(), inputs.images.data(),
+                                                 inputs.labels.data(), c.micro_batch);
+      for (size_t shift = 1; shift < 16; shift += static_cast<size_t>(threads)) {
+        EXPECT_EQ(train_shifted(*model, weights, inputs, shift, 0, 0), want) << shift;
+        EXPECT_EQ(train_shifted(*model, weights, inputs, 0, shift, 0), want) << shift;
+        EXPECT_EQ(train_shifted(*model, weights, inputs, 0, 0, shift), want) << shift;
+        EXPECT_EQ(train_shifted(*model, weights, inputs, shift, 15 - shift, shift / 2), want);
+        Shifted w(weights, shift);
+        Shifted x(inputs.images, 16 - shift);
+        const EvalSums sums =
+            model->evaluate(w.span(), x.span().data(), inputs.labels.data(), c.micro_batch);
+        EXPECT_EQ(sums.loss, want_sums.loss) << shift;
+        EXPECT_EQ(sums.correct, want_sums.correct) << shift;
+      }
+    }
+  }
+}
+
+TEST(Determinism, TwoModelsGiveTheSameBitsAlsoBetweenOtherCalls) {
+  for (const int64_t threads : {1, 2}) {
+    for (const Case& c : all_cases(threads)) {
+      SCOPED_TRACE(describe(c));
+      const auto a = c.make();
+      const auto b = c.make();
+      const std::vector<float> weights = initial_weights(a->table(), 1);
+      const std::vector<float> others = initial_weights(a->table(), 2);
+      const Inputs inputs(c);
+      const Inputs noise(c, 99);
+      const Result want = train(*a, weights, inputs);
+      for (int i = 0; i < 3; ++i) {
+        train(*b, others, noise);
+        b->evaluate(others, noise.images.data(), noise.labels.data(), c.micro_batch / 2);
+        EXPECT_EQ(train(*b, weights, inputs), want);
+        EXPECT_EQ(train(*a, weights, inputs), want);
+      }
+      EXPECT_FALSE(train(*a, others, inputs) == want);
+    }
+  }
+}
+
+TEST(Determinism, AnotherThreadThanTheMakersGivesTheSameBits) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    const std::vector<float> weights = initial_weights(model->table(), 1);
+    const Inputs inputs(c);
+    const Result want = train(*model, weights, inputs);
+    Result got;
+    std::unique_ptr<Model> elsewhere;
+    std::thread([&] {
+      got = train(*model, weights, inputs);
+      elsewhere = c.make();
+    }).join();
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(train(*elsewhere, weights, inputs), want);
+  }
+}
+
+TEST(Determinism, TheJobsThreadsCountWhateverTheCallerHasSet) {
+  const Case c{.model = "convnet", .input = {1, 12, 12}, .micro_batch = 16, .threads = 2};
+  const auto model = c.make();
+  const std::vector<float> weights = initial_weights(model->table(), 1);
+  const Inputs inputs(c);
+  const Result want = train(*model, weights, inputs);
+  const int saved = omp_get_max_threads();
+  for (const int callers : {1, 3}) {
+    omp_set_num_threads(callers);
+    const auto other = c.make();
+    EXPECT_EQ(train(*other, weights, inputs), want);
+    EXPECT_EQ(train(*model, weights, inputs), want);
+    EXPECT_EQ(omp_get_max_threads(), callers);  // and the caller's number is left alone
+  }
+  omp_set_num_threads(saved);
+}
+
+}  // namespace
+}  // namespace pushpull

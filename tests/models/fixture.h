@@ -1,0 +1,94 @@
+// One micro-batch of a model for tests: job, inputs, weights, results.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "tests/models/initial_weights.h"
+
+namespace pushpull {
+
+struct Case {
+  std::string model = "mlp";
+  InputShape input{1, 8, 8};
+  int64_t classes = 10;
+  int64_t micro_batch = 8;
+  int64_t threads = 1;
+  std::vector<int64_t> hidden = {64, 32};
+
+  Job job() const {
+    Job job;
+    job.model = model;
+    job.hidden = hidden;
+    job.micro_batch = micro_batch;
+    job.threads = threads;
+    return job;
+  }
+  std::unique_ptr<Model> make() const { return make_model(job(), input, classes); }
+};
+
+// Images in 0..1 and labels, from a generator of the tests' own.
+struct Inputs {
+  explicit Inputs(const Case& c, uint64_t seed = 1) {
+    std::mt19937_64 random(seed);
+    for (int64_t i = 0; i < c.micro_batch * c.input.size(); ++i) {
+      images.push_back(static_cast<float>(random() >> 40U) / 16777216.0F);
+    }
+    for (int64_t n = 0; n < c.micro_batch; ++n) {
+      labels.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(c.classes)));
+    }
+  }
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+};
+
+struct Result {
+  float loss = 0.0F;
+  std::vector<float> gradients;
+  friend bool operator==(const Result& a, const Result& b) {  // bits: 0 is not -0
+    return std::memcmp(&a.loss, &b.loss, sizeof(float)) == 0 &&
+           a.gradients.size() == b.gradients.size() &&
+           std::memcmp(a.gradients.data(), b.gradients.data(),
+                       a.gradients.size() * sizeof(float)) == 0;
+  }
+};
+
+inline Result train(Model& model, const std::vector<float>& weights, const Inputs& inputs) {
+  Result result;
+  result.gradients.assign(weights.size(), -77.0F);  // must be overwritten
+  result.loss = model.train(weights, inputs.images.data(), inputs.labels.data(), result.gradients,
+                            [](size_t) {});
+  return result;
+}
+
+// Small and odd ones, and the shapes that jobs use.
+inline std::vector<Case> all_cases(int64_t threads = 1) {
+  return {
+      {.threads = threads},
+      {.input = {1, 28, 28}, .micro_batch = 64, .threads = threads, .hidden = {128}},
+      {.input = {3, 7, 5}, .classes = 3, .micro_batch = 5, .threads = threads, .hidden = {}},
+      {.input = {784, 1, 1},
+       .classes = 37,
+       .micro_batch = 33,
+       .threads = threads,
+       .hidden = {301, 200}},
+      {.model = "convnet", .input = {1, 28, 28}, .micro_batch = 8, .threads = threads},
+      {.model = "convnet", .input = {1, 28, 28}, .micro_batch = 50, .threads = threads},
+      {.model = "convnet",
+       .input = {3, 13, 11},
+       .classes = 7,
+       .micro_batch = 6,
+       .threads = threads},
+      {.model = "convnet", .input = {5, 4, 9}, .classes = 4, .micro_batch = 7, .threads = threads}};
+}
+
+inline std::string describe(const Case& c) {
+  return c.model + " " + std::to_string(c.input.channels) + "x" + std::to_string(c.input.height) +
+         "x" + std::to_string(c.input.width) + " micro-batch " + std::to_string(c.micro_batch) +
+         " threads " + std::to_string(c.threads);
+}
+
+}  // namespace pushpull

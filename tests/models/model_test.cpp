@@ -1,0 +1,348 @@
+// Models: their tables, what `train` and `evaluate` promise, and gradients against differences of a
+// loss that plain loops in double compute.
+#include "models/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "common/error.h"
+#include "tests/models/fixture.h"
+#include "tests/models/reference.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+const TensorInfo& tensor(const Model& model, const std::string& name) {
+  for (const TensorInfo& info : model.table().tensors) {
+    if (info.name == name) return info;
+  }
+  throw std::runtime_error("no tensor " + name);
+}
+
+template <class Vector>
+auto part(const Model& model, Vector& flat, const std::string& name) {
+  const TensorInfo& info = tensor(model, name);
+  return std::span(flat).subspan(static_cast<size_t>(info.offset), static_cast<size_t>(info.size));
+}
+
+std::string error_of(const Case& c) {
+  try {
+    c.make();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Model, MlpListsItsTensorsAsPyTorchDoes) {
+  const auto model = Case{.input = {3, 4, 5}, .classes = 7, .hidden = {30, 20}}.make();
+  std::vector<std::string> names;
+  for (const TensorInfo& info : model->table().tensors) names.push_back(info.name);
+  EXPECT_THAT(names, testing::ElementsAre("layers.0.weight", "layers.0.bias", "layers.1.weight",
+                                          "layers.1.bias", "layers.2.weight", "layers.2.bias"));
+  EXPECT_THAT(tensor(*model, "layers.0.weight").shape, testing::ElementsAre(30, 60));
+  EXPECT_THAT(tensor(*model, "layers.1.weight").shape, testing::ElementsAre(20, 30));
+  EXPECT_THAT(tensor(*model, "layers.2.weight").shape, testing::ElementsAre(7, 20));
+  EXPECT_THAT(tensor(*model, "layers.2.bias").shape, testing::ElementsAre(7));
+  EXPECT_EQ(model->table().total, 30 * 60 + 30 + 20 * 30 + 20 + 7 * 20 + 7);
+  for (const TensorInfo& info : model->table().tensors) {
+    EXPECT_EQ(info.rule, UpdateRule::kOptimizer);
+    EXPECT_EQ(info.init, InitKind::kUniform);
+  }
+  EXPECT_FLOAT_EQ(tensor(*model, "layers.1.weight").value, 1.0F / std::sqrt(30.0F));
+  EXPECT_FLOAT_EQ(tensor(*model, "layers.1.bias").value, 1.0F / std::sqrt(30.0F));
+}
+
+TEST(Model, ConvnetListsItsTensorsAsPyTorchDoes) {
+  const auto model = Case{.model = "convnet", .input = {3, 13, 11}, .classes = 7}.make();
+  std::vector<std::string> names;
+  for (const TensorInfo& info : model->table().tensors) names.push_back(info.name);
+  EXPECT_THAT(names, testing::ElementsAre(
+                         "layer1.0.weight", "layer1.0.bias", "layer1.1.weight", "layer1.1.bias",
+                         "layer1.1.running_mean", "layer1.1.running_var", "layer2.0.weight",
+                         "layer2.0.bias", "layer2.1.weight", "layer2.1.bias",
+                         "layer2.1.running_mean", "layer2.1.running_var", "fc.weight", "fc.bias"));
+  EXPECT_THAT(tensor(*model, "layer1.0.weight").shape, testing::ElementsAre(16, 3, 5, 5));
+  EXPECT_THAT(tensor(*model, "layer2.0.weight").shape, testing::ElementsAre(32, 16, 5, 5));
+  EXPECT_THAT(tensor(*model, "fc.weight").shape, testing::ElementsAre(7, 32 * 3 * 2));
+  EXPECT_FLOAT_EQ(tensor(*model, "layer1.0.weight").value, 1.0F / std::sqrt(75.0F));
+  EXPECT_FLOAT_EQ(tensor(*model, "layer2.0.bias").value, 1.0F / std::sqrt(400.0F));
+  EXPECT_EQ(tensor(*model, "layer2.1.weight").value, 1.0F);
+  EXPECT_EQ(tensor(*model, "layer2.1.bias").value, 0.0F);
+  for (const auto& [name, value] :
+       {std::pair{"layer1.1.running_mean", 0.0F}, std::pair{"layer1.1.running_var", 1.0F}}) {
+    const TensorInfo& info = tensor(*model, name);
+    EXPECT_EQ(info.rule, UpdateRule::kAverage);
+    EXPECT_EQ(info.init, InitKind::kConstant);
+    EXPECT_EQ(info.value, value);
+    EXPECT_EQ(info.average_momentum, 0.1F);
+  }
+}
+
+TEST(Model, RefusesWhatItCannotBeWithOneLineThatSaysWhy) {
+  EXPECT_THAT(error_of({.model = "resnet"}), HasSubstr("'resnet'"));
+  EXPECT_THAT(error_of({.model = "convnet", .input = {784, 1, 1}}),
+              testing::AllOf(HasSubstr("convnet"), HasSubstr("1x1"), HasSubstr("mlp")));
+  EXPECT_THAT(error_of({.model = "convnet", .input = {1, 28, 3}}), HasSubstr("28x3"));
+  EXPECT_THAT(error_of({.micro_batch = 0}), HasSubstr("micro-batch"));
+  EXPECT_THAT(error_of({.threads = 0}), HasSubstr("threads"));
+  EXPECT_THAT(error_of({.classes = 0}), HasSubstr("classes"));
+  EXPECT_THAT(error_of({.hidden = {10, -1}}), HasSubstr("hidden"));
+  EXPECT_THAT(error_of({.input = {1, 0, 8}}), HasSubstr("height"));
+  EXPECT_THAT(error_of({.hidden = {1 << 20, 1 << 20}}), HasSubstr("layers.1's weight"));
+  EXPECT_THAT(error_of({.model = "convnet", .input = {1, 5000, 5000}, .micro_batch = 100}),
+              HasSubstr("layer1.0's output"));
+  EXPECT_THAT(error_of({.input = {INT32_MAX, INT32_MAX, 8}}), HasSubstr("input"));
+}
+
+// What the convnet computes, in double and in plain loops.
+double reference_loss(const Model& model, const Case& c, const reference::Values& flat,
+                      const Inputs& inputs) {
+  using reference::Values;
+  const auto get = [&](const std::string& name) {
+    const auto values = part(model, flat, name);
+    return Values(values.begin(), values.end());
+  };
+  Values x(inputs.images.begin(), inputs.images.end());
+  ops::ImageShape image{c.micro_batch, c.input.channels, c.input.height, c.input.width};
+  if (c.model == "convnet") {
+    for (const auto& [name, channels] : {std::pair{"layer1", 16}, std::pair{"layer2", 32}}) {
+      const std::string layer = name;
+      const ops::ConvolutionShape convolution{
+          .input = image, .outputs = channels, .kernel = 5, .padding = 2};
+      x = reference::convolution(convolution, x, get(layer + ".0.weight"), get(layer + ".0.bias"));
+      const ops::BatchNormShape norm{.image = convolution.output(), .relu = true};
+      x = reference::batch_norm(norm, x, get(layer + ".1.weight"), get(layer + ".1.bias")).y;
+      const ops::MaxPoolShape pool{norm.image};
+      x = reference::max_pool(pool, x);
+      image = pool.output();
+    }
+    x = reference::linear({c.micro_batch, image.size() / c.micro_batch, c.classes, false}, x,
+                          get("fc.weight"), get("fc.bias"));
+  } else {
+    int64_t width = c.input.size();
+    for (size_t i = 0; i <= c.hidden.size(); ++i) {
+      const bool last = i == c.hidden.size();
+      const int64_t outputs = last ? c.classes : c.hidden[i];
+      const std::string layer = "layers." + std::to_string(i);
+      x = reference::linear({c.micro_batch, width, outputs, !last}, x, get(layer + ".weight"),
+                            get(layer + ".bias"));
+      width = outputs;
+    }
+  }
+  double sum = 0.0;
+  for (const double loss : reference::cross_entropy(c.classes, x, inputs.labels)) sum += loss;
+  return sum / static_cast<double>(c.micro_batch);
+}
+
+// Central differences in double: cut and rounding stay below 1e-7 at this step, unless the step
+// crosses a ReLU's or a window's tie, which the images of these seeds do not. The rest of the
+// tolerance is f32's: 1e-4 of the tensor's largest gradient.
+TEST(Model, GradientsAreTheSlopeOfTheLoss) {
+  for (const Case& c :
+       {Case{.micro_batch = 4, .hidden = {12, 9}},
+        Case{.input = {2, 3, 3}, .classes = 4, .micro_batch = 3, .hidden = {}},
+        Case{.model = "convnet", .input = {1, 8, 8}, .micro_batch = 3},
+        Case{.model = "convnet", .input = {3, 5, 7}, .classes = 3, .micro_batch = 2}}) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    const std::vector<float> weights = initial_weights(model->table(), 3);
+    const Inputs inputs(c, 5);
+    const Result got = train(*model, weights, inputs);
+    reference::Values flat(weights.begin(), weights.end());
+    EXPECT_NEAR(got.loss, reference_loss(*model, c, flat, inputs), 1e-5);
+    for (const TensorInfo& info : model->table().tensors) {
+      if (info.rule != UpdateRule::kOptimizer) continue;
+      const auto gradient = part(*model, got.gradients, info.name);
+      double largest = 0.0;
+      for (const float g : gradient) largest = std::max(largest, std::fabs(double{g}));
+      for (int64_t k = 0; k < std::min<int64_t>(info.size, 6); ++k) {
+        const int64_t i = k * 7919 % info.size;
+        double& weight = flat[static_cast<size_t>(info.offset + i)];
+        const double saved = weight;
+        constexpr double kStep = 1e-6;
+        weight = saved + kStep;
+        const double up = reference_loss(*model, c, flat, inputs);
+        weight = saved - kStep;
+        const double down = reference_loss(*model, c, flat, inputs);
+        weight = saved;
+        EXPECT_NEAR(gradient[static_cast<size_t>(i)], (up - down) / (2.0 * kStep),
+                    1e-6 + 1e-4 * largest)
+            << info.name << "[" << i << "]";
+      }
+    }
+  }
+}
+
+TEST(Model, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    const std::vector<float> weights = initial_weights(model->table(), 1);
+    const Inputs inputs(c);
+    std::vector<float> gradients(weights.size(), std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> when_ready(weights.size(), std::numeric_limits<float>::quiet_NaN());
+    std::vector<size_t> order;
+    model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, [&](size_t t) {
+      order.push_back(t);
+      const TensorInfo& info = model->table().tensors[t];
+      std::copy_n(gradients.begin() + info.offset, info.size, when_ready.begin() + info.offset);
+    });
+    EXPECT_EQ(when_ready, gradients);
+    EXPECT_THAT(gradients, testing::Each(testing::Truly([](float g) { return std::isfinite(g); })));
+    std::vector<size_t> reversed;
+    for (size_t t = model->table().tensors.size(); t-- > 0;) reversed.push_back(t);
+    EXPECT_EQ(order, reversed);
+  }
+}
+
+// A kernel that copies the image makes BatchNorm's statistics those of the image: half zeros, half
+// ones of n = 2 * 4 * 4 have mean 1/2 and unbiased variance 1/4 * n / (n - 1).
+TEST(Model, BatchNormReportsMeanAndUnbiasedVarianceOfTheMicroBatch) {
+  const Case c{.model = "convnet", .input = {1, 4, 4}, .micro_batch = 2};
+  const auto model = c.make();
+  std::vector<float> weights = initial_weights(model->table(), 1);
+  std::ranges::fill(part(*model, weights, "layer1.0.weight"), 0.0F);
+  std::ranges::fill(part(*model, weights, "layer1.0.bias"), 3.0F);
+  part(*model, weights, "layer1.0.weight")[1 * 25 + 12] = 2.0F;  // channel 1: 2 image + 3
+  Inputs inputs(c);
+  for (size_t i = 0; i < inputs.images.size(); ++i) inputs.images[i] = i % 2 == 0 ? 0.0F : 1.0F;
+  const Result result = train(*model, weights, inputs);
+  const auto mean = part(*model, result.gradients, "layer1.1.running_mean");
+  const auto variance = part(*model, result.gradients, "layer1.1.running_var");
+  EXPECT_EQ(mean[0], 3.0F);
+  EXPECT_EQ(variance[0], 0.0F);
+  EXPECT_FLOAT_EQ(mean[1], 2.0F * 0.5F + 3.0F);
+  EXPECT_FLOAT_EQ(variance[1], 4.0F * 0.25F * 32.0F / 31.0F);
+}
+
+TEST(Model, EvaluateNormalizesWithTheRunningStatistics) {
+  const Case c{.model = "convnet", .input = {1, 8, 8}, .micro_batch = 4};
+  const auto model = c.make();
+  std::vector<float> weights = initial_weights(model->table(), 1);
+  const Inputs inputs(c);
+  const Result result = train(*model, weights, inputs);
+  // with the batch's own (biased) statistics as the running ones, both modes see the same numbers
+  for (const auto& [layer, count] : {std::pair{"layer1.1", 256.0F}, std::pair{"layer2.1", 64.0F}}) {
+    const std::string name = layer;
+    std::ranges::copy(part(*model, result.gradients, name + ".running_mean"),
+                      part(*model, weights, name + ".running_mean").begin());
+    const auto variance = part(*model, result.gradients, name + ".running_var");
+    const auto running = part(*model, weights, name + ".running_var");
+    for (size_t i = 0; i < running.size(); ++i) running[i] = variance[i] * (count - 1.0F) / count;
+  }
+  const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 4);
+  EXPECT_NEAR(sums.loss / 4.0, result.loss, 1e-5);
+}
+
+TEST(Model, EvaluateOfEqualLogitsPredictsClassZero) {
+  const Case c;
+  const auto model = c.make();
+  const std::vector<float> weights(static_cast<size_t>(model->table().total), 0.0F);
+  Inputs inputs(c);
+  inputs.labels = {0, 1, 0, 2, 3, 0, 9, 0};
+  const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 7);
+  EXPECT_EQ(sums.correct, 3);
+  EXPECT_NEAR(sums.loss, 7.0 * std::log(10.0), 1e-5);
+}
+
+// The bits of a sample's loss depend on the sample and its place alone: whatever fills the rest of
+// the chunk, NaN and labels that do not exist included.
+TEST(Model, EvaluateOfASampleDoesNotDependOnTheOthers) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    const std::vector<float> weights = initial_weights(model->table(), 1);
+    const Inputs inputs(c);
+    const auto sample = static_cast<size_t>(c.input.size());
+    double before = 0.0;
+    int64_t correct = 0;
+    for (int64_t valid = 1; valid <= c.micro_batch; ++valid) {
+      // losses of the first `valid` samples, with other rubbish behind them each time
+      Inputs padded(c, 1000 + static_cast<uint64_t>(valid));
+      if (valid % 2 == 0) {
+        std::ranges::fill(padded.images, std::numeric_limits<float>::quiet_NaN());
+        std::ranges::fill(padded.labels, -5);
+      }
+      const auto n = static_cast<size_t>(valid);
+      std::copy_n(inputs.images.begin(), n * sample, padded.images.begin());
+      std::copy_n(inputs.labels.begin(), n, padded.labels.begin());
+      const EvalSums sums =
+          model->evaluate(weights, padded.images.data(), padded.labels.data(), valid);
+      const EvalSums whole =
+          model->evaluate(weights, inputs.images.data(), inputs.labels.data(), valid);
+      ASSERT_EQ(sums.loss, whole.loss) << valid;
+      ASSERT_EQ(sums.correct, whole.correct) << valid;
+      ASSERT_GT(sums.loss, before);
+      ASSERT_GE(sums.correct, correct);
+      before = sums.loss;
+      correct = sums.correct;
+    }
+  }
+}
+
+TEST(Model, EvaluateOfNothingIsZero) {
+  const Case c;
+  const auto model = c.make();
+  const std::vector<float> weights = initial_weights(model->table(), 1);
+  const Inputs inputs(c);
+  const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 0);
+  EXPECT_EQ(sums.correct, 0);
+  EXPECT_EQ(sums.loss, 0.0);
+}
+
+TEST(Model, StepsAlongTheGradientLowerTheLoss) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    std::vector<float> weights = initial_weights(model->table(), 1);
+    const Inputs inputs(c);
+    const float first = train(*model, weights, inputs).loss;
+    for (int step = 0; step < 30; ++step) {
+      const Result result = train(*model, weights, inputs);
+      for (const TensorInfo& info : model->table().tensors) {
+        if (info.rule != UpdateRule::kOptimizer) continue;
+        const auto w = part(*model, weights, info.name);
+        const auto g = part(*model, result.gradients, info.name);
+        for (size_t i = 0; i < w.size(); ++i) w[i] -= 0.05F * g[i];
+      }
+    }
+    EXPECT_LT(train(*model, weights, inputs).loss, 0.95F * first);
+  }
+}
+
+TEST(Model, RefusesSpansAndLabelsThatDoNotFit) {
+  const Case c;
+  const auto model = c.make();
+  const std::vector<float> weights = initial_weights(model->table(), 1);
+  std::vector<float> gradients(weights.size());
+  Inputs inputs(c);
+  const GradientReady ready = [](size_t) {};
+  EXPECT_THROW(model->train(std::span(weights).first(5), inputs.images.data(), inputs.labels.data(),
+                            gradients, ready),
+               Error);
+  EXPECT_THROW(model->train(weights, inputs.images.data(), inputs.labels.data(),
+                            std::span(gradients).first(5), ready),
+               Error);
+  EXPECT_THROW(
+      model->evaluate(weights, inputs.images.data(), inputs.labels.data(), c.micro_batch + 1),
+      Error);
+  inputs.labels[3] = static_cast<int32_t>(c.classes);
+  EXPECT_THROW(model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, ready),
+               Error);
+}
+
+TEST(Model, FingerprintNamesInstructionSetAndLibraries) {
+  EXPECT_THAT(numerics_fingerprint(),
+              testing::MatchesRegex("cpu [a-z0-9_]+ oneDNN [0-9.]+ glibc [0-9.]+"
+                                    "( cache [0-9K/]+)?"));
+}
+
+}  // namespace
+}  // namespace pushpull
