@@ -1,5 +1,6 @@
-// Steps at which every server stands still for a moment so that the weights are those of all updates before
-// and none after, under any strategy: evaluations, checkpoints, the end. Plain data; any thread.
+// Steps at which every server stands still for a moment so that the weights are those of all
+// updates before and none after, under any strategy: evaluations, checkpoints, the end. Plain data;
+// any thread.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Reusable float buffers of one size class. A buffer is shared (a socket may still be sending it) and goes
-// back to the pool when its last holder lets go, on whatever thread that happens; fresh pages cost more than
-// half of the bandwidth. Thread-safe.
+// Reusable float buffers of one size class. A buffer is shared (a socket may still be sending it)
+// and goes back to the pool when its last holder lets go, on whatever thread that happens; fresh
+// pages cost more than half of the bandwidth. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// The global norm of a gradient with the same bits wherever slices and servers begin (P1): squares are
-// summed in double over fixed blocks of kBlockElements, and blocks along the fixed tree. Any thread.
+// The global norm of a gradient with the same bits wherever slices and servers begin (P1): squares
+// are summed in double over fixed blocks of kBlockElements, and blocks along the fixed tree. Any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace pushpull {
 
-// Sum of squares of x[0..n): eight running sums, then added in fixed order. n is at most kBlockElements.
+// Sum of squares of x[0..n): eight running sums, then added in fixed order. n is at most
+// kBlockElements.
 double block_squares(const float* x, int64_t n);
 
 struct NormPart {
@@ -19,7 +21,8 @@ struct NormPart {
   double squares = 0.0;
 };
 
-// Sums per-block squares (of blocks `first_block`..) along the tree, one part for each maximal subtree.
+// Sums per-block squares (of blocks `first_block`..) along the tree, one part for each maximal
+// subtree.
 std::vector<NormPart> norm_parts(std::span<const double> squares, int64_t first_block,
                                  int64_t total_blocks);
 

@@ -1,4 +1,5 @@
-// What a program asks of its operating system: time, identity, memory, signals. Any thread unless said.
+// What a program asks of its operating system: time, identity, memory, signals. Any thread unless
+// said.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,12 @@ uint64_t random_id();
 // The most memory that this process has used.
 int64_t peak_rss_kib();
 
-// Keeps freed memory in the process: fresh pages for every message cost more than half of the bandwidth.
+// Keeps freed memory in the process: fresh pages for every message cost more than half of the
+// bandwidth.
 void keep_heap();
 
-// SIGINT, SIGTERM and SIGHUP as something to poll. Made once, before any thread starts; they are blocked
-// from then on. SIGPIPE is ignored.
+// SIGINT, SIGTERM and SIGHUP as something to poll. Made once, before any thread starts; they are
+// blocked from then on. SIGPIPE is ignored.
 class SignalFd {
  public:
   SignalFd();

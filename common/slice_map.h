@@ -1,5 +1,5 @@
-// How the flat parameter vector is cut into slices, and which server owns which. The same answer in every
-// process; plain data, any thread.
+// How the flat parameter vector is cut into slices, and which server owns which. The same answer in
+// every process; plain data, any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ class SliceMap {
  public:
   SliceMap() = default;
 
-  // total: elements of the flat vector. slice_bytes: at most, rounded up to whole blocks; made smaller where
-  // some server would hold no slice otherwise (a model of fewer blocks than servers leaves some empty).
+  // total: elements of the flat vector. slice_bytes: at most, rounded up to whole blocks; made
+  // smaller where some server would hold no slice otherwise (a model of fewer blocks than servers
+  // leaves some empty).
   SliceMap(int64_t total, int64_t slice_bytes, int servers);
 
   int64_t total() const { return total_; }
@@ -30,7 +31,8 @@ class SliceMap {
   Range blocks(int slice) const;
   int64_t blocks() const { return (total_ + kBlockElements - 1) / kBlockElements; }
 
-  // Slices go round robin, so that backward's order keeps every server busy; bytes differ by one slice.
+  // Slices go round robin, so that backward's order keeps every server busy; bytes differ by one
+  // slice.
   int server_of(int slice) const { return slice % servers_; }
   std::vector<int> slices_of(int server) const;
 

@@ -46,9 +46,9 @@ SyncSums::SyncSums(const std::vector<int>& slices, int64_t micro_batches)
 
 bool SyncSums::add(int slice, PartialSum part) {
   Slice& s = slices_.at(slice);
-  const auto place = std::lower_bound(
-      s.parts.begin(), s.parts.end(), part,
-      [](const PartialSum& a, const PartialSum& b) { return a.range < b.range; });
+  const auto place =
+      std::lower_bound(s.parts.begin(), s.parts.end(), part,
+                       [](const PartialSum& a, const PartialSum& b) { return a.range < b.range; });
   const auto overlaps = [&](const PartialSum& other) {
     return other.range.lo < part.range.hi && part.range.lo < other.range.hi;
   };

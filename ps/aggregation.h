@@ -1,10 +1,10 @@
-// When a push counts (DESIGN sections 2 and 4). Takes parts as they arrive, in any order, repeated or not, and
-// says what has become complete. Knows no socket, clock or weights. One thread.
+// When a push counts (DESIGN sections 2 and 4). Takes parts as they arrive, in any order, repeated
+// or not, and says what has become complete. Knows no socket, clock or weights. One thread.
 //
-//   Ledger       which (step, micro-batches) this server has: each counts once, whoever computed it.
-//   PushTracker  which pushes of one worker are complete, for acknowledgements.
-//   SyncSums     the partial sums of the current step, until they make up the whole tree.
-//   needed_floor when a pull may be answered: bounded staleness (Ho et al., NIPS 2013; Petuum Bosen) and
+//   Ledger       which (step, micro-batches) this server has: each counts once, whoever computed
+//   it. PushTracker  which pushes of one worker are complete, for acknowledgements. SyncSums the
+//   partial sums of the current step, until they make up the whole tree. needed_floor when a pull
+//   may be answered: bounded staleness (Ho et al., NIPS 2013; Petuum Bosen) and
 //                barriers, in terms of the ledger's floor alone.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace pushpull {
 
-// Micro-batches that count at this server. `floor()` is the first step that is not wholly in: every update of
-// the steps below it has been taken in.
+// Micro-batches that count at this server. `floor()` is the first step that is not wholly in: every
+// update of the steps below it has been taken in.
 class Ledger {
  public:
   Ledger(int64_t first_step, int64_t micro_batches) : floor_(first_step), leaves_(micro_batches) {}
@@ -50,8 +50,8 @@ class PushTracker {
   std::set<int64_t> beyond_;
 };
 
-// Partial sums of one step, by slice. Repeated parts are dropped; parts are nodes of the tree over the
-// micro-batches, so that any set of workers ends in the same sum.
+// Partial sums of one step, by slice. Repeated parts are dropped; parts are nodes of the tree over
+// the micro-batches, so that any set of workers ends in the same sum.
 class SyncSums {
  public:
   SyncSums(const std::vector<int>& slices, int64_t micro_batches);

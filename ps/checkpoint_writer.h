@@ -1,5 +1,5 @@
-// Writes checkpoints on a thread of its own, so that a slow disk does not stop the server. One snapshot at a
-// time: the coordinator hands in the next one after the result of the one before.
+// Writes checkpoints on a thread of its own, so that a slow disk does not stop the server. One
+// snapshot at a time: the coordinator hands in the next one after the result of the one before.
 #pragma once
 
 #include <cstdint>

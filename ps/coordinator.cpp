@@ -87,8 +87,7 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
 }
 
 std::string Coordinator::mismatch(const wire::Declare& declare) const {
-  const std::string tensors =
-      difference(declaration_.table, from_wire(declare.tensors()));
+  const std::string tensors = difference(declaration_.table, from_wire(declare.tensors()));
   if (!tensors.empty()) return "its model does not fit: " + tensors;
   if (declare.data_digest() != declaration_.data_digest ||
       declare.train_samples() != declaration_.train_samples ||
@@ -97,8 +96,7 @@ std::string Coordinator::mismatch(const wire::Declare& declare) const {
            std::to_string(declaration_.test_samples) + " samples with digest " +
            declaration_.data_digest.substr(0, 12) + ", this worker has " +
            std::to_string(declare.train_samples()) + " + " +
-           std::to_string(declare.test_samples()) + " with " +
-           declare.data_digest().substr(0, 12);
+           std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
   }
   if (options_.job.strategy.kind == StrategyKind::kSync &&
       declare.numerics() != declaration_.numerics) {
@@ -160,11 +158,14 @@ int Coordinator::free_rank() const {
 void Coordinator::admit_worker(int64_t now_ms, MemberInfo& member) {
   member.declared = true;
   member.rank = free_rank();
-  const int workers = members_.count(wire::ROLE_WORKER);
   if (member.rank < 0) {
     notices_.push_back(member.name() + " joined as a spare");
   } else if (phase_ == wire::PHASE_GATHERING) {
-    notices_.push_back(member.name() + " joined, " + std::to_string(workers) + " of " +
+    const auto& all = members_.all();
+    const auto ready = std::count_if(all.begin(), all.end(), [](const auto& entry) {
+      return entry.second.role == wire::ROLE_WORKER && entry.second.rank >= 0;
+    });
+    notices_.push_back(member.name() + " joined, " + std::to_string(ready) + " of " +
                        std::to_string(options_.workers));
   } else {
     notices_.push_back(member.name() + " takes the free place");
@@ -176,8 +177,8 @@ void Coordinator::admit_worker(int64_t now_ms, MemberInfo& member) {
 
 void Coordinator::check_start() {
   if (phase_ != wire::PHASE_GATHERING) return;
-  wants_start_ = declared_ && members_.count(wire::ROLE_SERVER) == options_.servers &&
-                 free_rank() < 0;
+  wants_start_ =
+      declared_ && members_.count(wire::ROLE_SERVER) == options_.servers && free_rank() < 0;
 }
 
 std::string Coordinator::waiting_for() const {
@@ -207,8 +208,7 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   barriers_.eval_every = job.eval_every;
   barriers_.checkpoint_every = job.checkpoint_every;
   barriers_.start_step = start.step;
-  barriers_.end_step =
-      job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_;
+  barriers_.end_step = job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_;
   const int64_t leaves = job.micro_batches();
   shares_ = static_cast<int>(std::min<int64_t>(options_.workers, leaves));
   training_ = std::make_unique<TrainingRecord>(job, options_.workers, start.step);
@@ -230,8 +230,7 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   } else {
     pool_ = std::make_unique<LeasePool>(barriers_, shares_, leaves, evaluations_->chunks());
   }
-  const int slices =
-      SliceMap(declaration_.table.total, job.slice_bytes, options_.servers).slices();
+  const int slices = SliceMap(declaration_.table.total, job.slice_bytes, options_.servers).slices();
   if (slices < options_.servers) {
     notices_.push_back("the model has only " + std::to_string(slices) + " slices: " +
                        std::to_string(options_.servers - slices) + " servers hold none");

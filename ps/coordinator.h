@@ -1,8 +1,9 @@
-// The coordinator as a state machine: who belongs to the job, what each worker computes, when the job is over
-// or lost. Lives in the first server's process; knows no socket, thread, clock or file. One thread.
+// The coordinator as a state machine: who belongs to the job, what each worker computes, when the
+// job is over or lost. Lives in the first server's process; knows no socket, thread, clock or file.
+// One thread.
 //
-// What members must know goes out as one whole `State` with a version, again and again: lost or repeated
-// messages cost nothing but time.
+// What members must know goes out as one whole `State` with a version, again and again: lost or
+// repeated messages cost nothing but time.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,8 @@ class Coordinator : public TrainingObserver {
   bool on_message(int64_t now_ms, const PeerId& peer, const Message& message);
   void on_gone(int64_t now_ms, const PeerId& peer) { members_.gone(peer, now_ms); }
   void on_tick(int64_t now_ms);
-  // Everybody is there and has declared: the program reads checkpoint or initial weights, then says so.
+  // Everybody is there and has declared: the program reads checkpoint or initial weights, then says
+  // so.
   bool wants_start() const { return wants_start_; }
   void start(int64_t now_ms, const Start& start);
   // The snapshot at barrier `step` is on disk, or is not needed any more.
@@ -103,9 +105,9 @@ class Coordinator : public TrainingObserver {
  private:
   struct ShareOwner {
     Range range;
-    uint64_t owner = 0;      // incarnation; 0: nobody
-    int64_t clock = 0;       // steps of it that have reached server 0
-    int64_t from_step = 0;   // told to the owner
+    uint64_t owner = 0;     // incarnation; 0: nobody
+    int64_t clock = 0;      // steps of it that have reached server 0
+    int64_t from_step = 0;  // told to the owner
     int64_t vacant_since_ms = -1;
   };
 

@@ -1,5 +1,5 @@
-// The coordinator's program: one poll loop over control, data, its own shard client, the checkpoint writer and
-// signals.
+// The coordinator's program: one poll loop over control, data, its own shard client, the checkpoint
+// writer and signals.
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,8 +116,7 @@ void CoordinatorLoop::announce() {
   log_.info("listening on " + address);
   if (program_.announce_fd < 0) return;
   const std::string line = address + "\n";
-  if (write(program_.announce_fd, line.data(), line.size()) !=
-      static_cast<ssize_t>(line.size())) {
+  if (write(program_.announce_fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     log_.warn("nobody reads --announce-fd");
   }
   close(program_.announce_fd);
@@ -161,8 +160,8 @@ void CoordinatorLoop::turn() {
       if (const int signal = signals_.take(); signal != 0) {
         if (signal_ != 0) _exit(128 + signal);
         signal_ = signal;
-        coordinator_.fail(ErrorCode::kFailed, "[job] ended by " + signal_name(signal) +
-                                                  " to server 0");
+        coordinator_.fail(ErrorCode::kFailed,
+                          "[job] ended by " + signal_name(signal) + " to server 0");
       }
       coordinator_.on_tick(now);
       if (coordinator_.wants_start()) start();
@@ -237,7 +236,8 @@ void CoordinatorLoop::start() {
   EndpointLimits limits;
   limits.max_frame_bytes =
       std::max(limits.max_frame_bytes, program_.job.slice_bytes + (int64_t{1} << 16));
-  for (const std::string& endpoint : coordinator_.state_for_self().data_endpoints()) {
+  const wire::State state = coordinator_.state_for_self();
+  for (const std::string& endpoint : state.data_endpoints()) {
     shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
   }
   if (initial) client_->load(initial, now);
@@ -326,8 +326,8 @@ void CoordinatorLoop::moment() {
   m.step = record.floor();
   m.step_done = record.floor() - coordinator_.barriers().start_step;
   m.end_step = coordinator_.barriers().end_step;
-  m.steps_per_epoch = std::max<int64_t>(
-      1, steps_per_epoch(program_.job, coordinator_.declaration().train_samples));
+  m.steps_per_epoch =
+      std::max<int64_t>(1, steps_per_epoch(program_.job, coordinator_.declaration().train_samples));
   m.samples = record.samples();
   m.samples_per_second = rate_;
   m.learning_rate = learning_rate(program_.job.schedule, m.step, coordinator_.total_steps());
@@ -360,10 +360,8 @@ void CoordinatorLoop::summarise() {
   s.samples = record.samples();
   s.samples_per_worker = record.samples_per_worker();
   s.seconds = static_cast<double>(training_until_ms_ - training_since_ms_) / 1000.0;
-  s.samples_per_second =
-      static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
-  s.train_loss =
-      record.mean_loss(steps_per_epoch(program_.job, declaration.train_samples));
+  s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
+  s.train_loss = record.mean_loss(steps_per_epoch(program_.job, declaration.train_samples));
   if (const auto& evaluation = coordinator_.evaluations().newest()) {
     s.test_loss = evaluation->loss;
     s.test_correct = evaluation->correct;

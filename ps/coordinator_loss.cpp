@@ -107,8 +107,8 @@ void Coordinator::give_share(ShareOwner& share, uint64_t incarnation) {
   dirty_ = true;
 }
 
-// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue` to busy
-// ones, the least loaded first.
+// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
+// to busy ones, the least loaded first.
 void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
   if (phase_ != wire::PHASE_TRAINING) return;
   for (auto& [incarnation, member] : members_.all()) {
@@ -144,16 +144,18 @@ void Coordinator::check_vacancies(int64_t now_ms) {
   if (pool_ && members_.count(wire::ROLE_WORKER) == 0) {
     if (empty_since_ms_ < 0) empty_since_ms_ = now_ms;
     if (now_ms - empty_since_ms_ > timeout_ms) {
-      fail(ErrorCode::kPeerLost, "[job] no worker is left, and none has joined within "
-                                 "replacement-timeout = " + seconds_text(timeout_ms) + " s");
+      fail(ErrorCode::kPeerLost,
+           "[job] no worker is left, and none has joined within "
+           "replacement-timeout = " +
+               seconds_text(timeout_ms) + " s");
     }
   }
   for (const ShareOwner& share : share_owners_) {
     if (share.owner != 0 || now_ms - share.vacant_since_ms <= timeout_ms) continue;
     fail(ErrorCode::kPeerLost,
          "[job] no worker has come for micro-batches " + std::to_string(share.range.lo) + " to " +
-             std::to_string(share.range.hi - 1) + " within replacement-timeout = " +
-             seconds_text(timeout_ms) + " s");
+             std::to_string(share.range.hi - 1) +
+             " within replacement-timeout = " + seconds_text(timeout_ms) + " s");
   }
 }
 

@@ -1,5 +1,5 @@
-// The data connection of a server process: takes messages of workers to the `Server` state machine and its
-// answers back. The process's only thread.
+// The data connection of a server process: takes messages of workers to the `Server` state machine
+// and its answers back. The process's only thread.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,8 @@ namespace {
 constexpr int kPollMs = 20;
 constexpr int64_t kNormsMs = 200;
 constexpr int kLingerMs = 1000;
-// The job, and so slice-bytes, is not known yet when the data socket is made: the largest that a job may have.
+// The job, and so slice-bytes, is not known yet when the data socket is made: the largest that a
+// job may have.
 constexpr int64_t kLargestSliceBytes = int64_t{1} << 30;
 
 class JoinedServerLoop {
@@ -119,8 +120,8 @@ void JoinedServerLoop::take_message(const Message& message) {
     exit_code_ = state_.code();
     return;
   }
-  data_.on_state(state_, text_.run(), incarnation_, std::max(1, state_.data_endpoints_size()),
-                 job_, nullptr);
+  data_.on_state(state_, text_.run(), incarnation_, std::max(1, state_.data_endpoints_size()), job_,
+                 nullptr);
   if (state_.phase() == wire::PHASE_FINISHED) leave(0, "");
 }
 
@@ -174,9 +175,9 @@ void JoinedServerLoop::turn() {
   }
   const int64_t silent = now_ms() - heard_ms_;
   if (silent > static_cast<int64_t>(job_.heartbeat_timeout_s * 1000)) {
-    throw Error(ErrorCode::kPeerLost, "[job] " + text_.coordinator() + " at " +
-                                          control_.address() + " has been silent for " +
-                                          std::to_string(silent / 1000) + " s");
+    throw Error(ErrorCode::kPeerLost, "[job] " + text_.coordinator() + " at " + control_.address() +
+                                          " has been silent for " + std::to_string(silent / 1000) +
+                                          " s");
   }
 }
 

@@ -1,5 +1,5 @@
-// The pool that async workers draw from: every (step, share) once, in order, evaluation at barriers, and what
-// a lost worker left undone. State machine of the coordinator; one thread.
+// The pool that async workers draw from: every (step, share) once, in order, evaluation at
+// barriers, and what a lost worker left undone. State machine of the coordinator; one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace pushpull {
 
 class LeasePool {
  public:
-  // shares: leases that a step is cut into, and groups that the chunks of an evaluation are cut into.
+  // shares: leases that a step is cut into, and groups that the chunks of an evaluation are cut
+  // into.
   LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks);
 
   // All leases that the worker holds, topped up to kHeld from the pool.
@@ -26,8 +27,9 @@ class LeasePool {
   // A push was taken in by server 0.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
-  // Puts back what the worker may not have finished everywhere: all that it holds, and the lease it finished
-  // last, which may not have reached every server (those that have it drop it by their ledgers).
+  // Puts back what the worker may not have finished everywhere: all that it holds, and the lease it
+  // finished last, which may not have reached every server (those that have it drop it by their
+  // ledgers).
   void lose(uint64_t incarnation);
 
  private:

@@ -1,5 +1,5 @@
-// Who belongs to the job, when each was last heard, and who has fallen silent. Part of the coordinator's
-// state machine; time comes in as an argument. One thread.
+// Who belongs to the job, when each was last heard, and who has fallen silent. Part of the
+// coordinator's state machine; time comes in as an argument. One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct MemberInfo {
   PeerId peer;  // empty: the server in the coordinator's own process
   bool declared = false;
   int64_t last_heard_ms = 0;
-  int64_t gone_since_ms = -1;    // the connection was closed; -1: open
-  int64_t state_version = -1;    // newest that the member has taken in
+  int64_t gone_since_ms = -1;  // the connection was closed; -1: open
+  int64_t state_version = -1;  // newest that the member has taken in
   wire::Stats stats;
 
   // "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".

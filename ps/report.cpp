@@ -110,15 +110,14 @@ std::string summary_json(const Summary& s) {
   j["test_loss"] = number(s.test_loss);
   j["test_correct"] = s.test_correct;
   j["test_total"] = s.test_total;
-  j["test_accuracy"] = s.test_total > 0 ? number(static_cast<double>(s.test_correct) /
-                                                 static_cast<double>(s.test_total))
-                                        : ordered_json(nullptr);
+  j["test_accuracy"] =
+      s.test_total > 0
+          ? number(static_cast<double>(s.test_correct) / static_cast<double>(s.test_total))
+          : ordered_json(nullptr);
   j["weights_sha256"] = s.weights_sha256;
   j["slices_per_server"] = s.slices_per_server;
-  j["staleness"] = {{"max", most},
-                    {"mean", mean},
-                    {"histogram", histogram},
-                    {"clock_gap_max", s.clock_gap_max}};
+  j["staleness"] = {
+      {"max", most}, {"mean", mean}, {"histogram", histogram}, {"clock_gap_max", s.clock_gap_max}};
   j["bytes_pushed"] = s.bytes_pushed;
   j["bytes_pulled"] = s.bytes_pulled;
   j["rejected_frames"] = s.rejected_frames;
@@ -145,10 +144,9 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));
   if (s.test_total > 0) {
-    row("accuracy", fixed(100.0 * static_cast<double>(s.test_correct) /
-                              static_cast<double>(s.test_total), 2) +
-                        " % (" + std::to_string(s.test_correct) + " of " +
-                        std::to_string(s.test_total) + ")");
+    row("accuracy",
+        fixed(100.0 * static_cast<double>(s.test_correct) / static_cast<double>(s.test_total), 2) +
+            " % (" + std::to_string(s.test_correct) + " of " + std::to_string(s.test_total) + ")");
   }
   row("staleness", "mean " + fixed(mean, 2) + ", max " + std::to_string(most) + " updates");
   row("traffic", fixed(static_cast<double>(s.bytes_pushed) / 1e6, 1) + " MB pushed, " +
@@ -198,7 +196,8 @@ void Report::progress(const Moment& m) {
   if (m.evaluation && m.evaluation->total > 0) {
     line << "  accuracy "
          << fixed(100.0 * static_cast<double>(m.evaluation->correct) /
-                      static_cast<double>(m.evaluation->total), 2)
+                      static_cast<double>(m.evaluation->total),
+                  2)
          << " %";
   }
   if (terminal) {

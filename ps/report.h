@@ -1,5 +1,5 @@
-// What a person sees of a run: progress lines, metrics.jsonl, summary.json and its table. Written by the
-// coordinator's thread.
+// What a person sees of a run: progress lines, metrics.jsonl, summary.json and its table. Written
+// by the coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,8 @@ enum class ProgressStyle { kTerminal, kPlain };
 
 class Report {
  public:
-  // Makes `dir` and opens metrics.jsonl anew; removes an earlier run's summary. Throws Error(kIo) naming the
-  // file.
+  // Makes `dir` and opens metrics.jsonl anew; removes an earlier run's summary. Throws Error(kIo)
+  // naming the file.
   Report(std::string dir, ProgressStyle style);
 
   void write_job(const std::string& ini) const;

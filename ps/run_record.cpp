@@ -60,7 +60,8 @@ void TrainingRecord::add(const Commit& commit, int rank) {
 }
 
 std::optional<double> TrainingRecord::mean_loss(int64_t steps) const {
-  const auto count = std::min<size_t>(losses_.size(), static_cast<size_t>(std::max<int64_t>(steps, 1)));
+  const auto count =
+      std::min<size_t>(losses_.size(), static_cast<size_t>(std::max<int64_t>(steps, 1)));
   if (count == 0) return std::nullopt;
   double sum = 0.0;
   for (size_t i = losses_.size() - count; i < losses_.size(); ++i) sum += losses_[i];

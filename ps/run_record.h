@@ -1,4 +1,5 @@
-// What a run did, as the coordinator sees it: commits, losses, evaluations. Plain bookkeeping; one thread.
+// What a run did, as the coordinator sees it: commits, losses, evaluations. Plain bookkeeping; one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ struct Evaluation {
   double loss = 0.0;  // mean
 };
 
-// Collects chunk results of evaluations; sums them in chunk order, so that the result does not depend on who
-// computed which.
+// Collects chunk results of evaluations; sums them in chunk order, so that the result does not
+// depend on who computed which.
 class EvaluationRecord {
  public:
   EvaluationRecord(int64_t test_samples, int64_t micro_batch);

@@ -129,7 +129,8 @@ void Server::try_open_barrier() {
   const Barriers& barriers = setup_.barriers;
   if (floor_ <= open_barrier_ || !barriers.is_barrier(floor_)) return;
   if (barriers.checkpoint_due(floor_)) {
-    // the one before must be on disk first: memory stays bounded, and training waits for a slow disk
+    // the one before must be on disk first: memory stays bounded, and training waits for a slow
+    // disk
     if (checkpoint_.step > released_barrier_) return;
     checkpoint_ = take_snapshot(floor_, true);
   }
@@ -165,7 +166,8 @@ bool Server::push_fits(const wire::Push& push, const std::vector<Payload>& paylo
     is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
   }
   if (!is_share || push.number() < 1 || push.read_version() < 0) return false;
-  if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step) return false;
+  if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
+    return false;
   if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
   if (static_cast<size_t>(push.parts_size()) != payloads.size()) return false;
   const auto subtrees = sync() ? maximal_subtrees(range, leaves_) : std::vector<Range>{range};
@@ -403,8 +405,7 @@ void Server::add_leases(uint64_t incarnation,
   }
 }
 
-void Server::send_status(const PeerId& peer, int64_t pull, int64_t pushes_through,
-                         bool not_ready) {
+void Server::send_status(const PeerId& peer, int64_t pull, int64_t pushes_through, bool not_ready) {
   Message message;
   wire::Status* status = message.header.mutable_status();
   status->set_pull(pull);

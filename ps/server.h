@@ -1,5 +1,5 @@
-// One server's part of a job as a state machine: takes messages of workers and of the coordinator, says what
-// to send. Knows no socket, thread, clock or file. One thread.
+// One server's part of a job as a state machine: takes messages of workers and of the coordinator,
+// says what to send. Knows no socket, thread, clock or file. One thread.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,8 @@ class Server {
   // observer may be null. Borrowed.
   Server(ServerSetup setup, TrainingObserver* observer);
 
-  // A message on the data connection. False: it does not belong here and was dropped (the caller counts it).
+  // A message on the data connection. False: it does not belong here and was dropped (the caller
+  // counts it).
   bool on_data(const PeerId& peer, Message message);
   // The coordinator's newest state: workers that may push, snapshots that may go.
   void on_state(const wire::State& state);
@@ -75,7 +76,8 @@ class Server {
   void offer_leases();
 
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
-  // The norms of a step that waits for its total; repeated until on_norm_total. Empty when none waits.
+  // The norms of a step that waits for its total; repeated until on_norm_total. Empty when none
+  // waits.
   const std::optional<wire::Norms>& waiting_norms() const { return norms_; }
 
   bool ready() const { return to_load_.empty(); }
@@ -111,7 +113,8 @@ class Server {
   };
 
   bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
-  bool on_exchange(const PeerId& peer, const wire::Exchange& exchange, std::vector<Payload>& payloads);
+  bool on_exchange(const PeerId& peer, const wire::Exchange& exchange,
+                   std::vector<Payload>& payloads);
   bool on_load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads);
   bool on_fetch(const PeerId& peer, const wire::Fetch& fetch);
   bool push_fits(const wire::Push& push, const std::vector<Payload>& payloads) const;
@@ -130,8 +133,7 @@ class Server {
   void answer_all();
   std::optional<std::pair<Payload, int64_t>> slice_for(const wire::Pull& pull, int slice) const;
   void send_status(const PeerId& peer, int64_t pull, int64_t pushes_through, bool not_ready);
-  void add_leases(uint64_t incarnation,
-                  google::protobuf::RepeatedPtrField<wire::Lease>* out);
+  void add_leases(uint64_t incarnation, google::protobuf::RepeatedPtrField<wire::Lease>* out);
 
   const ServerSetup setup_;
   TrainingObserver* observer_;
@@ -146,8 +148,8 @@ class Server {
   int64_t updates_;
   int64_t open_barrier_;
   int64_t released_barrier_ = 0;
-  Snapshot at_barrier_;   // weights of the newest barrier
-  Snapshot checkpoint_;   // weights and state, kept until released
+  Snapshot at_barrier_;  // weights of the newest barrier
+  Snapshot checkpoint_;  // weights and state, kept until released
   std::optional<wire::Norms> norms_;
   std::map<uint64_t, Worker> workers_;
   std::vector<Outgoing> outgoing_;

@@ -1,5 +1,5 @@
-// The programs around the state machines of a server: they own sockets, threads, files and the clock. Each call
-// runs until the job is over and returns the exit code.
+// The programs around the state machines of a server: they own sockets, threads, files and the
+// clock. Each call runs until the job is over and returns the exit code.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct CoordinatorProgram {
   std::string advertise;  // host that others reach this one by; empty: that of `listen`
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
-  int announce_fd = -1;   // gets the address that was picked, one line
+  int announce_fd = -1;  // gets the address that was picked, one line
 };
 
 struct JoinedServerProgram {
-  std::string join;       // tcp://HOST:PORT of the coordinator
-  std::string listen;     // empty: a free port of the interface that reaches the coordinator
+  std::string join;    // tcp://HOST:PORT of the coordinator
+  std::string listen;  // empty: a free port of the interface that reaches the coordinator
   std::string advertise;
   double join_timeout_s = 60.0;
   bool insecure = false;

@@ -70,15 +70,15 @@ int join_job(const CommandLine& line, SignalFd& signals) {
   program.advertise = value_of(line, "advertise", "");
   program.insecure = line.local.contains("insecure");
   if (!program.listen.empty()) check_listen(program.listen, program.insecure);
-  // who joins over the network has been told --insecure by the first server's user, and listens there too
+  // who joins over the network has been told --insecure by the first server's user, and listens
+  // there too
   if (program.listen.empty() && !coordinator.is_loopback() && !program.insecure) {
     throw Error(ErrorCode::kUsage,
                 "[usage] --join " + program.join +
                     ": this server would listen beyond loopback, where anybody could push; "
                     "--insecure allows it, on a network that you trust");
   }
-  program.join_timeout_s =
-      static_cast<double>(count_of(line, "join-timeout", 60, 1));
+  program.join_timeout_s = static_cast<double>(count_of(line, "join-timeout", 60, 1));
   return run_joined_server(program, signals);
 }
 

@@ -122,7 +122,8 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
                   const UpdateInfo& info) {
   SliceData& d = data(slice);
   TreeSum sum(parts, leaves);
-  // the version before the previous one goes back to the pool first, so that its pages are used again
+  // the version before the previous one goes back to the pool first, so that its pages are used
+  // again
   d.previous.reset();
   std::shared_ptr<float[]> next = pool_.get();
   for (int64_t lo = 0; lo < d.elements.size(); lo += TreeSum::kStride) {

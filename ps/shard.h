@@ -1,8 +1,9 @@
-// The slices that one server owns: weights, optimizer state, versions. Knows no socket, clock or worker.
-// One thread.
+// The slices that one server owns: weights, optimizer state, versions. Knows no socket, clock or
+// worker. One thread.
 //
-// Weights are never changed in place: an update writes a new buffer, so that what is being sent stays as it
-// was, and the version before the newest stays readable (a replacement worker may need it).
+// Weights are never changed in place: an update writes a new buffer, so that what is being sent
+// stays as it was, and the version before the newest stays readable (a replacement worker may need
+// it).
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@
 #include <vector>
 
 #include "common/buffer_pool.h"
+#include "common/net/message.h"
 #include "common/norm.h"
 #include "common/optimizer.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
-#include "common/net/message.h"
 
 namespace pushpull {
 
@@ -49,11 +50,13 @@ class Shard {
   // Version and update count that all slices start from.
   void set_start(int64_t version, int64_t updates);
 
-  // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one update: one
-  // fused pass.
-  void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves, const UpdateInfo& info);
+  // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one
+  // update: one fused pass.
+  void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
+             const UpdateInfo& info);
 
-  // Squares of the gradient (sum / divisor) over the slice's blocks; running statistics do not count.
+  // Squares of the gradient (sum / divisor) over the slice's blocks; running statistics do not
+  // count.
   std::vector<NormPart> norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                               double divisor);
 

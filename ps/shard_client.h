@@ -1,6 +1,6 @@
-// The coordinator as a client of every server (its own too): hands out initial weights, gathers a snapshot.
-// State machine: no socket, thread, clock or file. A few slices are asked for at a time; what is not
-// answered is asked for again. One thread.
+// The coordinator as a client of every server (its own too): hands out initial weights, gathers a
+// snapshot. State machine: no socket, thread, clock or file. A few slices are asked for at a time;
+// what is not answered is asked for again. One thread.
 #pragma once
 
 #include <cstdint>

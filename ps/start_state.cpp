@@ -55,8 +55,7 @@ void StartState::check_job(const Job& job) const {
   }
 }
 
-std::shared_ptr<const FlatState> StartState::match(const Job& job,
-                                                   const Declaration& declaration) {
+std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declaration& declaration) {
   auto out = std::make_shared<FlatState>();
   if (!checkpoint_) {
     if (job.init_from.empty()) return nullptr;

@@ -1,4 +1,5 @@
-// Where a run begins: fresh, from initial weights, or from a checkpoint. Reads files; the coordinator's thread.
+// Where a run begins: fresh, from initial weights, or from a checkpoint. Reads files; the
+// coordinator's thread.
 #pragma once
 
 #include <memory>
@@ -14,18 +15,18 @@ namespace pushpull {
 
 class StartState {
  public:
-  // Checks what can be checked before the model is known: that there is something to resume from, that a fresh
-  // run does not mix with an older one's checkpoints, that init-from is a safetensors file.
-  // default_dir: where checkpoints go when the job names no folder; an older run's are removed there.
-  // Throws Error(kUsage | kData) naming key and folder.
+  // Checks what can be checked before the model is known: that there is something to resume from,
+  // that a fresh run does not mix with an older one's checkpoints, that init-from is a safetensors
+  // file. default_dir: where checkpoints go when the job names no folder; an older run's are
+  // removed there. Throws Error(kUsage | kData) naming key and folder.
   StartState(const Job& job, const std::string& default_dir);
 
   const std::string& checkpoint_dir() const { return dir_; }
   bool resumes() const { return checkpoint_.has_value(); }
   int64_t resumed_step() const { return checkpoint_->state.step; }
 
-  // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the checkpoint
-  // does not fit the declared model, data or job.
+  // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the
+  // checkpoint does not fit the declared model, data or job.
   std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);
   // Lines for people: damaged checkpoints that were passed over, other instruction sets.
   const std::vector<std::string>& notices() const { return notices_; }

@@ -1,4 +1,5 @@
-// Sums partial gradients along the fixed tree, block by block, so that the sum stays in cache. One thread.
+// Sums partial gradients along the fixed tree, block by block, so that the sum stays in cache. One
+// thread.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// The worker's connection to the coordinator, on a thread of its own, so that heartbeats go on while the
-// trainer computes. The trainer's thread reads the newest state and posts messages; everything else is the
-// control thread's.
+// The worker's connection to the coordinator, on a thread of its own, so that heartbeats go on
+// while the trainer computes. The trainer's thread reads the newest state and posts messages;
+// everything else is the control thread's.
 #pragma once
 
 #include <atomic>

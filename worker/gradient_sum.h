@@ -1,9 +1,9 @@
-// Sums the gradients of a node's micro-batches along the fixed tree (P1), and hands out each slice as soon as
-// the last backward pass has finished it. One thread.
+// Sums the gradients of a node's micro-batches along the fixed tree (P1), and hands out each slice
+// as soon as the last backward pass has finished it. One thread.
 //
-// The leaves of node [lo, hi) come in order. A stack holds the sums that wait for their right sibling; after
-// leaf i, as many pairs of the top are added as the tree completes there. In the last leaf this happens
-// tensor by tensor while backward goes on.
+// The leaves of node [lo, hi) come in order. A stack holds the sums that wait for their right
+// sibling; after leaf i, as many pairs of the top are added as the tree completes there. In the
+// last leaf this happens tensor by tensor while backward goes on.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ class GradientSum {
   void begin(int64_t leaves);
   // Where the model writes the next micro-batch's gradient.
   std::span<float> leaf();
-  // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out slices.
+  // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out
+  // slices.
   void tensor_ready(size_t tensor, const SliceReady& ready);
   bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
   // The micro-batch is done. After the last one the sum is complete.

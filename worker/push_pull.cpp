@@ -9,9 +9,9 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kRepeatMs = 1000;      // an answer that has not come by then is asked for again
-constexpr int64_t kNotReadyMs = 20;      // the server does not know us yet
-constexpr int kLeastRepeats = 3;         // before silence counts: we may have been stopped ourselves
+constexpr int64_t kRepeatMs = 1000;  // an answer that has not come by then is asked for again
+constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
+constexpr int kLeastRepeats = 3;     // before silence counts: we may have been stopped ourselves
 constexpr size_t kFlushBytes = size_t{1} << 20;
 
 }  // namespace
@@ -72,13 +72,15 @@ std::optional<Task> PushPull::wanted() const {
   if (pool()) {
     if (leases_.empty()) return std::nullopt;
     const wire::Lease& lease = leases_.front();
-    return Task{lease.evaluate() ? Task::kEvaluate : Task::kCompute, lease.step(),
+    return Task{lease.evaluate() ? Task::kEvaluate : Task::kCompute,
+                lease.step(),
                 {lease.lo(), lease.hi()}};
   }
   const ShareWork* share = const_cast<PushPull*>(this)->next_share();
   if (share == nullptr) return std::nullopt;
   if (setup_.barriers.evaluation_due(share->clock) && !share->evaluated) {
-    return Task{Task::kEvaluate, share->clock,
+    return Task{Task::kEvaluate,
+                share->clock,
                 {share->index * setup_.chunks / setup_.shares,
                  (share->index + 1) * setup_.chunks / setup_.shares}};
   }
@@ -95,7 +97,8 @@ std::optional<Task> PushPull::upcoming() const {
   if (first == nullptr) return std::nullopt;
   Task task{Task::kCompute, first->clock + 1, first->range};
   for (const ShareWork& share : shares_) {
-    if (&share != first && share.clock < task.step) task = {Task::kCompute, share.clock, share.range};
+    if (&share != first && share.clock < task.step)
+      task = {Task::kCompute, share.clock, share.range};
   }
   if (task.step >= setup_.barriers.end_step) return std::nullopt;
   return task;
@@ -392,10 +395,10 @@ void PushPull::on_tick(int64_t now_ms) {
     const bool waits = (pulling_ && link.missing > 0) || (waits_for_lease_ && server == 0);
     if (!waits || now_ms < link.repeat_ms) continue;
     if (link.repeats >= kLeastRepeats && now_ms - link.heard_ms > timeout_ms) {
-      throw Error(ErrorCode::kUnreachable,
-                  "[pull] server " + std::to_string(server) + " has not answered for " +
-                      std::to_string((now_ms - link.heard_ms) / 1000) + " s, waiting for " +
-                      waiting_for());
+      throw Error(ErrorCode::kUnreachable, "[pull] server " + std::to_string(server) +
+                                               " has not answered for " +
+                                               std::to_string((now_ms - link.heard_ms) / 1000) +
+                                               " s, waiting for " + waiting_for());
     }
     if (!link.not_ready) ++link.repeats;
     link.not_ready = false;

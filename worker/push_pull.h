@@ -1,10 +1,11 @@
-// A worker's side of push and pull as a state machine: what to compute next, which slices to push where,
-// when the weights for the next step are complete, what to repeat when an answer does not come. Knows no
-// socket, thread, clock or model. One thread (the trainer's).
+// A worker's side of push and pull as a state machine: what to compute next, which slices to push
+// where, when the weights for the next step are complete, what to repeat when an answer does not
+// come. Knows no socket, thread, clock or model. One thread (the trainer's).
 //
-// The driver's loop: `next` says what to do; after kCompute it pushes the gradient with begin_push, add_part...,
-// end_push; messages of servers go to on_message, the coordinator's state to on_state, time to on_tick.
-// Sources: push and pull of Li et al., OSDI 2014; bounded staleness of Ho et al., NIPS 2013.
+// The driver's loop: `next` says what to do; after kCompute it pushes the gradient with begin_push,
+// add_part..., end_push; messages of servers go to on_message, the coordinator's state to on_state,
+// time to on_tick. Sources: push and pull of Li et al., OSDI 2014; bounded staleness of Ho et al.,
+// NIPS 2013.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ struct PushPullSetup {
   int64_t total_elements = 0;  // of the flat vector
   int servers = 1;
   Barriers barriers;
-  int shares = 1;              // that a step, and an evaluation, is cut into
-  int64_t chunks = 0;          // of an evaluation
+  int shares = 1;      // that a step, and an evaluation, is cut into
+  int64_t chunks = 0;  // of an evaluation
 };
 
 struct Task {
@@ -59,12 +60,13 @@ class PushPull {
   explicit PushPull(PushPullSetup setup);
 
   // ---- events ----
-  // Shares that the coordinator has given to this worker. Only newer states than before have an effect.
+  // Shares that the coordinator has given to this worker. Only newer states than before have an
+  // effect.
   void on_state(const wire::State& state, int64_t now_ms);
   // Returns false for a message that does not belong here.
   bool on_message(int server, const Message& message, int64_t now_ms);
-  // Repeats what has not been answered. Throws Error(kUnreachable) naming the server when it has not said
-  // anything for the job's heartbeat-timeout although it was asked.
+  // Repeats what has not been answered. Throws Error(kUnreachable) naming the server when it has
+  // not said anything for the job's heartbeat-timeout although it was asked.
   void on_tick(int64_t now_ms);
 
   // ---- the driver's side ----
@@ -103,16 +105,16 @@ class PushPull {
   struct ServerLink {
     std::vector<int> slices;
     std::deque<SentPush> unacknowledged;
-    Message pending;                // parts of the running push that are not sent yet
+    Message pending;  // parts of the running push that are not sent yet
     size_t pending_bytes = 0;
     int64_t read_version = 0;
-    int missing = 0;                // slices of the running pull that have not come
-    int64_t asked_ms = -1;          // unanswered since; -1: nothing is asked
-    int64_t repeat_ms = -1;         // when to ask again
+    int missing = 0;         // slices of the running pull that have not come
+    int64_t asked_ms = -1;   // unanswered since; -1: nothing is asked
+    int64_t repeat_ms = -1;  // when to ask again
     int64_t heard_ms = -1;
-    int repeats = 0;                // since it was last heard
-    bool not_ready = false;         // it said so: ask again soon
-    std::optional<wire::Pull> pull; // to ride on the pending message
+    int repeats = 0;                 // since it was last heard
+    bool not_ready = false;          // it said so: ask again soon
+    std::optional<wire::Pull> pull;  // to ride on the pending message
   };
 
   bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
@@ -149,7 +151,7 @@ class PushPull {
   int64_t clock_ = -1;                     // that current_ is for; -1: none
   bool fresh_ = false;                     // nothing has been pushed since current_ was pulled
 
-  wire::Pull pull_;       // the running or last pull
+  wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
   bool at_barrier_ = false;  // current_ is exactly barrier clock_
 

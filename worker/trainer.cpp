@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kPollMs = 20;
 
-PushPullSetup setup_of(const Job& job, uint64_t run, uint64_t incarnation,
-                       const wire::State& state, int64_t elements, int64_t chunks) {
+PushPullSetup setup_of(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
+                       int64_t elements, int64_t chunks) {
   PushPullSetup setup;
   setup.run = run;
   setup.incarnation = incarnation;
@@ -110,11 +110,10 @@ JobEnd Trainer::run() {
 
 void Trainer::check_loss(int64_t step, int64_t micro_batch, float loss) const {
   if (std::isfinite(loss)) return;
-  throw Error(ErrorCode::kNotFinite, "[train] the loss of worker " + std::to_string(rank_) +
-                                         " at step " + std::to_string(step) + ", micro-batch " +
-                                         std::to_string(micro_batch) + " is " +
-                                         std::to_string(loss) +
-                                         "; a smaller lr or clip-norm may help");
+  throw Error(ErrorCode::kNotFinite,
+              "[train] the loss of worker " + std::to_string(rank_) + " at step " +
+                  std::to_string(step) + ", micro-batch " + std::to_string(micro_batch) + " is " +
+                  std::to_string(loss) + "; a smaller lr or clip-norm may help");
 }
 
 void Trainer::check_finite(int64_t step, int slice, const Payload& part) const {
@@ -127,10 +126,10 @@ void Trainer::check_finite(int64_t step, int slice, const Payload& part) const {
   for (const TensorInfo& tensor : model_.table().tensors) {
     if (tensor.offset <= first + i) name = tensor.name;
   }
-  throw Error(ErrorCode::kNotFinite,
-              "[train] the gradient of worker " + std::to_string(rank_) + " at step " +
-                  std::to_string(step) + " is not finite in tensor " + name +
-                  "; a smaller lr or clip-norm may help");
+  throw Error(ErrorCode::kNotFinite, "[train] the gradient of worker " + std::to_string(rank_) +
+                                         " at step " + std::to_string(step) +
+                                         " is not finite in tensor " + name +
+                                         "; a smaller lr or clip-norm may help");
 }
 
 void Trainer::hint_next() {
@@ -152,8 +151,8 @@ void Trainer::compute_node(const Task& task, Range node, bool stream, std::vecto
   };
   for (int64_t m = node.lo; m < node.hi && !control_.over(); ++m) {
     const MicroBatch& batch = loader_.get(task.step, m);
-    const float loss = model_.train(push_pull_.weights(), batch.images.data(),
-                                    batch.labels.data(), gradient_.leaf(), ready);
+    const float loss = model_.train(push_pull_.weights(), batch.images.data(), batch.labels.data(),
+                                    gradient_.leaf(), ready);
     check_loss(task.step, m, loss);
     losses.push_back(loss);
     gradient_.end_leaf();

@@ -24,8 +24,8 @@ class Trainer {
   Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
           const Dataset& dataset, Model& model, Control& control, zmq::context_t& context);
 
-  // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that is not
-  // finite, a server that does not answer.
+  // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that
+  // is not finite, a server that does not answer.
   JobEnd run();
 
  private:

@@ -95,8 +95,8 @@ int work(const CommandLine& line, SignalFd& signals) {
     throw;
   }
   const Job job = parse_job_text(text.ini(), "the coordinator's job");
-  Control control(std::move(dealer),
-                  {incarnation, job.heartbeat_timeout_s, text.coordinator()}, signals);
+  Control control(std::move(dealer), {incarnation, job.heartbeat_timeout_s, text.coordinator()},
+                  signals);
   JobEnd end;
   try {
     const auto given = line.local.find("data-dir");
@@ -132,11 +132,12 @@ int work(const CommandLine& line, SignalFd& signals) {
 int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
   if (line.help) {
-    std::cout << help_text("pushpull-worker: computes gradients for a job, pushes them to its "
-                           "servers, pulls weights",
-                           {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
-                            "[--data-dir DIR]"},
-                           options(), JobFlags::kRefuse);
+    std::cout << help_text(
+        "pushpull-worker: computes gradients for a job, pushes them to its "
+        "servers, pulls weights",
+        {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
+         "[--data-dir DIR]"},
+        options(), JobFlags::kRefuse);
     return 0;
   }
   if (line.version) {

@@ -60,9 +60,8 @@ std::string local_address_towards(const Address& peer) {
   const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_storage local{};
   socklen_t length = sizeof local;
-  const bool routed =
-      fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0;
+  const bool routed = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0;
   if (fd >= 0) close(fd);
   std::array<char, NI_MAXHOST> text{};
   if (!routed || getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text.data(), text.size(),

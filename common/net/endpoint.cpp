@@ -14,14 +14,15 @@ constexpr int kReconnectMs = 50;
 constexpr int kReconnectMaxMs = 1000;
 constexpr int kQueuedMessages = 4096;
 
-void set_common_options(zmq::socket_t& socket, const EndpointLimits& limits) {
+void set_common_options(zmq::socket_t& socket, const std::string& address,
+                        const EndpointLimits& limits) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, limits.max_frame_bytes);
   socket.set(zmq::sockopt::sndtimeo, 0);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
   socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
   socket.set(zmq::sockopt::rcvhwm, kQueuedMessages);
-  socket.set(zmq::sockopt::ipv6, true);
+  socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
 }
 
 // All frames of one message, without waiting; empty when there is none.
@@ -51,7 +52,7 @@ bool send_frames(zmq::socket_t& socket, std::vector<zmq::message_t>& frames) {
 
 Router::Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
     : socket_(context, zmq::socket_type::router) {
-  set_common_options(socket_, limits);
+  set_common_options(socket_, address, limits);
   socket_.set(zmq::sockopt::router_mandatory, true);
   socket_.set(zmq::sockopt::backlog, kBacklog);
   try {
@@ -96,14 +97,14 @@ std::optional<std::pair<PeerId, Message>> Router::receive() {
 
 Dealer::Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
     : socket_(context, zmq::socket_type::dealer), address_(address) {
-  set_common_options(socket_, limits);
+  set_common_options(socket_, address, limits);
   socket_.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
   socket_.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
   try {
     socket_.connect(address);
   } catch (const zmq::error_t& e) {
-    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address + ": " + e.what() +
-                                       "; want tcp://HOST:PORT");
+    throw Error(ErrorCode::kUsage,
+                "[join] cannot connect to " + address + ": " + e.what() + "; want tcp://HOST:PORT");
   }
 }
 

@@ -1,5 +1,5 @@
-// Sockets of one process: a Router that many peers reach, a Dealer that reaches one. Each is used by one
-// thread at a time. Sends never block and may lose: requesters repeat (docs/protocol.md).
+// Sockets of one process: a Router that many peers reach, a Dealer that reaches one. Each is used
+// by one thread at a time. Sends never block and may lose: requesters repeat (docs/protocol.md).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ enum class SendResult {
 
 class Router {
  public:
-  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. Throws Error(kUsage) with the address and reason
-  // (port taken, no such interface).
+  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. Throws Error(kUsage) with the address and
+  // reason (port taken, no such interface).
   Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
 
   // Where it listens, with the port that was picked.
@@ -36,8 +36,8 @@ class Router {
 
   SendResult send(const PeerId& peer, const Message& message);
 
-  // The next message, without waiting; empty when there is none. What cannot be decoded is counted and
-  // dropped; a peer that speaks another protocol version is told so.
+  // The next message, without waiting; empty when there is none. What cannot be decoded is counted
+  // and dropped; a peer that speaks another protocol version is told so.
   std::optional<std::pair<PeerId, Message>> receive();
 
   int64_t rejected_frames() const { return rejected_; }

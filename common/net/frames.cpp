@@ -85,7 +85,8 @@ Decoded decode(std::vector<zmq::message_t> frames) {
   }
   message.payloads.reserve(payloads);
   for (size_t i = 1; i < frames.size(); ++i) {
-    if (frames[i].size() % sizeof(float) != 0) return refuse("payload is not whole floats", version);
+    if (frames[i].size() % sizeof(float) != 0)
+      return refuse("payload is not whole floats", version);
     message.payloads.push_back(payload_of(std::move(frames[i])));
   }
   out.message = std::move(message);

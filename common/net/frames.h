@@ -1,5 +1,6 @@
-// Message <-> ZeroMQ multipart: [preamble + protobuf header][payload]...; zero-copy both ways. Nothing of a
-// received message is trusted before `decode` has said yes. docs/protocol.md has the format. Any thread.
+// Message <-> ZeroMQ multipart: [preamble + protobuf header][payload]...; zero-copy both ways.
+// Nothing of a received message is trusted before `decode` has said yes. docs/protocol.md has the
+// format. Any thread.
 #pragma once
 
 #include <optional>
@@ -21,8 +22,8 @@ struct Decoded {
   uint16_t version = 0;            // of the peer, where the preamble was ours
 };
 
-// frames: without the routing id. Checks preamble, version, protobuf, and that the payloads are as many as
-// the header says, each a whole number of floats.
+// frames: without the routing id. Checks preamble, version, protobuf, and that the payloads are as
+// many as the header says, each a whole number of floats.
 Decoded decode(std::vector<zmq::message_t> frames);
 
 // The frames of a message. Payloads of more than a page are sent from where they lie.

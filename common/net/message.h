@@ -1,5 +1,6 @@
-// A message in memory: the protobuf header and its raw payloads. State machines speak in these; frames.h
-// puts them on a socket. Payloads are shared, never copied: whoever holds one keeps its memory alive.
+// A message in memory: the protobuf header and its raw payloads. State machines speak in these;
+// frames.h puts them on a socket. Payloads are shared, never copied: whoever holds one keeps its
+// memory alive.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@
 
 namespace pushpull {
 
-// A connection as the receiving side sees it (ZeroMQ's routing id). Not an identity: a peer that reconnects
-// gets another one.
+// A connection as the receiving side sees it (ZeroMQ's routing id). Not an identity: a peer that
+// reconnects gets another one.
 using PeerId = std::string;
 
 struct Payload {

@@ -35,7 +35,8 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
     info.shape.push_back(d);
   }
   if (t.rule() < 0 || t.rule() > 1 || t.init() < 0 || t.init() > 1) throw fail("unknown rule");
-  if (!std::isfinite(t.value()) || !(t.average_momentum() >= 0.0F && t.average_momentum() <= 1.0F)) {
+  if (!std::isfinite(t.value()) ||
+      !(t.average_momentum() >= 0.0F && t.average_momentum() <= 1.0F)) {
     throw fail("bad init value or momentum");
   }
   info.rule = static_cast<UpdateRule>(t.rule());
