@@ -78,21 +78,28 @@ struct Job {
   double heartbeat_timeout_s = 10.0;
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
+  friend bool operator==(const Job&, const Job&) = default;
 };
 
-// Where a value came from, for messages: "lr (--lr)", "lr (job.ini)", "lr (PUSHPULL_LR)".
+// One key of the job, or one flag of a program, as help and reference show it.
 struct KeyHelp {
   std::string key;
-  std::string value_default;
+  std::string value_default;  // as a person reads it; empty: none
   std::string text;
+  std::string group = {};   // heading in the help: "Model", "Data", ...
+  bool takes_value = true;  // job keys always do; a program's own flag may be a bare switch
 };
 
 // All keys with defaults and one line of help, in the order of the reference.
 const std::vector<KeyHelp>& job_keys();
 
+// "global-batch" -> "PUSHPULL_GLOBAL_BATCH".
+std::string environment_name(const std::string& key);
+
 // Reads `path` (may be empty: no file), then environment `PUSHPULL_<KEY>`, then `flags` (key
 // without dashes -> value); later sources win. Checks every value and the combinations that need no
-// data. Throws Error(kUsage) with one line that names key, value, source and what would be right.
+// data. Throws Error(kUsage) with one line that names key, value, source and what would be right:
+// "[job] lr = -1 (job.ini:3): must be a number > 0".
 Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags);
 
 // The resolved job as INI text that parse_job_text() reads back to an equal Job.

@@ -21,6 +21,8 @@ struct OptimizerOptions {
   double beta2 = 0.999;       // adam, adamw
   double epsilon = 1e-8;      // adam, adamw
   double weight_decay = 0.0;  // L2 in the gradient; decoupled in adamw
+
+  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
 // Throws Error(kUsage) that names the text.

@@ -18,6 +18,8 @@ struct ScheduleOptions {
   double min = 0.0;    // lr-min: end of the cosine
   int64_t warmup_steps =
       0;  // linear from lr / warmup_steps at step 0 to lr at step warmup_steps - 1
+
+  friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
 };
 
 // Throws Error(kUsage) that names the text.

@@ -1,0 +1,35 @@
+// The table of the job's keys: how each is read, printed, explained and treated at a resume. Inside
+// of job*.cpp only; others use common/job.h. Constant after the first call; any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+
+namespace pushpull {
+
+enum class AtResume {
+  kFixed,      // shapes the weights: another value would continue another job
+  kMayChange,  // where and how the job runs
+  kHorizon,    // epochs, steps: may change unless the schedule is stretched over them (cosine)
+};
+
+struct JobKey {
+  KeyHelp help;
+  std::string expects;  // "a number > 0", ends "must be ..."
+  AtResume at_resume = AtResume::kFixed;
+  std::function<bool(Job& job, const std::string& text)> set;  // false: not what it expects
+  std::function<std::string(const Job& job)> get;              // text that `set` reads back
+};
+
+const std::vector<JobKey>& job_key_table();
+
+// Null where there is no such key.
+const JobKey* find_job_key(const std::string& key);
+
+// All keys, for suggestions.
+const std::vector<std::string>& job_key_names();
+
+}  // namespace pushpull

@@ -1,0 +1,19 @@
+// Text from people: trimmed, checked, made safe to print in a one-line message. Any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace pushpull {
+
+// Without spaces, tabs and line ends at both ends.
+std::string_view trim(std::string_view text);
+
+// True for UTF-8 without control characters: what fits in one line of a job file, in JSON and in
+// protobuf's `string`.
+bool is_plain_text(std::string_view text);
+
+// For messages: control characters and stray bytes as \xNN, cut after 80 bytes.
+std::string printable(std::string_view text);
+
+}  // namespace pushpull
