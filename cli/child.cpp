@@ -41,7 +41,7 @@ struct Pipe {
     _exit(128 + SIGTERM);  // it died before the kernel was told to say so
   }
   setpgid(0, 0);
-  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGTSTP, SIGCONT}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) {
     std::signal(signal, SIG_DFL);  // but SIGHUP, which nohup(1) has set to be ignored
   }
   sigset_t none;
@@ -77,8 +77,7 @@ void UniqueFd::reset() {
   }
 }
 
-Child::Child(const std::string& program, const std::vector<std::string>& arguments,
-             bool announce) {
+Child::Child(const std::string& program, const std::vector<std::string>& arguments, bool announce) {
   if (access(program.c_str(), X_OK) != 0) {
     throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());
   }

@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "cli/child.h"
@@ -31,13 +33,15 @@ class SignalQueue {
   SignalQueue() {
     sigset_t mask;
     sigemptyset(&mask);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGTSTP, SIGCONT}) {
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) {
       sigaddset(&mask, signal);
     }
-    struct sigaction hangup {};
-    sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) {  // nohup(1) has asked to ignore it
-      sigaddset(&mask, SIGHUP);
+    for (const int signal : {SIGHUP, SIGTSTP}) {
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) {  // nohup(1) and shells without job control ignore them
+        sigaddset(&mask, signal);
+      }
     }
     sigprocmask(SIG_BLOCK, &mask, &before_);
     pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not stop a training
@@ -213,9 +217,6 @@ void Launcher::handle_signals() {
       case SIGTSTP:
         stop_with_the_terminal();
         break;
-      case SIGCONT:
-        signal_all(SIGCONT);
-        break;
       case SIGCHLD:
         break;  // reap() follows anyway
       default:
@@ -224,10 +225,16 @@ void Launcher::handle_signals() {
   }
 }
 
-// Ctrl-Z stops the whole job, as if the processes were in the terminal's group.
+// Ctrl-Z stops the whole job, as if the processes were in the terminal's group; `fg` goes on.
 void Launcher::stop_with_the_terminal() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
   signal_all(SIGSTOP);
-  raise(SIGSTOP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // we stand still here until SIGCONT
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  signal_all(SIGCONT);
 }
 
 void Launcher::reap() {
@@ -245,6 +252,7 @@ void Launcher::reap() {
 // Shows what an ended process has left in its pipes, then closes them: something that it has
 // started may hold them open for ever.
 void Launcher::finish_output(size_t slot) {
+  slots_[slot].child->announcement.reset();  // nobody listens there any more
   std::string bytes;
   for (const Watch& watch : watches(slot)) {
     while (read_available(watch.fd->get(), bytes) && !bytes.empty()) {

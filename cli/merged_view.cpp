@@ -51,7 +51,7 @@ void MergedView::progress(std::string_view bytes, std::vector<Output>& out) {
 }
 
 void MergedView::end_progress(std::vector<Output>& out) {
-  if (!unfinished_.empty()) {
+  if (!unfinished_.empty() || progress_shown_) {
     out.push_back({false, std::exchange(unfinished_, {}) + "\n"});
     progress_shown_ = false;
   }

@@ -38,7 +38,7 @@ class MergedView {
   // What the coordinator wrote to its standard output: whole lines, and a progress line (it has a
   // '\r') at once.
   void progress(std::string_view bytes, std::vector<Output>& out);
-  // Shows what of the above waits for the end of its line.
+  // Its stream has ended: shows what still waits, and ends the line.
   void end_progress(std::vector<Output>& out);
 
   // A line of `source` (one number per slot), shown as `prefix` + text. What another source has
@@ -65,9 +65,9 @@ class MergedView {
   void show(const Line& line, std::vector<Output>& out);
   void show_of_others(const Line& line, std::vector<Output>& out);
 
-  std::string unfinished_;        // of the coordinator's standard output
-  bool progress_shown_ = false;   // the cursor stands on or behind a progress line
-  std::deque<Line> said_;         // the newest kRemembered lines
+  std::string unfinished_;       // of the coordinator's standard output
+  bool progress_shown_ = false;  // the cursor stands on or behind a progress line
+  std::deque<Line> said_;        // the newest kRemembered lines
   std::vector<Line> held_;
   bool holding_ = false;
   bool ending_ = false;

@@ -16,9 +16,7 @@ Evaluator::Evaluator(const Job& job, const Dataset& dataset, Model& model)
   PP_ASSERT(chunk_size_ > 0);
 }
 
-int64_t Evaluator::chunks() const {
-  return (dataset_.test_size() + chunk_size_ - 1) / chunk_size_;
-}
+int64_t Evaluator::chunks() const { return (dataset_.test_size() + chunk_size_ - 1) / chunk_size_; }
 
 int64_t Evaluator::samples(int64_t chunk) const {
   return std::min(chunk_size_, dataset_.test_size() - chunk * chunk_size_);
