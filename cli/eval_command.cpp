@@ -18,14 +18,14 @@ namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& eval_options() {
-  static const std::vector<KeyHelp> kOptions = {
+  static const std::vector<KeyHelp> options = {
       {"checkpoint", "", "folder of checkpoints (the newest is taken), or one step-... folder"},
       {"dataset", "the job's", "another dataset of the same shape"},
       {"data-dir", "the job's", "where the data lie on this machine"},
       {"threads", "the job's", "compute threads"},
       {"json", "", "print one JSON object", "", false},
   };
-  return kOptions;
+  return options;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

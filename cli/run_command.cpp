@@ -35,7 +35,7 @@ int64_t count(const CommandLine& line, const std::string& flag) {
 }  // namespace
 
 const std::vector<KeyHelp>& run_options() {
-  static const std::vector<KeyHelp> kOptions = {
+  static const std::vector<KeyHelp> options = {
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
@@ -43,7 +43,7 @@ const std::vector<KeyHelp>& run_options() {
       {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
       {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
   };
-  return kOptions;
+  return options;
 }
 
 LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal) {
@@ -72,7 +72,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     words.emplace_back("--insecure");
   }
   for (const auto& [key, value] : line.keys) {
-    words.push_back("--" + key + "=" + value);
+    words.push_back(std::string("--").append(key).append("=").append(value));
   }
   return options;
 }

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::map<std::string, std::set<std::string>>& layers() {
-  static const std::map<std::string, std::set<std::string>> kLayers = {
+  static const std::map<std::string, std::set<std::string>> table = {
       {"common", {"common"}},
       {"models", {"models", "common"}},
       {"datasets", {"datasets", "common"}},
@@ -34,17 +34,21 @@ const std::map<std::string, std::set<std::string>>& layers() {
       {"bench", {"bench", "common", "models", "datasets", "ps", "worker", "cli", "tests"}},
       {"tests", {"tests", "common", "models", "datasets", "ps", "worker", "cli", "bench"}},
   };
-  return kLayers;
+  return table;
 }
 
 constexpr size_t kMaxLines = 600;
 
 bool is_source(const std::string& path) {
-  static const std::set<std::string> kExtensions = {".h", ".cpp", ".cu", ".cuh", ".proto"};
-  return kExtensions.contains(fs::path(path).extension().string());
+  static const std::set<std::string> extensions = {".h", ".cpp", ".cu", ".cuh", ".proto"};
+  return extensions.contains(fs::path(path).extension().string());
 }
 
 std::string top_folder(const std::string& path) { return path.substr(0, path.find('/')); }
+
+std::string place(const std::string& path, size_t line) {
+  return std::string(path).append(":").append(std::to_string(line)).append(": ");
+}
 
 // "file:line: why" for each line that includes a folder that `path` may not include.
 std::vector<std::string> wrong_includes(const std::string& path, const std::string& text) {
@@ -53,24 +57,26 @@ std::vector<std::string> wrong_includes(const std::string& path, const std::stri
   if (allowed == layers().end()) {
     return wrong;
   }
-  static const std::regex kInclude(R"re(^\s*(#\s*include|import)\s*["<]([^">]+)[">])re");
+  static const std::regex include(R"re(^\s*(#\s*include|import)\s*["<]([^">]+)[">])re");
   std::istringstream lines(text);
   size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
     std::smatch match;
-    if (!std::regex_search(line, match, kInclude)) {
+    if (!std::regex_search(line, match, include)) {
       continue;
     }
-    const std::string place = path + ":" + std::to_string(number) + ": ";
     const std::string target = match[2];
     const std::string folder = top_folder(target);
-    if (target.find("..") != std::string::npos) {
-      wrong.push_back(place + target + " is not written from the root");
-    } else if (layers().contains(folder) && target != folder && !allowed->second.contains(folder)) {
-      wrong.push_back(place + allowed->first + " may not include " + folder);
-    } else if (match[0].str().find('"') != std::string::npos && target.find('/') == target.npos) {
-      wrong.push_back(place + target + " is not written from the root");
+    const bool quoted = match[0].str().find('"') != std::string::npos;
+    std::string why;
+    if (target.find("..") != std::string::npos || (quoted && target == folder)) {
+      why = target + " is not written from the root";
+    } else if (target != folder && layers().contains(folder) && !allowed->second.contains(folder)) {
+      why = allowed->first + " may not include " + folder;
+    }
+    if (!why.empty()) {
+      wrong.push_back(place(path, number) + why);
     }
   }
   return wrong;
@@ -79,20 +85,20 @@ std::vector<std::string> wrong_includes(const std::string& path, const std::stri
 // "file:line" of each path that only exists on the machine of whoever wrote it.
 std::vector<std::string> machine_paths(const std::string& path, const std::string& text) {
   // in pieces, since this file is searched too
-  static const std::array<std::string, 2> kPaths = {std::string("/wo") + "rk/",
-                                                    std::string("/ro") + "ot/"};
+  static const std::array<std::string, 2> paths = {std::string("/wo") + "rk/",
+                                                   std::string("/ro") + "ot/"};
   std::vector<std::string> found;
   std::istringstream lines(text);
   size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    for (const std::string& machine : kPaths) {
+    for (const std::string& machine : paths) {
       const size_t at = line.find(machine);
       // "framework/" and "../" only look alike
       if (at != std::string::npos &&
           (at == 0 || (std::isalnum(static_cast<unsigned char>(line[at - 1])) == 0 &&
                        std::string_view("._-}*").find(line[at - 1]) == std::string_view::npos))) {
-        found.push_back(path + ":" + std::to_string(number) + ": " + machine);
+        found.push_back(place(path, number) + machine);
       }
     }
   }

@@ -15,6 +15,7 @@ std::vector<std::string> shown(const Call& call) {
   std::vector<Output> outputs;
   call(outputs);
   std::vector<std::string> texts;
+  texts.reserve(outputs.size());
   for (const Output& output : outputs) {
     texts.push_back((output.to_stderr ? "!" : "<") + output.bytes);
   }

@@ -12,8 +12,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const Ending kDone{.code = 0, .signal = 0};
-const Ending kShot{.code = 0, .signal = SIGKILL};
+constexpr Ending kDone{.code = 0, .signal = 0};
+constexpr Ending kShot{.code = 0, .signal = SIGKILL};
 Ending code(int value) { return {.code = value, .signal = 0}; }
 
 // Two servers in slots 0 and 1, three workers in 2 to 4, pids 100 to 104.

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
+#include <array>
+#include <vector>
 
 #include "common/error.h"
 
@@ -68,7 +68,7 @@ Job job_of(int64_t micro_batch) {
   return job;
 }
 
-const std::vector<float> kWeights = {1.0F};
+constexpr std::array<float, 1> kWeights = {1.0F};
 
 TEST(Evaluator, CountsEverySampleOnceWhateverTheOrderOfTheChunks) {
   for (const int64_t size : {1, 3, 4, 5, 8, 11}) {
