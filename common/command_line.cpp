@@ -106,7 +106,8 @@ std::vector<po::option> split_words(const std::vector<std::string>& words, const
   } catch (const po::unknown_option& e) {
     flags.fail_unknown(e.get_option_name());
   } catch (const po::invalid_command_line_syntax& e) {
-    fail(printable(e.what()));  // a value that is missing, or given to a switch; names the flag
+    fail(
+        printable(e.what(), 200));  // a value that is missing, or given to a switch; names the flag
   }
 }
 

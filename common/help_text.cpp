@@ -32,25 +32,22 @@ std::string in_column(std::string line, std::string_view text) {
   return out + line + "\n";
 }
 
-std::string flag_help(const KeyHelp& help) {
-  const std::string text =
-      help.value_default.empty() ? help.text : help.text + " [" + help.value_default + "]";
-  return in_column("  --" + help.key + (help.takes_value ? " VALUE" : ""), text);
+std::string flag_help(const KeyHelp& help, const std::string& note = "") {
+  return in_column("  --" + help.key + (help.takes_value ? " VALUE" : ""), help.text + note);
 }
 
 std::string job_help() {
   std::string out =
-      "\nThe job, in brackets the defaults. Each of these is a flag, a line `key = value` of the "
-      "job\n"
-      "file, and a variable of the environment: --global-batch 64 is `global-batch = 64` and\n"
-      "PUSHPULL_GLOBAL_BATCH=64. Flags win over the environment, the environment over the file.\n"
-      "docs/job-file.md explains every key.\n";
+      "\nThe job, in brackets default and variable. Each key is a flag, a line of the job\n"
+      "file and a variable of the environment: --global-batch 64, `global-batch = 64` and\n"
+      "PUSHPULL_GLOBAL_BATCH=64 say the same. Flags win over the environment, the\n"
+      "environment over the file. docs/job-file.md explains every key.\n";
   std::string group;
   for (const KeyHelp& help : job_keys()) {
     if (help.group != group) out += "\n" + help.group + ":\n";
     group = help.group;
     out += flag_help(help);
-    out += in_column("", environment_name(help.key));
+    out += in_column("", "[" + help.value_default + "; " + environment_name(help.key) + "]");
   }
   return out;
 }
@@ -62,7 +59,9 @@ std::string help_text(const std::string& summary, const std::vector<std::string>
   std::string out = summary + "\n\nUsage:\n";
   for (const std::string& line : usage) out += "  " + line + "\n";
   out += "\nOptions:\n";
-  for (const KeyHelp& option : local_options) out += flag_help(option);
+  for (const KeyHelp& option : local_options) {
+    out += flag_help(option, option.value_default.empty() ? "" : " [" + option.value_default + "]");
+  }
   out += flag_help({"help", "", "print this and end", "", false});
   out += flag_help({"version", "", "print the version and end", "", false});
   if (job_flags == JobFlags::kAccept) out += job_help();

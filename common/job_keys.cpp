@@ -20,7 +20,6 @@ constexpr int64_t kMaxInputSize = 100'000'000;
 constexpr int64_t kMaxInputSide = 100'000;
 constexpr int64_t kMaxWidth = 1'000'000;
 constexpr size_t kMaxHiddenLayers = 1000;
-constexpr size_t kMaxPathBytes = 4096;
 
 // A member of Job, or of one of its option structs, for reading and for writing.
 template <class T>

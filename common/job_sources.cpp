@@ -28,6 +28,11 @@ constexpr std::string_view kPrefix = "PUSHPULL_";
 
 [[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kUsage, "[job] " + text); }
 
+[[noreturn]] void fail_twice(const std::string& key, const std::string& first,
+                             const std::string& second) {
+  fail(key + " is given twice: " + first + " and " + second);
+}
+
 // One line at a time, because Boost does not tell in which line it found a key.
 std::vector<po::option> options_of_line(const std::string& line, const std::string& where) {
   if (trim(line).starts_with('[')) {
@@ -77,26 +82,27 @@ Settings settings_of_text(const std::string& ini, const std::string& source) {
       }
       const std::string value = option.value.empty() ? "" : option.value.front();
       const auto [first, is_new] = settings.try_emplace(key, Setting{value, where});
-      if (!is_new) fail(key + " is given twice: " + first->second.source + " and " + where);
+      if (!is_new) fail_twice(key, first->second.source, where);
     }
   }
   return settings;
 }
 
 Settings settings_of_file(const std::string& path) {
+  const std::string shown = printable(path, kMaxPathBytes);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail("job file " + printable(path) + " cannot be opened: " + std::strerror(errno));
+  if (!file) fail("job file " + shown + " cannot be opened: " + std::strerror(errno));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   // reading a folder fails here, not at opening
-  if (file.bad()) fail("job file " + printable(path) + " cannot be read; is it a file?");
+  if (file.bad()) fail("job file " + shown + " cannot be read; is it a file?");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {
-    fail("job file " + printable(path) + " has more than " + std::to_string(kMaxFileBytes) +
+    fail("job file " + shown + " has more than " + std::to_string(kMaxFileBytes) +
          " bytes; is it the right file?");
   }
-  return settings_of_text(text, path);
+  return settings_of_text(text, shown);
 }
 
 Settings settings_of_environment() {

@@ -1,12 +1,9 @@
 #include "common/text.h"
 
-#include <cstddef>
 #include <cstdint>
 
 namespace pushpull {
 namespace {
-
-constexpr size_t kMaxPrinted = 80;
 
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
 
@@ -57,10 +54,10 @@ bool is_plain_text(std::string_view text) {
   return true;
 }
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text, size_t max_bytes) {
   std::string out;
   while (!text.empty()) {
-    if (out.size() >= kMaxPrinted) return out + "...";
+    if (out.size() >= max_bytes) return out + "...";
     const auto first = static_cast<unsigned char>(text[0]);
     const size_t length = utf8_length(text);
     if (length == 0 || is_control(first)) {

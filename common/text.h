@@ -1,6 +1,7 @@
 // Text from people: trimmed, checked, made safe to print in a one-line message. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,10 @@ std::string_view trim(std::string_view text);
 // protobuf's `string`.
 bool is_plain_text(std::string_view text);
 
-// For messages: control characters and stray bytes as \xNN, cut after 80 bytes.
-std::string printable(std::string_view text);
+// For messages: control characters and stray bytes as \xNN, cut after about `max_bytes`.
+std::string printable(std::string_view text, size_t max_bytes = 80);
+
+// A path is never cut in a message: its end is what tells.
+inline constexpr size_t kMaxPathBytes = 4096;
 
 }  // namespace pushpull

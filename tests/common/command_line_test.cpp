@@ -1,0 +1,139 @@
+#include "common/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "job_test_support.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+const std::vector<KeyHelp>& local_options() {
+  static const std::vector<KeyHelp> options = {
+      {"job", "", "the job file"},
+      {"workers", "1", "number of workers"},
+      {"insecure", "", "listen beyond this machine without keys", "", false}};
+  return options;
+}
+
+CommandLine parse(std::vector<const char*> words, JobFlags job_flags = JobFlags::kAccept) {
+  words.insert(words.begin(), "pushpull");
+  return parse_command_line(static_cast<int>(words.size()), words.data(), local_options(),
+                            job_flags);
+}
+
+std::string error_of(const std::vector<const char*>& words) {
+  return usage_error([&] { parse(words); });
+}
+
+TEST(CommandLine, SplitsKeysOwnFlagsAndWords) {
+  const CommandLine line = parse({"run", "--job", "a.ini", "--lr=0.5", "--workers", "3",
+                                  "--insecure", "--global-batch", "8", "last"});
+  EXPECT_THAT(line.positional, ElementsAre("run", "last"));
+  EXPECT_THAT(line.keys, UnorderedElementsAre(Pair("lr", "0.5"), Pair("global-batch", "8")));
+  EXPECT_THAT(line.local, UnorderedElementsAre(Pair("job", "a.ini"), Pair("workers", "3"),
+                                               Pair("insecure", "true")));
+  EXPECT_FALSE(line.help);
+  EXPECT_FALSE(line.version);
+}
+
+TEST(CommandLine, IsEmptyWithoutArguments) {
+  EXPECT_THAT(parse({}).keys, IsEmpty());
+  EXPECT_THAT(parse_command_line(0, nullptr, {}).positional, IsEmpty());
+}
+
+TEST(CommandLine, KnowsHelpAndVersion) {
+  EXPECT_TRUE(parse({"--help"}).help);
+  EXPECT_TRUE(parse({"run", "-h"}).help);
+  EXPECT_TRUE(parse({"--version"}).version);
+}
+
+TEST(CommandLine, ANegativeNumberIsAValueAndReachesTheRangeCheck) {
+  for (const CommandLine& line : {parse({"--lr", "-1"}), parse({"--lr=-1"})}) {
+    EXPECT_EQ(usage_error([&] { parse_job("", line.keys); }),
+              "[job] lr = -1 (--lr): must be a number > 0");
+  }
+}
+
+TEST(CommandLine, AnEmptyValueIsAValue) {
+  for (const CommandLine& line : {parse({"--hidden", ""}), parse({"--hidden="})}) {
+    EXPECT_THAT(line.keys, ElementsAre(Pair("hidden", "")));
+  }
+}
+
+TEST(CommandLine, EqualSignsBelongToTheValue) {
+  EXPECT_THAT(parse({"--data-dir=a=b="}).keys, ElementsAre(Pair("data-dir", "a=b=")));
+}
+
+TEST(CommandLine, AfterTwoDashesAllAreWords) {
+  EXPECT_THAT(parse({"run", "--", "--lr", "--=x"}).positional, ElementsAre("run", "--lr", "--=x"));
+}
+
+TEST(CommandLine, UnknownFlagsAreNamedAndNothingIsGuessed) {
+  EXPECT_EQ(error_of({"--optimi", "sgd"}),
+            "[flags] unknown flag --optimi; did you mean --optimizer?");
+  EXPECT_EQ(error_of({"--optimi=sgd"}), "[flags] unknown flag --optimi; did you mean --optimizer?");
+  EXPECT_EQ(error_of({"--learning-rate", "1"}),
+            "[flags] unknown flag --learning-rate; did you mean --lr?");
+  EXPECT_EQ(error_of({"--worker", "1"}), "[flags] unknown flag --worker; did you mean --workers?");
+  EXPECT_EQ(error_of({"--zebra"}), "[flags] unknown flag --zebra; --help lists all");
+  EXPECT_THAT(error_of({"-x"}), HasSubstr("unknown flag -x"));
+  EXPECT_THAT(error_of({"--=x"}), HasSubstr("unknown flag --"));
+  EXPECT_THAT(error_of({"--(word)", "x"}), HasSubstr("unknown flag --(word)"));
+  EXPECT_THAT(error_of({"--LR", "1"}), HasSubstr("did you mean --lr?"));
+}
+
+TEST(CommandLine, MissingSuperfluousAndDoubleValuesAreNamed) {
+  EXPECT_THAT(error_of({"--lr"}), HasSubstr("--lr"));
+  EXPECT_EQ(error_of({"--lr", "--optimizer", "sgd"}),
+            "[flags] flag --lr needs a value before --optimizer");
+  EXPECT_THAT(error_of({"--insecure=yes"}), HasSubstr("--insecure"));
+  EXPECT_THAT(error_of({"--insecure="}), HasSubstr("--insecure"));
+  EXPECT_EQ(error_of({"--lr", "1", "--lr", "2"}), "[flags] flag --lr is given twice");
+  EXPECT_EQ(error_of({"--job", "1", "--job=2"}), "[flags] flag --job is given twice");
+}
+
+TEST(CommandLine, AProgramWithoutJobRefusesItsKeys) {
+  EXPECT_THAT(usage_error([] {
+                parse({"--lr", "1"}, JobFlags::kRefuse);
+              }),
+              HasSubstr("unknown flag --lr"));
+  EXPECT_THAT(parse({"--workers", "1"}, JobFlags::kRefuse).local,
+              ElementsAre(Pair("workers", "1")));
+}
+
+TEST(CommandLine, AnOwnFlagThatHidesAKeyIsOurMistake) {
+  const char* argv[] = {"x"};
+  EXPECT_THROW(parse_command_line(1, argv, {{"lr", "", ""}}), Error);
+}
+
+TEST(HelpText, NamesEveryKeyItsDefaultAndItsVariable) {
+  const std::string text =
+      help_text("pushpull run: trains", {"pushpull run --job FILE"}, local_options());
+  for (const KeyHelp& help : job_keys()) {
+    EXPECT_THAT(text, HasSubstr("\n  --" + help.key + " VALUE "));
+    EXPECT_THAT(text, HasSubstr(environment_name(help.key) + "]"));
+    EXPECT_THAT(text, HasSubstr("\n" + help.group + ":\n"));
+  }
+  EXPECT_THAT(text, AllOf(HasSubstr("pushpull run: trains\n"), HasSubstr("--insecure  "),
+                          HasSubstr("--version"), HasSubstr("number of workers [1]\n")));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 100U) << line;
+    EXPECT_FALSE(line.ends_with(' ')) << line;
+  }
+  EXPECT_THAT(help_text("x", {}, {}, JobFlags::kRefuse), Not(HasSubstr("PUSHPULL_")));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,319 @@
+// Sources, precedence, combinations, data, resume. Single values: job_values_test.cpp.
+#include "common/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "job_test_support.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Flags = std::map<std::string, std::string>;
+
+Job parse(const Flags& flags) { return parse_job("", flags); }
+
+std::string error_of(const Flags& flags) {
+  return usage_error([&] { parse_job("", flags); });
+}
+
+std::string error_of_text(const std::string& ini) {
+  return usage_error([&] { parse_job_text(ini, "job.ini"); });
+}
+
+TEST(Job, WithoutSettingsIsOneEpochOfTheDefaults) {
+  Job expected;
+  expected.epochs = 1;
+  EXPECT_EQ(parse({}), expected);
+  EXPECT_EQ(parse_job_text("", "empty"), expected);
+}
+
+TEST(Job, ReadsEveryKindOfValue) {
+  const Job job = parse_job_text(
+      "# a comment\n"
+      "model = convnet   # another\n"
+      "\n"
+      "hidden = 64, 32\r\n"
+      "input=3x32x16\n"
+      "steps = 40\n"
+      "lr = 2.5e-3\n"
+      "optimizer = adamw\n"
+      "lr-schedule = cosine\n"
+      "strategy = ssp:3\n"
+      "shuffle = false\n"
+      "resume = auto\n"
+      "seed = 18446744073709551615\n"
+      "data-dir = /a folder/with = signs\n",
+      "job.ini");
+  EXPECT_EQ(job.model, "convnet");
+  EXPECT_THAT(job.hidden, ElementsAre(64, 32));
+  EXPECT_EQ(job.input, (InputShape{3, 32, 16}));
+  EXPECT_EQ(job.steps, 40);
+  EXPECT_EQ(job.epochs, 0);
+  EXPECT_EQ(job.schedule.lr, 0.0025);
+  EXPECT_EQ(job.optimizer.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(job.schedule.kind, ScheduleKind::kCosine);
+  EXPECT_EQ(job.strategy, (Strategy{StrategyKind::kSsp, 3}));
+  EXPECT_FALSE(job.shuffle);
+  EXPECT_EQ(job.resume, Resume::kAuto);
+  EXPECT_EQ(job.seed, UINT64_MAX);
+  EXPECT_EQ(job.data_dir, "/a folder/with = signs");
+}
+
+TEST(Job, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
+  const ScopedFile file("lr = 1\nseed = 1\nglobal-batch = 8\n");
+  const ScopedVariable lr("PUSHPULL_LR", "2");
+  const ScopedVariable batch("PUSHPULL_GLOBAL_BATCH", "16");
+  const Job job = parse_job(file.path(), {{"lr", "3"}});
+  EXPECT_EQ(job.seed, 1U);
+  EXPECT_EQ(job.global_batch, 16);
+  EXPECT_EQ(job.schedule.lr, 3.0);
+}
+
+TEST(Job, TextFromTheCoordinatorIgnoresTheEnvironment) {
+  const ScopedVariable lr("PUSHPULL_LR", "2");
+  EXPECT_EQ(parse_job_text("", "coordinator").schedule.lr, 0.1);
+}
+
+TEST(Job, ErrorsNameKeyValueSourceAndWhatWouldBeRight) {
+  EXPECT_EQ(error_of({{"lr", "-1"}}), "[job] lr = -1 (--lr): must be a number > 0");
+  EXPECT_EQ(error_of_text("\nlr = fast"), "[job] lr = fast (job.ini:2): must be a number > 0");
+  const ScopedVariable lr("PUSHPULL_LR", "0");
+  EXPECT_EQ(error_of({}), "[job] lr = 0 (PUSHPULL_LR): must be a number > 0");
+}
+
+TEST(Job, ErrorsEscapeWhatIsNotPrintable) {
+  EXPECT_EQ(error_of({{"model", "a\nb\x1b\xff"}}),
+            "[job] model = a\\x0ab\\x1b\\xff (--model): must be mlp or convnet");
+  EXPECT_LT(error_of({{"model", std::string(100'000, 'm')}}).size(), 200U);
+}
+
+TEST(Job, UnknownKeyIsNamedWithItsPlaceAndTheNearestKey) {
+  EXPECT_EQ(error_of_text("seed = 1\nlearning-rate = 1\n"),
+            "[job] unknown key 'learning-rate' (job.ini:2); did you mean lr?");
+  EXPECT_EQ(error_of_text("global_batch = 1"),
+            "[job] unknown key 'global_batch' (job.ini:1); did you mean global-batch?");
+  EXPECT_EQ(error_of_text("zebra-crossing = 1"), "[job] unknown key 'zebra-crossing' (job.ini:1)");
+  EXPECT_EQ(error_of({{"optimi", "sgd"}}),
+            "[job] unknown flag --optimi; did you mean --optimizer?");
+}
+
+TEST(Job, UnknownVariableOfTheEnvironmentIsNamed) {
+  const ScopedVariable variable("PUSHPULL_LERNING_RATE", "1");
+  EXPECT_EQ(error_of({}), "[job] unknown variable PUSHPULL_LERNING_RATE in the environment");
+  const ScopedVariable near("PUSHPULL_GLOBALBATCH", "1");
+  const Flags none;
+  unsetenv("PUSHPULL_LERNING_RATE");
+  EXPECT_EQ(error_of(none),
+            "[job] unknown variable PUSHPULL_GLOBALBATCH in the environment; did you mean "
+            "PUSHPULL_GLOBAL_BATCH?");
+}
+
+TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
+  const ScopedVariable share("PUSHPULL_SHARE", "x");
+  const ScopedVariable level("PUSHPULL_LOG_LEVEL", "debug");
+  const ScopedVariable test("PUSHPULL_TEST_ANYTHING", "1");
+  EXPECT_NO_THROW(parse({}));
+}
+
+TEST(Job, FileMustBeThereAndBeAJobFile) {
+  EXPECT_THAT(usage_error([] { parse_job("/no/such/nowhere.ini", {}); }),
+              AllOf(HasSubstr("/no/such/nowhere.ini"), HasSubstr("No such file")));
+  const std::string deep = "/no/" + std::string(200, 'd') + "/nowhere.ini";
+  EXPECT_THAT(usage_error([&] { parse_job(deep, {}); }), HasSubstr(deep));
+  EXPECT_THAT(usage_error([] { parse_job(::testing::TempDir(), {}); }),
+              HasSubstr(::testing::TempDir()));
+  EXPECT_THAT(usage_error([] { parse_job("/dev/zero", {}); }), HasSubstr("/dev/zero"));
+  const ScopedFile file("lr = 1\nlr = 2\n");
+  EXPECT_EQ(usage_error([&] { parse_job(file.path(), {}); }),
+            "[job] lr is given twice: " + file.path() + ":1 and " + file.path() + ":2");
+  EXPECT_EQ(error_of_text("seed 1"), "[job] job.ini:1: 'seed 1' is no `key = value`");
+  EXPECT_THAT(error_of_text("[model]\nlr = 1"), HasSubstr("job.ini:1: '[model]' opens a section"));
+  EXPECT_THAT(error_of_text("= 1"), HasSubstr("unknown key ''"));
+}
+
+TEST(Job, LengthIsEitherEpochsOrSteps) {
+  EXPECT_EQ(parse({{"epochs", "3"}}).epochs, 3);
+  EXPECT_EQ(parse({{"steps", "3"}}).epochs, 0);
+  EXPECT_EQ(parse({{"steps", "0"}}).epochs, 1);
+  EXPECT_EQ(parse({{"epochs", "0"}, {"steps", "5"}}).steps, 5);
+  EXPECT_THAT(error_of({{"epochs", "3"}, {"steps", "4"}}),
+              AllOf(HasSubstr("epochs = 3 (--epochs)"), HasSubstr("steps = 4 (--steps)")));
+  EXPECT_THAT(error_of({{"epochs", "0"}}), HasSubstr("one of them must be > 0"));
+  EXPECT_THAT(error_of({{"steps", "10"}, {"stop-after", "11"}}),
+              AllOf(HasSubstr("stop-after = 11"), HasSubstr("steps = 10")));
+  EXPECT_EQ(parse({{"steps", "10"}, {"stop-after", "10"}}).stop_after, 10);
+}
+
+TEST(Job, MicroBatchMustDivideGlobalBatch) {
+  EXPECT_EQ(error_of({{"global-batch", "65"}}),
+            "[job] global-batch = 65 (--global-batch) is not a multiple of micro-batch = 8 "
+            "(default): take global-batch 64 or 72, or micro-batch 5 or 13");
+  EXPECT_EQ(error_of({{"global-batch", "4"}}),
+            "[job] global-batch = 4 (--global-batch) is not a multiple of micro-batch = 8 "
+            "(default): take global-batch 8, or micro-batch 4");
+  EXPECT_EQ(parse({{"global-batch", "65"}, {"micro-batch", "13"}}).micro_batches(), 5);
+}
+
+TEST(Job, AStepHasAtMost65536MicroBatches) {
+  EXPECT_EQ(parse({{"global-batch", "65536"}, {"micro-batch", "1"}}).micro_batches(), 65536);
+  EXPECT_EQ(error_of({{"global-batch", "65537"}, {"micro-batch", "1"}}),
+            "[job] global-batch = 65537 (--global-batch) is more than 65536 times micro-batch = 1 "
+            "(--micro-batch): take micro-batch 65537");  // a prime
+  EXPECT_THAT(error_of({{"global-batch", "1000000000"}, {"micro-batch", "7"}}),
+              HasSubstr("micro-batch 15625"));
+  // the search for divisors of a large prime must not count to it
+  EXPECT_THAT(error_of({{"global-batch", "999999937"}, {"micro-batch", "500000000"}}),
+              HasSubstr("micro-batch 999999937"));
+}
+
+TEST(Job, GlobalBatchMustFitInTrainSamples) {
+  EXPECT_THAT(error_of({{"global-batch", "4096"}, {"train-samples", "1000"}}),
+              AllOf(HasSubstr("global-batch = 4096"), HasSubstr("train-samples = 1000")));
+  EXPECT_NO_THROW(parse({{"global-batch", "4096"}, {"train-samples", "4096"}}));
+}
+
+TEST(Job, SchedulesNeedTheirKeys) {
+  EXPECT_THAT(error_of({{"lr-schedule", "step"}}), HasSubstr("needs lr-step > 0"));
+  EXPECT_EQ(parse({{"lr-schedule", "step"}, {"lr-step", "5"}}).schedule.step, 5);
+  EXPECT_THAT(error_of({{"lr-schedule", "cosine"}, {"lr", "0.1"}, {"lr-min", "0.2"}}),
+              AllOf(HasSubstr("lr-min = 0.2"), HasSubstr("lr = 0.1")));
+}
+
+TEST(Job, IdxNeedsAFolder) {
+  EXPECT_THAT(error_of({{"dataset", "idx"}}), HasSubstr("needs data-dir"));
+  EXPECT_EQ(parse({{"dataset", "idx"}, {"data-dir", "mnist"}}).data_dir, "mnist");
+}
+
+TEST(Job, OnWorkerLossFollowsTheStrategyUntilItIsGiven) {
+  EXPECT_EQ(parse({}).on_worker_loss, OnWorkerLoss::kAbort);
+  EXPECT_EQ(parse({{"strategy", "async"}}).on_worker_loss, OnWorkerLoss::kContinue);
+  EXPECT_EQ(parse({{"strategy", "ssp:2"}}).on_worker_loss, OnWorkerLoss::kContinue);
+  EXPECT_EQ(parse({{"strategy", "ssp:0"}}).on_worker_loss, OnWorkerLoss::kAbort);
+  const Job job = parse({{"strategy", "async"}, {"on-worker-loss", "abort"}});
+  EXPECT_EQ(job.on_worker_loss, OnWorkerLoss::kAbort);
+  EXPECT_EQ(parse_job_text(to_ini(job), "coordinator"), job);
+}
+
+TEST(Job, IsCheckedAgainstTheData) {
+  const Job whole = parse({{"epochs", "3"}, {"global-batch", "64"}, {"stop-after", "60"}});
+  EXPECT_EQ(steps_per_epoch(whole, 1347), 21);
+  EXPECT_EQ(total_steps(whole, 1347), 63);
+  EXPECT_NO_THROW(check_job_against_data(whole, 1347));
+  EXPECT_THAT(usage_error([&] { check_job_against_data(whole, 1000); }),
+              AllOf(HasSubstr("stop-after = 60"), HasSubstr("45 steps")));
+  EXPECT_THAT(usage_error([&] { check_job_against_data(whole, 63); }),
+              AllOf(HasSubstr("global-batch = 64"), HasSubstr("63"), HasSubstr("train-samples")));
+  const Job part = parse({{"train-samples", "640"}, {"steps", "5"}});
+  EXPECT_EQ(steps_per_epoch(part, 1347), 10);
+  EXPECT_EQ(total_steps(part, 1347), 5);
+  EXPECT_NO_THROW(check_job_against_data(part, 640));
+  EXPECT_THAT(usage_error([&] { check_job_against_data(part, 639); }),
+              AllOf(HasSubstr("train-samples = 640"), HasSubstr("639")));
+}
+
+TEST(Job, ResumeRefusesWhatShapesTheWeights) {
+  const Job before = parse({{"steps", "40"}});
+  EXPECT_THAT(keys_that_forbid_resume(before, before), IsEmpty());
+  const Job moved = parse({{"steps", "80"},
+                           {"slice-bytes", "4096"},
+                           {"checkpoint-dir", "a"},
+                           {"checkpoint-every", "5"},
+                           {"checkpoint-keep", "9"},
+                           {"eval-every", "5"},
+                           {"stop-after", "50"},
+                           {"resume", "true"},
+                           {"on-worker-loss", "wait"},
+                           {"replacement-timeout", "5"},
+                           {"heartbeat-timeout", "5"},
+                           {"data-dir", "b"},
+                           {"init-from", "c"},
+                           {"test-samples", "7"}});
+  EXPECT_THAT(keys_that_forbid_resume(before, moved), IsEmpty());
+  const Job other = parse({{"steps", "40"}, {"threads", "2"}, {"lr", "0.2"}, {"seed", "2"}});
+  EXPECT_THAT(keys_that_forbid_resume(before, other),
+              ::testing::UnorderedElementsAre("threads", "lr", "seed"));
+}
+
+TEST(Job, LengthMayChangeAtAResumeUnlessTheCosineStretchesOverIt) {
+  const Job before = parse({{"steps", "40"}, {"lr-schedule", "cosine"}});
+  const Job now = parse({{"epochs", "2"}, {"lr-schedule", "cosine"}});
+  EXPECT_THAT(keys_that_forbid_resume(before, now), ElementsAre("epochs", "steps"));
+}
+
+// Every key that may not change is found when it alone differs: guards against a key whose
+// difference nobody sees.
+TEST(Job, ResumeSeesADifferenceInEveryKey) {
+  const Flags other = {{"model", "convnet"},
+                       {"hidden", "1"},
+                       {"seed", "2"},
+                       {"dataset", "digits"},
+                       {"train-samples", "100"},
+                       {"shuffle", "false"},
+                       {"input", "5"},
+                       {"classes", "3"},
+                       {"global-batch", "72"},
+                       {"micro-batch", "4"},
+                       {"threads", "2"},
+                       {"optimizer", "adam"},
+                       {"lr", "1"},
+                       {"momentum", "0.5"},
+                       {"beta1", "0.5"},
+                       {"beta2", "0.5"},
+                       {"epsilon", "1"},
+                       {"weight-decay", "1"},
+                       {"lr-schedule", "cosine"},
+                       {"lr-step", "3"},
+                       {"lr-gamma", "0.5"},
+                       {"lr-min", "0.01"},
+                       {"warmup-steps", "3"},
+                       {"clip-norm", "1"},
+                       {"strategy", "ssp:1"}};
+  for (const auto& [key, value] : other) {
+    EXPECT_THAT(keys_that_forbid_resume(parse({}), parse({{key, value}})), ElementsAre(key));
+  }
+}
+
+std::string reference_page() {
+  std::ifstream file(PUSHPULL_SOURCE_DIR "/docs/job-file.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(JobReference, HasARowWithTheDefaultOfEveryKey) {
+  const std::string page = reference_page();
+  const Job defaults = parse({});
+  for (const KeyHelp& help : job_keys()) {
+    const std::string row = "\n| `" + help.key + "` |";
+    const size_t begin = page.find(row);
+    ASSERT_NE(begin, std::string::npos) << help.key;
+    const std::string line = page.substr(begin + 1, page.find('\n', begin + 1) - begin - 1);
+    EXPECT_THAT(line, HasSubstr("| " + help.value_default + " |"));
+    EXPECT_EQ(page.find(row, begin + 1), std::string::npos) << help.key << " has two rows";
+  }
+}
+
+TEST(JobReference, ExampleIsAJobThatNamesEveryKey) {
+  const std::string page = reference_page();
+  const size_t begin = page.find("```ini\n");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string ini = page.substr(begin + 7, page.find("\n```", begin) - begin - 6);
+  const Job job = parse_job_text(ini, "docs/job-file.md");
+  EXPECT_NE(job, Job{});
+  for (const KeyHelp& help : job_keys()) {
+    EXPECT_THAT("\n" + ini, HasSubstr("\n" + help.key + " = ")) << help.key;
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

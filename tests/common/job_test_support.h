@@ -1,0 +1,60 @@
+// Shared by the tests of the job: what a call throws, files and variables that clean up.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+// The text of the Error(kUsage) that `call` throws; fails the test where it throws none.
+template <class Call>
+std::string usage_error(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage) << e.what();
+    std::string text = e.what();
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return text;
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+// A job file in the temporary folder of the test.
+class ScopedFile {
+ public:
+  explicit ScopedFile(const std::string& text) {
+    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = ::testing::TempDir() + test->test_suite_name() + "-" + test->name() + ".ini";
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~ScopedFile() { std::filesystem::remove(path_); }
+  ScopedFile(const ScopedFile&) = delete;
+  ScopedFile& operator=(const ScopedFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class ScopedVariable {
+ public:
+  ScopedVariable(std::string name, const std::string& value) : name_(std::move(name)) {
+    setenv(name_.c_str(), value.c_str(), 1);
+  }
+  ~ScopedVariable() { unsetenv(name_.c_str()); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  std::string name_;
+};
+
+}  // namespace pushpull

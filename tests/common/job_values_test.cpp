@@ -1,0 +1,133 @@
+// The range of every key, and numbers as text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+#include "common/strict_number.h"
+#include "job_test_support.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Range {
+  std::string key;
+  std::vector<std::string> good;
+  std::vector<std::string> bad;
+};
+
+const std::vector<Range>& ranges() {
+  static const std::vector<Range> all = {
+      {"model", {"mlp", "convnet"}, {"resnext", "MLP", ""}},
+      {"hidden", {"", "none", "1", "64,32", "64, 32"}, {"0", "64,", ",", "64;32", "1000001", "-1"}},
+      {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
+      {"seed", {"0", "18446744073709551615"}, {"-1", "18446744073709551616", "1.0", ""}},
+      {"dataset", {"dummy", "digits"}, {"imagenot", ""}},
+      {"data-dir", {"", "/mnt/m\xc3\xbcller", "a b"}, {"\xff", "a\x01", "b ", "#"}},
+      {"train-samples", {"0", "64", "1000000000000"}, {"-1", "1000000000001", "x"}},
+      {"test-samples", {"0", "1"}, {"-1", ""}},
+      {"shuffle", {"true", "false"}, {"yes", "1", "True", ""}},
+      {"input",
+       {"1", "784", "1x28x28", "784x1x1"},
+       {"0", "28x28", "1x28x28x1", "x", "100001", "100000x100000x1", "1X28X28", ""}},
+      {"classes", {"2", "1000000"}, {"1", "1000001"}},
+      {"epochs", {"1", "1000000"}, {"-1", "1000001", "0.5"}},
+      {"steps", {"0", "1"}, {"-1", "1e6"}},
+      {"stop-after", {"0", "9"}, {"-1"}},
+      {"global-batch", {"8", "64"}, {"0", "-8", "1000000001", "9223372036854775808"}},
+      {"micro-batch", {"1", "64"}, {"0", "-1", "1000000001"}},
+      {"threads", {"1", "1024"}, {"0", "1025"}},
+      {"optimizer", {"sgd", "momentum", "nesterov", "adam", "adamw"}, {"lion", "Adam", ""}},
+      {"lr", {"0.1", "1e-300", "5"}, {"0", "-1", "fast", "inf", "nan", "1e999", "0.1x", " 1", ""}},
+      {"momentum", {"0", "0.999"}, {"1", "-0.1"}},
+      {"beta1", {"0", "0.5"}, {"1", "-0.1"}},
+      {"beta2", {"0", "0.5"}, {"1", "-0.1"}},
+      {"epsilon", {"1e-8", "1"}, {"0", "-1"}},
+      {"weight-decay", {"0", "0.1"}, {"-0.1", "inf"}},
+      {"lr-schedule", {"constant", "cosine"}, {"linear", ""}},
+      {"lr-step", {"0", "5"}, {"-1"}},
+      {"lr-gamma", {"0.1", "1"}, {"0", "1.1"}},
+      {"lr-min", {"0", "0.1"}, {"-1"}},
+      {"warmup-steps", {"0", "5"}, {"-1"}},
+      {"clip-norm", {"0", "1.5"}, {"-1", "nan"}},
+      {"strategy",
+       {"sync", "async", "ssp:0", "ssp:1000000"},
+       {"ssp:x", "ssp", "ssp:", "ssp:-1", "ssp:1000001", "backup:2", ""}},
+      {"slice-bytes", {"256", "1073741824"}, {"255", "1073741825"}},
+      {"transport", {"tcp"}, {"ipc", "shm", ""}},
+      {"on-worker-loss", {"abort", "wait", "continue"}, {"ignore", ""}},
+      {"eval-every", {"0", "5"}, {"-1"}},
+      {"checkpoint-dir", {"", "out"}, {"a#"}},
+      {"checkpoint-every", {"0", "5"}, {"-1"}},
+      {"checkpoint-keep", {"1", "5"}, {"0", "-1"}},
+      {"resume", {"false", "true", "auto"}, {"no", ""}},
+      {"heartbeat-timeout", {"0.1", "1000000"}, {"0", "0.05", "1000001"}},
+      {"replacement-timeout", {"0.1", "60"}, {"0", "-5", "1e7"}},
+  };
+  return all;
+}
+
+// What another key must be so that the value of this one makes a job.
+std::map<std::string, std::string> job_with(const std::string& key, const std::string& value) {
+  std::map<std::string, std::string> flags = {{key, value}};
+  if (key == "stop-after") flags["steps"] = "9";
+  return flags;
+}
+
+TEST(JobValues, EveryKeyHasARangeHere) {
+  std::vector<std::string> expected;
+  for (const KeyHelp& help : job_keys()) expected.push_back(help.key);
+  std::vector<std::string> tested;
+  for (const Range& range : ranges()) tested.push_back(range.key);
+  EXPECT_THAT(tested, ::testing::UnorderedElementsAreArray(expected));
+}
+
+TEST(JobValues, GoodOnesAreTakenAndReadBack) {
+  for (const Range& range : ranges()) {
+    for (const std::string& value : range.good) {
+      SCOPED_TRACE(range.key + " = " + value);
+      const Job job = parse_job("", job_with(range.key, value));
+      EXPECT_EQ(parse_job_text(to_ini(job), "coordinator"), job);
+    }
+  }
+}
+
+TEST(JobValues, BadOnesAreRefusedByNameAndSource) {
+  for (const Range& range : ranges()) {
+    for (const std::string& value : range.bad) {
+      SCOPED_TRACE(range.key + " = " + value);
+      const std::string text = usage_error([&] { parse_job("", job_with(range.key, value)); });
+      EXPECT_THAT(text, HasSubstr("[job] " + range.key + " = "));
+      EXPECT_THAT(text, HasSubstr(" (--" + range.key + "): must be "));
+    }
+  }
+}
+
+TEST(StrictNumber, TakesTheWholeTextOrNothing) {
+  EXPECT_EQ(parse_int64("-9223372036854775808"), std::numeric_limits<int64_t>::min());
+  for (const char* text : {"", " 1", "1 ", "+1", "1x", "0x10", "1.0", "9223372036854775808"}) {
+    EXPECT_EQ(parse_int64(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(parse_uint64("-1"), std::nullopt);
+  EXPECT_EQ(parse_real("-2.5e-3"), -0.0025);
+  for (const char* text : {"", "inf", "-inf", "nan", "1e999", "1e", "0x1p3", "1,5", "+1", "1 "}) {
+    EXPECT_EQ(parse_real(text), std::nullopt) << text;
+  }
+}
+
+TEST(StrictNumber, PrintsTheShortestTextThatReadsBack) {
+  EXPECT_EQ(print_real(0.1), "0.1");
+  EXPECT_EQ(print_real(60.0), "60");
+  for (const double value : {1.0 / 3.0, 5e-324, std::numeric_limits<double>::max(), -1e-8}) {
+    EXPECT_EQ(parse_real(print_real(value)), value);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
