@@ -6,12 +6,10 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <sstream>
 
 #include "common/command_line.h"
 #include "common/error.h"
-#include "common/strict_number.h"
-#include "common/text.h"
 #include "worker/evaluate.h"
 
 namespace pushpull {
@@ -36,33 +34,30 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-// The job as the checkpoint has it, but for what the flags replace.
+// The job as the checkpoint has it, but for what the flags replace. As text, so that the job's own
+// reader checks the new values.
 Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::string& path) {
-  Job job = parse_job_text(checkpoint.state.job_ini, path);
-  const auto given = [&](const char* flag) -> const std::string* {
-    const auto found = line.local.find(flag);
-    return found == line.local.end() ? nullptr : &found->second;
-  };
-  if (const std::string* dataset = given("dataset")) {
-    if (*dataset != job.dataset) {
-      job.data_dir.clear();
+  const Job job = parse_job_text(checkpoint.state.job_ini, path);
+  std::map<std::string, std::string> replaced = line.local;
+  replaced.erase("checkpoint");
+  replaced.erase("json");
+  if (const auto dataset = replaced.find("dataset");
+      dataset != replaced.end() && dataset->second != job.dataset) {
+    replaced.try_emplace("data-dir", "");
+    replaced.try_emplace("train-samples", "0");  // these cut the dataset of the training
+    replaced.try_emplace("test-samples", "0");
+  }
+  std::string text;
+  std::istringstream lines(to_ini(job));
+  for (std::string one; std::getline(lines, one);) {
+    if (!replaced.contains(one.substr(0, one.find_first_of(" =")))) {
+      text.append(one).append("\n");
     }
-    job.dataset = *dataset;
-    job.train_samples = 0;  // these cut the dataset of the training
-    job.test_samples = 0;
   }
-  if (const std::string* folder = given("data-dir")) {
-    job.data_dir = *folder;
+  for (const auto& [key, value] : replaced) {
+    text.append(key).append(" = ").append(value).append("\n");
   }
-  if (const std::string* threads = given("threads")) {
-    const std::optional<int64_t> count = parse_int64(*threads);
-    if (!count) {
-      throw Error(ErrorCode::kUsage,
-                  "[eval] --threads is '" + printable(*threads) + "': must be a whole number >= 1");
-    }
-    job.threads = *count;
-  }
-  return parse_job_text(to_ini(job), "pushpull eval");  // which checks the new values
+  return parse_job_text(text, "flags of eval");
 }
 
 void print_table(const std::string& path, const Checkpoint& checkpoint, const Job& job,
@@ -148,6 +143,10 @@ int eval_command(int argc, const char* const* argv) {
     std::cout << help_text("pushpull eval: accuracy of a checkpoint on the test split",
                            {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]"},
                            eval_options(), JobFlags::kRefuse);
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
     return 0;
   }
   const auto folder = line.local.find("checkpoint");

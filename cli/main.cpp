@@ -44,7 +44,7 @@ int dispatch(int argc, const char* const* argv) {
     return 0;
   }
   if (word == "--version") {
-    std::cout << "pushpull " << PUSHPULL_VERSION << "\n";
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
     return 0;
   }
   for (const auto& [name, command] : kCommands) {

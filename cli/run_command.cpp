@@ -85,6 +85,10 @@ int run_command(int argc, const char* const* argv) {
                            run_options());
     return 0;
   }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   return launch(plan_run(line, self.parent_path().string(), isatty(STDOUT_FILENO) == 1));
 }
