@@ -29,9 +29,9 @@ const std::vector<KeyHelp>& eval_options() {
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape) {
-    text += (text.empty() ? "" : "x") + std::to_string(size);
+    text.append(text.empty() ? "[" : "x").append(std::to_string(size));
   }
-  return "[" + text + "]";
+  return text.append(text.empty() ? "[]" : "]");
 }
 
 // The job as the checkpoint has it, but for what the flags replace. As text, so that the job's own
