@@ -2,9 +2,9 @@
 
 namespace pushpull {
 
-void assertion_failed(const char* condition, const std::source_location& where) {
+void assertion_failed(const char* condition, const char* file, int line) {
   throw Error(ErrorCode::kInternal,
-              std::string("[assert] ") + where.file_name() + ":" + std::to_string(where.line()) +
+              std::string("[assert] ") + file + ":" + std::to_string(line) +
                   ": " + condition +
                   " does not hold; this is a fault of pushpull, please report it");
 }

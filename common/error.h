@@ -2,7 +2,6 @@
 // our own mistakes. Any thread.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -32,10 +31,9 @@ class Error : public std::runtime_error {
 };
 
 // Throws Error(kInternal) with file, line and condition.
-[[noreturn]] void assertion_failed(const char* condition, const std::source_location& where);
+[[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
 
 #define PP_ASSERT(condition) \
-  ((condition) ? (void)0     \
-               : ::pushpull::assertion_failed(#condition, std::source_location::current()))
+  ((condition) ? (void)0 : ::pushpull::assertion_failed(#condition, __FILE__, __LINE__))
 
 }  // namespace pushpull

@@ -1,1 +1,177 @@
 #include "common/optimizer.h"
+
+#include <cmath>
+
+#include "common/error.h"
+#include "common/simd.h"
+
+namespace pushpull {
+
+namespace {
+
+// The operations and their order are those of PyTorch's torch.optim, in float; scalars are computed
+// in double and rounded once. Multiplying by a clip of 1 is exact, so it needs no branch.
+
+enum class Decay { kNone, kL2, kDecoupled };
+
+struct GradientScale {
+  float divisor;
+  float clip;
+  float weight_decay;  // kL2 only
+};
+
+template <Decay kDecay>
+inline float gradient(float sum, float w, const GradientScale& scale) {
+  float g = sum / scale.divisor * scale.clip;
+  if constexpr (kDecay == Decay::kL2) g += scale.weight_decay * w;
+  return g;
+}
+
+template <Decay kDecay>
+PUSHPULL_SIMD void sgd(GradientScale scale, float lr, size_t n, const float* w_in, const float* sum,
+                       float* w_out) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) {
+    w_out[i] = w_in[i] - lr * gradient<kDecay>(sum[i], w_in[i], scale);
+  }
+}
+
+template <Decay kDecay, bool kNesterov>
+PUSHPULL_SIMD void momentum(GradientScale scale, float lr, float mu, size_t n, const float* w_in,
+                            const float* sum, float* buffer, float* w_out) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) {
+    const float g = gradient<kDecay>(sum[i], w_in[i], scale);
+    const float b = mu * buffer[i] + g;
+    buffer[i] = b;
+    w_out[i] = w_in[i] - lr * (kNesterov ? g + mu * b : b);
+  }
+}
+
+struct AdamScalars {
+  float beta1;
+  float beta2;
+  float one_minus_beta1;
+  float one_minus_beta2;
+  float step;             // lr / (1 - beta1^t)
+  float root_correction;  // sqrt(1 - beta2^t)
+  float epsilon;
+  float keep;  // 1 - lr * weight_decay; kDecoupled only
+};
+
+template <Decay kDecay>
+PUSHPULL_SIMD void adam(GradientScale scale, AdamScalars s, size_t n, const float* w_in,
+                        const float* sum, float* exp_avg, float* exp_avg_sq, float* w_out) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) {
+    const float g = gradient<kDecay>(sum[i], w_in[i], scale);
+    const float w = kDecay == Decay::kDecoupled ? w_in[i] * s.keep : w_in[i];
+    const float m = s.beta1 * exp_avg[i] + s.one_minus_beta1 * g;
+    const float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    w_out[i] = w - s.step * m / (std::sqrt(v) / s.root_correction + s.epsilon);
+  }
+}
+
+PUSHPULL_SIMD void average(float keep, float take, float divisor, size_t n, const float* r_in,
+                           const float* sum, float* r_out) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) r_out[i] = keep * r_in[i] + take * (sum[i] / divisor);
+}
+
+// base^n by squaring: unlike the math library's pow, the same bits on every processor.
+double power(double base, int64_t n) {
+  double result = 1.0;
+  for (; n > 0; n /= 2) {
+    if (n % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+AdamScalars adam_scalars(const OptimizerOptions& options, const UpdateContext& context) {
+  const double correction1 = 1.0 - power(options.beta1, context.updates);
+  const double correction2 = 1.0 - power(options.beta2, context.updates);
+  AdamScalars s{};
+  s.beta1 = static_cast<float>(options.beta1);
+  s.beta2 = static_cast<float>(options.beta2);
+  s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
+  s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
+  s.step = static_cast<float>(context.learning_rate / correction1);
+  s.root_correction = static_cast<float>(std::sqrt(correction2));
+  s.epsilon = static_cast<float>(options.epsilon);
+  s.keep = static_cast<float>(1.0 - context.learning_rate * options.weight_decay);
+  return s;
+}
+
+}  // namespace
+
+const std::vector<std::string>& state_names(OptimizerKind kind) {
+  static const std::vector<std::string> of_sgd;
+  static const std::vector<std::string> of_momentum = {"momentum_buffer"};
+  static const std::vector<std::string> of_adam = {"exp_avg", "exp_avg_sq"};
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return of_sgd;
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return of_momentum;
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      return of_adam;
+  }
+  PP_ASSERT(!"an optimizer of the enumeration");
+  return of_sgd;
+}
+
+void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
+                  const float* w_in, const float* gradient_sum, std::span<float* const> state,
+                  float* w_out) {
+  PP_ASSERT(state.size() == state_names(options.kind).size());
+  PP_ASSERT(context.updates >= 1 && context.divisor > 0.0);
+  const GradientScale scale{static_cast<float>(context.divisor), static_cast<float>(context.clip),
+                            static_cast<float>(options.weight_decay)};
+  const auto lr = static_cast<float>(context.learning_rate);
+  const auto mu = static_cast<float>(options.momentum);
+  const bool decay = options.weight_decay != 0.0;
+  switch (options.kind) {
+    case OptimizerKind::kSgd: {
+      const auto rule = decay ? sgd<Decay::kL2> : sgd<Decay::kNone>;
+      rule(scale, lr, n, w_in, gradient_sum, w_out);
+      return;
+    }
+    case OptimizerKind::kMomentum: {
+      const auto rule = decay ? momentum<Decay::kL2, false> : momentum<Decay::kNone, false>;
+      rule(scale, lr, mu, n, w_in, gradient_sum, state[0], w_out);
+      return;
+    }
+    case OptimizerKind::kNesterov: {
+      const auto rule = decay ? momentum<Decay::kL2, true> : momentum<Decay::kNone, true>;
+      rule(scale, lr, mu, n, w_in, gradient_sum, state[0], w_out);
+      return;
+    }
+    case OptimizerKind::kAdam: {
+      const auto rule = decay ? adam<Decay::kL2> : adam<Decay::kNone>;
+      rule(scale, adam_scalars(options, context), n, w_in, gradient_sum, state[0], state[1], w_out);
+      return;
+    }
+    case OptimizerKind::kAdamW: {
+      const auto rule = decay ? adam<Decay::kDecoupled> : adam<Decay::kNone>;
+      rule(scale, adam_scalars(options, context), n, w_in, gradient_sum, state[0], state[1], w_out);
+      return;
+    }
+  }
+  PP_ASSERT(!"an optimizer of the enumeration");
+}
+
+void average_range(double momentum, double share, double divisor, size_t n, const float* r_in,
+                   const float* sum, float* r_out) {
+  PP_ASSERT(divisor > 0.0 && share >= 0.0);
+  // A whole step, the only case in sync, stays clear of the math library's pow (see `power`).
+  const double keep = share == 1.0 ? 1.0 - momentum : std::pow(1.0 - momentum, share);
+  average(static_cast<float>(keep), static_cast<float>(1.0 - keep), static_cast<float>(divisor), n,
+          r_in, sum, r_out);
+}
+
+}  // namespace pushpull

@@ -1,1 +1,55 @@
 #include "datasets/dataset.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "common/error.h"
+#include "datasets/dummy.h"
+#include "datasets/idx.h"
+
+namespace pushpull {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string find_digits() {
+  std::error_code ignored;
+  std::vector<fs::path> places;
+  // PUSHPULL_SHARE is read before any thread starts
+  if (const char* share = std::getenv("PUSHPULL_SHARE"); share != nullptr && *share != '\0') {
+    places.push_back(fs::path(share) / "digits");
+  }
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) {
+    places.push_back(program.parent_path().parent_path() / "share" / "pushpull" / "digits");
+  }
+  places.push_back(fs::path(PUSHPULL_SOURCE_DIR) / "datasets" / "digits");
+  std::string tried;
+  for (const fs::path& place : places) {
+    if (fs::is_directory(place, ignored)) return place.string();
+    tried += (tried.empty() ? "" : ", ") + place.string();
+  }
+  throw Error(ErrorCode::kData, "[data] digits: no such folder: " + tried +
+                                    "; set PUSHPULL_SHARE to the folder that holds digits");
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir) {
+  if (job.dataset == "dummy") return std::make_unique<Dummy>(job);
+  if (job.dataset == "digits") return open_digits(job, find_digits());
+  if (job.dataset == "idx") {
+    const std::string& dir = data_dir.empty() ? job.data_dir : data_dir;
+    if (dir.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "[data] data-dir: expected the folder of the IDX files, got nothing; set "
+                  "data-dir, or dataset = digits, which needs none");
+    }
+    return open_idx(job, dir);
+  }
+  throw Error(ErrorCode::kUsage, "[data] dataset: expected dummy, idx or digits, got \"" +
+                                     job.dataset + "\"; change dataset");
+}
+
+}  // namespace pushpull

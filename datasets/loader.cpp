@@ -1,1 +1,209 @@
 #include "datasets/loader.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+// Micro-batches below this are read in `get`, without the thread: measured on two x86-64 cores, a
+// hand-over costs 5 to 8 us, and 256 KiB are read from memory in 10 us.
+constexpr int64_t kSmallBytes = int64_t{256} << 10;
+// The hints, the micro-batch that the trainer holds, and one whose hint was dropped mid-read.
+constexpr size_t kSlots = Loader::kMaxHints + 2;
+
+enum class SlotState {
+  kFree,
+  kQueued,   // hinted, not begun
+  kReading,  // the thread fills it; only the thread touches `batch`
+  kDropped,  // the same, and nobody wants it any more
+  kReady,    // filled, or `error`
+  kTaken,    // the trainer holds it
+};
+
+struct Slot {
+  SlotState state = SlotState::kFree;
+  uint64_t order = 0;  // of its hint
+  std::vector<int64_t> samples;
+  MicroBatch batch;
+  std::exception_ptr error;
+
+  bool is_hint() const {
+    return state == SlotState::kQueued || state == SlotState::kReading ||
+           state == SlotState::kReady;
+  }
+};
+
+}  // namespace
+
+struct Loader::Impl {
+  Impl(const Job& job, const Dataset& data)
+      : dataset(data),
+        sampler(job, data.train_size()),
+        micro_batch(job.micro_batch),
+        sample_size(data.input().size()) {
+    const int64_t bytes = micro_batch * sample_size * static_cast<int64_t>(sizeof(float));
+    if (bytes >= kSmallBytes) thread = std::thread([this] { run(); });
+  }
+
+  ~Impl() {
+    if (!thread.joinable()) return;
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // Allocates at the first use of a buffer only.
+  void make_buffer(MicroBatch& batch) const {
+    batch.images.resize(static_cast<size_t>(micro_batch * sample_size));
+    batch.labels.resize(static_cast<size_t>(micro_batch));
+  }
+
+  void read(std::span<const int64_t> samples, MicroBatch& batch) const {
+    dataset.read_train(samples, batch.images.data(), batch.labels.data());
+  }
+
+  // The loader's thread: reads the oldest queued hint, again and again.
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      Slot* slot = nullptr;
+      changed.wait(lock,
+                   [&] { return stopping || (slot = oldest(SlotState::kQueued)) != nullptr; });
+      if (stopping) return;
+      slot->state = SlotState::kReading;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        read(slot->samples, slot->batch);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      slot->error = error;
+      slot->state = slot->state == SlotState::kDropped ? SlotState::kFree : SlotState::kReady;
+      changed.notify_all();
+    }
+  }
+
+  Slot* oldest(SlotState state) {
+    Slot* found = nullptr;
+    for (Slot& slot : slots) {
+      if (slot.state == state && (found == nullptr || slot.order < found->order)) found = &slot;
+    }
+    return found;
+  }
+
+  Slot* find_hint(int64_t step, int64_t index) {
+    for (Slot& slot : slots) {
+      if (slot.is_hint() && slot.batch.step == step && slot.batch.index == index) return &slot;
+    }
+    return nullptr;
+  }
+
+  // Drops the oldest hint where there are as many as are kept.
+  void make_room() {
+    size_t hints = 0;
+    Slot* first = nullptr;
+    for (Slot& slot : slots) {
+      if (!slot.is_hint()) continue;
+      ++hints;
+      if (first == nullptr || slot.order < first->order) first = &slot;
+    }
+    if (hints < kMaxHints) return;
+    first->state = first->state == SlotState::kReading ? SlotState::kDropped : SlotState::kFree;
+  }
+
+  void hint(int64_t step, int64_t index) {
+    const std::span<const int64_t> samples = sampler.indices(step, index);
+    {
+      const std::lock_guard lock(mutex);
+      ++hints_given;
+      if (Slot* known = find_hint(step, index); known != nullptr) {
+        known->order = hints_given;
+        return;
+      }
+      make_room();
+      Slot* slot = oldest(SlotState::kFree);
+      PP_ASSERT(slot != nullptr);
+      make_buffer(slot->batch);
+      slot->samples.assign(samples.begin(), samples.end());
+      slot->batch.step = step;
+      slot->batch.index = index;
+      slot->order = hints_given;
+      slot->error = nullptr;
+      slot->state = SlotState::kQueued;
+    }
+    changed.notify_all();
+  }
+
+  // The slot of a hint that was begun, filled; null where there is none. A hint that was not begun
+  // is taken back: reading it here is sooner than waiting for its turn.
+  Slot* take(int64_t step, int64_t index) {
+    std::unique_lock lock(mutex);
+    if (Slot* held = oldest(SlotState::kTaken); held != nullptr) held->state = SlotState::kFree;
+    Slot* slot = find_hint(step, index);
+    if (slot == nullptr) return nullptr;
+    if (slot->state == SlotState::kQueued) {
+      slot->state = SlotState::kFree;
+      return nullptr;
+    }
+    changed.wait(lock, [&] { return slot->state == SlotState::kReady; });
+    slot->state = SlotState::kTaken;
+    return slot;
+  }
+
+  // Constant after construction.
+  const Dataset& dataset;
+  Sampler sampler;  // the trainer's only
+  const int64_t micro_batch;
+  const int64_t sample_size;
+  MicroBatch direct;  // the trainer's only: read without the thread
+
+  std::mutex mutex;  // guards what follows; batches of kReading and kTaken slots are not under it
+  std::condition_variable changed;
+  std::array<Slot, kSlots> slots;
+  uint64_t hints_given = 0;
+  bool stopping = false;
+
+  std::thread thread;  // none for small micro-batches
+};
+
+Loader::Loader(const Job& job, const Dataset& dataset)
+    : impl_(std::make_unique<Impl>(job, dataset)) {}
+
+Loader::~Loader() = default;
+
+void Loader::hint(int64_t step, int64_t index) {
+  if (impl_->thread.joinable()) impl_->hint(step, index);
+}
+
+const MicroBatch& Loader::get(int64_t step, int64_t index) {
+  if (impl_->thread.joinable()) {
+    if (const Slot* slot = impl_->take(step, index); slot != nullptr) {
+      if (slot->error) std::rethrow_exception(slot->error);
+      return slot->batch;
+    }
+  }
+  MicroBatch& batch = impl_->direct;
+  batch.step = -1;  // where reading fails, nobody takes the old content for it
+  impl_->make_buffer(batch);
+  impl_->read(impl_->sampler.indices(step, index), batch);
+  batch.step = step;
+  batch.index = index;
+  return batch;
+}
+
+}  // namespace pushpull

@@ -2,6 +2,7 @@
 // one thread (the trainer).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -25,8 +26,10 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Says what will be asked for soon; read in that order on the loader's thread. At most a fixed
-  // number is kept; a hint that is not taken up is dropped when it is no longer among the newest.
+  // Says what will be asked for soon; read in that order on the loader's thread. The newest
+  // kMaxHints that were not taken up are kept: hint no further ahead. Small micro-batches are left
+  // to `get`, which reads them sooner than a thread wakes up.
+  static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
 
   // The micro-batch, from the prefetched ones or read now. Valid until the next call. An error of

@@ -55,7 +55,8 @@ class Model {
 std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64_t classes);
 
 // What must be equal between workers for equal bits (P1): instruction set in use, library versions.
-// "cpu avx512_core oneDNN 2.6.3".
+// "cpu avx512_core oneDNN 2.6.3 glibc 2.36", and on Intel the cache sizes that oneDNN cuts blocks
+// by.
 std::string numerics_fingerprint();
 
 }  // namespace pushpull

@@ -1,1 +1,216 @@
 #include "common/io/checkpoint.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/io/checkpoint_folder.h"
+#include "common/io/file.h"
+#include "common/io/safetensors.h"
+#include "common/io/sha256.h"
+
+namespace pushpull {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Slots = std::span<const std::span<const float>>;
+using SlotNames = std::span<const std::string>;
+
+std::string aside_name(const char* prefix, int64_t step) {
+  return prefix + step_folder_name(step) + "-" + std::to_string(::getpid());
+}
+
+void rename_folder(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) throw_io_error("rename", from, error.value(), " (to " + to + ")");
+}
+
+void delete_folder(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw_io_error("delete", path, error.value());
+}
+
+// A folder that is deleted unless it was kept: nothing torn stays behind.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
+    delete_folder(path_);
+    std::error_code error;
+    fs::create_directory(path_, error);
+    if (error) throw_io_error("create folder", path_, error.value());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;  // the failure that brought us here is the one to report
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void keep() { path_.clear(); }
+
+ private:
+  std::string path_;
+};
+
+FileDigest write_model(const std::string& path, const TensorTable& table,
+                       std::span<const float> weights) {
+  std::vector<NamedTensor> tensors;
+  for (const TensorInfo& info : table.tensors) {
+    tensors.push_back(
+        {info.name, info.shape,
+         weights.subspan(static_cast<size_t>(info.offset), static_cast<size_t>(info.size))});
+  }
+  // "format" is what the loaders of PyTorch's libraries look for.
+  return write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+FileDigest write_optimizer(const std::string& path, const TensorTable& table, Slots slots,
+                           SlotNames slot_names) {
+  std::vector<NamedTensor> tensors;
+  for (const TensorInfo& info : table.tensors) {
+    if (info.rule != UpdateRule::kOptimizer) continue;
+    for (size_t s = 0; s < slots.size(); ++s) {
+      tensors.push_back(
+          {slot_tensor_name(info.name, slot_names[s]), info.shape,
+           slots[s].subspan(static_cast<size_t>(info.offset), static_cast<size_t>(info.size))});
+    }
+  }
+  return write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+FileDigest write_text(const std::string& path, const std::string& text) {
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  return file.finish();
+}
+
+std::string state_json(const CheckpointState& state, SlotNames slot_names, const FileDigest& model,
+                       const FileDigest& optimizer) {
+  const auto file = [](const FileDigest& digest) {
+    return nlohmann::ordered_json{{"bytes", digest.bytes}, {"sha256", digest.sha256}};
+  };
+  const nlohmann::ordered_json json = {
+      {"format", "pushpull-checkpoint"},
+      {"version", 1},
+      {"step", state.step},
+      {"updates", state.updates},
+      {"total_steps", state.total_steps},
+      {"data_digest", state.data_digest},
+      {"numerics", state.numerics},
+      {"job", state.job_ini},
+      {"slots", std::vector<std::string>(slot_names.begin(), slot_names.end())},
+      {"files", {{kModelFile, file(model)}, {kOptimizerFile, file(optimizer)}}}};
+  // JSON is UTF-8: a path in the job that is not loses bytes here rather than the checkpoint.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+// Gives the folder its final name. A crash in between leaves the old one under its .old- name.
+void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
+  const std::string final_path = dir + "/" + step_folder_name(step);
+  const std::string old_path = dir + "/" + aside_name(".old-", step);
+  std::error_code ignored;
+  const bool replaces = fs::exists(final_path, ignored);
+  if (replaces) {
+    delete_folder(old_path);
+    rename_folder(final_path, old_path);
+  }
+  try {
+    rename_folder(folder.path(), final_path);
+  } catch (const Error&) {
+    if (replaces) fs::rename(old_path, final_path, ignored);
+    throw;
+  }
+  folder.keep();
+  sync_folder(dir);
+  if (replaces) delete_folder(old_path);
+}
+
+// Renamed first, so that a half-deleted folder never bears a checkpoint's name.
+void delete_checkpoint(const std::string& dir, int64_t step, const std::string& path) {
+  const std::string doomed = dir + "/" + aside_name(".del-", step);
+  delete_folder(doomed);
+  rename_folder(path, doomed);
+  sync_folder(dir);
+  delete_folder(doomed);
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(std::string dir, int64_t keep)
+    : dir_(std::move(dir)), keep_(keep) {
+  PP_ASSERT(keep_ >= 1);
+  std::error_code error;
+  fs::create_directories(dir_, error);
+  if (error) throw_io_error("create folder", dir_, error.value());
+  std::vector<std::string> names;
+  fs::directory_iterator entry(dir_, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) throw_io_error("list folder", dir_, error.value());
+  for (const std::string& name : names) {
+    const std::string path = dir_ + "/" + name;
+    if (step_of_aside(name, ".tmp-") || step_of_aside(name, ".del-")) delete_folder(path);
+    const auto old_step = step_of_aside(name, ".old-");
+    if (!old_step) continue;
+    const std::string final_path = dir_ + "/" + step_folder_name(*old_step);
+    if (fs::exists(final_path, error)) {
+      delete_folder(path);
+    } else {
+      rename_folder(path, final_path);
+    }
+  }
+}
+
+void CheckpointStore::write(const CheckpointState& state, const TensorTable& table,
+                            std::span<const float> weights, Slots slots, SlotNames slot_names) {
+  const auto total = static_cast<size_t>(table.total);
+  PP_ASSERT(state.step >= 0 && weights.size() == total && slots.size() == slot_names.size());
+  for (const std::span<const float> slot : slots) PP_ASSERT(slot.size() == total);
+
+  TemporaryFolder folder(dir_ + "/" + aside_name(".tmp-", state.step));
+  const std::string inside = folder.path() + "/";
+  const FileDigest model = write_model(inside + kModelFile, table, weights);
+  const FileDigest optimizer = write_optimizer(inside + kOptimizerFile, table, slots, slot_names);
+  const FileDigest state_file =
+      write_text(inside + kStateFile, state_json(state, slot_names, model, optimizer));
+  sync_folder(folder.path());
+  write_text(inside + kDoneFile, state_file.sha256 + "\n");
+  sync_folder(folder.path());
+  publish(dir_, folder, state.step);
+
+  // Later steps are of a run that this one has taken back; they do not push out what it writes.
+  std::map<int64_t, std::string> known = whole_checkpoints(dir_);
+  known.erase(known.upper_bound(state.step), known.end());
+  while (std::cmp_greater(known.size(), keep_)) {
+    delete_checkpoint(dir_, known.begin()->first, known.begin()->second);
+    known.erase(known.begin());
+  }
+}
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> steps;
+  for (const auto& [step, path] : whole_checkpoints(dir_)) steps.push_back(step);
+  return steps;
+}
+
+void CheckpointStore::clear() {
+  for (const auto& [step, path] : whole_checkpoints(dir_)) delete_checkpoint(dir_, step, path);
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  Sha256 sha256;
+  sha256.update(bytes);
+  return sha256.hex();
+}
+
+}  // namespace pushpull

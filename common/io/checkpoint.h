@@ -30,16 +30,20 @@ struct Checkpoint {
   std::vector<float> weights;             // table.total floats, canonical order
   std::vector<std::vector<float>> slots;  // optimizer state vectors, table.total floats each
   std::vector<std::string> slot_names;
+  std::string path;                  // the step-... folder that was read
+  std::vector<std::string> skipped;  // why newer ones of the store were not: a line each, to log
 };
 
 class CheckpointStore {
  public:
-  // Creates the folder where needed; removes stale temporary folders of earlier runs.
+  // Creates the folder where needed; removes stale temporary folders of earlier runs. keep: >= 1.
   // Throws Error(kIo) naming it.
   CheckpointStore(std::string dir, int64_t keep);
 
   // slots: optimizer state in the order of slot_names, table.total floats each (entries of kAverage
-  // tensors are not written). Blocks until it is on disk; then deletes the oldest beyond `keep`.
+  // tensors are not written). Blocks until it is on disk; then deletes the oldest beyond `keep`, of
+  // those up to this step: what a run left that was taken back to an earlier step stays until it is
+  // written anew.
   // Throws Error(kIo) naming file and reason; nothing torn stays behind under a final name.
   void write(const CheckpointState& state, const TensorTable& table, std::span<const float> weights,
              std::span<const std::span<const float>> slots,
@@ -56,9 +60,9 @@ class CheckpointStore {
   int64_t keep_;
 };
 
-// Reads a checkpoint. `path`: a store (its newest whole checkpoint is taken) or one step-...
-// folder. Throws Error(kData) naming path and reason. Checks checksums in state.json against the
-// files.
+// Reads a checkpoint. `path`: a store (its newest undamaged checkpoint is taken; newer damaged ones
+// are told in `skipped`) or one step-... folder. Checks every file against its checksum first.
+// Throws Error(kData) naming path and reason.
 Checkpoint read_checkpoint(const std::string& path);
 
 // Initial weights only: a .safetensors file with exactly the table's tensors. Returns table.total

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/io/file.h"
+
 namespace pushpull {
 
 struct NamedTensor {
@@ -28,9 +30,10 @@ struct SafetensorsFile {
 };
 
 // Writes to path exactly (no temporary name: callers that need atomicity write into a folder that
-// is renamed) and fsyncs it. Throws Error(kIo) naming path, errno's text, bytes.
-void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata);
+// is renamed) and fsyncs it. Says what was written, hashed on the way. Throws Error(kIo) naming
+// path, errno's text, bytes.
+FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                             const std::map<std::string, std::string>& metadata);
 
 // Throws Error(kData) naming path and what is wrong: not a safetensors file, truncated, overlapping
 // or uncovered offsets, header over 100 MB, other dtype, duplicate name. Never allocates more than

@@ -1,0 +1,33 @@
+// The one binary tree over n leaves along which everything is summed (P1): a node [lo, hi) with more than
+// one leaf splits at lo + the largest power of two below hi - lo. Pure functions; any thread.
+// The shape is that of Merkle trees in RFC 6962, section 2.1.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace pushpull {
+
+// Leaves [lo, hi).
+struct Range {
+  int64_t lo = 0;
+  int64_t hi = 0;
+  int64_t size() const { return hi - lo; }
+  friend auto operator<=>(const Range&, const Range&) = default;
+};
+
+// Where a node of at least two leaves splits.
+int64_t split_point(Range node);
+
+// True when `range` is a node of the tree over `leaves` leaves.
+bool is_node(Range range, int64_t leaves);
+
+// The fewest nodes of the tree over `leaves` leaves that cover `range`, in order.
+std::vector<Range> maximal_subtrees(Range range, int64_t leaves);
+
+// How to sum a covering set of nodes by a stack: after pushing node i, `merges[i]` times replace the two
+// top entries (left, right) by left + right. At the end one entry is left, the sum of the root.
+// Returns an empty vector when `nodes` (ascending) do not exactly cover [0, leaves) as nodes of the tree.
+std::vector<int> merge_plan(const std::vector<Range>& nodes, int64_t leaves);
+
+}  // namespace pushpull

@@ -1,0 +1,224 @@
+// The reading half of checkpoint.h: nothing in a checkpoint is used before its checksum is right.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/io/checkpoint.h"
+#include "common/io/checkpoint_folder.h"
+#include "common/io/file.h"
+#include "common/io/safetensors.h"
+#include "common/io/safetensors_header.h"
+
+namespace pushpull {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kMaxTextBytes = 4 << 20;
+constexpr size_t kMaxSlots = 8;  // no optimizer has more state vectors
+
+[[noreturn]] void refuse(const std::string& path, const std::string& reason) {
+  throw Error(ErrorCode::kData, "[checkpoint] " + path + ": " + reason);
+}
+
+struct StateFile {
+  CheckpointState state;
+  std::vector<std::string> slot_names;
+  std::map<std::string, FileDigest> files;
+};
+
+StateFile parse_state(const std::string& text, const std::string& path) {
+  StateFile file;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    if (json.at("format") != "pushpull-checkpoint") refuse(path, "not a pushpull checkpoint");
+    if (json.at("version") != 1) {
+      refuse(path, "version " + json.at("version").dump() + ", this program reads version 1");
+    }
+    file.state.step = json.at("step").get<int64_t>();
+    file.state.updates = json.at("updates").get<int64_t>();
+    file.state.total_steps = json.at("total_steps").get<int64_t>();
+    file.state.data_digest = json.at("data_digest").get<std::string>();
+    file.state.numerics = json.at("numerics").get<std::string>();
+    file.state.job_ini = json.at("job").get<std::string>();
+    file.slot_names = json.at("slots").get<std::vector<std::string>>();
+    for (const char* name : {kModelFile, kOptimizerFile}) {
+      const nlohmann::json& entry = json.at("files").at(name);
+      file.files[name] = {entry.at("bytes").get<uint64_t>(), entry.at("sha256").get<std::string>()};
+    }
+  } catch (const nlohmann::json::exception& error) {
+    refuse(path, error.what());
+  }
+  if (file.state.step < 0 || file.state.updates < 0 || file.state.total_steps < 0) {
+    refuse(path, "a step or update count is negative");
+  }
+  if (file.slot_names.size() > kMaxSlots) {
+    refuse(path, std::to_string(file.slot_names.size()) + " optimizer slots, at most " +
+                     std::to_string(kMaxSlots) + " are expected");
+  }
+  return file;
+}
+
+// DONE vouches for state.json, and that for the rest.
+StateFile read_state(const std::string& folder) {
+  std::error_code error;
+  if (!fs::exists(folder + "/" + kDoneFile, error)) {
+    refuse(folder, "not whole: DONE is missing, so writing it never ended");
+  }
+  const std::string done = read_text_file(folder + "/" + kDoneFile, kMaxTextBytes);
+  const std::string path = folder + "/" + kStateFile;
+  const std::string text = read_text_file(path, kMaxTextBytes);
+  const std::string digest = sha256_hex(std::as_bytes(std::span(text)));
+  if (done != digest + "\n") refuse(path, "damaged: sha256 is " + digest + ", DONE has another");
+  return parse_state(text, path);
+}
+
+void check_file(const std::string& path, const FileDigest& expected) {
+  const FileDigest actual = digest_file(path);
+  if (actual == expected) return;
+  if (actual.bytes == expected.bytes) {
+    refuse(path, "damaged: sha256 is " + actual.sha256 + ", expected " + expected.sha256);
+  }
+  refuse(path, std::string(actual.bytes < expected.bytes ? "truncated: " : "too long: ") +
+                   std::to_string(actual.bytes) + " bytes, expected " +
+                   std::to_string(expected.bytes) + " (sha256 differs)");
+}
+
+// The file's order is the canonical one; its map is sorted by name.
+TensorTable table_of(const SafetensorsFile& file) {
+  using Named = const std::pair<const std::string, SafetensorsFile::Entry>*;
+  std::vector<Named> by_place;
+  for (const auto& named : file.tensors) by_place.push_back(&named);
+  std::sort(by_place.begin(), by_place.end(), [](Named a, Named b) {
+    return std::pair(a->second.first, a->second.count) <
+           std::pair(b->second.first, b->second.count);
+  });
+  TensorTable table;
+  for (const Named named : by_place) {
+    TensorInfo info;
+    info.name = named->first;
+    info.shape = named->second.shape;
+    table.add(std::move(info));
+  }
+  return table;
+}
+
+// Tensors without state (running statistics) keep zeros; one with a part of its state is an error.
+void read_slots(const std::string& path, Checkpoint& checkpoint) {
+  const SafetensorsFile file = read_safetensors(path);
+  const auto total = static_cast<size_t>(checkpoint.table.total);
+  checkpoint.slots.assign(checkpoint.slot_names.size(), std::vector<float>(total));
+  size_t used = 0;
+  for (const TensorInfo& info : checkpoint.table.tensors) {
+    size_t found = 0;
+    for (size_t s = 0; s < checkpoint.slots.size(); ++s) {
+      const std::string name = slot_tensor_name(info.name, checkpoint.slot_names[s]);
+      const auto at = file.tensors.find(name);
+      if (at == file.tensors.end()) continue;
+      if (at->second.shape != info.shape)
+        refuse(path, "tensor " + quote_name(name) + ": other shape");
+      std::copy_n(file.data.begin() + static_cast<int64_t>(at->second.first), at->second.count,
+                  checkpoint.slots[s].begin() + info.offset);
+      ++found;
+    }
+    if (found != 0 && found != checkpoint.slots.size()) {
+      refuse(path, "tensor " + quote_name(info.name) + " lacks a part of its optimizer state");
+    }
+    used += found;
+  }
+  if (used != file.tensors.size()) {
+    refuse(path, std::to_string(file.tensors.size() - used) + " tensors that the model lacks");
+  }
+}
+
+Checkpoint read_folder(const std::string& folder) {
+  StateFile state = read_state(folder);
+  const std::string name = fs::path(folder).filename().string();
+  const auto named_step = step_of_folder(name);
+  if (named_step && *named_step != state.state.step) {
+    refuse(folder, "state.json is of step " + std::to_string(state.state.step));
+  }
+  for (const auto& [file, digest] : state.files) check_file(folder + "/" + file, digest);
+  Checkpoint checkpoint;
+  checkpoint.path = folder;
+  checkpoint.state = std::move(state.state);
+  checkpoint.slot_names = std::move(state.slot_names);
+  SafetensorsFile model = read_safetensors(folder + "/" + kModelFile);
+  checkpoint.table = table_of(model);
+  checkpoint.weights = std::move(model.data);
+  read_slots(folder + "/" + kOptimizerFile, checkpoint);
+  return checkpoint;
+}
+
+// The newest that is undamaged; the newest one's error where none is.
+Checkpoint read_store(const std::string& dir) {
+  const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
+  if (whole.empty()) refuse(dir, "no whole checkpoint (step-.../DONE) in this folder");
+  std::vector<std::string> skipped;
+  for (auto at = whole.rbegin(); at != whole.rend(); ++at) {
+    try {
+      Checkpoint checkpoint = read_folder(at->second);
+      checkpoint.skipped = std::move(skipped);
+      return checkpoint;
+    } catch (const Error& error) {
+      skipped.emplace_back(error.what());
+    }
+  }
+  throw Error(ErrorCode::kData, skipped.front());
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return nlohmann::json(shape).dump(); }
+
+}  // namespace
+
+Checkpoint read_checkpoint(const std::string& path) {
+  std::error_code error;
+  fs::path folder = fs::path(path).lexically_normal();
+  if (folder.has_relative_path() && !folder.has_filename()) folder = folder.parent_path();
+  if (!fs::is_directory(folder, error)) {
+    refuse(path, fs::exists(folder, error) ? "not a folder" : "no such folder");
+  }
+  const bool one = step_of_folder(folder.filename().string()).has_value() ||
+                   fs::exists(folder / kStateFile, error);
+  return one ? read_folder(folder.string()) : read_store(folder.string());
+}
+
+std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table) {
+  const SafetensorsFile file = read_safetensors(path);
+  std::map<std::string, const TensorInfo*> wanted;
+  for (const TensorInfo& info : table.tensors) wanted[info.name] = &info;
+  for (const auto& [name, entry] : file.tensors) {
+    if (!wanted.contains(name)) {
+      throw_safetensors_error(path, "tensor " + quote_name(name) + " is unknown to the model");
+    }
+  }
+  std::vector<float> weights(static_cast<size_t>(table.total));
+  for (const TensorInfo& info : table.tensors) {
+    const auto at = file.tensors.find(info.name);
+    if (at == file.tensors.end()) {
+      throw_safetensors_error(path, "tensor " + quote_name(info.name) + " of the model is missing");
+    }
+    const SafetensorsFile::Entry& entry = at->second;
+    if (entry.shape != info.shape) {
+      throw_safetensors_error(path, "tensor " + quote_name(info.name) + " has shape " +
+                                        shape_text(entry.shape) + ", the model's is " +
+                                        shape_text(info.shape));
+    }
+    const auto data = std::span(file.data).subspan(entry.first, entry.count);
+    const auto bad =
+        std::find_if(data.begin(), data.end(), [](float x) { return !std::isfinite(x); });
+    if (bad != data.end()) {
+      throw_safetensors_error(path, "tensor " + quote_name(info.name) + " is " +
+                                        std::to_string(*bad) + " at element " +
+                                        std::to_string(bad - data.begin()));
+    }
+    std::copy(data.begin(), data.end(), weights.begin() + info.offset);
+  }
+  return weights;
+}
+
+}  // namespace pushpull

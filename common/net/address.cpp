@@ -1,0 +1,81 @@
+#include "common/net/address.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+std::string Address::to_string() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  return "tcp://" + (v6 ? "[" + host + "]" : host) + ":" + port;
+}
+
+bool Address::is_loopback() const {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+bool Address::is_everywhere() const { return host == "*" || host == "0.0.0.0" || host == "::"; }
+
+Address parse_address(const std::string& text, const std::string& flag) {
+  const auto fail = [&] {
+    return Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
+                                        ": want tcp://HOST:PORT, such as tcp://127.0.0.1:5555");
+  };
+  constexpr std::string_view kScheme = "tcp://";
+  if (!text.starts_with(kScheme)) throw fail();
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon < kScheme.size()) throw fail();
+  Address out;
+  out.host = text.substr(kScheme.size(), colon - kScheme.size());
+  out.port = text.substr(colon + 1);
+  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
+    out.host = out.host.substr(1, out.host.size() - 2);
+  }
+  if (out.host.empty() || out.port.empty()) throw fail();
+  if (out.port != "*") {
+    if (out.port.find_first_not_of("0123456789") != std::string::npos || out.port.size() > 5) {
+      throw fail();
+    }
+    if (std::stoi(out.port) > 65535) throw fail();
+  }
+  return out;
+}
+
+std::string local_address_towards(const Address& peer) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing, it only picks the route
+  addrinfo* found = nullptr;
+  const int rc = getaddrinfo(peer.host.c_str(), peer.port.c_str(), &hints, &found);
+  if (rc != 0) {
+    throw Error(ErrorCode::kUnreachable,
+                "[join] cannot resolve " + peer.host + ": " + gai_strerror(rc));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage local{};
+  socklen_t length = sizeof local;
+  const bool routed =
+      fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0;
+  if (fd >= 0) close(fd);
+  std::array<char, NI_MAXHOST> text{};
+  if (!routed || getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text.data(), text.size(),
+                             nullptr, 0, NI_NUMERICHOST) != 0) {
+    throw Error(ErrorCode::kUnreachable, "[join] no route to " + peer.host);
+  }
+  return text.data();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown-host";
+  return name.data();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,27 @@
+// Addresses as users write them: tcp://HOST:PORT. Any thread.
+#pragma once
+
+#include <string>
+
+namespace pushpull {
+
+struct Address {
+  std::string host;  // name, IPv4, or IPv6 without brackets; "*" and "0.0.0.0" listen everywhere
+  std::string port;  // number or "*"
+
+  std::string to_string() const;
+  bool is_loopback() const;
+  bool is_everywhere() const;
+};
+
+// Throws Error(kUsage) naming `flag` and the text.
+Address parse_address(const std::string& text, const std::string& flag);
+
+// The local IP address that reaches `peer` (what a joining server listens on). Throws
+// Error(kUnreachable) naming the host when it cannot be resolved or routed.
+std::string local_address_towards(const Address& peer);
+
+// Name of this host, for messages.
+std::string host_name();
+
+}  // namespace pushpull

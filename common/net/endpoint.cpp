@@ -1,0 +1,130 @@
+#include "common/net/endpoint.h"
+
+#include <iterator>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kHandshakeMs = 5000;
+constexpr int kBacklog = 512;
+constexpr int kReconnectMs = 50;
+constexpr int kReconnectMaxMs = 1000;
+constexpr int kQueuedMessages = 4096;
+
+void set_common_options(zmq::socket_t& socket, const EndpointLimits& limits) {
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::maxmsgsize, limits.max_frame_bytes);
+  socket.set(zmq::sockopt::sndtimeo, 0);
+  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
+  socket.set(zmq::sockopt::rcvhwm, kQueuedMessages);
+  socket.set(zmq::sockopt::ipv6, true);
+}
+
+// All frames of one message, without waiting; empty when there is none.
+std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
+  std::vector<zmq::message_t> frames;
+  bool more = true;
+  while (more) {
+    zmq::message_t frame;
+    if (!socket.recv(frame, zmq::recv_flags::dontwait)) break;
+    more = frame.more();
+    // a message of endless frames costs its sender more than us
+    if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
+  }
+  return frames;
+}
+
+bool send_frames(zmq::socket_t& socket, std::vector<zmq::message_t>& frames) {
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const auto flags = i + 1 < frames.size() ? zmq::send_flags::dontwait | zmq::send_flags::sndmore
+                                             : zmq::send_flags::dontwait;
+    if (!socket.send(frames[i], flags)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Router::Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
+    : socket_(context, zmq::socket_type::router) {
+  set_common_options(socket_, limits);
+  socket_.set(zmq::sockopt::router_mandatory, true);
+  socket_.set(zmq::sockopt::backlog, kBacklog);
+  try {
+    socket_.bind(address);
+  } catch (const zmq::error_t& e) {
+    throw Error(ErrorCode::kUsage, "[listen] cannot listen on " + address + ": " + e.what() +
+                                       "; choose another port or tcp://127.0.0.1:* for a free one");
+  }
+  address_ = socket_.get(zmq::sockopt::last_endpoint);
+}
+
+void Router::bind_also(const std::string& address) { socket_.bind(address); }
+
+SendResult Router::send(const PeerId& peer, const Message& message) {
+  std::vector<zmq::message_t> frames = encode(message);
+  frames.insert(frames.begin(), zmq::message_t(peer.data(), peer.size()));
+  try {
+    return send_frames(socket_, frames) ? SendResult::kSent : SendResult::kFull;
+  } catch (const zmq::error_t& e) {
+    if (e.num() == EHOSTUNREACH) return SendResult::kGone;
+    throw;
+  }
+}
+
+std::optional<std::pair<PeerId, Message>> Router::receive() {
+  for (;;) {
+    std::vector<zmq::message_t> frames = receive_frames(socket_);
+    if (frames.empty()) return std::nullopt;
+    const PeerId peer = frames[0].to_string();
+    frames.erase(frames.begin());
+    Decoded decoded = decode(std::move(frames));
+    if (decoded.message) return std::pair{peer, std::move(*decoded.message)};
+    ++rejected_;
+    if (decoded.version != 0 && decoded.version != kProtocolVersion) {
+      Message answer;
+      answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kProtocol));
+      answer.header.mutable_refused()->set_text("[join] " + decoded.why);
+      send(peer, answer);
+    }
+  }
+}
+
+Dealer::Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
+    : socket_(context, zmq::socket_type::dealer), address_(address) {
+  set_common_options(socket_, limits);
+  socket_.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
+  socket_.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
+  try {
+    socket_.connect(address);
+  } catch (const zmq::error_t& e) {
+    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address + ": " + e.what() +
+                                       "; want tcp://HOST:PORT");
+  }
+}
+
+void Dealer::send(const Message& message) {
+  std::vector<zmq::message_t> frames = encode(message);
+  send_frames(socket_, frames);
+}
+
+std::optional<Message> Dealer::receive() {
+  for (;;) {
+    std::vector<zmq::message_t> frames = receive_frames(socket_);
+    if (frames.empty()) return std::nullopt;
+    Decoded decoded = decode(std::move(frames));
+    if (decoded.message) return std::move(decoded.message);
+    ++rejected_;
+    if (decoded.version != 0 && decoded.version != kProtocolVersion) {
+      foreign_version_ = decoded.version;
+    }
+  }
+}
+
+void Dealer::set_linger_ms(int ms) { socket_.set(zmq::sockopt::linger, ms); }
+
+}  // namespace pushpull

@@ -1,0 +1,74 @@
+// Sockets of one process: a Router that many peers reach, a Dealer that reaches one. Each is used by one
+// thread at a time. Sends never block and may lose: requesters repeat (docs/protocol.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+#include <zmq.hpp>
+
+#include "common/net/frames.h"
+
+namespace pushpull {
+
+struct EndpointLimits {
+  int64_t max_frame_bytes = int64_t{17} << 20;  // of one frame; larger ones end the connection
+};
+
+enum class SendResult {
+  kSent,
+  kGone,  // the peer's connection is closed
+  kFull,  // its queue is full, the message is dropped
+};
+
+class Router {
+ public:
+  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. Throws Error(kUsage) with the address and reason
+  // (port taken, no such interface).
+  Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
+
+  // Where it listens, with the port that was picked.
+  const std::string& address() const { return address_; }
+  // Listens also at an inproc:// address for members in this process.
+  void bind_also(const std::string& address);
+  zmq::socket_t& socket() { return socket_; }
+
+  SendResult send(const PeerId& peer, const Message& message);
+
+  // The next message, without waiting; empty when there is none. What cannot be decoded is counted and
+  // dropped; a peer that speaks another protocol version is told so.
+  std::optional<std::pair<PeerId, Message>> receive();
+
+  int64_t rejected_frames() const { return rejected_; }
+  // Counts a message that was decoded but refused by its reader.
+  void count_rejected() { ++rejected_; }
+
+ private:
+  zmq::socket_t socket_;
+  std::string address_;
+  int64_t rejected_ = 0;
+};
+
+class Dealer {
+ public:
+  Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
+
+  const std::string& address() const { return address_; }
+  zmq::socket_t& socket() { return socket_; }
+  void send(const Message& message);
+  std::optional<Message> receive();
+  // How long closing waits for what is still queued. Default 0.
+  void set_linger_ms(int ms);
+  // Protocol version of a peer that speaks another one than we, 0 otherwise.
+  uint16_t foreign_version() const { return foreign_version_; }
+  int64_t rejected_frames() const { return rejected_; }
+
+ private:
+  zmq::socket_t socket_;
+  std::string address_;
+  uint16_t foreign_version_ = 0;
+  int64_t rejected_ = 0;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,119 @@
+#include "common/net/frames.h"
+
+#include <cstring>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+namespace {
+
+// "PUSHPL", then the version in network order.
+constexpr size_t kPreambleBytes = 8;
+constexpr char kMagic[6] = {'P', 'U', 'S', 'H', 'P', 'L'};
+constexpr size_t kCopyBelowBytes = 4096;
+
+size_t expected_payloads_min(const wire::Header& header) {
+  switch (header.body_case()) {
+    case wire::Header::kExchange:
+      return static_cast<size_t>(header.exchange().push().parts_size());
+    case wire::Header::kWeights:
+      return static_cast<size_t>(header.weights().slices_size());
+    case wire::Header::kLoad:
+    case wire::Header::kFetched:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+// Load and Fetched carry the optimizer's state vectors behind the weights.
+size_t expected_payloads_max(const wire::Header& header) {
+  const size_t least = expected_payloads_min(header);
+  const bool with_state = header.has_load() || header.has_fetched();
+  return with_state ? least + 2 : least;
+}
+
+void free_owner(void* /*data*/, void* hint) {
+  delete static_cast<std::shared_ptr<const void>*>(hint);
+}
+
+Decoded refuse(std::string why, uint16_t version = 0) {
+  Decoded out;
+  out.why = std::move(why);
+  out.version = version;
+  return out;
+}
+
+}  // namespace
+
+Payload payload_of(zmq::message_t frame) {
+  auto owner = std::make_shared<zmq::message_t>(std::move(frame));
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(owner->data()),
+                                         owner->size());
+  return {std::move(owner), bytes};
+}
+
+Decoded decode(std::vector<zmq::message_t> frames) {
+  if (frames.empty()) return refuse("no frame");
+  const zmq::message_t& head = frames[0];
+  const auto* bytes = static_cast<const unsigned char*>(head.data());
+  if (head.size() < kPreambleBytes || std::memcmp(bytes, kMagic, sizeof kMagic) != 0) {
+    return refuse("not a pushpull message");
+  }
+  const auto version = static_cast<uint16_t>(bytes[6] << 8 | bytes[7]);
+  if (version != kProtocolVersion) {
+    return refuse("protocol version " + std::to_string(version) + ", this program speaks " +
+                      std::to_string(kProtocolVersion),
+                  version);
+  }
+  if (head.size() > kMaxHeaderBytes) return refuse("header too large", version);
+  Decoded out;
+  out.version = version;
+  Message message;
+  if (!message.header.ParseFromArray(bytes + kPreambleBytes,
+                                     static_cast<int>(head.size() - kPreambleBytes))) {
+    return refuse("header is not protobuf", version);
+  }
+  if (message.header.body_case() == wire::Header::BODY_NOT_SET) {
+    return refuse("header without a body", version);
+  }
+  const size_t payloads = frames.size() - 1;
+  if (payloads > kMaxParts || payloads < expected_payloads_min(message.header) ||
+      payloads > expected_payloads_max(message.header)) {
+    return refuse("number of payloads does not fit the header", version);
+  }
+  message.payloads.reserve(payloads);
+  for (size_t i = 1; i < frames.size(); ++i) {
+    if (frames[i].size() % sizeof(float) != 0) return refuse("payload is not whole floats", version);
+    message.payloads.push_back(payload_of(std::move(frames[i])));
+  }
+  out.message = std::move(message);
+  return out;
+}
+
+std::vector<zmq::message_t> encode(const Message& message) {
+  const size_t body = message.header.ByteSizeLong();
+  PP_ASSERT(body + kPreambleBytes <= kMaxHeaderBytes);
+  std::vector<zmq::message_t> frames;
+  frames.reserve(1 + message.payloads.size());
+  zmq::message_t head(kPreambleBytes + body);
+  auto* bytes = static_cast<unsigned char*>(head.data());
+  std::memcpy(bytes, kMagic, sizeof kMagic);
+  bytes[6] = kProtocolVersion >> 8;
+  bytes[7] = kProtocolVersion & 0xff;
+  message.header.SerializeWithCachedSizesToArray(bytes + kPreambleBytes);
+  frames.push_back(std::move(head));
+  for (const Payload& payload : message.payloads) {
+    if (payload.bytes.size() < kCopyBelowBytes) {
+      frames.emplace_back(payload.bytes.data(), payload.bytes.size());
+    } else {
+      auto* hint = new std::shared_ptr<const void>(payload.owner);
+      frames.emplace_back(const_cast<std::byte*>(payload.bytes.data()), payload.bytes.size(),
+                          &free_owner, hint);
+    }
+  }
+  return frames;
+}
+
+}  // namespace pushpull

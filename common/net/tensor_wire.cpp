@@ -1,0 +1,93 @@
+#include "common/net/tensor_wire.h"
+
+#include <cmath>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kMaxTensors = 100'000;
+constexpr int kMaxDims = 8;
+constexpr int64_t kMaxElements = int64_t{1} << 36;
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += std::to_string(shape[i]);
+  }
+  return out + "]";
+}
+
+TensorInfo tensor_from_wire(const wire::Tensor& t) {
+  const auto fail = [&](const char* what) {
+    return Error(ErrorCode::kProtocol, "[declare] tensor " + t.name() + ": " + what);
+  };
+  TensorInfo info;
+  info.name = t.name();
+  if (t.shape_size() > kMaxDims) throw fail("too many dimensions");
+  int64_t size = 1;
+  for (const int64_t d : t.shape()) {
+    if (d < 1 || d > kMaxElements || size > kMaxElements / d) throw fail("impossible shape");
+    size *= d;
+    info.shape.push_back(d);
+  }
+  if (t.rule() < 0 || t.rule() > 1 || t.init() < 0 || t.init() > 1) throw fail("unknown rule");
+  if (!std::isfinite(t.value()) || !(t.average_momentum() >= 0.0F && t.average_momentum() <= 1.0F)) {
+    throw fail("bad init value or momentum");
+  }
+  info.rule = static_cast<UpdateRule>(t.rule());
+  info.init = static_cast<InitKind>(t.init());
+  info.value = t.value();
+  info.average_momentum = t.average_momentum();
+  return info;
+}
+
+}  // namespace
+
+void to_wire(const TensorTable& table, WireTensors* out) {
+  for (const TensorInfo& tensor : table.tensors) {
+    wire::Tensor* t = out->Add();
+    t->set_name(tensor.name);
+    for (const int64_t d : tensor.shape) t->add_shape(d);
+    t->set_rule(static_cast<int32_t>(tensor.rule));
+    t->set_init(static_cast<int32_t>(tensor.init));
+    t->set_value(tensor.value);
+    t->set_average_momentum(tensor.average_momentum);
+  }
+}
+
+TensorTable from_wire(const WireTensors& tensors) {
+  if (tensors.empty() || tensors.size() > kMaxTensors) {
+    throw Error(ErrorCode::kProtocol,
+                "[declare] a model of " + std::to_string(tensors.size()) + " tensors");
+  }
+  TensorTable table;
+  for (const wire::Tensor& t : tensors) {
+    table.add(tensor_from_wire(t));
+    if (table.total > kMaxElements) {
+      throw Error(ErrorCode::kProtocol, "[declare] the model has too many elements");
+    }
+  }
+  return table;
+}
+
+std::string difference(const TensorTable& want, const TensorTable& got) {
+  const size_t both = std::min(want.tensors.size(), got.tensors.size());
+  for (size_t i = 0; i < both; ++i) {
+    const TensorInfo& a = want.tensors[i];
+    const TensorInfo& b = got.tensors[i];
+    if (a == b) continue;
+    return "tensor " + std::to_string(i) + ": the job has " + a.name + " " + shape_text(a.shape) +
+           ", this worker has " + b.name + " " + shape_text(b.shape);
+  }
+  if (want.tensors.size() != got.tensors.size()) {
+    return "the job's model has " + std::to_string(want.tensors.size()) +
+           " tensors, this worker's has " + std::to_string(got.tensors.size());
+  }
+  return "";
+}
+
+}  // namespace pushpull

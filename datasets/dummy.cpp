@@ -1,0 +1,152 @@
+#include "datasets/dummy.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "common/error.h"
+#include "common/random.h"
+#include "datasets/digest.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kDefaultTrain = 4096;
+constexpr int64_t kDefaultTest = 1024;
+// Samples are numbered in 32 bits; those of the test split from here on.
+constexpr uint32_t kFirstTest = uint32_t{1} << 31;
+constexpr int64_t kMaxSamples = int64_t{1} << 31;
+constexpr int64_t kMaxElements = int64_t{1} << 28;
+constexpr int64_t kMaxClasses = 65536;
+// Cells of a pattern at most: 16 KiB a class.
+constexpr int64_t kGridChannels = 64;
+constexpr int64_t kGridSide = 8;
+// Noise costs more to make than to copy, so a small training split is made once.
+constexpr int64_t kCacheBytes = int64_t{64} << 20;
+// Distance of two patterns in standard deviations of the noise along it: about one sample in a
+// hundred is nearer to a wrong one of ten classes.
+constexpr double kSeparation = 6.0;
+constexpr double kLargestShare = 0.5;
+
+int64_t checked(const char* key, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) {
+    throw Error(ErrorCode::kUsage, std::string("[data] dummy: ") + key + ": expected " +
+                                       std::to_string(least) + " to " + std::to_string(most) +
+                                       ", got " + std::to_string(value) + "; change " + key);
+  }
+  return value;
+}
+
+InputShape checked(const InputShape& input) {
+  checked("input", input.channels, 1, kMaxElements);
+  checked("input", input.height, 1, kMaxElements / input.channels);
+  checked("input", input.width, 1, kMaxElements / input.channels / input.height);
+  return input;
+}
+
+int64_t or_default(int64_t wanted, int64_t value) { return wanted == 0 ? value : wanted; }
+
+}  // namespace
+
+Dummy::Dummy(const Job& job)
+    : seed_(job.seed),
+      input_(checked(job.input)),
+      classes_(checked("classes", job.classes, 2, kMaxClasses)),
+      train_size_(
+          checked("train-samples", or_default(job.train_samples, kDefaultTrain), 1, kMaxSamples)),
+      test_size_(
+          checked("test-samples", or_default(job.test_samples, kDefaultTest), 1, kMaxSamples)),
+      grid_{std::min(kGridChannels, input_.channels), std::min(kGridSide, input_.height),
+            std::min(kGridSide, input_.width)} {
+  Digest digest;
+  digest.add(std::string("dummy 1"));  // the number changes with the samples
+  digest.add(std::to_string(seed_));
+  for (const int64_t value :
+       {input_.channels, input_.height, input_.width, classes_, train_size_, test_size_}) {
+    digest.add(std::to_string(value));
+  }
+  digest_ = digest.hex();
+  make_patterns();
+  make_cache();
+}
+
+void Dummy::make_patterns() {
+  // Two patterns differ by share * sqrt(2 size v), the noise along that line has the deviation
+  // (1 - share) * sqrt(v), v = 1/12 the variance of U(-0.5, 0.5); solved for their ratio.
+  const double odds = kSeparation / std::sqrt(2.0 * static_cast<double>(input_.size()));
+  const double share = std::min(odds / (1.0 + odds), kLargestShare);
+  noise_share_ = static_cast<float>(1.0 - share);
+  const auto cells = static_cast<uint64_t>(grid_.size());
+  patterns_.resize(static_cast<size_t>(classes_) * cells);
+  for (int64_t k = 0; k < classes_; ++k) {
+    fill_uniform(seed_, RandomStream::kDummyTeacher, static_cast<uint32_t>(k), 0,
+                 static_cast<float>(share / 2.0), cells,
+                 patterns_.data() + static_cast<uint64_t>(k) * cells);
+  }
+}
+
+void Dummy::make_cache() {
+  const auto sample_bytes = static_cast<int64_t>(sizeof(float)) * input_.size();
+  if (train_size_ > kCacheBytes / sample_bytes) return;
+  std::vector<float> images(static_cast<size_t>(train_size_ * input_.size()));
+  std::vector<int32_t> labels(static_cast<size_t>(train_size_));
+  for (int64_t n = 0; n < train_size_; ++n) {
+    make_sample(static_cast<uint32_t>(n), images.data() + n * input_.size(), &labels[n]);
+  }
+  cache_images_ = std::move(images);
+  cache_labels_ = std::move(labels);
+}
+
+int32_t Dummy::label_of(uint32_t sample) const {
+  // the first number after those of the pixels
+  const uint32_t word =
+      philox(seed_, RandomStream::kDummyData, sample, static_cast<uint64_t>(input_.size()))[0];
+  return static_cast<int32_t>((uint64_t{word} * static_cast<uint64_t>(classes_)) >> 32);
+}
+
+void Dummy::make_sample(uint32_t sample, float* image, int32_t* label) const {
+  *label = label_of(sample);
+  fill_uniform(seed_, RandomStream::kDummyData, sample, 0, noise_share_ / 2.0F,
+               static_cast<uint64_t>(input_.size()), image);
+  const float* pattern = patterns_.data() + *label * grid_.size();
+  for (int64_t c = 0; c < input_.channels; ++c) {
+    for (int64_t y = 0; y < input_.height; ++y) {
+      const int64_t row =
+          (c % grid_.channels * grid_.height + y * grid_.height / input_.height) * grid_.width;
+      // cell by cell, so that the inner loop adds one constant
+      for (int64_t g = 0; g < grid_.width; ++g) {
+        const float level = 0.5F + pattern[row + g];
+        const int64_t begin = g * input_.width / grid_.width;
+        const int64_t end = (g + 1) * input_.width / grid_.width;
+        for (int64_t x = begin; x < end; ++x) image[x] = std::clamp(image[x] + level, 0.0F, 1.0F);
+      }
+      image += input_.width;
+    }
+  }
+}
+
+void Dummy::read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const {
+  const int64_t size = input_.size();
+  for (size_t k = 0; k < indices.size(); ++k) {
+    const int64_t sample = indices[k];
+    PP_ASSERT(sample >= 0 && sample < train_size_);
+    float* image = images + static_cast<int64_t>(k) * size;
+    if (cache_labels_.empty()) {
+      make_sample(static_cast<uint32_t>(sample), image, &labels[k]);
+    } else {
+      std::copy_n(cache_images_.data() + sample * size, size, image);
+      labels[k] = cache_labels_[static_cast<size_t>(sample)];
+    }
+  }
+}
+
+void Dummy::read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const {
+  for (size_t k = 0; k < indices.size(); ++k) {
+    PP_ASSERT(indices[k] >= 0 && indices[k] < test_size_);
+    make_sample(kFirstTest + static_cast<uint32_t>(indices[k]),
+                images + static_cast<int64_t>(k) * input_.size(), &labels[k]);
+  }
+}
+
+}  // namespace pushpull

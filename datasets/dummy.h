@@ -1,0 +1,59 @@
+// `dummy`: generated images with a planted answer, so that a run needs no data and its loss must
+// fall. Constant after construction; any thread.
+//
+// Each class has a *pattern*, a coarse grid of random numbers that is spread over the image. A
+// sample is its class's pattern under uniform noise, a pure function of (seed, sample). The pattern
+// is weaker the larger the image, so that every shape is about equally hard.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+
+namespace pushpull {
+
+class Dummy final : public Dataset {
+ public:
+  // Reads input, classes, seed, train_samples (0: 4096) and test_samples (0: 1024) of the job.
+  // Throws Error(kUsage) naming the key that does not fit.
+  explicit Dummy(const Job& job);
+
+  int64_t train_size() const override { return train_size_; }
+  int64_t test_size() const override { return test_size_; }
+  InputShape input() const override { return input_; }
+  int64_t classes() const override { return classes_; }
+  const std::string& digest() const override { return digest_; }
+  void read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const override;
+  void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override;
+
+ private:
+  // One cell of the pattern covers a run of pixels of one row.
+  struct Grid {
+    int64_t channels;
+    int64_t height;
+    int64_t width;
+    int64_t size() const { return channels * height * width; }
+  };
+
+  void make_patterns();
+  void make_cache();
+  int32_t label_of(uint32_t sample) const;
+  void make_sample(uint32_t sample, float* image, int32_t* label) const;
+
+  uint64_t seed_;
+  InputShape input_;
+  int64_t classes_;
+  int64_t train_size_;
+  int64_t test_size_;
+  std::string digest_;
+  Grid grid_;
+  float noise_share_ = 0.0F;
+  std::vector<float> patterns_;      // [classes, grid], each in ±pattern share / 2
+  std::vector<float> cache_images_;  // [train_size, C, H, W], or empty where it would be large
+  std::vector<int32_t> cache_labels_;
+};
+
+}  // namespace pushpull

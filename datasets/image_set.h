@@ -1,0 +1,49 @@
+// A dataset that lies in memory as bytes and becomes f32 when it is read. Constant after
+// construction; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+
+namespace pushpull {
+
+struct ImageSplit {
+  std::vector<uint8_t> pixels;  // [labels.size(), C, H, W]
+  std::vector<uint8_t> labels;
+};
+
+class ImageSet final : public Dataset {
+ public:
+  // white: the byte that is read as 1.0. Every label is below `classes`.
+  ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, int64_t classes,
+           float white);
+
+  int64_t train_size() const override { return std::ssize(train_.labels); }
+  int64_t test_size() const override { return std::ssize(test_.labels); }
+  InputShape input() const override { return input_; }
+  int64_t classes() const override { return classes_; }
+  const std::string& digest() const override { return digest_; }
+  void read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
+    read(train_, indices, images, labels);
+  }
+  void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
+    read(test_, indices, images, labels);
+  }
+
+ private:
+  void read(const ImageSplit& split, std::span<const int64_t> indices, float* images,
+            int32_t* labels) const;
+
+  ImageSplit train_;
+  ImageSplit test_;
+  InputShape input_;
+  int64_t classes_;
+  float white_;
+  std::string digest_;
+};
+
+}  // namespace pushpull

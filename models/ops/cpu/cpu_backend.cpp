@@ -1,0 +1,81 @@
+// The CPU backend: oneDNN on OpenMP threads.
+#include <omp.h>
+
+#include <string>
+
+#include "common/error.h"
+#include "models/ops/cpu/operations.h"
+
+namespace pushpull::ops {
+
+namespace {
+
+// oneDNN's failures while planning, in our words.
+template <class Make>
+auto planned(const char* what, Make make) {
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    throw Error(ErrorCode::kFailed, std::string("[models] oneDNN cannot plan a ") + what + ": " +
+                                        error.what() + "; lower micro-batch or the model's sizes");
+  }
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(int threads) : threads_(threads) {}
+
+  Buffer allocate(size_t floats) override { return cpu::allocate(floats); }
+
+  size_t image_floats(const ImageShape& shape, Layout layout) const override {
+    const auto tag = layout == Layout::kPlain ? cpu::Tag::nchw : cpu::native_tag();
+    return cpu::floats_of(cpu::describe(cpu::dims_of(shape), tag));
+  }
+
+  std::unique_ptr<Linear> linear(const LinearShape& shape) override {
+    return planned("matrix product", [&] { return cpu::make_linear(shared_, shape); });
+  }
+  std::unique_ptr<Convolution> convolution(const ConvolutionShape& shape) override {
+    return planned("convolution", [&] { return cpu::make_convolution(shared_, shape); });
+  }
+  std::unique_ptr<BatchNorm> batch_norm(const BatchNormShape& shape) override {
+    return planned("batch normalisation", [&] { return cpu::make_batch_norm(shared_, shape); });
+  }
+  std::unique_ptr<MaxPool> max_pool(const MaxPoolShape& shape) override {
+    return planned("pooling", [&] { return cpu::make_max_pool(shared_, shape); });
+  }
+  std::unique_ptr<Relayout> relayout(const ImageShape& shape) override {
+    return planned("change of layout", [&] { return cpu::make_relayout(shared_, shape); });
+  }
+  std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
+    return planned("softmax", [&] { return cpu::make_cross_entropy(shape); });
+  }
+
+ private:
+  // oneDNN cuts work by the number of threads, and with it the order of sums: the number is the
+  // job's whatever OMP_NUM_THREADS and OMP_DYNAMIC say.
+  int enter() override {
+    const int saved = omp_get_max_threads();
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads_);
+    return saved;
+  }
+  void leave(int saved) override { omp_set_num_threads(saved); }
+
+  int threads_;
+  cpu::Shared shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  PP_ASSERT(threads > 0);
+  if (threads > omp_get_thread_limit()) {
+    throw Error(ErrorCode::kUsage,
+                "[models] threads = " + std::to_string(threads) + ", but OMP_THREAD_LIMIT allows " +
+                    std::to_string(omp_get_thread_limit()) + "; raise it or lower threads");
+  }
+  return std::make_unique<CpuBackend>(threads);
+}
+
+}  // namespace pushpull::ops

@@ -1,0 +1,19 @@
+// Makers of the CPU operations, one file each; cpu_backend.cpp hands them out. Shapes are checked
+// by models/ops/ops.cpp. `shared` outlives what they return.
+#pragma once
+
+#include <memory>
+
+#include "models/ops/cpu/primitive.h"
+#include "models/ops/ops.h"
+
+namespace pushpull::ops::cpu {
+
+std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape);
+std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape);
+std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape);
+std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape);
+std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape);
+std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape);
+
+}  // namespace pushpull::ops::cpu

@@ -1,0 +1,75 @@
+#include "models/ops/ops.h"
+
+#include "common/error.h"
+
+namespace pushpull::ops {
+
+namespace {
+
+// Kernels count elements in 32 bits; models/layers.cpp refuses larger tensors with a message.
+constexpr int64_t kMaxElements = INT32_MAX;
+
+bool fits(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= kMaxElements / b; }
+
+bool is_image(const ImageShape& shape) {
+  return fits(shape.height, shape.width) && fits(shape.channels, shape.height * shape.width) &&
+         fits(shape.samples, shape.channels * shape.height * shape.width);
+}
+
+}  // namespace
+
+ImageShape ConvolutionShape::output() const {
+  const int64_t grow = 2 * padding - kernel + 1;
+  return {input.samples, outputs, input.height + grow, input.width + grow};
+}
+
+ImageShape MaxPoolShape::output() const {
+  return {image.samples, image.channels, image.height / 2, image.width / 2};
+}
+
+std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape) {
+  PP_ASSERT(fits(shape.samples, shape.inputs));
+  PP_ASSERT(fits(shape.samples, shape.outputs));
+  PP_ASSERT(fits(shape.outputs, shape.inputs));
+  const Backend::Scope scope(backend);
+  return backend.linear(shape);
+}
+
+std::unique_ptr<Convolution> make_convolution(Backend& backend, const ConvolutionShape& shape) {
+  PP_ASSERT(is_image(shape.input));
+  PP_ASSERT(is_image(shape.output()));
+  PP_ASSERT(shape.kernel > 0 && shape.padding >= 0 && shape.padding < shape.kernel);
+  PP_ASSERT(!shape.input_gradient || shape.input_layout == Layout::kNative);
+  const Backend::Scope scope(backend);
+  return backend.convolution(shape);
+}
+
+std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShape& shape) {
+  PP_ASSERT(is_image(shape.image));
+  // the unbiased variance of one value does not exist
+  PP_ASSERT(shape.image.samples * shape.image.height * shape.image.width > 1);
+  PP_ASSERT(shape.epsilon > 0.0F);
+  const Backend::Scope scope(backend);
+  return backend.batch_norm(shape);
+}
+
+std::unique_ptr<MaxPool> make_max_pool(Backend& backend, const MaxPoolShape& shape) {
+  PP_ASSERT(is_image(shape.image));
+  PP_ASSERT(is_image(shape.output()));
+  const Backend::Scope scope(backend);
+  return backend.max_pool(shape);
+}
+
+std::unique_ptr<Relayout> make_relayout(Backend& backend, const ImageShape& shape) {
+  PP_ASSERT(is_image(shape));
+  const Backend::Scope scope(backend);
+  return backend.relayout(shape);
+}
+
+std::unique_ptr<CrossEntropy> make_cross_entropy(Backend& backend, const CrossEntropyShape& shape) {
+  PP_ASSERT(fits(shape.samples, shape.classes));
+  const Backend::Scope scope(backend);
+  return backend.cross_entropy(shape);
+}
+
+}  // namespace pushpull::ops

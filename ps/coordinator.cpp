@@ -1,0 +1,406 @@
+#include "ps/coordinator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/net/tensor_wire.h"
+#include "common/slice_map.h"
+
+namespace pushpull {
+
+Coordinator::Coordinator(CoordinatorOptions options)
+    : options_(std::move(options)), members_(options_.job.heartbeat_timeout_s) {
+  MemberInfo& self = members_.add(options_.self);
+  self.role = wire::ROLE_SERVER;
+  self.rank = 0;
+  self.peer.clear();
+}
+
+bool Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Message& message) {
+  now_ms_ = now_ms;
+  const wire::Header& header = message.header;
+  switch (header.body_case()) {
+    case wire::Header::kHello:
+      return on_hello(now_ms, peer, header.hello());
+    case wire::Header::kDeclare:
+      return on_declare(now_ms, peer, header.declare());
+    case wire::Header::kHeartbeat:
+      return on_heartbeat(now_ms, peer, header.heartbeat());
+    case wire::Header::kEvalResult:
+      return on_eval_result(header.eval_result());
+    case wire::Header::kNorms:
+      return on_norms(header.norms());
+    case wire::Header::kLeave:
+      return on_leave(now_ms, header.leave());
+    default:
+      return false;
+  }
+}
+
+// ---- joining ----
+
+void Coordinator::refuse(const PeerId& peer, ErrorCode code, const std::string& text) {
+  Message message;
+  message.header.mutable_refused()->set_code(static_cast<int>(code));
+  message.header.mutable_refused()->set_text(text);
+  outgoing_.push_back({peer, std::move(message)});
+}
+
+bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
+  if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) return false;
+  if (hello.incarnation() == 0) return false;
+  MemberInfo* member = members_.find(hello.incarnation());
+  if (member == nullptr) {
+    if (phase_ >= wire::PHASE_FINISHING) {
+      refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
+      return true;
+    }
+    const bool server = hello.role() == wire::ROLE_SERVER;
+    const int servers = members_.count(wire::ROLE_SERVER);
+    if (server && (servers >= options_.servers || phase_ != wire::PHASE_GATHERING)) {
+      refuse(peer, ErrorCode::kUsage,
+             "[join] the job was started for " + std::to_string(options_.servers) +
+                 " servers and has them all; start it with --servers " +
+                 std::to_string(servers + 1));
+      return true;
+    }
+    MemberInfo info;
+    info.role = hello.role();
+    info.incarnation = hello.incarnation();
+    info.host = hello.host();
+    info.pid = hello.pid();
+    info.data_endpoint = hello.data_endpoint();
+    if (server) info.rank = servers;
+    member = &members_.add(info);
+    if (server) notices_.push_back(member->name() + " joined from " + info.data_endpoint);
+  }
+  members_.heard(*member, peer, now_ms);
+  Message message;
+  wire::JobText* job = message.header.mutable_job_text();
+  job->set_run(options_.run);
+  job->set_ini(to_ini(options_.job));
+  job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());
+  outgoing_.push_back({peer, std::move(message)});
+  dirty_ = true;
+  check_start();
+  return true;
+}
+
+std::string Coordinator::mismatch(const wire::Declare& declare) const {
+  const std::string tensors =
+      difference(declaration_.table, from_wire(declare.tensors()));
+  if (!tensors.empty()) return "its model does not fit: " + tensors;
+  if (declare.data_digest() != declaration_.data_digest ||
+      declare.train_samples() != declaration_.train_samples ||
+      declare.test_samples() != declaration_.test_samples) {
+    return "its data differ: the job has " + std::to_string(declaration_.train_samples) + " + " +
+           std::to_string(declaration_.test_samples) + " samples with digest " +
+           declaration_.data_digest.substr(0, 12) + ", this worker has " +
+           std::to_string(declare.train_samples()) + " + " +
+           std::to_string(declare.test_samples()) + " with " +
+           declare.data_digest().substr(0, 12);
+  }
+  if (options_.job.strategy.kind == StrategyKind::kSync &&
+      declare.numerics() != declaration_.numerics) {
+    return "it computes with other bits: the job has \"" + declaration_.numerics +
+           "\", this worker \"" + declare.numerics() + "\"; sync needs the same everywhere";
+  }
+  return "";
+}
+
+bool Coordinator::freeze(const wire::Declare& declare, std::string* why) {
+  if (declared_) {
+    *why = mismatch(declare);
+    return why->empty();
+  }
+  declaration_.table = from_wire(declare.tensors());
+  declaration_.train_samples = declare.train_samples();
+  declaration_.test_samples = declare.test_samples();
+  declaration_.data_digest = declare.data_digest();
+  declaration_.numerics = declare.numerics();
+  declared_ = true;
+  return true;
+}
+
+bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare) {
+  MemberInfo* member = members_.find(declare.incarnation());
+  if (member == nullptr || member->role != wire::ROLE_WORKER) return false;
+  members_.heard(*member, peer, now_ms);
+  dirty_ = true;
+  if (member->declared) return true;
+  std::string why;
+  try {
+    if (!freeze(declare, &why)) {
+      refuse(peer, ErrorCode::kProtocol, "[declare] this worker cannot join: " + why);
+      notices_.push_back("refused " + member->name() + ": " + why);
+      members_.remove(member->incarnation);
+      return true;
+    }
+    check_job_against_data(options_.job, declaration_.train_samples);
+  } catch (const Error& e) {
+    if (phase_ == wire::PHASE_GATHERING) fail(e.code(), e.what());
+    refuse(peer, e.code(), e.what());
+    return true;
+  }
+  admit_worker(now_ms, *member);
+  return true;
+}
+
+int Coordinator::free_rank() const {
+  for (int rank = 0; rank < options_.workers; ++rank) {
+    const auto& all = members_.all();
+    const bool taken = std::any_of(all.begin(), all.end(), [&](const auto& entry) {
+      return entry.second.role == wire::ROLE_WORKER && entry.second.rank == rank;
+    });
+    if (!taken) return rank;
+  }
+  return -1;
+}
+
+void Coordinator::admit_worker(int64_t now_ms, MemberInfo& member) {
+  member.declared = true;
+  member.rank = free_rank();
+  const int workers = members_.count(wire::ROLE_WORKER);
+  if (member.rank < 0) {
+    notices_.push_back(member.name() + " joined as a spare");
+  } else if (phase_ == wire::PHASE_GATHERING) {
+    notices_.push_back(member.name() + " joined, " + std::to_string(workers) + " of " +
+                       std::to_string(options_.workers));
+  } else {
+    notices_.push_back(member.name() + " takes the free place");
+    fill_vacancies(now_ms);
+  }
+  ++state_version_;
+  check_start();
+}
+
+void Coordinator::check_start() {
+  if (phase_ != wire::PHASE_GATHERING) return;
+  wants_start_ = declared_ && members_.count(wire::ROLE_SERVER) == options_.servers &&
+                 free_rank() < 0;
+}
+
+std::string Coordinator::waiting_for() const {
+  if (phase_ != wire::PHASE_GATHERING) return "";
+  const int servers = members_.count(wire::ROLE_SERVER);
+  int ready = 0;
+  int preparing = 0;
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER) continue;
+    ++(member.declared ? ready : preparing);
+  }
+  std::string text = "waiting for members: " + std::to_string(servers) + " of " +
+                     std::to_string(options_.servers) + " servers, " + std::to_string(ready) +
+                     " of " + std::to_string(options_.workers) + " workers";
+  if (preparing > 0) text += " (" + std::to_string(preparing) + " reading data)";
+  return text;
+}
+
+// ---- starting ----
+
+void Coordinator::start(int64_t now_ms, const Start& start) {
+  now_ms_ = now_ms;
+  wants_start_ = false;
+  start_ = start;
+  const Job& job = options_.job;
+  total_steps_ = pushpull::total_steps(job, declaration_.train_samples);
+  barriers_.eval_every = job.eval_every;
+  barriers_.checkpoint_every = job.checkpoint_every;
+  barriers_.start_step = start.step;
+  barriers_.end_step =
+      job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_;
+  const int64_t leaves = job.micro_batches();
+  shares_ = static_cast<int>(std::min<int64_t>(options_.workers, leaves));
+  training_ = std::make_unique<TrainingRecord>(job, options_.workers, start.step);
+  evaluations_ = std::make_unique<EvaluationRecord>(declaration_.test_samples, job.micro_batch);
+  if (fixed_shares()) {
+    if (options_.workers > shares_) {
+      notices_.push_back(std::to_string(options_.workers - shares_) +
+                         " workers have nothing to compute: a step has only " +
+                         std::to_string(leaves) + " micro-batches; they wait as spares");
+    }
+    for (int i = 0; i < shares_; ++i) {
+      ShareOwner share;
+      share.range = share_range(i, shares_, leaves);
+      share.clock = start.step;
+      share.from_step = start.step;
+      share.owner = members_.find_rank(wire::ROLE_WORKER, i)->incarnation;
+      share_owners_.push_back(share);
+    }
+  } else {
+    pool_ = std::make_unique<LeasePool>(barriers_, shares_, leaves, evaluations_->chunks());
+  }
+  const int slices =
+      SliceMap(declaration_.table.total, job.slice_bytes, options_.servers).slices();
+  if (slices < options_.servers) {
+    notices_.push_back("the model has only " + std::to_string(slices) + " slices: " +
+                       std::to_string(options_.servers - slices) + " servers hold none");
+  }
+  change_phase(wire::PHASE_TRAINING);
+}
+
+void Coordinator::change_phase(wire::Phase phase) {
+  phase_ = phase;
+  phase_since_ms_ = now_ms_;
+  ++state_version_;
+  dirty_ = true;
+}
+
+wire::State Coordinator::state_for(const MemberInfo& member) const {
+  wire::State state;
+  state.set_version(state_version_);
+  state.set_phase(phase_);
+  state.set_rank(member.rank);
+  if (phase_ == wire::PHASE_FAILED) {
+    state.set_code(static_cast<int>(failure_code_));
+    state.set_text(failure_text_);
+  }
+  if (phase_ == wire::PHASE_GATHERING || !training_) return state;
+  state.set_world_size(options_.workers);
+  state.set_start_step(barriers_.start_step);
+  state.set_end_step(barriers_.end_step);
+  state.set_total_steps(total_steps_);
+  state.set_shares(shares_);
+  std::map<int, std::string> endpoints;
+  for (const auto& [incarnation, other] : members_.all()) {
+    if (other.role == wire::ROLE_SERVER) endpoints[other.rank] = other.data_endpoint;
+  }
+  for (const auto& [rank, endpoint] : endpoints) state.add_data_endpoints(endpoint);
+  if (member.role == wire::ROLE_WORKER) {
+    for (size_t i = 0; i < share_owners_.size(); ++i) {
+      if (share_owners_[i].owner != member.incarnation) continue;
+      wire::Share* share = state.add_assigned();
+      share->set_lo(share_owners_[i].range.lo);
+      share->set_hi(share_owners_[i].range.hi);
+      share->set_from_step(share_owners_[i].from_step);
+      share->set_index(static_cast<int32_t>(i));
+    }
+    return state;
+  }
+  to_wire(declaration_.table, state.mutable_tensors());
+  for (const auto& [incarnation, other] : members_.all()) {
+    if (other.role != wire::ROLE_WORKER || !other.declared) continue;
+    wire::Member* worker = state.add_workers();
+    worker->set_rank(other.rank);
+    worker->set_incarnation(incarnation);
+  }
+  state.set_updates(start_.updates);
+  state.set_load(start_.load);
+  state.set_released_barrier(released_barrier_);
+  return state;
+}
+
+wire::State Coordinator::state_for_self() {
+  return state_for(*members_.find_rank(wire::ROLE_SERVER, 0));
+}
+
+void Coordinator::send_states() {
+  dirty_ = false;
+  last_sent_ms_ = now_ms_;
+  // servers first: they must know a worker before it pushes
+  for (const wire::Role role : {wire::ROLE_SERVER, wire::ROLE_WORKER}) {
+    for (const auto& [incarnation, member] : members_.all()) {
+      if (member.role != role) continue;
+      Message message;
+      *message.header.mutable_state() = state_for(member);
+      outgoing_.push_back({member.peer, std::move(message)});
+    }
+  }
+}
+
+// ---- training ----
+
+bool Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
+                               const wire::Heartbeat& heartbeat) {
+  MemberInfo* member = members_.find(heartbeat.incarnation());
+  if (member == nullptr) {
+    // it was given up, or belongs to another run
+    refuse(peer, ErrorCode::kPeerLost,
+           "[job] this process was given up after it had been silent; start it again");
+    return true;
+  }
+  members_.heard(*member, peer, now_ms);
+  member->state_version = std::max(member->state_version, heartbeat.state_version());
+  member->stats = heartbeat.stats();
+  return true;
+}
+
+void Coordinator::on_commit(const Commit& commit) {
+  const MemberInfo* member = members_.find(commit.incarnation);
+  training_->add(commit, member == nullptr ? -1 : member->rank);
+  if (pool_) pool_->finish_training(commit.incarnation, commit.step, commit.range);
+  for (ShareOwner& share : share_owners_) {
+    if (share.range == commit.range) share.clock = std::max(share.clock, commit.step + 1);
+  }
+}
+
+void Coordinator::on_barrier_open(int64_t step) {
+  if (barriers_.checkpoint_due(step)) snapshots_.push_back(step);
+  if (pool_) pool_->open_barrier(step);
+}
+
+std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
+  const MemberInfo* member = members_.find(incarnation);
+  if (!pool_ || member == nullptr || member->rank < 0) return {};
+  return pool_->grant(incarnation);
+}
+
+std::optional<int64_t> Coordinator::take_snapshot_request() {
+  if (snapshots_.empty()) return std::nullopt;
+  const int64_t step = snapshots_.front();
+  snapshots_.pop_front();
+  return step;
+}
+
+void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
+  now_ms_ = now_ms;
+  released_barrier_ = std::max(released_barrier_, step);
+  ++state_version_;
+  dirty_ = true;
+}
+
+bool Coordinator::on_eval_result(const wire::EvalResult& result) {
+  if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  for (const wire::ChunkResult& chunk : result.chunks()) {
+    evaluations_->add(result.step(), chunk);
+    if (pool_) pool_->finish_evaluation(result.incarnation(), result.step(), chunk.chunk());
+  }
+  return true;
+}
+
+bool Coordinator::on_norms(const wire::Norms& norms) {
+  const MemberInfo* member = members_.find(norms.incarnation());
+  if (member == nullptr || member->role != wire::ROLE_SERVER) return false;
+  if (norm_total_ && norm_total_->step() == norms.step()) {
+    Message message;
+    *message.header.mutable_norm_total() = *norm_total_;
+    outgoing_.push_back({member->peer, std::move(message)});
+    return true;
+  }
+  if (norms.step() < norm_step_) return true;
+  if (norms.step() > norm_step_) norms_.clear();
+  norm_step_ = norms.step();
+  norms_[norms.incarnation()] = norms;
+  const SliceMap map(declaration_.table.total, options_.job.slice_bytes, options_.servers);
+  const auto with_slices = std::min(options_.servers, map.slices());
+  if (static_cast<int>(norms_.size()) < with_slices) return true;
+  std::vector<NormPart> parts;
+  for (const auto& [incarnation, part] : norms_) {
+    for (const wire::NormNode& node : part.nodes()) {
+      parts.push_back({{node.lo(), node.hi()}, node.squares()});
+    }
+  }
+  norm_total_.emplace();
+  norm_total_->set_step(norm_step_);
+  norm_total_->set_norm(std::sqrt(total_squares(std::move(parts), map.blocks())));
+  norms_.clear();
+  for (const auto& [incarnation, server] : members_.all()) {
+    if (server.role != wire::ROLE_SERVER) continue;
+    Message message;
+    *message.header.mutable_norm_total() = *norm_total_;
+    outgoing_.push_back({server.peer, std::move(message)});
+  }
+  return true;
+}
+
+}  // namespace pushpull

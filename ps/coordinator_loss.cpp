@@ -1,0 +1,188 @@
+// Coordinator: members that leave or are lost, and how the job ends.
+#include <algorithm>
+
+#include "ps/coordinator.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kStateIntervalMs = 500;
+constexpr int64_t kFinishDeadlineMs = 5000;
+
+}  // namespace
+
+void Coordinator::fail(ErrorCode code, const std::string& text) {
+  if (phase_ == wire::PHASE_FAILED) return;
+  failure_code_ = code;
+  failure_text_ = text;
+  change_phase(wire::PHASE_FAILED);
+}
+
+void Coordinator::finish() {
+  wants_summary_ = false;
+  change_phase(wire::PHASE_FINISHED);
+}
+
+bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
+  MemberInfo* member = members_.find(leave.incarnation());
+  if (member == nullptr) return true;
+  if (leave.code() == 0 || phase_ >= wire::PHASE_FINISHED) {
+    if (phase_ >= wire::PHASE_FINISHED) {
+      members_.remove(leave.incarnation());
+    } else {
+      lose(now_ms, leave.incarnation(), "it left", ErrorCode::kPeerLost);
+    }
+    return true;
+  }
+  const auto code = static_cast<ErrorCode>(leave.code());
+  const bool everybodys = code == ErrorCode::kNotFinite || phase_ == wire::PHASE_GATHERING;
+  if (everybodys) {
+    const std::string who = member->name();
+    members_.remove(leave.incarnation());
+    fail(code, leave.text() + " (" + who + ")");
+  } else {
+    lose(now_ms, leave.incarnation(), leave.text(), code);
+  }
+  return true;
+}
+
+void Coordinator::lose(int64_t now_ms, uint64_t incarnation, const std::string& reason,
+                       ErrorCode code) {
+  const MemberInfo* found = members_.find(incarnation);
+  if (found == nullptr) return;
+  const MemberInfo member = *found;
+  members_.remove(incarnation);
+  ++state_version_;
+  dirty_ = true;
+  const std::string where =
+      training_ ? " at step " + std::to_string(training_->floor()) : " before the start";
+  const std::string text = "[job] lost " + member.name() + where + ": " + reason;
+  if (phase_ >= wire::PHASE_FINISHED) return;
+  if (phase_ == wire::PHASE_GATHERING && member.role == wire::ROLE_WORKER) {
+    notices_.push_back(text);
+    check_start();
+    return;
+  }
+  if (member.role == wire::ROLE_SERVER) {
+    fail(code, text + "; its weights are gone, resume from the last checkpoint");
+    return;
+  }
+  lose_worker(now_ms, member, text, code);
+}
+
+void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& text,
+                              ErrorCode code) {
+  if (pool_) pool_->lose(member.incarnation);
+  bool had_work = pool_ != nullptr && member.rank >= 0;
+  for (ShareOwner& share : share_owners_) {
+    if (share.owner != member.incarnation) continue;
+    had_work = true;
+    share.owner = 0;
+    share.vacant_since_ms = now_ms;
+    // its last push may not have reached every server; servers drop what they have
+    share.from_step = std::max(barriers_.start_step, share.clock - 1);
+  }
+  if (!had_work || phase_ != wire::PHASE_TRAINING) {
+    notices_.push_back(text);
+    return;
+  }
+  if (options_.job.on_worker_loss == OnWorkerLoss::kAbort) {
+    fail(code, text + "; on-worker-loss=abort");
+    return;
+  }
+  notices_.push_back(text + (options_.job.on_worker_loss == OnWorkerLoss::kWait
+                                 ? "; waiting for a replacement"
+                                 : "; the others go on"));
+  fill_vacancies(now_ms);
+}
+
+void Coordinator::give_share(ShareOwner& share, uint64_t incarnation) {
+  share.owner = incarnation;
+  share.vacant_since_ms = -1;
+  const MemberInfo* member = members_.find(incarnation);
+  notices_.push_back("micro-batches " + std::to_string(share.range.lo) + " to " +
+                     std::to_string(share.range.hi - 1) + " go to " + member->name());
+  ++state_version_;
+  dirty_ = true;
+}
+
+// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue` to busy
+// ones, the least loaded first.
+void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
+  if (phase_ != wire::PHASE_TRAINING) return;
+  for (auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
+    member.rank = free_rank();
+    if (member.rank >= 0) {
+      notices_.push_back(member.name() + " was a spare and takes the free place");
+      ++state_version_;
+      dirty_ = true;
+    }
+  }
+  for (ShareOwner& share : share_owners_) {
+    if (share.owner != 0) continue;
+    uint64_t best = 0;
+    int64_t best_load = options_.job.on_worker_loss == OnWorkerLoss::kContinue ? INT64_MAX : 1;
+    for (const auto& [incarnation, member] : members_.all()) {
+      if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+      const auto load = std::count_if(share_owners_.begin(), share_owners_.end(),
+                                      [&](const ShareOwner& s) { return s.owner == incarnation; });
+      if (load < best_load) {
+        best = incarnation;
+        best_load = load;
+      }
+    }
+    if (best != 0) give_share(share, best);
+  }
+}
+
+void Coordinator::check_vacancies(int64_t now_ms) {
+  if (phase_ != wire::PHASE_TRAINING) return;
+  const auto timeout_ms = static_cast<int64_t>(options_.job.replacement_timeout_s * 1000);
+  if (pool_ && members_.count(wire::ROLE_WORKER) > 0) empty_since_ms_ = -1;
+  if (pool_ && members_.count(wire::ROLE_WORKER) == 0) {
+    if (empty_since_ms_ < 0) empty_since_ms_ = now_ms;
+    if (now_ms - empty_since_ms_ > timeout_ms) {
+      fail(ErrorCode::kPeerLost, "[job] no worker is left, and none has joined within "
+                                 "replacement-timeout = " + seconds_text(timeout_ms) + " s");
+    }
+  }
+  for (const ShareOwner& share : share_owners_) {
+    if (share.owner != 0 || now_ms - share.vacant_since_ms <= timeout_ms) continue;
+    fail(ErrorCode::kPeerLost,
+         "[job] no worker has come for micro-batches " + std::to_string(share.range.lo) + " to " +
+             std::to_string(share.range.hi - 1) + " within replacement-timeout = " +
+             seconds_text(timeout_ms) + " s");
+  }
+}
+
+void Coordinator::check_finish(int64_t now_ms) {
+  if (phase_ == wire::PHASE_TRAINING && training_->floor() >= barriers_.end_step &&
+      released_barrier_ >= barriers_.end_step && evaluations_->complete(barriers_.end_step)) {
+    change_phase(wire::PHASE_FINISHING);
+  }
+  const bool late = now_ms - phase_since_ms_ > kFinishDeadlineMs;
+  if (phase_ == wire::PHASE_FINISHING) {
+    const auto& all = members_.all();
+    const bool reported = std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+      return entry.second.peer.empty() || entry.second.state_version >= state_version_;
+    });
+    wants_summary_ = reported || late;
+  }
+  if (phase_ == wire::PHASE_FINISHED || phase_ == wire::PHASE_FAILED) {
+    over_ = members_.all().size() <= 1 || late;
+  }
+}
+
+void Coordinator::on_tick(int64_t now_ms) {
+  now_ms_ = now_ms;
+  for (const Membership::Loss& loss : members_.lost(now_ms)) {
+    lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
+  }
+  check_vacancies(now_ms);
+  check_finish(now_ms);
+  if (dirty_ || now_ms - last_sent_ms_ >= kStateIntervalMs) send_states();
+}
+
+}  // namespace pushpull

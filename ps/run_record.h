@@ -1,0 +1,70 @@
+// What a run did, as the coordinator sees it: commits, losses, evaluations. Plain bookkeeping; one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/job.h"
+#include "ps/server.h"
+
+namespace pushpull {
+
+struct Evaluation {
+  int64_t step = 0;
+  int64_t correct = 0;
+  int64_t total = 0;
+  double loss = 0.0;  // mean
+};
+
+// Collects chunk results of evaluations; sums them in chunk order, so that the result does not depend on who
+// computed which.
+class EvaluationRecord {
+ public:
+  EvaluationRecord(int64_t test_samples, int64_t micro_batch);
+
+  int64_t chunks() const { return chunks_; }
+  // Takes a result in; returns the evaluation when it has become complete.
+  std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
+  bool complete(int64_t step) const;
+  const std::optional<Evaluation>& newest() const { return newest_; }
+
+ private:
+  int64_t test_samples_;
+  int64_t chunks_;
+  std::map<int64_t, std::map<int64_t, wire::ChunkResult>> open_;
+  std::optional<Evaluation> newest_;
+};
+
+class TrainingRecord {
+ public:
+  TrainingRecord(const Job& job, int workers, int64_t start_step);
+
+  void add(const Commit& commit, int rank);
+
+  int64_t samples() const { return samples_; }
+  const std::vector<int64_t>& samples_per_worker() const { return samples_per_worker_; }
+  // First step that is not wholly in, at server 0.
+  int64_t floor() const { return floor_; }
+  // Mean loss of the newest whole step; empty before the first.
+  std::optional<double> newest_loss() const { return newest_loss_; }
+  // Mean over the newest `steps` whole steps of this run.
+  std::optional<double> mean_loss(int64_t steps) const;
+
+ private:
+  struct Step {
+    std::map<int64_t, std::vector<float>> losses;  // by first micro-batch
+    int64_t covered = 0;
+  };
+  int64_t micro_batch_;
+  int64_t leaves_;
+  int64_t samples_ = 0;
+  std::vector<int64_t> samples_per_worker_;
+  int64_t floor_;
+  std::map<int64_t, Step> open_;
+  std::vector<double> losses_;  // of each whole step of this run
+  std::optional<double> newest_loss_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,423 @@
+#include "ps/server.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/error.h"
+#include "common/schedule.h"
+
+namespace pushpull {
+
+namespace {
+
+// A worker sends one push after the other; more open ones are a fault or an attack.
+constexpr size_t kMaxOpenPushes = 16;
+
+Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
+  Message message;
+  wire::Weights* weights = message.header.mutable_weights();
+  weights->set_pull(pull.number());
+  weights->set_pushes_through(through);
+  weights->set_version(version);
+  return message;
+}
+
+}  // namespace
+
+Range share_range(int index, int shares, int64_t micro_batches) {
+  return {index * micro_batches / shares, (index + 1) * micro_batches / shares};
+}
+
+Server::Server(ServerSetup setup, TrainingObserver* observer)
+    : setup_(std::move(setup)),
+      observer_(observer),
+      leaves_(setup_.job.micro_batches()),
+      map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
+      shard_(map_, setup_.rank, setup_.table, setup_.job.optimizer),
+      sums_(shard_.slices(), leaves_),
+      ledger_(setup_.barriers.start_step, leaves_),
+      floor_(setup_.barriers.start_step),
+      updates_(setup_.updates),
+      open_barrier_(setup_.barriers.start_step) {
+  if (setup_.load) {
+    to_load_.insert(shard_.slices().begin(), shard_.slices().end());
+  } else {
+    shard_.initialise(setup_.job.seed);
+  }
+  shard_.set_start(floor_, updates_);
+}
+
+bool Server::on_data(const PeerId& peer, Message message) {
+  const wire::Header& header = message.header;
+  switch (header.body_case()) {
+    case wire::Header::kExchange:
+      return on_exchange(peer, header.exchange(), message.payloads);
+    case wire::Header::kLoad:
+      return on_load(peer, header.load(), message.payloads);
+    case wire::Header::kFetch:
+      return on_fetch(peer, header.fetch());
+    default:
+      return false;
+  }
+}
+
+void Server::on_state(const wire::State& state) {
+  std::map<uint64_t, Worker> known;
+  for (const wire::Member& member : state.workers()) {
+    known[member.incarnation()] = std::move(workers_[member.incarnation()]);
+  }
+  workers_ = std::move(known);
+  released_barrier_ = std::max(released_barrier_, state.released_barrier());
+  if (released_barrier_ >= checkpoint_.step) checkpoint_ = {};
+  try_open_barrier();
+}
+
+// ---- initial weights and snapshots ----
+
+bool Server::on_load(const PeerId& peer, const wire::Load& load,
+                     const std::vector<Payload>& payloads) {
+  if (load.sender().run() != setup_.run || !setup_.load || !shard_.owns(load.slice())) return false;
+  const auto bytes = static_cast<size_t>(shard_.elements(load.slice())) * sizeof(float);
+  if (payloads.size() > 1 + shard_.state_vectors()) return false;
+  for (const Payload& payload : payloads) {
+    if (payload.bytes.size() != bytes) return false;
+  }
+  // a repeated one must not undo what training has done since
+  if (to_load_.contains(load.slice())) {
+    shard_.load(load.slice(), payloads);
+    to_load_.erase(load.slice());
+  }
+  Message answer;
+  answer.header.mutable_loaded()->set_slice(load.slice());
+  outgoing_.push_back({peer, std::move(answer)});
+  return true;
+}
+
+bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
+  if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
+  if (checkpoint_.step != fetch.step()) {
+    send_status(peer, 0, 0, true);
+    return true;
+  }
+  Message answer;
+  wire::Fetched* fetched = answer.header.mutable_fetched();
+  fetched->set_slice(fetch.slice());
+  fetched->set_step(fetch.step());
+  fetched->set_updates(checkpoint_.updates);
+  answer.payloads.push_back(checkpoint_.weights.at(fetch.slice()));
+  if (fetch.state()) {
+    for (const Payload& state : checkpoint_.state.at(fetch.slice())) {
+      answer.payloads.push_back(state);
+    }
+  }
+  outgoing_.push_back({peer, std::move(answer)});
+  return true;
+}
+
+Server::Snapshot Server::take_snapshot(int64_t step, bool state) const {
+  Snapshot out;
+  out.step = step;
+  out.updates = updates_;
+  for (const int slice : shard_.slices()) {
+    out.weights[slice] = shard_.weights(slice);
+    if (state) out.state[slice] = shard_.copy_state(slice);
+  }
+  return out;
+}
+
+void Server::try_open_barrier() {
+  const Barriers& barriers = setup_.barriers;
+  if (floor_ <= open_barrier_ || !barriers.is_barrier(floor_)) return;
+  if (barriers.checkpoint_due(floor_)) {
+    // the one before must be on disk first: memory stays bounded, and training waits for a slow disk
+    if (checkpoint_.step > released_barrier_) return;
+    checkpoint_ = take_snapshot(floor_, true);
+  }
+  if (!sync()) at_barrier_ = take_snapshot(floor_, false);
+  open_barrier_ = floor_;
+  if (observer_ != nullptr) observer_->on_barrier_open(floor_);
+  answer_all();
+}
+
+// ---- pushes ----
+
+bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
+                         std::vector<Payload>& payloads) {
+  if (exchange.sender().run() != setup_.run) return false;
+  const auto found = workers_.find(exchange.sender().incarnation());
+  if (found == workers_.end() || !ready()) {
+    send_status(peer, exchange.pull().number(), 0, true);
+    return true;
+  }
+  if (exchange.has_push()) {
+    if (!push_fits(exchange.push(), payloads)) return false;
+    take_push(found->first, found->second, exchange.push(), payloads);
+  }
+  if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
+  answer_all();
+  return true;
+}
+
+bool Server::push_fits(const wire::Push& push, const std::vector<Payload>& payloads) const {
+  const Range range{push.lo(), push.hi()};
+  bool is_share = false;
+  for (int i = 0; i < setup_.shares; ++i) {
+    is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
+  }
+  if (!is_share || push.number() < 1 || push.read_version() < 0) return false;
+  if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step) return false;
+  if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
+  if (static_cast<size_t>(push.parts_size()) != payloads.size()) return false;
+  const auto subtrees = sync() ? maximal_subtrees(range, leaves_) : std::vector<Range>{range};
+  if (static_cast<size_t>(push.parts_total()) != subtrees.size() * shard_.slices().size()) {
+    return false;
+  }
+  for (int i = 0; i < push.parts_size(); ++i) {
+    const wire::Part& part = push.parts(i);
+    const Range node{part.lo(), part.hi()};
+    if (!shard_.owns(part.slice())) return false;
+    if (std::find(subtrees.begin(), subtrees.end(), node) == subtrees.end()) return false;
+    const auto bytes = static_cast<size_t>(shard_.elements(part.slice())) * sizeof(float);
+    if (payloads[static_cast<size_t>(i)].bytes.size() != bytes) return false;
+  }
+  // in sync nobody can have computed on weights that do not exist yet
+  return !sync() || push.step() <= floor_;
+}
+
+void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
+                       std::vector<Payload>& payloads) {
+  if (worker.pushes.complete(push.number())) return;
+  if (!worker.open.contains(push.number()) && worker.open.size() >= kMaxOpenPushes) return;
+  Assembly& assembly = worker.open[push.number()];
+  if (push.losses_size() != 0) assembly.losses.assign(push.losses().begin(), push.losses().end());
+  if (push.squares() != 0.0) assembly.squares = push.squares();
+  for (int i = 0; i < push.parts_size(); ++i) {
+    const wire::Part& part = push.parts(i);
+    if (!assembly.seen.insert({part.slice(), part.lo()}).second) continue;
+    Payload& payload = payloads[static_cast<size_t>(i)];
+    stats_.set_bytes_pushed(stats_.bytes_pushed() + static_cast<int64_t>(payload.bytes.size()));
+    PartialSum sum{{part.lo(), part.hi()}, std::move(payload)};
+    if (sync()) {
+      add_sync_part(part.slice(), push.step(), std::move(sum));
+    } else {
+      assembly.parts[part.slice()] = std::move(sum);
+    }
+  }
+  if (static_cast<int>(assembly.seen.size()) == push.parts_total()) {
+    Assembly whole = std::move(assembly);
+    worker.open.erase(push.number());
+    finish_push(incarnation, worker, push, std::move(whole));
+  }
+}
+
+void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
+                         Assembly assembly) {
+  worker.pushes.mark(push.number());
+  const Range range{push.lo(), push.hi()};
+  Commit commit{incarnation, push.step(), range, std::move(assembly.losses), true};
+  commit.counted = !ledger_.contains(push.step(), range);
+  if (commit.counted) {
+    ledger_.add(push.step(), range);
+    if (!sync()) {
+      UpdateInfo info;
+      info.learning_rate = learning_rate(setup_.job.schedule, push.step(), setup_.total_steps);
+      info.divisor = static_cast<double>(range.size());
+      info.share = info.divisor / static_cast<double>(leaves_);
+      if (setup_.job.clip_norm > 0) {
+        info.clip = clip_factor(std::sqrt(assembly.squares), setup_.job.clip_norm);
+      }
+      for (auto& [slice, part] : assembly.parts) {
+        shard_.apply(slice, {std::move(part)}, leaves_, info);
+      }
+      const int64_t staleness = std::max<int64_t>(0, updates_ - push.read_version());
+      ++(*stats_.mutable_staleness())[staleness];
+      ++updates_;
+    }
+  }
+  if (observer_ != nullptr) observer_->on_commit(commit);
+  if (!sync() && floor_ != ledger_.floor()) {
+    floor_ = ledger_.floor();
+    try_open_barrier();
+  }
+}
+
+// ---- sync: the tree over all micro-batches ----
+
+void Server::add_sync_part(int slice, int64_t step, PartialSum part) {
+  if (step != shard_.version(slice)) return;  // this update is done: the part came twice
+  if (!sums_.add(slice, std::move(part))) return;
+  if (setup_.job.clip_norm > 0) {
+    if (sums_.all_complete()) start_norms();
+  } else {
+    apply_sync(slice, 1.0);
+    advance_floor();
+  }
+}
+
+void Server::apply_sync(int slice, double clip) {
+  UpdateInfo info;
+  info.learning_rate = learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
+  info.divisor = static_cast<double>(leaves_);
+  info.clip = clip;
+  shard_.apply(slice, sums_.parts(slice), leaves_, info);
+  sums_.clear(slice);
+  ++applied_slices_;
+}
+
+void Server::advance_floor() {
+  if (applied_slices_ < static_cast<int64_t>(shard_.slices().size())) return;
+  applied_slices_ = 0;
+  ++floor_;
+  ++updates_;
+  ++(*stats_.mutable_staleness())[0];
+  try_open_barrier();
+}
+
+void Server::start_norms() {
+  norms_.emplace();
+  norms_->set_incarnation(setup_.incarnation);
+  norms_->set_step(floor_);
+  for (const int slice : shard_.slices()) {
+    const auto parts =
+        shard_.norms(slice, sums_.parts(slice), leaves_, static_cast<double>(leaves_));
+    for (const NormPart& part : parts) {
+      wire::NormNode* node = norms_->add_nodes();
+      node->set_lo(part.blocks.lo);
+      node->set_hi(part.blocks.hi);
+      node->set_squares(part.squares);
+    }
+  }
+}
+
+void Server::on_norm_total(const wire::NormTotal& total) {
+  if (!norms_ || norms_->step() != total.step()) return;
+  norms_.reset();
+  const double clip = clip_factor(total.norm(), setup_.job.clip_norm);
+  for (const int slice : shard_.slices()) apply_sync(slice, clip);
+  advance_floor();
+  answer_all();
+}
+
+// ---- pulls ----
+
+void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
+                       const wire::Pull& pull) {
+  PendingPull& pending = worker.pull;
+  const bool repeated = pending.pull.number() == pull.number();
+  if (pull.number() < pending.pull.number()) return;  // an older one, overtaken
+  pending.peer = peer;
+  pending.pull = pull;
+  pending.open = true;
+  pending.unsent.clear();
+  if (!pull.lease_only()) pending.unsent.insert(shard_.slices().begin(), shard_.slices().end());
+  if (repeated) {
+    // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
+    const size_t before = outgoing_.size();
+    answer(incarnation, worker);
+    if (outgoing_.size() == before) {
+      send_status(peer, pull.number(), worker.pushes.through(), false);
+    }
+  }
+}
+
+bool Server::may_answer(const wire::Pull& pull) const {
+  if (pull.latest()) return true;
+  if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
+  // sync answers slice by slice
+  if (sync()) return true;
+  return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
+}
+
+std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& pull,
+                                                             int slice) const {
+  const int64_t version = shard_.version(slice);
+  if (!sync()) {
+    if (pull.barrier() && at_barrier_.step == pull.clock()) {
+      return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
+    }
+    return std::pair{shard_.weights(slice), updates_};
+  }
+  if (pull.latest() || version == pull.clock()) return std::pair{shard_.weights(slice), version};
+  if (version == pull.clock() + 1 && shard_.previous(slice).owner) {
+    return std::pair{shard_.previous(slice), version - 1};
+  }
+  return std::nullopt;
+}
+
+void Server::answer(uint64_t incarnation, Worker& worker) {
+  PendingPull& pending = worker.pull;
+  if (!pending.open) return;
+  if (pending.pull.lease_only()) {
+    Message message;
+    wire::Status* status = message.header.mutable_status();
+    add_leases(incarnation, status->mutable_leases());
+    if (status->leases_size() == 0) return;
+    status->set_pull(pending.pull.number());
+    status->set_pushes_through(worker.pushes.through());
+    pending.open = false;
+    outgoing_.push_back({pending.peer, std::move(message)});
+    return;
+  }
+  if (!may_answer(pending.pull)) return;
+  Message message = weights_message(pending.pull, worker.pushes.through(), updates_);
+  wire::Weights* weights = message.header.mutable_weights();
+  for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
+    auto slice = slice_for(pending.pull, *it);
+    if (!slice) {
+      ++it;
+      continue;
+    }
+    wire::SliceVersion* entry = weights->add_slices();
+    entry->set_slice(*it);
+    entry->set_version(slice->second);
+    stats_.set_bytes_pulled(stats_.bytes_pulled() +
+                            static_cast<int64_t>(slice->first.bytes.size()));
+    message.payloads.push_back(std::move(slice->first));
+    it = pending.unsent.erase(it);
+  }
+  if (weights->slices_size() == 0) return;
+  if (pending.unsent.empty()) {
+    pending.open = false;
+    const int64_t gap = pending.pull.latest() ? 0 : pending.pull.clock() - floor_;
+    stats_.set_clock_gap_max(std::max(stats_.clock_gap_max(), gap));
+    if (pending.pull.want_lease()) add_leases(incarnation, weights->mutable_leases());
+  }
+  outgoing_.push_back({pending.peer, std::move(message)});
+}
+
+void Server::answer_all() {
+  for (auto& [incarnation, worker] : workers_) answer(incarnation, worker);
+}
+
+void Server::offer_leases() {
+  for (auto& [incarnation, worker] : workers_) {
+    if (worker.pull.pull.lease_only()) answer(incarnation, worker);
+  }
+}
+
+void Server::add_leases(uint64_t incarnation,
+                        google::protobuf::RepeatedPtrField<wire::Lease>* out) {
+  if (observer_ == nullptr) return;
+  for (wire::Lease& lease : observer_->leases(incarnation)) {
+    *out->Add() = std::move(lease);
+  }
+}
+
+void Server::send_status(const PeerId& peer, int64_t pull, int64_t pushes_through,
+                         bool not_ready) {
+  Message message;
+  wire::Status* status = message.header.mutable_status();
+  status->set_pull(pull);
+  status->set_pushes_through(pushes_through);
+  status->set_not_ready(not_ready);
+  outgoing_.push_back({peer, std::move(message)});
+}
+
+wire::Stats Server::stats() const {
+  wire::Stats out = stats_;
+  out.set_updates(updates_);
+  out.set_floor(floor_);
+  return out;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,100 @@
+// The slices that one server owns: weights, optimizer state, versions. Knows no socket, clock or worker.
+// One thread.
+//
+// Weights are never changed in place: an update writes a new buffer, so that what is being sent stays as it
+// was, and the version before the newest stays readable (a replacement worker may need it).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/buffer_pool.h"
+#include "common/norm.h"
+#include "common/optimizer.h"
+#include "common/slice_map.h"
+#include "common/tensor_table.h"
+#include "common/net/message.h"
+
+namespace pushpull {
+
+// The sum of the gradients of micro-batches `range` over one slice.
+struct PartialSum {
+  Range range;
+  Payload payload;
+};
+
+// How a sum moves the weights.
+struct UpdateInfo {
+  double learning_rate = 0.0;  // of the step, not yet scaled by `share`
+  double divisor = 1.0;        // micro-batches in the sum
+  double share = 1.0;          // of the global batch: divisor / micro-batches of a step
+  double clip = 1.0;           // factor of the gradient
+};
+
+class Shard {
+ public:
+  Shard(const SliceMap& map, int server, TensorTable table, const OptimizerOptions& optimizer);
+
+  const std::vector<int>& slices() const { return slices_; }
+  bool owns(int slice) const;
+  int64_t elements(int slice) const;
+  size_t state_vectors() const;
+
+  // Fills every slice by the tensors' init rules.
+  void initialise(uint64_t seed);
+  // payloads: weights, then each state vector. Sizes must fit (PP_ASSERT: callers check).
+  void load(int slice, std::span<const Payload> payloads);
+  // Version and update count that all slices start from.
+  void set_start(int64_t version, int64_t updates);
+
+  // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one update: one
+  // fused pass.
+  void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves, const UpdateInfo& info);
+
+  // Squares of the gradient (sum / divisor) over the slice's blocks; running statistics do not count.
+  std::vector<NormPart> norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
+                              double divisor);
+
+  int64_t version(int slice) const { return data(slice).version; }
+  int64_t updates(int slice) const { return data(slice).updates; }
+  Payload weights(int slice) const;
+  // The version before, empty (no owner) before the first update.
+  Payload previous(int slice) const;
+  // Copies of the optimizer's state vectors.
+  std::vector<Payload> copy_state(int slice) const;
+
+ private:
+  // A part of a slice that lies in one tensor; `lo` counts from the slice's first element.
+  struct Segment {
+    Range elements;
+    size_t tensor = 0;
+  };
+  struct SliceData {
+    Range elements;
+    Range blocks;
+    std::vector<Segment> segments;
+    std::shared_ptr<float[]> current;
+    std::shared_ptr<float[]> previous;
+    std::vector<std::vector<float>> state;
+    int64_t version = 0;
+    int64_t updates = 0;
+  };
+
+  const SliceData& data(int slice) const;
+  SliceData& data(int slice);
+  Payload payload(const std::shared_ptr<float[]>& buffer, int64_t elements) const;
+  void update_stride(SliceData& slice, Range stride, const float* sum, const UpdateInfo& info,
+                     float* out);
+
+  SliceMap map_;
+  int server_;
+  TensorTable table_;
+  OptimizerOptions optimizer_;
+  std::vector<int> slices_;
+  std::vector<SliceData> data_;  // of slices_[i]
+  BufferPool pool_;
+};
+
+}  // namespace pushpull

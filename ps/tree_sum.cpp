@@ -1,0 +1,45 @@
+#include "ps/tree_sum.h"
+
+#include "common/error.h"
+#include "common/simd.h"
+
+namespace pushpull {
+
+namespace {
+
+PUSHPULL_SIMD void add(const float* a, const float* b, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+}  // namespace
+
+TreeSum::TreeSum(const std::vector<PartialSum>& parts, int64_t leaves) : parts_(parts) {
+  std::vector<Range> nodes;
+  nodes.reserve(parts.size());
+  for (const PartialSum& part : parts) nodes.push_back(part.range);
+  merges_ = parts.size() == 1 ? std::vector<int>{0} : merge_plan(nodes, leaves);
+  if (merges_.empty()) {
+    throw Error(ErrorCode::kProtocol, "[push] the partial sums do not make up one range");
+  }
+}
+
+const float* TreeSum::block(int64_t lo, int64_t n) {
+  PP_ASSERT(n <= kStride);
+  stack_.clear();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    stack_.push_back(parts_[i].payload.floats() + lo);
+    for (int m = 0; m < merges_[i]; ++m) {
+      const float* right = stack_.back();
+      stack_.pop_back();
+      const size_t depth = stack_.size();
+      if (scratch_.size() < depth) scratch_.resize(depth);
+      std::vector<float>& out = scratch_[depth - 1];
+      out.resize(kStride);
+      add(stack_.back(), right, n, out.data());
+      stack_.back() = out.data();
+    }
+  }
+  return stack_.front();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,31 @@
+// Sums partial gradients along the fixed tree, block by block, so that the sum stays in cache. One thread.
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "common/fixed_tree.h"
+#include "ps/shard.h"
+
+namespace pushpull {
+
+class TreeSum {
+ public:
+  static constexpr int64_t kStride = 4096;  // elements summed at once
+
+  // parts: one alone, or ascending nodes that cover the tree over `leaves` leaves; throws
+  // Error(kProtocol) otherwise. Borrowed.
+  TreeSum(const std::vector<PartialSum>& parts, int64_t leaves);
+
+  // The sum over elements [lo, lo + n), n at most kStride. Valid until the next call.
+  const float* block(int64_t lo, int64_t n);
+
+ private:
+  const std::vector<PartialSum>& parts_;
+  std::vector<int> merges_;
+  std::vector<std::vector<float>> scratch_;  // by depth of the stack
+  std::vector<const float*> stack_;
+};
+
+}  // namespace pushpull

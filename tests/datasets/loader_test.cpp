@@ -1,0 +1,263 @@
+#include "datasets/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "common/error.h"
+#include "tests/datasets/allocations.h"
+
+namespace pushpull {
+namespace {
+
+// Every pixel of sample n is n; counts reads by the test's own thread and by others, can fail at a
+// sample and can hold reads by others at a gate.
+class FakeData final : public Dataset {
+ public:
+  FakeData(int64_t samples, int64_t pixels) : samples_(samples), pixels_(pixels) {}
+
+  int64_t train_size() const override { return samples_; }
+  int64_t test_size() const override { return 0; }
+  InputShape input() const override { return {1, 1, pixels_}; }
+  int64_t classes() const override { return 2; }
+  const std::string& digest() const override { return digest_; }
+  void read_test(std::span<const int64_t>, float*, int32_t*) const override {}
+
+  void read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
+    if (std::this_thread::get_id() == home_) {
+      ++reads_at_home;
+    } else {
+      pass_gate();
+      ++reads_elsewhere;
+    }
+    for (size_t k = 0; k < indices.size(); ++k) {
+      if (indices[k] == fails_at) throw Error(ErrorCode::kData, "[data] sample is damaged");
+      labels[k] = static_cast<int32_t>(indices[k]);
+      std::fill_n(images + static_cast<int64_t>(k) * pixels_, pixels_,
+                  static_cast<float>(indices[k]));
+    }
+  }
+
+  void close_gate() {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  void open_gate() {
+    {
+      const std::lock_guard lock(mutex_);
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait_for_arrivals(int count) const {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return arrivals_ >= count; });
+  }
+
+  mutable std::atomic<int> reads_at_home{0};
+  mutable std::atomic<int> reads_elsewhere{0};
+  std::atomic<int64_t> fails_at{-1};
+
+ private:
+  void pass_gate() const {
+    std::unique_lock lock(mutex_);
+    ++arrivals_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+
+  int64_t samples_;
+  int64_t pixels_;
+  std::string digest_;
+  std::thread::id home_ = std::this_thread::get_id();
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int arrivals_ = 0;
+  bool open_ = true;
+};
+
+constexpr int64_t kLargePixels = 32768;  // a micro-batch of 2: 256 KiB, so it is prefetched
+
+Job loader_job(bool shuffle = false) {
+  Job job;
+  job.global_batch = 8;
+  job.micro_batch = 2;
+  job.shuffle = shuffle;
+  return job;
+}
+
+void expect_holds(const MicroBatch& batch, const Job& job, const Dataset& data, int64_t step,
+                  int64_t index) {
+  Sampler sampler(job, data.train_size());
+  const std::span<const int64_t> samples = sampler.indices(step, index);
+  ASSERT_EQ(batch.step, step);
+  ASSERT_EQ(batch.index, index);
+  ASSERT_EQ(std::ssize(batch.images), std::ssize(samples) * data.input().size());
+  ASSERT_EQ(batch.labels.size(), samples.size());
+  for (size_t k = 0; k < samples.size(); ++k) {
+    const auto* image = batch.images.data() + static_cast<int64_t>(k) * data.input().size();
+    EXPECT_EQ(batch.labels[k], samples[k]);
+    EXPECT_EQ(image[0], static_cast<float>(samples[k]));
+    EXPECT_EQ(image[data.input().size() - 1], static_cast<float>(samples[k]));
+  }
+}
+
+TEST(Loader, ReadsWhatWasNotHinted) {
+  const Job job = loader_job(true);
+  FakeData data(64, kLargePixels);
+  Loader loader(job, data);
+  expect_holds(loader.get(3, 1), job, data, 3, 1);
+  expect_holds(loader.get(0, 0), job, data, 0, 0);
+  EXPECT_EQ(data.reads_elsewhere, 0);
+}
+
+TEST(Loader, PrefetchesOnItsOwnThread) {
+  const Job job = loader_job(true);
+  FakeData data(64, kLargePixels);
+  Loader loader(job, data);
+  loader.hint(0, 0);
+  loader.hint(0, 1);
+  data.wait_for_arrivals(2);
+  expect_holds(loader.get(0, 0), job, data, 0, 0);
+  expect_holds(loader.get(0, 1), job, data, 0, 1);
+  EXPECT_EQ(data.reads_elsewhere, 2);
+  EXPECT_EQ(data.reads_at_home, 0);
+}
+
+TEST(Loader, TakesAHintBackThatWasNotBegun) {
+  const Job job = loader_job();
+  FakeData data(64, kLargePixels);
+  data.close_gate();
+  Loader loader(job, data);
+  loader.hint(0, 0);
+  loader.hint(0, 1);
+  data.wait_for_arrivals(1);  // the thread is held in (0, 0)
+  expect_holds(loader.get(0, 1), job, data, 0, 1);
+  EXPECT_EQ(data.reads_at_home, 1);
+  data.open_gate();
+  expect_holds(loader.get(0, 0), job, data, 0, 0);
+  loader.hint(0, 2);
+  data.wait_for_arrivals(2);  // the thread goes on with (0, 2), not with (0, 1) once more
+  expect_holds(loader.get(0, 2), job, data, 0, 2);
+  EXPECT_EQ(data.reads_at_home, 1);
+  EXPECT_EQ(data.reads_elsewhere, 2);
+}
+
+TEST(Loader, DropsTheOldestHints) {
+  const Job job = loader_job();
+  FakeData data(640, kLargePixels);
+  data.close_gate();
+  Loader loader(job, data);
+  loader.hint(0, 0);
+  data.wait_for_arrivals(1);
+  for (int64_t step = 1; step <= 20; ++step) loader.hint(step, 0);
+  data.open_gate();
+  data.wait_for_arrivals(9);  // (0, 0), dropped while it was read, and the newest eight
+  expect_holds(loader.get(20, 0), job, data, 20, 0);
+  EXPECT_EQ(data.reads_at_home, 0);
+  expect_holds(loader.get(12, 0), job, data, 12, 0);  // a ninth from the end: no longer kept
+  EXPECT_EQ(data.reads_at_home, 1);
+  EXPECT_EQ(data.reads_elsewhere, 9);
+}
+
+TEST(Loader, ReadsATwiceHintedMicroBatchOnce) {
+  const Job job = loader_job();
+  FakeData data(64, kLargePixels);
+  Loader loader(job, data);
+  for (int n = 0; n < 5; ++n) loader.hint(1, 1);
+  data.wait_for_arrivals(1);
+  expect_holds(loader.get(1, 1), job, data, 1, 1);
+  EXPECT_EQ(data.reads_elsewhere, 1);
+}
+
+TEST(Loader, ReadsSmallMicroBatchesWithoutTheThread) {
+  const Job job = loader_job();
+  FakeData data(64, 10);
+  Loader loader(job, data);
+  loader.hint(0, 0);
+  expect_holds(loader.get(0, 0), job, data, 0, 0);
+  EXPECT_EQ(data.reads_elsewhere, 0);
+}
+
+TEST(Loader, ErrorsOfTheDatasetSurfaceInGet) {
+  const Job job = loader_job();
+  for (const int64_t pixels : {int64_t{10}, kLargePixels}) {
+    FakeData data(64, pixels);
+    data.fails_at = 3;
+    Loader loader(job, data);
+    loader.hint(0, 0);
+    loader.hint(0, 1);  // samples 2 and 3
+    if (pixels == kLargePixels) data.wait_for_arrivals(2);
+    expect_holds(loader.get(0, 0), job, data, 0, 0);
+    EXPECT_THAT([&] { loader.get(0, 1); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr("damaged")));
+    expect_holds(loader.get(0, 2), job, data, 0, 2);
+    data.fails_at = -1;
+    expect_holds(loader.get(0, 1), job, data, 0, 1);  // an error is not kept
+  }
+}
+
+TEST(Loader, StopsWithHintsLeft) {
+  const Job job = loader_job();
+  FakeData data(64, kLargePixels);
+  data.close_gate();
+  {
+    Loader loader(job, data);
+    for (int64_t index = 0; index < 4; ++index) loader.hint(0, index);
+    data.wait_for_arrivals(1);
+    data.open_gate();
+  }
+  // the one that it was in, and those that slipped through before it saw the end
+  EXPECT_LE(data.reads_elsewhere, 4);
+  EXPECT_GE(data.reads_elsewhere, 1);
+}
+
+TEST(Loader, AllocatesNothingInTheSteadyState) {
+  const Job job = loader_job();
+  FakeData data(64, kLargePixels);
+  Loader loader(job, data);
+  const auto round = [&] {
+    for (int64_t step = 0; step < 8; ++step) {
+      for (int64_t index = 0; index < 4; ++index) loader.hint(step, index);
+      for (int64_t index = 0; index < 4; ++index) loader.get(step, index);
+    }
+  };
+  loader.get(0, 0);  // the buffer of reads without the thread
+  for (int n = 0; n < 20; ++n) round();
+  const size_t before = allocation_count();
+  for (int n = 0; n < 20; ++n) round();
+  EXPECT_EQ(allocation_count(), before);
+}
+
+TEST(Loader, GivesTheRightMicroBatchUnderAnyOrderOfCalls) {
+  const Job job = loader_job(true);
+  FakeData data(100, kLargePixels);
+  Loader loader(job, data);
+  Sampler sampler(job, data.train_size());
+  std::mt19937_64 random(7);
+  for (int n = 0; n < 1000; ++n) {
+    const auto step = static_cast<int64_t>(random() % 30);
+    const auto index = static_cast<int64_t>(random() % 4);
+    if (random() % 3 != 0) {
+      loader.hint(step, index);
+      continue;
+    }
+    const MicroBatch& batch = loader.get(step, index);
+    ASSERT_EQ(batch.step, step);
+    ASSERT_EQ(batch.index, index);
+    const std::span<const int64_t> samples = sampler.indices(step, index);
+    for (size_t k = 0; k < 2; ++k) {
+      ASSERT_EQ(batch.labels[k], samples[k]);
+      ASSERT_EQ(batch.images[k * kLargePixels + 5], static_cast<float>(samples[k]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,390 @@
+// Every operation of a backend against plain loops in double, whose own backward is checked against
+// finite differences.
+#include "models/ops/ops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "common/error.h"
+#include "tests/models/reference.h"
+
+namespace pushpull {
+namespace {
+
+using reference::Values;
+
+// Numbers in -1..1 that differ from each other, so that no maximum and no ReLU is near a tie.
+Values numbers(int64_t count, int64_t seed) {
+  Values values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(
+        static_cast<double>((i * 7919 + seed * 104729) % 20011) / 10005.5 - 1.0));
+  }
+  return values;
+}
+
+std::vector<float> to_float(const Values& values) { return {values.begin(), values.end()}; }
+
+// f32 sums of `terms` products of order one, in any order: |error| <= terms * 2^-24 * sum of the
+// absolute values in the worst case, about sqrt(terms) of it in practice; 4 * terms is in between.
+// Relative to the largest value, since a sum may cancel to nothing.
+void expect_close(const char* what, const float* got, const Values& want, double terms) {
+  double largest = 1e-3;
+  for (const double value : want) largest = std::max(largest, std::fabs(value));
+  const double tolerance = (4.0 * terms + 16.0) * std::numeric_limits<float>::epsilon() * largest;
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], tolerance) << what << "[" << i << "]";
+  }
+}
+
+// d of `f` by x[i], summed against dy, by central differences: with values of order one in double,
+// h = 1e-5 leaves a cut of h^2 = 1e-10 and a rounding of 1e-16 / h = 1e-11, times the sum's terms.
+void expect_gradient(const char* what, const std::function<Values()>& f, Values& x,
+                     const Values& dy, const Values& dx) {
+  constexpr double kStep = 1e-5;
+  const auto scalar = [&] {
+    const Values y = f();
+    double sum = 0.0;
+    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
+    return sum;
+  };
+  const size_t stride = std::max<size_t>(1, x.size() / 40);
+  for (size_t i = 0; i < x.size(); i += stride) {
+    const double saved = x[i];
+    x[i] = saved + kStep;
+    const double up = scalar();
+    x[i] = saved - kStep;
+    const double down = scalar();
+    x[i] = saved;
+    ASSERT_NEAR(dx[i], (up - down) / (2.0 * kStep), 1e-6 * (1.0 + std::fabs(dx[i])))
+        << what << "[" << i << "]";
+  }
+}
+
+// One suite per backend: another one is another maker in the list at the end.
+struct BackendCase {
+  std::string name;
+  std::unique_ptr<ops::Backend> (*make)();
+  friend void PrintTo(const BackendCase& value, std::ostream* out) { *out << value.name; }
+};
+
+class Ops : public testing::TestWithParam<BackendCase> {
+ protected:
+  // An image of the backend's layout from plain values, and back.
+  ops::Buffer native(const ops::ImageShape& shape, const Values& values) {
+    const std::vector<float> plain = to_float(values);
+    ops::Buffer buffer = empty(shape);
+    ops::make_relayout(*backend_, shape)->to_native(plain.data(), buffer.data());
+    return buffer;
+  }
+  ops::Buffer empty(const ops::ImageShape& shape) {
+    return backend_->allocate(backend_->image_floats(shape, ops::Layout::kNative));
+  }
+  std::vector<float> plain(const ops::ImageShape& shape, const ops::Buffer& buffer) {
+    std::vector<float> values(static_cast<size_t>(shape.size()));
+    ops::make_relayout(*backend_, shape)->to_plain(buffer.data(), values.data());
+    return values;
+  }
+
+  std::unique_ptr<ops::Backend> backend_ = GetParam().make();
+  ops::Backend::Scope scope_{*backend_};
+};
+
+TEST_P(Ops, LinearEqualsItsReference) {
+  for (const ops::LinearShape shape :
+       {ops::LinearShape{1, 1, 1, false}, ops::LinearShape{8, 64, 64, true},
+        ops::LinearShape{7, 33, 10, true}, ops::LinearShape{100, 196, 17, false},
+        ops::LinearShape{33, 700, 130, true}}) {
+    Values x = numbers(shape.samples * shape.inputs, 1);
+    Values w = numbers(shape.outputs * shape.inputs, 2);
+    Values b = numbers(shape.outputs, 3);
+    const Values dy = numbers(shape.samples * shape.outputs, 4);
+    const Values y = reference::linear(shape, x, w, b);
+    const auto g = reference::linear_backward(shape, x, w, y, dy);
+    if (x.size() * w.size() < 2000000) {
+      const auto f = [&] { return reference::linear(shape, x, w, b); };
+      expect_gradient("dx", f, x, dy, g.dx);
+      expect_gradient("dw", f, w, dy, g.dw);
+      expect_gradient("db", f, b, dy, g.db);
+    }
+
+    const auto op = ops::make_linear(*backend_, shape);
+    const auto xf = to_float(x);
+    const auto wf = to_float(w);
+    const auto bf = to_float(b);
+    auto dyf = to_float(dy);
+    std::vector<float> yf(y.size());
+    std::vector<float> dxf(x.size(), 9.0F);
+    std::vector<float> dwf(w.size(), 9.0F);
+    std::vector<float> dbf(b.size(), 9.0F);
+    op->forward(xf.data(), wf.data(), bf.data(), yf.data());
+    op->backward_weights(xf.data(), yf.data(), dyf.data(), dwf.data(), dbf.data());
+    op->backward_data(dyf.data(), wf.data(), dxf.data());
+    expect_close("y", yf.data(), y, static_cast<double>(shape.inputs));
+    expect_close("dw", dwf.data(), g.dw, static_cast<double>(shape.samples));
+    expect_close("db", dbf.data(), g.db, static_cast<double>(shape.samples));
+    expect_close("dx", dxf.data(), g.dx, static_cast<double>(shape.outputs));
+  }
+}
+
+class OpsConvolution : public Ops {
+ protected:
+  void check(const ops::ConvolutionShape& shape, bool differences) {
+    Values x = numbers(shape.input.size(), 1);
+    Values w = numbers(shape.outputs * shape.input.channels * shape.kernel * shape.kernel, 2);
+    Values b = numbers(shape.outputs, 3);
+    const Values dy = numbers(shape.output().size(), 4);
+    const Values y = reference::convolution(shape, x, w, b);
+    const auto g = reference::convolution_backward(shape, x, w, dy);
+    if (differences) {
+      const auto f = [&] { return reference::convolution(shape, x, w, b); };
+      expect_gradient("dx", f, x, dy, g.dx);
+      expect_gradient("dw", f, w, dy, g.dw);
+      expect_gradient("db", f, b, dy, g.db);
+    }
+
+    const auto op = ops::make_convolution(*backend_, shape);
+    const auto wf = to_float(w);
+    const auto bf = to_float(b);
+    const bool is_plain = shape.input_layout == ops::Layout::kPlain;
+    const auto x_plain = to_float(x);
+    const ops::Buffer x_native = native(shape.input, x);
+    const float* xf = is_plain ? x_plain.data() : x_native.data();
+    const ops::Buffer yf = empty(shape.output());
+    const ops::Buffer dyf = native(shape.output(), dy);
+    std::vector<float> dwf(w.size(), 9.0F);
+    std::vector<float> dbf(b.size(), 9.0F);
+    op->forward(xf, wf.data(), bf.data(), yf.data());
+    op->backward_weights(xf, dyf.data(), dwf.data(), dbf.data());
+    const auto taps = static_cast<double>(shape.input.channels * shape.kernel * shape.kernel);
+    const auto places = static_cast<double>(shape.output().size() / shape.outputs);
+    expect_close("y", plain(shape.output(), yf).data(), y, taps);
+    expect_close("dw", dwf.data(), g.dw, places);
+    expect_close("db", dbf.data(), g.db, places);
+    if (!shape.input_gradient) return;
+    const ops::Buffer dxf = empty(shape.input);
+    op->backward_data(dyf.data(), wf.data(), dxf.data());
+    expect_close("dx", plain(shape.input, dxf).data(), g.dx, taps);
+  }
+};
+
+TEST_P(OpsConvolution, OfPlainImagesEqualsItsReference) {
+  for (const int64_t channels : {1, 2, 3, 4, 5}) {  // oneDNN reads up to 3 channels in place
+    check({.input = {4, channels, 9, 7},
+           .outputs = 16,
+           .kernel = 5,
+           .padding = 2,
+           .input_layout = ops::Layout::kPlain,
+           .input_gradient = false},
+          channels == 3);
+  }
+}
+
+TEST_P(OpsConvolution, EqualsItsReference) {
+  check({.input = {3, 16, 6, 5}, .outputs = 32, .kernel = 5, .padding = 2}, true);
+  check({.input = {2, 16, 14, 14}, .outputs = 32, .kernel = 5, .padding = 2}, false);
+  check({.input = {2, 16, 2, 2}, .outputs = 32, .kernel = 5, .padding = 2}, false);
+  check({.input = {2, 8, 5, 6}, .outputs = 24, .kernel = 3, .padding = 1}, true);
+  check({.input = {2, 16, 6, 6}, .outputs = 16, .kernel = 1, .padding = 0}, false);
+}
+
+TEST_P(OpsConvolution, WorksWithChannelsThatFillNoBlock) {
+  check({.input = {2, 5, 6, 5}, .outputs = 11, .kernel = 3, .padding = 1}, true);
+  check({.input = {2, 19, 6, 5}, .outputs = 33, .kernel = 5, .padding = 2}, false);
+}
+
+TEST_P(Ops, BatchNormEqualsItsReference) {
+  for (const bool relu : {false, true}) {
+    for (const ops::ImageShape image :
+         {ops::ImageShape{3, 16, 5, 4}, ops::ImageShape{2, 32, 1, 1}, ops::ImageShape{2, 5, 3, 3},
+          ops::ImageShape{10, 16, 28, 28}}) {
+      const ops::BatchNormShape shape{.image = image, .relu = relu};
+      Values x = numbers(image.size(), 1);
+      Values scale = numbers(image.channels, 2);
+      Values shift = numbers(image.channels, 3);
+      const Values dy = numbers(image.size(), 4);
+      const auto out = reference::batch_norm(shape, x, scale, shift);
+      const auto g = reference::batch_norm_backward(shape, x, scale, out, dy);
+      if (image.size() < 1000 && image.samples > 2) {
+        const auto f = [&] { return reference::batch_norm(shape, x, scale, shift).y; };
+        expect_gradient("dx", f, x, dy, g.dx);
+        expect_gradient("dscale", f, scale, dy, g.dw);
+        expect_gradient("dshift", f, shift, dy, g.db);
+      }
+
+      const auto op = ops::make_batch_norm(*backend_, shape);
+      const auto scalef = to_float(scale);
+      const auto shiftf = to_float(shift);
+      const auto channels = static_cast<size_t>(image.channels);
+      std::vector<float> mean(channels);
+      std::vector<float> variance(channels);
+      std::vector<float> dscale(channels);
+      std::vector<float> dshift(channels);
+      const ops::Buffer xf = native(image, x);
+      const ops::Buffer dyf = native(image, dy);
+      const ops::Buffer yf = empty(image);
+      const ops::Buffer dxf = empty(image);
+      op->forward(xf.data(), scalef.data(), shiftf.data(), mean.data(), variance.data(), yf.data());
+      op->backward(xf.data(), dyf.data(), scalef.data(), shiftf.data(), dxf.data(), dscale.data(),
+                   dshift.data());
+      const auto count = static_cast<double>(image.size() / image.channels);
+      // two values per channel may be close: 1 / sqrt(variance) then enlarges their rounding
+      const double terms = count < 10 ? 1000 : count;
+      expect_close("mean", mean.data(), out.mean, count);
+      Values unbiased = out.variance;
+      for (double& value : unbiased) value *= out.unbiased;
+      expect_close("variance", variance.data(), unbiased, count);
+      expect_close("y", plain(image, yf).data(), out.y, terms);
+      expect_close("dscale", dscale.data(), g.dw, terms);
+      expect_close("dshift", dshift.data(), g.db, terms);
+      expect_close("dx", plain(image, dxf).data(), g.dx, terms);
+    }
+  }
+}
+
+TEST_P(Ops, BatchNormInfersWithGivenStatistics) {
+  const ops::BatchNormShape shape{.image = {3, 16, 5, 4}, .relu = true};
+  const Values x = numbers(shape.image.size(), 1);
+  const Values scale = numbers(16, 2);
+  const Values shift = numbers(16, 3);
+  const Values mean = numbers(16, 4);
+  Values variance = numbers(16, 5);
+  for (double& value : variance) value += 1.5;
+  const auto op = ops::make_batch_norm(*backend_, shape);
+  const ops::Buffer xf = native(shape.image, x);
+  const ops::Buffer yf = empty(shape.image);
+  op->infer(xf.data(), to_float(scale).data(), to_float(shift).data(), to_float(mean).data(),
+            to_float(variance).data(), yf.data());
+  expect_close("y", plain(shape.image, yf).data(),
+               reference::normalize(shape, x, scale, shift, mean, variance), 4);
+}
+
+TEST_P(Ops, MaxPoolEqualsItsReference) {
+  for (const ops::ImageShape image : {ops::ImageShape{2, 16, 6, 6}, ops::ImageShape{2, 16, 7, 5},
+                                      ops::ImageShape{3, 3, 4, 9}, ops::ImageShape{1, 32, 2, 2}}) {
+    const ops::MaxPoolShape shape{image};
+    Values x = numbers(image.size(), 1);
+    const Values dy = numbers(shape.output().size(), 2);
+    const Values dx = reference::max_pool_backward(shape, x, dy);
+    const Values y = reference::max_pool(shape, x);
+    expect_gradient(
+        "dx", [&] { return reference::max_pool(shape, x); }, x, dy, dx);
+
+    const auto op = ops::make_max_pool(*backend_, shape);
+    const ops::Buffer xf = native(image, x);
+    const ops::Buffer yf = empty(shape.output());
+    const ops::Buffer dyf = native(shape.output(), dy);
+    const ops::Buffer dxf = native(image, numbers(image.size(), 3));  // is overwritten
+    op->forward(xf.data(), yf.data());
+    op->backward(dyf.data(), dxf.data());
+    EXPECT_EQ(plain(shape.output(), yf), to_float(y));  // copies: no rounding
+    EXPECT_EQ(plain(image, dxf), to_float(dx));
+  }
+}
+
+TEST_P(Ops, MaxPoolGivesTheGradientToTheFirstOfEqualValues) {
+  const ops::MaxPoolShape shape{{1, 16, 2, 2}};
+  const auto op = ops::make_max_pool(*backend_, shape);
+  const ops::Buffer xf = native(shape.image, Values(64, 0.5));
+  const ops::Buffer yf = empty(shape.output());
+  const ops::Buffer dyf = native(shape.output(), Values(16, 2.0));
+  const ops::Buffer dxf = empty(shape.image);
+  op->forward(xf.data(), yf.data());
+  op->backward(dyf.data(), dxf.data());
+  const auto dx = plain(shape.image, dxf);
+  for (size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], i % 4 == 0 ? 2.0F : 0.0F);
+}
+
+TEST_P(Ops, RelayoutThereAndBackKeepsEveryBit) {
+  const ops::ImageShape shape{3, 19, 5, 7};
+  const Values values = numbers(shape.size(), 1);
+  EXPECT_EQ(plain(shape, native(shape, values)), to_float(values));
+}
+
+TEST_P(Ops, CrossEntropyEqualsItsReference) {
+  for (const int64_t classes : {1, 2, 10, 100, 1000}) {
+    constexpr int64_t kSamples = 9;
+    Values logits = numbers(kSamples * classes, 1);
+    for (double& value : logits) value *= 10.0;
+    std::vector<int32_t> labels;
+    for (int64_t n = 0; n < kSamples; ++n) labels.push_back(static_cast<int32_t>(n % classes));
+    const Values losses = reference::cross_entropy(classes, logits, labels);
+    const Values d = reference::cross_entropy_backward(classes, logits, labels);
+    expect_gradient(
+        "dlogits", [&] { return reference::cross_entropy(classes, logits, labels); }, logits,
+        Values(kSamples, 1.0 / kSamples), d);
+
+    const auto op = ops::make_cross_entropy(*backend_, {kSamples, classes});
+    const auto logitsf = to_float(logits);
+    std::vector<float> lossesf(kSamples);
+    std::vector<float> df(logits.size());
+    op->forward(logitsf.data(), labels.data(), kSamples, lossesf.data());
+    op->backward(labels.data(), df.data());
+    expect_close("losses", lossesf.data(), losses, 10);
+    expect_close("dlogits", df.data(), d, 10);
+  }
+}
+
+TEST_P(Ops, CrossEntropyOfACertainSampleIsExactlyZero) {
+  const auto op = ops::make_cross_entropy(*backend_, {1, 3});
+  const std::vector<float> logits{7.0F, -200.0F, -300.0F};
+  const int32_t label = 0;
+  float loss = -1.0F;
+  std::vector<float> d(3, 9.0F);
+  op->forward(logits.data(), &label, 1, &loss);
+  op->backward(&label, d.data());
+  EXPECT_EQ(loss, 0.0F);
+  EXPECT_THAT(d, testing::Each(0.0F));
+}
+
+TEST_P(Ops, CrossEntropyOfHugeLogitsIsFinite) {
+  const auto op = ops::make_cross_entropy(*backend_, {2, 3});
+  const std::vector<float> logits{1e4F, -1e4F, 0.0F, 1e30F, 1e30F, -1e30F};
+  const std::vector<int32_t> labels{1, 0};
+  std::vector<float> losses(2);
+  std::vector<float> d(6);
+  op->forward(logits.data(), labels.data(), 2, losses.data());
+  op->backward(labels.data(), d.data());
+  EXPECT_FLOAT_EQ(losses[0], 2e4F);
+  EXPECT_TRUE(std::isfinite(losses[1]));
+  EXPECT_THAT(d, testing::Each(testing::Truly([](float v) { return std::isfinite(v); })));
+  EXPECT_FLOAT_EQ(d[0], 0.5F);
+  EXPECT_FLOAT_EQ(d[1], -0.5F);
+}
+
+TEST_P(Ops, PredictTakesTheLowestOfEqualLogits) {
+  const auto op = ops::make_cross_entropy(*backend_, {3, 4});
+  const std::vector<float> logits{1, 3, 3, 2, 5, 5, 5, 5, -4, -3, -2, -2};
+  std::vector<int32_t> predictions(3, -1);
+  op->predict(logits.data(), 3, predictions.data());
+  EXPECT_THAT(predictions, testing::ElementsAre(1, 0, 2));
+}
+
+TEST_P(Ops, RefuseLabelsAndShapesThatCannotBe) {
+  const auto op = ops::make_cross_entropy(*backend_, {1, 4});
+  const std::vector<float> logits(4);
+  float loss = 0.0F;
+  for (const int32_t label : {-1, 4}) {
+    EXPECT_THROW(op->forward(logits.data(), &label, 1, &loss), Error);
+  }
+  EXPECT_THROW(ops::make_linear(*backend_, {0, 1, 1, false}), Error);
+  EXPECT_THROW(ops::make_linear(*backend_, {1 << 20, 1 << 20, 1, false}), Error);
+  EXPECT_THROW(ops::make_max_pool(*backend_, {{1, 1, 1, 1}}), Error);
+  EXPECT_THROW(ops::make_batch_norm(*backend_, {.image = {1, 16, 1, 1}}), Error);
+  EXPECT_THROW(ops::make_convolution(*backend_, {.input = {1, 1, 2, 2}, .outputs = 1, .kernel = 3}),
+               Error);
+}
+
+const auto kBackends =
+    testing::Values(BackendCase{"Cpu", [] { return ops::make_cpu_backend(1); }},
+                    BackendCase{"CpuTwoThreads", [] { return ops::make_cpu_backend(2); }});
+const auto kName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Backends, Ops, kBackends, kName);
+INSTANTIATE_TEST_SUITE_P(Backends, OpsConvolution, kBackends, kName);
+
+}  // namespace
+}  // namespace pushpull

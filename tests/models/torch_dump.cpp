@@ -1,0 +1,81 @@
+// Runs one micro-batch and writes what it yields, for torch_check.py to compare with PyTorch:
+//   torch_dump MODEL C H W CLASSES MICRO_BATCH HIDDEN IN OUT
+// HIDDEN: widths with commas, or "-". IN: raw f32: weights, images, labels. OUT: raw f32: loss; of
+// `evaluate` the sum of losses and the number correct; gradients. Prints "NAME DIM DIM ..." of
+// every tensor.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace {
+
+using pushpull::InputShape;
+using pushpull::Job;
+
+template <class T>
+void write(std::ofstream& out, const std::vector<T>& values) {
+  out.write(reinterpret_cast<const char*>(values.data()),
+            static_cast<std::streamsize>(values.size() * sizeof(T)));
+}
+
+int run(const std::vector<std::string>& args) {
+  Job job;
+  job.model = args[0];
+  const InputShape input{std::stoll(args[1]), std::stoll(args[2]), std::stoll(args[3])};
+  const int64_t classes = std::stoll(args[4]);
+  job.micro_batch = std::stoll(args[5]);
+  job.hidden.clear();
+  std::istringstream widths(args[6] == "-" ? "" : args[6]);
+  for (std::string width; std::getline(widths, width, ',');)
+    job.hidden.push_back(std::stoll(width));
+
+  const auto model = pushpull::make_model(job, input, classes);
+  for (const pushpull::TensorInfo& tensor : model->table().tensors) {
+    std::cout << tensor.name;
+    for (const int64_t d : tensor.shape) std::cout << ' ' << d;
+    std::cout << '\n';
+  }
+
+  const auto samples = static_cast<size_t>(job.micro_batch);
+  std::vector<float> weights(static_cast<size_t>(model->table().total));
+  std::vector<float> images(samples * static_cast<size_t>(input.size()));
+  std::vector<float> labels_as_float(samples);
+  std::ifstream in(args[7], std::ios::binary);
+  for (std::vector<float>* part : {&weights, &images, &labels_as_float}) {
+    in.read(reinterpret_cast<char*>(part->data()),
+            static_cast<std::streamsize>(part->size() * sizeof(float)));
+  }
+  const std::vector<int32_t> labels(labels_as_float.begin(), labels_as_float.end());
+
+  std::vector<float> gradients(weights.size());
+  const float loss = model->train(weights, images.data(), labels.data(), gradients, [](size_t) {});
+  const pushpull::EvalSums sums =
+      model->evaluate(weights, images.data(), labels.data(), job.micro_batch);
+
+  std::ofstream out(args[8], std::ios::binary);
+  write(out,
+        std::vector<float>{loss, static_cast<float>(sums.loss), static_cast<float>(sums.correct)});
+  write(out, gradients);
+  out.flush();
+  return in && out ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 10) {
+    std::fprintf(stderr, "usage: torch_dump MODEL C H W CLASSES MICRO_BATCH HIDDEN IN OUT\n");
+    return 2;
+  }
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

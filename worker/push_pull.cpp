@@ -1,0 +1,406 @@
+#include "worker/push_pull.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kRepeatMs = 1000;      // an answer that has not come by then is asked for again
+constexpr int64_t kNotReadyMs = 20;      // the server does not know us yet
+constexpr int kLeastRepeats = 3;         // before silence counts: we may have been stopped ourselves
+constexpr size_t kFlushBytes = size_t{1} << 20;
+
+}  // namespace
+
+PushPull::PushPull(PushPullSetup setup)
+    : setup_(std::move(setup)),
+      map_(setup_.total_elements, setup_.job.slice_bytes, setup_.servers),
+      links_(static_cast<size_t>(setup_.servers)),
+      current_(static_cast<size_t>(setup_.total_elements)),
+      incoming_(static_cast<size_t>(setup_.total_elements)),
+      incoming_version_(static_cast<size_t>(map_.slices()), -1) {
+  for (int server = 0; server < setup_.servers; ++server) {
+    links_[static_cast<size_t>(server)].slices = map_.slices_of(server);
+  }
+}
+
+std::span<const float> PushPull::weights() const { return current_; }
+
+// ---- what to do next ----
+
+void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
+  if (state.version() <= state_version_) return;
+  state_version_ = state.version();
+  std::vector<ShareWork> shares;
+  bool grown = false;
+  for (const wire::Share& assigned : state.assigned()) {
+    const auto known = std::find_if(shares_.begin(), shares_.end(), [&](const ShareWork& share) {
+      return share.index == assigned.index();
+    });
+    if (known != shares_.end()) {
+      shares.push_back(*known);
+      continue;
+    }
+    ShareWork share;
+    share.range = {assigned.lo(), assigned.hi()};
+    share.index = assigned.index();
+    // in sync its step is the one whose weights are here: nobody can be further without this share
+    share.clock = sync() ? clock_ : assigned.from_step();
+    shares.push_back(share);
+    grown = true;
+  }
+  shares_ = std::move(shares);
+  // what is waited for may wait for the new share: compute that first, then ask again
+  if (grown && pulling_ && !pull_.latest()) pulling_ = false;
+}
+
+PushPull::ShareWork* PushPull::next_share() {
+  const int64_t end = setup_.barriers.end_step;
+  ShareWork* best = nullptr;
+  for (ShareWork& share : shares_) {
+    if (share.clock > end || (share.clock == end && share.evaluated)) continue;
+    if (best == nullptr || share.clock < best->clock) best = &share;
+  }
+  return best;
+}
+
+std::optional<Task> PushPull::wanted() const {
+  if (pool()) {
+    if (leases_.empty()) return std::nullopt;
+    const wire::Lease& lease = leases_.front();
+    return Task{lease.evaluate() ? Task::kEvaluate : Task::kCompute, lease.step(),
+                {lease.lo(), lease.hi()}};
+  }
+  const ShareWork* share = const_cast<PushPull*>(this)->next_share();
+  if (share == nullptr) return std::nullopt;
+  if (setup_.barriers.evaluation_due(share->clock) && !share->evaluated) {
+    return Task{Task::kEvaluate, share->clock,
+                {share->index * setup_.chunks / setup_.shares,
+                 (share->index + 1) * setup_.chunks / setup_.shares}};
+  }
+  return Task{Task::kCompute, share->clock, share->range};
+}
+
+std::optional<Task> PushPull::upcoming() const {
+  if (pool()) {
+    if (leases_.size() < 2 || leases_[1].evaluate()) return std::nullopt;
+    return Task{Task::kCompute, leases_[1].step(), {leases_[1].lo(), leases_[1].hi()}};
+  }
+  if (shares_.empty()) return std::nullopt;
+  const ShareWork* first = const_cast<PushPull*>(this)->next_share();
+  if (first == nullptr) return std::nullopt;
+  Task task{Task::kCompute, first->clock + 1, first->range};
+  for (const ShareWork& share : shares_) {
+    if (&share != first && share.clock < task.step) task = {Task::kCompute, share.clock, share.range};
+  }
+  if (task.step >= setup_.barriers.end_step) return std::nullopt;
+  return task;
+}
+
+bool PushPull::weights_fit(const Task& task) const {
+  if (clock_ < 0) return false;
+  if (sync()) return clock_ == task.step;
+  if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
+  if (pool()) return fresh_ && clock_ >= setup_.barriers.last(task.step);
+  return clock_ >= task.step;
+}
+
+Task PushPull::next(int64_t now_ms) {
+  if (pulling_ || waits_for_lease_) return {};
+  if (sync() && clock_ < 0) {
+    // where the run is: the servers know
+    if (!shares_.empty()) start_pull(0, true, false, now_ms);
+    return {};
+  }
+  const std::optional<Task> task = wanted();
+  if (!task) {
+    if (pool()) {
+      start_lease_wait(now_ms);
+      return {};
+    }
+    return shares_.empty() ? Task{} : Task{Task::kDone, setup_.barriers.end_step, {}};
+  }
+  if (weights_fit(*task)) return *task;
+  start_pull(task->step, false, setup_.barriers.is_barrier(task->step), now_ms);
+  return {};
+}
+
+std::string PushPull::waiting_for() const {
+  if (waits_for_lease_) return "a lease of server 0";
+  if (!pulling_) return shares_.empty() && !pool() ? "a share (this worker is a spare)" : "nothing";
+  std::string servers;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (links_[i].missing == 0) continue;
+    servers += (servers.empty() ? "" : ", ") + std::to_string(i);
+  }
+  return "weights of step " + std::to_string(pull_.clock()) + " of server " + servers;
+}
+
+// ---- pull ----
+
+void PushPull::set_sender(wire::Exchange* exchange) const {
+  exchange->mutable_sender()->set_run(setup_.run);
+  exchange->mutable_sender()->set_incarnation(setup_.incarnation);
+}
+
+Message PushPull::exchange_message() const {
+  Message message;
+  set_sender(message.header.mutable_exchange());
+  return message;
+}
+
+void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms) {
+  pulling_ = true;
+  pull_.set_number(pull_.number() + 1);
+  pull_.set_clock(clock);
+  pull_.set_latest(latest);
+  pull_.set_barrier(barrier);
+  pull_.set_lease_only(false);
+  std::fill(incoming_version_.begin(), incoming_version_.end(), -1);
+  for (int server = 0; server < setup_.servers; ++server) {
+    ServerLink& link = links_[static_cast<size_t>(server)];
+    link.missing = static_cast<int>(link.slices.size());
+    if (link.missing > 0) send_pull(server, false, now_ms);
+  }
+}
+
+void PushPull::start_lease_wait(int64_t now_ms) {
+  waits_for_lease_ = true;
+  pull_.set_number(pull_.number() + 1);
+  pull_.set_latest(false);
+  pull_.set_barrier(false);
+  pull_.set_lease_only(true);
+  send_pull(0, false, now_ms);
+}
+
+void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  if (!repeat) {
+    link.asked_ms = now_ms;
+    link.heard_ms = now_ms;
+    link.repeats = 0;
+  }
+  link.repeat_ms = now_ms + kRepeatMs;
+  wire::Pull pull = pull_;
+  pull.set_want_lease(pool() && server == 0);
+  if (link.pending.header.has_exchange()) {
+    // rides on the last message of the push
+    link.pull = pull;
+    flush(server);
+    return;
+  }
+  Message message = exchange_message();
+  *message.header.mutable_exchange()->mutable_pull() = pull;
+  outgoing_.push_back({server, std::move(message)});
+}
+
+bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
+  if (server < 0 || server >= setup_.servers) return false;
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  if (message.header.has_weights()) {
+    link.heard_ms = now_ms;
+    link.repeats = 0;
+    take_weights(server, message.header.weights(), message.payloads);
+    if (pulling_ && std::all_of(links_.begin(), links_.end(),
+                                [](const ServerLink& l) { return l.missing == 0; })) {
+      finish_pull(now_ms);
+    }
+    return true;
+  }
+  if (!message.header.has_status()) return false;
+  const wire::Status& status = message.header.status();
+  link.heard_ms = now_ms;
+  link.repeats = 0;
+  if (status.not_ready()) {
+    link.repeat_ms = std::min(link.repeat_ms, now_ms + kNotReadyMs);
+    link.not_ready = true;
+    return true;
+  }
+  acknowledge(link, status.pushes_through());
+  take_leases(status.leases());
+  if (waits_for_lease_ && !leases_.empty()) {
+    waits_for_lease_ = false;
+    link.asked_ms = -1;
+  }
+  const bool current = status.pull() == pull_.number() && (pulling_ || waits_for_lease_);
+  if (current && !link.unacknowledged.empty()) repeat_pushes(server);
+  return true;
+}
+
+void PushPull::take_weights(int server, const wire::Weights& weights,
+                            const std::vector<Payload>& payloads) {
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  acknowledge(link, weights.pushes_through());
+  take_leases(weights.leases());
+  if (!pulling_ || weights.pull() != pull_.number()) return;
+  for (int i = 0; i < weights.slices_size(); ++i) {
+    const wire::SliceVersion& entry = weights.slices(i);
+    if (entry.slice() < 0 || entry.slice() >= map_.slices()) continue;
+    if (map_.server_of(entry.slice()) != server || entry.version() < 0) continue;
+    const Payload& payload = payloads[static_cast<size_t>(i)];
+    const Range elements = map_.elements(entry.slice());
+    if (payload.float_count() != static_cast<size_t>(elements.size())) continue;
+    int64_t& version = incoming_version_[static_cast<size_t>(entry.slice())];
+    if (version >= 0) continue;
+    if (sync() && !pull_.latest() && entry.version() != pull_.clock()) continue;
+    std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    version = entry.version();
+    if (!sync()) link.read_version = version;
+    --link.missing;
+  }
+  if (link.missing == 0) link.asked_ms = -1;
+}
+
+void PushPull::finish_pull(int64_t now_ms) {
+  pulling_ = false;
+  const auto [least, most] =
+      std::minmax_element(incoming_version_.begin(), incoming_version_.end());
+  if (sync() && *least != *most) {
+    // some servers are a step ahead; they still have the version before
+    start_pull(*least, false, false, now_ms);
+    return;
+  }
+  std::swap(current_, incoming_);
+  fresh_ = true;
+  if (!sync()) {
+    clock_ = pull_.clock();
+    at_barrier_ = pull_.barrier();
+    return;
+  }
+  clock_ = *least;
+  for (ServerLink& link : links_) link.read_version = clock_;
+  for (ShareWork& share : shares_) {
+    if (share.clock < 0) share.clock = clock_;
+  }
+}
+
+void PushPull::take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
+  for (const wire::Lease& lease : leases) {
+    if (lease.number() <= newest_lease_) continue;
+    newest_lease_ = lease.number();
+    leases_.push_back(lease);
+  }
+}
+
+// ---- push ----
+
+std::vector<Range> PushPull::nodes(Range range) const {
+  if (!sync()) return {range};
+  return maximal_subtrees(range, setup_.job.micro_batches());
+}
+
+void PushPull::begin_push(int64_t step, Range range) {
+  push_step_ = step;
+  push_range_ = range;
+  push_number_ = next_push_++;
+  push_nodes_ = static_cast<int>(nodes(range).size());
+  for (ServerLink& link : links_) {
+    if (!link.slices.empty()) link.unacknowledged.push_back({push_number_, {}});
+  }
+}
+
+void PushPull::add_part(int slice, Range node, Payload payload) {
+  const int server = map_.server_of(slice);
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  // the last part waits for end_push, so that the last message is never empty
+  if (link.pending_bytes >= kFlushBytes) flush(server);
+  if (!link.pending.header.has_exchange()) {
+    link.pending = exchange_message();
+    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+    push->set_number(push_number_);
+    push->set_step(push_step_);
+    push->set_lo(static_cast<int32_t>(push_range_.lo));
+    push->set_hi(static_cast<int32_t>(push_range_.hi));
+    push->set_parts_total(static_cast<int32_t>(link.slices.size()) * push_nodes_);
+    push->set_read_version(link.read_version);
+  }
+  wire::Part* part = link.pending.header.mutable_exchange()->mutable_push()->add_parts();
+  part->set_slice(slice);
+  part->set_lo(static_cast<int32_t>(node.lo));
+  part->set_hi(static_cast<int32_t>(node.hi));
+  link.pending_bytes += payload.bytes.size();
+  link.pending.payloads.push_back(std::move(payload));
+}
+
+void PushPull::flush(int server) {
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  Message message = std::exchange(link.pending, {});
+  link.pending_bytes = 0;
+  link.unacknowledged.back().messages.push_back(message);
+  if (link.pull) {
+    *message.header.mutable_exchange()->mutable_pull() = *link.pull;
+    link.pull.reset();
+  }
+  outgoing_.push_back({server, std::move(message)});
+}
+
+void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms) {
+  for (size_t server = 0; server < links_.size(); ++server) {
+    ServerLink& link = links_[server];
+    if (link.slices.empty()) continue;
+    PP_ASSERT(link.pending.header.has_exchange());
+    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+    push->set_squares(squares);
+    if (server == 0) push->mutable_losses()->Assign(losses.begin(), losses.end());
+  }
+  fresh_ = false;
+  if (pool()) {
+    leases_.pop_front();
+  } else {
+    ShareWork* share = next_share();
+    PP_ASSERT(share != nullptr && share->range == push_range_ && share->clock == push_step_);
+    ++share->clock;
+    share->evaluated = false;
+  }
+  next(now_ms);  // starts the pull for what comes next, which rides along
+  for (int server = 0; server < setup_.servers; ++server) {
+    if (links_[static_cast<size_t>(server)].pending.header.has_exchange()) flush(server);
+  }
+}
+
+void PushPull::finish_evaluation() {
+  if (pool()) {
+    leases_.pop_front();
+    fresh_ = false;  // the barrier's weights are old by now
+    return;
+  }
+  next_share()->evaluated = true;
+}
+
+void PushPull::acknowledge(ServerLink& link, int64_t through) {
+  while (!link.unacknowledged.empty() && link.unacknowledged.front().number <= through) {
+    link.unacknowledged.pop_front();
+  }
+}
+
+void PushPull::repeat_pushes(int server) {
+  for (const SentPush& push : links_[static_cast<size_t>(server)].unacknowledged) {
+    for (const Message& message : push.messages) outgoing_.push_back({server, message});
+  }
+}
+
+// ---- time ----
+
+void PushPull::on_tick(int64_t now_ms) {
+  const auto timeout_ms = static_cast<int64_t>(setup_.job.heartbeat_timeout_s * 1000);
+  for (int server = 0; server < setup_.servers; ++server) {
+    ServerLink& link = links_[static_cast<size_t>(server)];
+    const bool waits = (pulling_ && link.missing > 0) || (waits_for_lease_ && server == 0);
+    if (!waits || now_ms < link.repeat_ms) continue;
+    if (link.repeats >= kLeastRepeats && now_ms - link.heard_ms > timeout_ms) {
+      throw Error(ErrorCode::kUnreachable,
+                  "[pull] server " + std::to_string(server) + " has not answered for " +
+                      std::to_string((now_ms - link.heard_ms) / 1000) + " s, waiting for " +
+                      waiting_for());
+    }
+    if (!link.not_ready) ++link.repeats;
+    link.not_ready = false;
+    send_pull(server, true, now_ms);
+  }
+}
+
+}  // namespace pushpull

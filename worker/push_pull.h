@@ -1,0 +1,164 @@
+// A worker's side of push and pull as a state machine: what to compute next, which slices to push where,
+// when the weights for the next step are complete, what to repeat when an answer does not come. Knows no
+// socket, thread, clock or model. One thread (the trainer's).
+//
+// The driver's loop: `next` says what to do; after kCompute it pushes the gradient with begin_push, add_part...,
+// end_push; messages of servers go to on_message, the coordinator's state to on_state, time to on_tick.
+// Sources: push and pull of Li et al., OSDI 2014; bounded staleness of Ho et al., NIPS 2013.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/barriers.h"
+#include "common/buffer_pool.h"
+#include "common/job.h"
+#include "common/net/message.h"
+#include "common/slice_map.h"
+
+namespace pushpull {
+
+struct PushPullSetup {
+  uint64_t run = 0;
+  uint64_t incarnation = 0;
+  Job job;
+  int64_t total_elements = 0;  // of the flat vector
+  int servers = 1;
+  Barriers barriers;
+  int shares = 1;              // that a step, and an evaluation, is cut into
+  int64_t chunks = 0;          // of an evaluation
+};
+
+struct Task {
+  enum Kind {
+    kWait,      // for messages; then ask again
+    kCompute,   // micro-batches `range` of `step`, then push
+    kEvaluate,  // chunks `range` at barrier `step`, then finish_evaluation
+    kDone,      // nothing more to compute in this run (a new share may still come)
+  };
+  Kind kind = kWait;
+  int64_t step = 0;
+  Range range;
+};
+
+struct ToServer {
+  int server = 0;
+  Message message;
+};
+
+class PushPull {
+ public:
+  explicit PushPull(PushPullSetup setup);
+
+  // ---- events ----
+  // Shares that the coordinator has given to this worker. Only newer states than before have an effect.
+  void on_state(const wire::State& state, int64_t now_ms);
+  // Returns false for a message that does not belong here.
+  bool on_message(int server, const Message& message, int64_t now_ms);
+  // Repeats what has not been answered. Throws Error(kUnreachable) naming the server when it has not said
+  // anything for the job's heartbeat-timeout although it was asked.
+  void on_tick(int64_t now_ms);
+
+  // ---- the driver's side ----
+  Task next(int64_t now_ms);
+  // What will probably be computed after the current task, so that data can be read ahead.
+  std::optional<Task> upcoming() const;
+  // All weights, for the task that `next` has given. Valid until the next call of on_message.
+  std::span<const float> weights() const;
+
+  // The parts of a push: one per (slice, node), each node one of `nodes(range)`.
+  std::vector<Range> nodes(Range range) const;
+  void begin_push(int64_t step, Range range);
+  void add_part(int slice, Range node, Payload payload);
+  // losses: of each micro-batch; squares: of the mean gradient, where clip-norm works per push.
+  void end_push(const std::vector<float>& losses, double squares, int64_t now_ms);
+  void finish_evaluation();
+
+  std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
+
+  const SliceMap& slices() const { return map_; }
+  // What is being waited for, in words.
+  std::string waiting_for() const;
+
+ private:
+  // Work that comes from a share; async has none.
+  struct ShareWork {
+    Range range;
+    int index = 0;
+    int64_t clock = 0;
+    bool evaluated = false;  // the barrier at `clock`
+  };
+  struct SentPush {
+    int64_t number = 0;
+    std::vector<Message> messages;
+  };
+  struct ServerLink {
+    std::vector<int> slices;
+    std::deque<SentPush> unacknowledged;
+    Message pending;                // parts of the running push that are not sent yet
+    size_t pending_bytes = 0;
+    int64_t read_version = 0;
+    int missing = 0;                // slices of the running pull that have not come
+    int64_t asked_ms = -1;          // unanswered since; -1: nothing is asked
+    int64_t repeat_ms = -1;         // when to ask again
+    int64_t heard_ms = -1;
+    int repeats = 0;                // since it was last heard
+    bool not_ready = false;         // it said so: ask again soon
+    std::optional<wire::Pull> pull; // to ride on the pending message
+  };
+
+  bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
+  bool pool() const { return setup_.job.strategy.kind == StrategyKind::kAsync; }
+  ShareWork* next_share();
+  std::optional<Task> wanted() const;
+  bool weights_fit(const Task& task) const;
+  void start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms);
+  void start_lease_wait(int64_t now_ms);
+  void send_pull(int server, bool repeat, int64_t now_ms);
+  void flush(int server);
+  void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
+  void finish_pull(int64_t now_ms);
+  void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
+  void acknowledge(ServerLink& link, int64_t through);
+  void repeat_pushes(int server);
+  void set_sender(wire::Exchange* exchange) const;
+  Message exchange_message() const;
+
+  const PushPullSetup setup_;
+  SliceMap map_;
+  std::vector<ServerLink> links_;
+  int64_t state_version_ = -1;
+
+  std::vector<ShareWork> shares_;
+  std::deque<wire::Lease> leases_;
+  int64_t newest_lease_ = 0;
+  bool waits_for_lease_ = false;
+
+  // weights in use, and the ones that are coming in
+  std::vector<float> current_;
+  std::vector<float> incoming_;
+  std::vector<int64_t> incoming_version_;  // by slice; -1: not here yet
+  int64_t clock_ = -1;                     // that current_ is for; -1: none
+  bool fresh_ = false;                     // nothing has been pushed since current_ was pulled
+
+  wire::Pull pull_;       // the running or last pull
+  bool pulling_ = false;
+  bool at_barrier_ = false;  // current_ is exactly barrier clock_
+
+  int64_t next_push_ = 1;
+  int64_t push_step_ = -1;
+  Range push_range_;
+  int64_t push_number_ = 0;
+  int push_nodes_ = 1;
+  std::vector<ToServer> outgoing_;
+};
+
+}  // namespace pushpull
