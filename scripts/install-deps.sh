@@ -20,10 +20,10 @@ for option in "$@"; do
   esac
 done
 
-command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || {
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "[deps] this is no Debian or relative of it; install these yourself: ${packages[*]}" >&2
   exit 1
-}
+fi
 
 missing=()
 for package in "${packages[@]}"; do
