@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "job_test_support.h"
+#include "tests/common/job_test_support.h"
 
 namespace pushpull {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "job_test_support.h"
+#include "tests/common/job_test_support.h"
 
 namespace pushpull {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "common/job.h"
 #include "common/strict_number.h"
-#include "job_test_support.h"
+#include "tests/common/job_test_support.h"
 
 namespace pushpull {
 namespace {

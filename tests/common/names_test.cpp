@@ -7,7 +7,7 @@
 #include "common/job.h"
 #include "common/nearest_name.h"
 #include "common/text.h"
-#include "job_test_support.h"
+#include "tests/common/job_test_support.h"
 
 namespace pushpull {
 namespace {

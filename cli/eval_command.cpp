@@ -1,0 +1,171 @@
+#include "cli/eval_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/command_line.h"
+#include "common/error.h"
+#include "worker/evaluate.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<KeyHelp>& eval_options() {
+  static const std::vector<KeyHelp> options = {
+      {"checkpoint", "", "folder of checkpoints (the newest is taken), or one step-... folder"},
+      {"dataset", "the job's", "another dataset of the same shape"},
+      {"data-dir", "the job's", "where the data lie on this machine"},
+      {"threads", "the job's", "compute threads"},
+      {"json", "", "print one JSON object", "", false},
+  };
+  return options;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) {
+    text.append(text.empty() ? "[" : "x").append(std::to_string(size));
+  }
+  return text.append(text.empty() ? "[]" : "]");
+}
+
+// The job as the checkpoint has it, but for what the flags replace. As text, so that the job's own
+// reader checks the new values.
+Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::string& path) {
+  const Job job = parse_job_text(checkpoint.state.job_ini, path);
+  std::map<std::string, std::string> replaced = line.local;
+  replaced.erase("checkpoint");
+  replaced.erase("json");
+  if (const auto dataset = replaced.find("dataset");
+      dataset != replaced.end() && dataset->second != job.dataset) {
+    replaced.try_emplace("data-dir", "");
+    replaced.try_emplace("train-samples", "0");  // these cut the dataset of the training
+    replaced.try_emplace("test-samples", "0");
+  }
+  std::string text;
+  std::istringstream lines(to_ini(job));
+  for (std::string one; std::getline(lines, one);) {
+    if (!replaced.contains(one.substr(0, one.find_first_of(" =")))) {
+      text.append(one).append("\n");
+    }
+  }
+  for (const auto& [key, value] : replaced) {
+    text.append(key).append(" = ").append(value).append("\n");
+  }
+  return parse_job_text(text, "flags of eval");
+}
+
+void print_table(const std::string& path, const Checkpoint& checkpoint, const Job& job,
+                 const Evaluation& result) {
+  const double accuracy = static_cast<double>(result.correct) / static_cast<double>(result.total);
+  std::cout << "checkpoint  " << path << ", step " << checkpoint.state.step << " of "
+            << checkpoint.state.total_steps << "\n"
+            << "model       " << job.model << "\n"
+            << "dataset     " << job.dataset << ", test split\n"
+            << std::fixed << std::setprecision(4) << "accuracy    " << accuracy << " ("
+            << result.correct << " of " << result.total << " correct)\n"
+            << "loss        " << result.loss << "\n";
+}
+
+void print_json(const std::string& path, const Checkpoint& checkpoint, const Job& job,
+                const Evaluation& result) {
+  nlohmann::ordered_json json;
+  json["checkpoint"] = path;
+  json["step"] = checkpoint.state.step;
+  json["model"] = job.model;
+  json["dataset"] = job.dataset;
+  json["test_correct"] = result.correct;
+  json["test_total"] = result.total;
+  json["test_accuracy"] = static_cast<double>(result.correct) / static_cast<double>(result.total);
+  json["test_loss"] = std::isfinite(result.loss) ? nlohmann::ordered_json(result.loss)
+                                                 : nlohmann::ordered_json(nullptr);
+  std::cout << json.dump() << "\n";
+}
+
+}  // namespace
+
+Evaluation evaluate_all(const Job& job, const Dataset& dataset, Model& model,
+                        std::span<const float> weights) {
+  Evaluator evaluator(job, dataset, model);
+  Evaluation result;
+  for (int64_t chunk = 0; chunk < evaluator.chunks(); ++chunk) {
+    const ChunkResult one = evaluator.run(weights, chunk);
+    result.correct += one.correct;
+    result.loss += one.loss;
+  }
+  result.total = dataset.test_size();
+  if (result.total == 0) {
+    throw Error(ErrorCode::kData, "[eval] the test split of " + job.dataset + " has no samples");
+  }
+  result.loss /= static_cast<double>(result.total);
+  return result;
+}
+
+std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& table,
+                               const std::string& path) {
+  std::map<std::string, const TensorInfo*> stored;
+  for (const TensorInfo& tensor : checkpoint.table.tensors) {
+    stored[tensor.name] = &tensor;
+  }
+  std::vector<float> weights(static_cast<size_t>(table.total));
+  for (const TensorInfo& wanted : table.tensors) {
+    const auto found = stored.find(wanted.name);
+    if (found == stored.end()) {
+      throw Error(ErrorCode::kData, "[eval] " + path + ": no tensor " + wanted.name + " " +
+                                        shape_text(wanted.shape) + ", which the model needs");
+    }
+    const TensorInfo& tensor = *found->second;
+    if (tensor.shape != wanted.shape) {
+      throw Error(ErrorCode::kData, "[eval] " + path + ": tensor " + wanted.name + " has shape " +
+                                        shape_text(tensor.shape) + ", the model needs " +
+                                        shape_text(wanted.shape) +
+                                        ": is it another dataset or model?");
+    }
+    std::copy_n(checkpoint.weights.begin() + tensor.offset, tensor.size,
+                weights.begin() + wanted.offset);
+    stored.erase(found);
+  }
+  if (!stored.empty()) {
+    throw Error(ErrorCode::kData, "[eval] " + path + ": tensor " + stored.begin()->first +
+                                      " is unknown to the model");
+  }
+  return weights;
+}
+
+int eval_command(int argc, const char* const* argv) {
+  const CommandLine line = parse_command_line(argc, argv, eval_options(), JobFlags::kRefuse);
+  if (line.help) {
+    std::cout << help_text("pushpull eval: accuracy of a checkpoint on the test split",
+                           {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]"},
+                           eval_options(), JobFlags::kRefuse);
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  const auto folder = line.local.find("checkpoint");
+  if (folder == line.local.end() || !line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[eval] a folder is needed: --checkpoint DIR");
+  }
+  const std::string& path = folder->second;
+  const Checkpoint checkpoint = read_checkpoint(path);
+  const Job job = job_of(checkpoint, line, path);
+  const std::unique_ptr<Dataset> dataset = open_dataset(job);
+  const std::unique_ptr<Model> model = make_model(job, dataset->input(), dataset->classes());
+  const std::vector<float> weights = weights_for(checkpoint, model->table(), path);
+  const Evaluation result = evaluate_all(job, *dataset, *model, weights);
+  if (line.local.contains("json")) {
+    print_json(path, checkpoint, job, result);
+  } else {
+    print_table(path, checkpoint, job, result);
+  }
+  return 0;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,34 @@
+// `pushpull eval`: the accuracy of a checkpoint on a test split, computed here in one process.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/io/checkpoint.h"
+#include "common/job.h"
+#include "datasets/dataset.h"
+#include "models/model.h"
+
+namespace pushpull {
+
+struct Evaluation {
+  int64_t correct = 0;
+  int64_t total = 0;
+  double loss = 0.0;  // mean over the samples
+};
+
+// Each sample of the test split exactly once. Throws Error(kData) for an empty split.
+Evaluation evaluate_all(const Job& job, const Dataset& dataset, Model& model,
+                        std::span<const float> weights);
+
+// The checkpoint's weights in the model's order. Throws Error(kData) naming `path` and the tensor
+// that is missing, unknown or of another shape.
+std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& table,
+                               const std::string& path);
+
+// argv[0] is "eval". Returns the exit code; throws Error.
+int eval_command(int argc, const char* const* argv);
+
+}  // namespace pushpull

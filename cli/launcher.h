@@ -1,0 +1,29 @@
+// Runs a whole job on this machine: starts the real programs, shows their output as one, forwards
+// signals, and leaves no process behind. One thread, one poll loop; what is decided and what is
+// shown is in supervisor.h and merged_view.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/supervisor.h"
+
+namespace pushpull {
+
+struct LauncherOptions {
+  SupervisorOptions supervisor;
+  std::string server_program;
+  std::string worker_program;
+  std::vector<std::string> coordinator_arguments;  // without --announce-fd
+  int64_t announce_timeout_ms = 60000;             // until the coordinator listens
+  int out_fd = 1;
+  int err_fd = 2;
+};
+
+// Returns the job's exit code: 0, that of the process that broke it, or 128 + signal. Blocks
+// SIGCHLD and the signals that end or stop a program while it runs. Throws Error(kFailed) where the
+// coordinator cannot be started.
+int launch(const LauncherOptions& options);
+
+}  // namespace pushpull

@@ -1,0 +1,86 @@
+// The `pushpull` program: picks the command.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cli/eval_command.h"
+#include "cli/run_command.h"
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+constexpr const char* kHelp =
+    R"(pushpull: trains neural networks with servers that hold the weights and workers that compute gradients
+
+usage:
+  pushpull run --job FILE --servers S --workers W     train on this machine
+  pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
+  pushpull COMMAND --help                             flags of a command
+  pushpull --version
+
+a first run, without a job file or data:
+  pushpull run --model mlp --dataset dummy --steps 500 --workers 2
+
+over several machines, start the programs by hand:
+  pushpull-server --job FILE --listen tcp://ADDRESS:PORT --workers W --out DIR
+  pushpull-worker --join tcp://ADDRESS:PORT           on each machine that computes
+)";
+
+using Command = int (*)(int, const char* const*);
+constexpr std::array<std::pair<std::string_view, Command>, 2> kCommands = {
+    {{"run", run_command}, {"eval", eval_command}}};
+
+int dispatch(int argc, const char* const* argv) {
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  if (word == "--help" || word == "-h" || word == "help") {
+    std::cout << kHelp;
+    return 0;
+  }
+  if (word == "--version") {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  for (const auto& [name, command] : kCommands) {
+    if (word == name) {
+      return command(argc - 1, argv + 1);
+    }
+  }
+  throw Error(ErrorCode::kUsage, word.empty()
+                                     ? "[pushpull] which command? run or eval; --help explains them"
+                                     : "[pushpull] unknown command '" + std::string(word) +
+                                           "': must be run or eval; --help explains them");
+}
+
+// Descriptors 0 to 2 may have been closed by who started us; pipes must not land there.
+void open_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) {
+    fd = open("/dev/null", O_RDWR);
+  }
+  if (fd > STDERR_FILENO) {
+    close(fd);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
+
+int main(int argc, char** argv) {
+  pushpull::open_standard_streams();
+  try {
+    return pushpull::dispatch(argc, argv);
+  } catch (const pushpull::Error& error) {
+    std::cerr << error.what() << std::endl;
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "[pushpull] " << error.what() << std::endl;
+    return static_cast<int>(pushpull::ErrorCode::kFailed);
+  }
+}

@@ -1,0 +1,96 @@
+#include "cli/run_command.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "common/error.h"
+#include "common/job.h"
+#include "common/strict_number.h"
+#include "common/text.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxProcesses = 1024;  // of a role: beyond this it is a slip of the finger
+
+std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
+  const auto found = line.local.find(flag);
+  return found == line.local.end() ? fallback : found->second;
+}
+
+int64_t count(const CommandLine& line, const std::string& flag) {
+  const std::string text = local(line, flag, "1");
+  const std::optional<int64_t> value = parse_int64(text);
+  if (!value || *value < 1 || *value > kMaxProcesses) {
+    throw Error(ErrorCode::kUsage, "[run] --" + flag + " is '" + printable(text) +
+                                       "': must be a whole number from 1 to " +
+                                       std::to_string(kMaxProcesses));
+  }
+  return *value;
+}
+
+}  // namespace
+
+const std::vector<KeyHelp>& run_options() {
+  static const std::vector<KeyHelp> options = {
+      {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
+      {"servers", "1", "servers to start; the weights are spread over them"},
+      {"workers", "1", "workers to start"},
+      {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
+      {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
+  };
+  return options;
+}
+
+LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal) {
+  if (!line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[run] '" + printable(line.positional.front()) +
+                                       "' is no flag; the job file is given as --job FILE");
+  }
+  LauncherOptions options;
+  options.supervisor.servers = count(line, "servers");
+  options.supervisor.workers = count(line, "workers");
+  const std::string file = local(line, "job", "");
+  options.supervisor.on_worker_loss = parse_job(file, line.keys).on_worker_loss;
+  options.server_program = program_dir + "/pushpull-server";
+  options.worker_program = program_dir + "/pushpull-worker";
+
+  std::vector<std::string>& words = options.coordinator_arguments;
+  if (!file.empty()) {
+    words.insert(words.end(), {"--job", file});
+  }
+  words.insert(words.end(),
+               {"--listen", local(line, "listen", "tcp://127.0.0.1:*"),  //
+                "--servers", std::to_string(options.supervisor.servers), "--workers",
+                std::to_string(options.supervisor.workers), "--out",
+                local(line, "out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
+  if (line.local.contains("insecure")) {
+    words.emplace_back("--insecure");
+  }
+  for (const auto& [key, value] : line.keys) {
+    words.push_back(std::string("--").append(key).append("=").append(value));
+  }
+  return options;
+}
+
+int run_command(int argc, const char* const* argv) {
+  const CommandLine line = parse_command_line(argc, argv, run_options());
+  if (line.help) {
+    std::cout << help_text("pushpull run: trains on this machine, with real servers and workers",
+                           {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]"},
+                           run_options());
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  return launch(plan_run(line, self.parent_path().string(), isatty(STDOUT_FILENO) == 1));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that pushpull is built from. Nothing happens where all are installed.
+#   scripts/install-deps.sh [--tests] [--tidy]
+#     --tests  also what the tests use: python3-torch as the reference, clang-format
+#     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build pkg-config git ca-certificates
+  libzmq3-dev cppzmq-dev libprotobuf-dev protobuf-compiler libboost-program-options-dev
+  nlohmann-json3-dev zlib1g-dev libssl-dev libdnnl-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+)
+for option in "$@"; do
+  case $option in
+    --tests) packages+=(python3 python3-torch clang-format-14) ;;
+    --tidy) packages+=(clang-tidy) ;;
+    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "[deps] unknown option $option; known: --tests, --tidy" >&2; exit 2 ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "[deps] this is no Debian or relative of it; install these yourself: ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "[deps] all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || {
+    echo "[deps] run this as root, or install sudo; missing: ${missing[*]}" >&2
+    exit 1
+  }
+  as_root=(sudo)
+fi
+
+# apt speaks only when it fails: its whole log is then the way out
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" \
+    >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    echo "[deps] apt-get $1 failed" >&2
+    exit 1
+  }
+}
+
+echo "[deps] installing ${#missing[@]} packages: ${missing[*]}"
+apt update
+apt install -y --no-install-recommends "${missing[@]}"
+echo "[deps] done"

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds everything and runs all tests; ends with ctest's own closing
+# lines. This is what README names and CI runs.
+#   scripts/test.sh            the release build: all tests, and the check of the formatting
+#   scripts/test.sh STEP...    these instead, in this order:
+#     --release  as above
+#     --asan     all tests with the address and undefined-behaviour sanitizers
+#     --tsan     all tests with the thread sanitizer
+#     --tidy     builds with clang-tidy, whose warnings are errors
+#     --format   only the check of the formatting
+#     --all      --tidy --asan --tsan --release
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+
+# build_and_test PRESET [CTEST OPTION...]
+build_and_test() {
+  local preset=$1
+  shift
+  echo "[test] $preset"
+  cmake --preset "$preset" >/dev/null
+  cmake --build --preset "$preset"
+  ctest --preset "$preset" "$@"
+}
+
+release() { build_and_test release; }
+asan() { build_and_test asan; }
+tsan() { build_and_test tsan; }
+tidy() {
+  echo "[test] tidy"
+  cmake --preset tidy >/dev/null
+  cmake --build --preset tidy
+}
+format() {
+  echo "[test] format"
+  tests/format_test.sh
+}
+
+steps=()
+for option in "$@"; do
+  case $option in
+    --release | --asan | --tsan | --tidy | --format) steps+=("${option#--}") ;;
+    --all) steps+=(tidy asan tsan release) ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "[test] unknown option $option; see scripts/test.sh --help" >&2; exit 2 ;;
+  esac
+done
+[ ${#steps[@]} -gt 0 ] || steps=(release)
+
+packages=(--tests)
+[[ " ${steps[*]} " != *" tidy "* ]] || packages+=(--tidy)
+scripts/install-deps.sh "${packages[@]}"
+
+for step in "${steps[@]}"; do
+  "$step"
+done

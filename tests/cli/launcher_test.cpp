@@ -1,0 +1,306 @@
+// The launcher with shell scripts in the place of the real programs. It runs in a process of its
+// own, as `pushpull run` does, so that a test can signal and kill it.
+#include "cli/launcher.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::chrono::seconds kPatience{60};  // a test that waits so long has failed
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+// Neither running nor waiting to be reaped by somebody else.
+bool lives(const std::string& pid) {
+  const std::string stat = read_file("/proc/" + pid + "/stat");
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.at(name_end + 2) != 'Z';
+}
+
+// Every script starts so: $dir, and its pid on record.
+constexpr const char* kHead = R"sh(#!/bin/sh
+dir="$(dirname "$0")"
+echo $$ >> "$dir/pids"
+)sh";
+// A coordinator that announces itself.
+constexpr const char* kAnnounce =
+    "case \"$1\" in --join) ;; *) echo tcp://127.0.0.1:1 >&3 ;; esac\n";
+// The first process that asks is "first".
+constexpr const char* kFirst = "mkdir \"$dir/first\" 2>/dev/null && first=yes\n";
+
+class LauncherTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "launcher_test.XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+    options_.server_program = (dir_ / "server").string();
+    options_.worker_program = (dir_ / "worker").string();
+    options_.supervisor.settle_ms = 100;
+  }
+  void TearDown() override {
+    if (launcher_ > 0) {
+      kill(launcher_, SIGKILL);
+      waitpid(launcher_, nullptr, 0);
+    }
+    EXPECT_TRUE(eventually([&] { return living().empty(); })) << "left behind: " << living();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void script(const char* name, const std::string& body) const {
+    std::ofstream(dir_ / name) << kHead << body << "\n";
+    chmod((dir_ / name).c_str(), 0755);
+  }
+
+  void start() {
+    launcher_ = fork();
+    ASSERT_GE(launcher_, 0);
+    if (launcher_ == 0) {
+      options_.out_fd =
+          open((dir_ / "out").c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+      options_.err_fd =
+          open((dir_ / "err").c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+      int code = 99;
+      try {
+        code = launch(options_);
+      } catch (const Error& error) {
+        dprintf(options_.err_fd, "%s\n", error.what());
+        code = static_cast<int>(error.code());
+      }
+      _exit(code);
+    }
+  }
+  // The launcher's exit code.
+  int wait_for_end() {
+    int status = 0;
+    const bool ended =
+        eventually([&] { return waitpid(launcher_, &status, WNOHANG) == launcher_; });
+    if (!ended) {
+      ADD_FAILURE() << "the launcher hangs: " << err();
+      return -1;
+    }
+    launcher_ = -1;
+    EXPECT_EQ(living(), "") << "left behind by the launcher";
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  int run() {
+    start();
+    return wait_for_end();
+  }
+
+  std::string out() const { return read_file(dir_ / "out"); }
+  std::string err() const { return read_file(dir_ / "err"); }
+  bool has_lines(const char* file, int64_t count) const {
+    return eventually([&] { return lines_of(read_file(dir_ / file)) >= count; });
+  }
+  std::string living() const {
+    std::istringstream pids(read_file(dir_ / "pids"));
+    std::string found;
+    for (std::string pid; pids >> pid;) {
+      found += lives(pid) ? pid + " " : "";
+    }
+    return found;
+  }
+
+  std::filesystem::path dir_;
+  LauncherOptions options_;
+  pid_t launcher_ = -1;
+};
+
+TEST_F(LauncherTest, StartsEveryProcessAndMergesTheirOutput) {
+  options_.supervisor.servers = 2;
+  options_.supervisor.workers = 3;
+  options_.coordinator_arguments = {"--job", "a b"};
+  script("server", std::string(kAnnounce) + R"(
+case "$1" in
+  --join) echo "server joins $2" ;;
+  *) echo "args: $*"; printf 'no end'; cat /dev/stdin >&2 ;;
+esac)");
+  script("worker", "echo worker joins $2; echo again >&2");
+  EXPECT_EQ(run(), 0) << err();
+  EXPECT_EQ(out(), "args: --job a b --announce-fd 3\nno end\n");
+  EXPECT_THAT(err(), AllOf(HasSubstr("server 1 | server joins tcp://127.0.0.1:1\n"),
+                           HasSubstr(" | worker joins tcp://127.0.0.1:1\n"), HasSubstr("worker "),
+                           HasSubstr(" | again\n")));
+  EXPECT_EQ(lines_of(err()), 3) << "the same words of three workers are shown once\n" << err();
+}
+
+TEST_F(LauncherTest, OneMistakeOfManyWorkersIsShownOnceAndEndsTheJobWithTheirCode) {
+  options_.supervisor.workers = 6;
+  script("server", std::string(kAnnounce) + "exec sleep 100");
+  script("worker", "echo '[data] /d: no such folder' >&2; exit 3");
+  EXPECT_EQ(run(), 3);
+  const std::string text = err();
+  EXPECT_THAT(text, HasSubstr(" | [data] /d: no such folder\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\\[run\\] worker [0-5] \\(pid [0-9]+\\) ended with "
+                                             "exit code 3 \\(data\\); stopping the others"));
+  EXPECT_EQ(lines_of(text), 2) << text;
+}
+
+TEST_F(LauncherTest, TheCauseIsNamedThoughItsVictimsEndedFirst) {
+  options_.supervisor.workers = 3;
+  options_.supervisor.settle_ms = 20000;
+  script("server", std::string(kAnnounce) +
+                       "while [ ! -e \"$dir/first\" ]; do sleep 0.01; done; sleep 0.3; exit 5");
+  script("worker", std::string(kFirst) + R"(
+if [ -n "$first" ]; then sleep 0.6; echo 'loss is nan' >&2; exit 7; fi
+echo "$$ lost the server" >&2; exit 5)");
+  EXPECT_EQ(run(), 7);
+  EXPECT_THAT(err(), AllOf(HasSubstr("| loss is nan"), HasSubstr("exit code 7 (not finite)"),
+                           Not(HasSubstr("[run] server"))));
+}
+
+TEST_F(LauncherTest, ADeadWorkerIsNamedWithItsSignal) {
+  options_.supervisor.workers = 2;
+  script("server", std::string(kAnnounce) + "exec sleep 100");
+  script("worker", std::string(kFirst) + "[ -z \"$first\" ] || kill -9 $$; exec sleep 100");
+  EXPECT_EQ(run(), 137);
+  EXPECT_THAT(err(), HasSubstr("was killed by signal 9 (SIGKILL); stopping the others"));
+}
+
+TEST_F(LauncherTest, ASignalReachesEachProcessOnce) {
+  options_.supervisor.servers = 2;
+  options_.supervisor.workers = 2;
+  const std::string wait_for_signal =
+      "trap 'echo x >> \"$dir/caught\"; exit 130' INT; echo x >> \"$dir/ready\"\n"
+      "while :; do sleep 0.01; done";
+  script("server", kAnnounce + wait_for_signal);
+  script("worker", wait_for_signal);
+  start();
+  ASSERT_TRUE(has_lines("ready", 4));
+  kill(launcher_, SIGINT);
+  EXPECT_EQ(wait_for_end(), 130);
+  EXPECT_EQ(lines_of(read_file(dir_ / "caught")), 4);
+  EXPECT_EQ(err(), "[run] SIGINT: stopping the job; once more kills it\n");
+}
+
+TEST_F(LauncherTest, ASecondInterruptKillsWhoDoesNotListen) {
+  const std::string deaf = "trap '' INT TERM; echo x >> \"$dir/ready\"; exec sleep 100";
+  script("server", kAnnounce + deaf);
+  script("worker", deaf);
+  start();
+  ASSERT_TRUE(has_lines("ready", 2));
+  kill(launcher_, SIGINT);
+  ASSERT_TRUE(has_lines("err", 1));
+  kill(launcher_, SIGINT);
+  EXPECT_EQ(wait_for_end(), 130);
+  EXPECT_THAT(err(), HasSubstr("[run] SIGINT again: killing what still runs"));
+}
+
+TEST_F(LauncherTest, WhoDoesNotEndInTimeIsKilledEvenWhenItStandsStill) {
+  options_.supervisor.grace_ms = 500;
+  const std::string deaf = "trap '' TERM; echo x >> \"$dir/ready\"; exec sleep 100";
+  script("server", kAnnounce + deaf);
+  script("worker", "echo x >> \"$dir/ready\"; kill -STOP $$; exec sleep 100");
+  start();
+  ASSERT_TRUE(has_lines("ready", 2));
+  kill(launcher_, SIGTERM);
+  EXPECT_EQ(wait_for_end(), 143);
+  EXPECT_THAT(err(), AllOf(HasSubstr("[run] server 0 (pid "), HasSubstr("did not end within"),
+                           Not(HasSubstr("[run] worker"))))
+      << "a stopped worker is woken to end by itself";
+}
+
+TEST_F(LauncherTest, AKilledLauncherTakesItsProcessesAlong) {
+  options_.supervisor.servers = 2;
+  options_.supervisor.workers = 2;
+  const std::string wait_for_ever = "echo x >> \"$dir/ready\"; exec sleep 100";
+  script("server", kAnnounce + wait_for_ever);
+  script("worker", wait_for_ever);
+  start();
+  ASSERT_TRUE(has_lines("ready", 4));
+  kill(launcher_, SIGKILL);
+  waitpid(launcher_, nullptr, 0);
+  launcher_ = -1;
+  EXPECT_TRUE(eventually([&] { return living().empty(); })) << living();
+}
+
+TEST_F(LauncherTest, AKilledWorkerIsReplacedWhereTheJobWaitsForOne) {
+  options_.supervisor.workers = 2;
+  options_.supervisor.on_worker_loss = OnWorkerLoss::kWait;
+  script("server",
+         std::string(kAnnounce) +
+             "while [ \"$(grep -c . \"$dir/done\" 2>/dev/null)\" != 2 ]; do sleep 0.01; done");
+  script("worker",
+         std::string(kFirst) + "[ -z \"$first\" ] || kill -9 $$; echo x >> \"$dir/done\"");
+  EXPECT_EQ(run(), 0) << err();
+  EXPECT_THAT(err(), HasSubstr("starting a replacement, 1 of at most 3"));
+}
+
+TEST_F(LauncherTest, ACoordinatorThatFailsAtOnceStartsNobody) {
+  script("server", "echo '[listen] port 1 is taken' >&2; exit 2");
+  script("worker", "echo x >> \"$dir/started\"");
+  EXPECT_EQ(run(), 2);
+  EXPECT_THAT(err(), AllOf(HasSubstr("[listen] port 1 is taken\n[run] server 0 (pid "),
+                           HasSubstr("ended with exit code 2 (usage)\n")));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "started"));
+}
+
+TEST_F(LauncherTest, ACoordinatorThatNeverListensIsNotWaitedForForEver) {
+  options_.announce_timeout_ms = 200;
+  script("server", "exec sleep 100");
+  script("worker", "");
+  EXPECT_EQ(run(), 4);
+  EXPECT_THAT(err(), HasSubstr("[run] the coordinator did not listen within"));
+}
+
+TEST_F(LauncherTest, AMissingProgramIsNamedAndStopsTheJob) {
+  script("server", std::string(kAnnounce) + "exec sleep 100");
+  EXPECT_EQ(run(), 1);
+  EXPECT_THAT(err(), HasSubstr("[run] cannot start " + options_.worker_program +
+                               ": No such file or directory"));
+  std::filesystem::remove(dir_ / "server");
+  EXPECT_EQ(run(), 1);
+  EXPECT_THAT(err(), HasSubstr("[run] cannot start " + options_.server_program));
+}
+
+TEST_F(LauncherTest, LongOutputArrivesWholeAlsoFromAProcessThatEndsAtOnce) {
+  script("server",
+         std::string(kAnnounce) + "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done");
+  script("worker", "");
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(lines_of(out()), 20000);
+  EXPECT_THAT(out(), HasSubstr("\nline 19999\n"));
+}
+
+}  // namespace
+}  // namespace pushpull

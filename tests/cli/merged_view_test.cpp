@@ -1,0 +1,97 @@
+#include "cli/merged_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// What a call shows, in order: "<" marks standard output, "!" standard error.
+template <class Call>
+std::vector<std::string> shown(const Call& call) {
+  std::vector<Output> outputs;
+  call(outputs);
+  std::vector<std::string> texts;
+  texts.reserve(outputs.size());
+  for (const Output& output : outputs) {
+    texts.push_back((output.to_stderr ? "!" : "<") + output.bytes);
+  }
+  return texts;
+}
+
+std::vector<std::string> line(MergedView& view, size_t source, const std::string& text) {
+  return shown([&](auto& out) { view.line(source, std::to_string(source) + "| ", text, out); });
+}
+
+TEST(LineSplitter, JoinsPiecesAndKeepsWhatHasNoEnd) {
+  LineSplitter splitter;
+  EXPECT_THAT(splitter.feed("ab"), IsEmpty());
+  EXPECT_THAT(splitter.feed("c\nd\n\nef"), ElementsAre("abc", "d", ""));
+  EXPECT_THAT(splitter.feed("g\n"), ElementsAre("efg"));
+  EXPECT_THAT(splitter.feed("tail"), IsEmpty());
+  EXPECT_EQ(splitter.rest(), "tail");
+  EXPECT_EQ(splitter.rest(), "");
+}
+
+TEST(LineSplitter, CutsALineThatNeverEnds) {
+  LineSplitter splitter;
+  size_t lines = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const std::string& text : splitter.feed(std::string(1000, 'x'))) {
+      EXPECT_EQ(text.size(), LineSplitter::kMaxLine);
+      ++lines;
+    }
+  }
+  EXPECT_EQ(lines, 100'000 / LineSplitter::kMaxLine);
+  EXPECT_EQ(splitter.rest().size(), 100'000 % LineSplitter::kMaxLine);
+}
+
+TEST(MergedView, MarksLinesAndShowsTheSameWordsOfAnotherOnce) {
+  MergedView view;
+  EXPECT_THAT(line(view, 1, "no data"), ElementsAre("!1| no data\n"));
+  EXPECT_THAT(line(view, 2, "no data"), IsEmpty());
+  EXPECT_THAT(line(view, 1, "no data"), ElementsAre("!1| no data\n"));
+  EXPECT_THAT(line(view, 2, "other"), ElementsAre("!2| other\n"));
+}
+
+TEST(MergedView, PassesTheCoordinatorsWholeLinesUnchanged) {
+  MergedView view;
+  const auto progress = [&](const char* bytes) {
+    return shown([&](auto& out) { view.progress(bytes, out); });
+  };
+  EXPECT_THAT(progress("step 1\nst"), ElementsAre("<step 1\n"));
+  EXPECT_THAT(line(view, 1, "hello"), ElementsAre("!1| hello\n"));
+  EXPECT_THAT(progress("ep 2\n"), ElementsAre("<step 2\n"));
+  EXPECT_THAT(progress("no end"), IsEmpty());
+  EXPECT_THAT(shown([&](auto& out) { view.end_progress(out); }), ElementsAre("<no end\n"));
+  EXPECT_THAT(shown([&](auto& out) { view.end_progress(out); }), IsEmpty());
+}
+
+TEST(MergedView, ErasesAProgressLineBeforeAnotherLineTakesItsPlace) {
+  MergedView view;
+  EXPECT_THAT(shown([&](auto& out) { view.progress("\rstep 1", out); }), ElementsAre("<\rstep 1"));
+  EXPECT_THAT(line(view, 1, "hello"), ElementsAre("<\r\x1b[K", "!1| hello\n"));
+  EXPECT_THAT(line(view, 1, "again"), ElementsAre("!1| again\n"));
+  EXPECT_THAT(shown([&](auto& out) { view.progress("\rstep 2", out); }), ElementsAre("<\rstep 2"));
+  EXPECT_THAT(shown([&](auto& out) { view.end_progress(out); }), ElementsAre("<\n"));
+}
+
+TEST(MergedView, AfterAFailureShowsTheCauseFirstAndAFewOfTheOthers) {
+  MergedView view;
+  view.hold();
+  for (size_t source = 1; source <= 6; ++source) {
+    EXPECT_THAT(line(view, source, "from " + std::to_string(source)), IsEmpty());
+  }
+  EXPECT_THAT(shown([&](auto& out) { view.say("[run] mine", out); }), ElementsAre("![run] mine\n"));
+  EXPECT_THAT(shown([&](auto& out) { view.release(5, out); }),
+              ElementsAre("!5| from 5\n", "!1| from 1\n", "!2| from 2\n", "!3| from 3\n"));
+  EXPECT_THAT(line(view, 5, "late"), IsEmpty());
+  EXPECT_THAT(line(view, 6, "from 1"), IsEmpty()) << "said already: it counts as shown";
+  EXPECT_EQ(view.left_out(), 3) << "4, 6 and the late one";
+}
+
+}  // namespace
+}  // namespace pushpull

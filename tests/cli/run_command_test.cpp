@@ -1,0 +1,81 @@
+#include "cli/run_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CommandLine parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "run");
+  return parse_command_line(static_cast<int>(words.size()), words.data(), run_options());
+}
+
+// The error of a plan, "" where there is none.
+std::string refusal(const std::vector<const char*>& words) {
+  try {
+    plan_run(parse(words), "/bin", false);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RunCommand, GivesTheCoordinatorTheJobItsOwnFlagsAndEveryKey) {
+  const LauncherOptions options =
+      plan_run(parse({"--steps", "10", "--servers", "2", "--workers=3", "--strategy", "ssp:2",
+                      "--out", "o", "--listen", "tcp://0.0.0.0:*", "--insecure"}),
+               "/opt/bin", true);
+  EXPECT_EQ(options.supervisor.servers, 2);
+  EXPECT_EQ(options.supervisor.workers, 3);
+  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kContinue) << "the default of ssp";
+  EXPECT_EQ(options.server_program, "/opt/bin/pushpull-server");
+  EXPECT_EQ(options.worker_program, "/opt/bin/pushpull-worker");
+  EXPECT_THAT(
+      options.coordinator_arguments,
+      ElementsAre("--listen", "tcp://0.0.0.0:*", "--servers", "2", "--workers", "3", "--out", "o",
+                  "--progress", "tty", "--insecure", "--steps=10", "--strategy=ssp:2"));
+}
+
+TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByItself) {
+  const LauncherOptions options = plan_run(parse({"--steps=10"}), "/opt/bin", false);
+  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kAbort) << "the default of sync";
+  EXPECT_THAT(options.coordinator_arguments,
+              ElementsAre("--listen", "tcp://127.0.0.1:*", "--servers", "1", "--workers", "1",
+                          "--out", "pushpull-out", "--progress", "plain", "--steps=10"));
+}
+
+TEST(RunCommand, ReadsThePolicyFromTheJobFile) {
+  const std::filesystem::path file =
+      std::filesystem::path(::testing::TempDir()) / "run_command_test.ini";
+  std::ofstream(file) << "steps = 10\non-worker-loss = wait\n";
+  const LauncherOptions options = plan_run(parse({"--job", file.c_str()}), "/opt/bin", false);
+  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kWait);
+  EXPECT_EQ(options.coordinator_arguments[0], "--job");
+  EXPECT_EQ(options.coordinator_arguments[1], file.string());
+  std::filesystem::remove(file);
+}
+
+TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
+  EXPECT_EQ(refusal({"--steps", "10"}), "");
+  EXPECT_THAT(refusal({"--steps", "10", "--workers", "0"}), HasSubstr("--workers is '0'"));
+  EXPECT_THAT(refusal({"--steps", "10", "--servers", "-1"}), HasSubstr("--servers is '-1'"));
+  EXPECT_THAT(refusal({"--steps", "10", "--workers", "two"}), HasSubstr("--workers is 'two'"));
+  EXPECT_THAT(refusal({"--steps", "10", "--workers", "99999"}), HasSubstr("--workers"));
+  EXPECT_THAT(refusal({"--steps", "10", "job.ini"}), HasSubstr("'job.ini' is no flag"));
+  EXPECT_THAT(refusal({"--job", "/nowhere/job.ini"}), HasSubstr("/nowhere/job.ini"));
+  EXPECT_THAT(refusal({"--steps", "10", "--lr", "fast"}), HasSubstr("lr"));
+  EXPECT_THAT(refusal({"--steps", "10", "--optimi", "sgd"}), HasSubstr("optimi"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,241 @@
+#include "cli/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr Ending kDone{.code = 0, .signal = 0};
+constexpr Ending kShot{.code = 0, .signal = SIGKILL};
+Ending code(int value) { return {.code = value, .signal = 0}; }
+
+// Two servers in slots 0 and 1, three workers in 2 to 4, pids 100 to 104.
+class SupervisorTest : public ::testing::Test {
+ protected:
+  static Supervisor make(OnWorkerLoss policy) {
+    Supervisor supervisor({.servers = 2, .workers = 3, .on_worker_loss = policy});
+    for (size_t slot = 0; slot < 5; ++slot) {
+      supervisor.started(slot, 100 + static_cast<int64_t>(slot));
+    }
+    return supervisor;
+  }
+  static void end_all(Supervisor& supervisor, std::initializer_list<size_t> slots,
+                      const Ending& ending) {
+    for (const size_t slot : slots) {
+      supervisor.ended(slot, ending, 5000);
+    }
+  }
+};
+
+TEST_F(SupervisorTest, AJobThatEndsWellGivesZeroWhateverTheOrder) {
+  for (const size_t first : {0, 1, 4}) {
+    Supervisor supervisor = make(OnWorkerLoss::kAbort);
+    EXPECT_THAT(supervisor.ended(first, kDone, 0).say, IsEmpty());
+    for (size_t slot = 0; slot < 5; ++slot) {
+      if (slot != first) {
+        EXPECT_FALSE(supervisor.all_ended());
+        const Actions actions = supervisor.ended(slot, kDone, 1);
+        EXPECT_THAT(actions.say, IsEmpty());
+        EXPECT_EQ(actions.signal_all, 0);
+      }
+    }
+    EXPECT_TRUE(supervisor.all_ended());
+    EXPECT_EQ(supervisor.exit_code(), 0);
+  }
+}
+
+TEST_F(SupervisorTest, TheFirstFailureIsNamedAndTheOthersAreStopped) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  Actions actions = supervisor.ended(3, code(3), 1000);
+  EXPECT_TRUE(actions.hold);
+  EXPECT_THAT(actions.say, IsEmpty());
+  EXPECT_TRUE(supervisor.stopping());
+  ASSERT_EQ(supervisor.deadline_ms(), 2000);
+  EXPECT_THAT(supervisor.tick(1999).say, IsEmpty());
+  actions = supervisor.tick(2000);
+  EXPECT_THAT(actions.say, ElementsAre("[run] worker 1 (pid 103) ended with exit code 3 (data); "
+                                       "stopping the others"));
+  EXPECT_EQ(actions.release, 3U);
+  EXPECT_EQ(actions.signal_all, SIGTERM);
+  end_all(supervisor, {0, 1, 2, 4}, {.code = 128 + SIGTERM, .signal = 0});
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), 3);
+}
+
+TEST_F(SupervisorTest, WhoLostAPeerIsNotTheCauseWhereSomebodyFailedByItself) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.ended(2, code(5), 0);
+  supervisor.ended(0, code(4), 10);
+  supervisor.ended(4, code(7), 20);
+  supervisor.ended(1, code(8), 30);
+  const Actions actions = supervisor.ended(3, code(5), 40);
+  EXPECT_THAT(actions.say,
+              ElementsAre("[run] worker 2 (pid 104) ended with exit code 7 (not finite)"))
+      << "all have ended: nobody waits for the second to pass";
+  EXPECT_EQ(supervisor.exit_code(), 7);
+}
+
+TEST_F(SupervisorTest, WhereAllOnlyLostAPeerTheFirstOfThemIsNamed) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.ended(4, code(5), 0);
+  supervisor.ended(2, code(4), 1);
+  EXPECT_THAT(supervisor.tick(1000).say, ElementsAre(HasSubstr("worker 2 (pid 104)")));
+  EXPECT_EQ(supervisor.exit_code(), 5);
+}
+
+TEST_F(SupervisorTest, AKilledProcessGivesItsSignalAsAShellDoes) {
+  for (const size_t slot : {0, 1, 2}) {
+    Supervisor supervisor = make(OnWorkerLoss::kAbort);
+    supervisor.ended(slot, kShot, 0);
+    const Actions actions = supervisor.tick(1000);
+    EXPECT_THAT(actions.say, ElementsAre(HasSubstr("was killed by signal 9 (SIGKILL)")));
+    EXPECT_EQ(supervisor.exit_code(), 137);
+  }
+}
+
+TEST_F(SupervisorTest, WhoDoesNotEndWithinTheGraceIsKilledAndNamed) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.ended(0, code(8), 0);
+  supervisor.tick(1000);
+  end_all(supervisor, {1, 2, 3}, code(143));
+  ASSERT_EQ(supervisor.deadline_ms(), 10000) << "from the failure on, not from the signal";
+  EXPECT_EQ(supervisor.tick(9999).signal_all, 0);
+  const Actions actions = supervisor.tick(10000);
+  EXPECT_EQ(actions.signal_all, SIGKILL);
+  EXPECT_THAT(actions.say, ElementsAre("[run] worker 2 (pid 104) did not end within 10 s; killed"));
+  EXPECT_EQ(supervisor.deadline_ms(), std::nullopt);
+  supervisor.ended(4, kShot, 10001);
+  EXPECT_EQ(supervisor.exit_code(), 8);
+}
+
+TEST_F(SupervisorTest, AnInterruptIsForwardedOnceAndTheSecondKills) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  Actions actions = supervisor.signalled(SIGINT, 0);
+  EXPECT_EQ(actions.signal_all, SIGINT);
+  EXPECT_THAT(actions.say, ElementsAre("[run] SIGINT: stopping the job; once more kills it"));
+  EXPECT_EQ(supervisor.signalled(SIGTERM, 1).signal_all, 0) << "a scheduler's echo";
+  end_all(supervisor, {1, 2}, code(130));
+  actions = supervisor.signalled(SIGINT, 2);
+  EXPECT_EQ(actions.signal_all, SIGKILL);
+  EXPECT_THAT(supervisor.signalled(SIGINT, 3).say, IsEmpty());
+  end_all(supervisor, {0, 3, 4}, kShot);
+  EXPECT_EQ(supervisor.exit_code(), 130);
+}
+
+TEST_F(SupervisorTest, OtherSignalsAreForwardedAsTheyAre) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    Supervisor supervisor = make(OnWorkerLoss::kWait);
+    EXPECT_EQ(supervisor.signalled(signal, 0).signal_all, signal);
+    EXPECT_EQ(supervisor.ended(3, {.code = 0, .signal = signal}, 1).restart, std::nullopt);
+    end_all(supervisor, {0, 1, 2, 4}, {.code = 0, .signal = signal});
+    EXPECT_EQ(supervisor.exit_code(), 128 + signal);
+  }
+}
+
+TEST_F(SupervisorTest, ASignalThatCameWhenTheJobWasDoneBreaksNothing) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.signalled(SIGTERM, 0);
+  end_all(supervisor, {0, 1, 2, 3, 4}, kDone);
+  EXPECT_EQ(supervisor.exit_code(), 0);
+}
+
+TEST_F(SupervisorTest, WithContinueTheJobGoesOnWithoutAKilledWorker) {
+  Supervisor supervisor = make(OnWorkerLoss::kContinue);
+  const Actions actions = supervisor.ended(4, kShot, 0);
+  EXPECT_THAT(actions.say, ElementsAre("[run] worker 2 (pid 104) was killed by signal 9 (SIGKILL); "
+                                       "the job goes on without it"));
+  EXPECT_FALSE(actions.hold);
+  EXPECT_EQ(actions.signal_all, 0);
+  EXPECT_FALSE(supervisor.stopping());
+  end_all(supervisor, {0, 1, 2, 3}, kDone);
+  EXPECT_EQ(supervisor.exit_code(), 0);
+}
+
+TEST_F(SupervisorTest, WithContinueTheLastWorkersDeathEndsTheJob) {
+  Supervisor supervisor = make(OnWorkerLoss::kContinue);
+  end_all(supervisor, {2, 3}, kShot);
+  EXPECT_FALSE(supervisor.stopping());
+  EXPECT_TRUE(supervisor.ended(4, kShot, 0).hold);
+  EXPECT_THAT(supervisor.tick(1000).say, ElementsAre(HasSubstr("worker 2 (pid 104) was killed")));
+  EXPECT_EQ(supervisor.exit_code(), 137);
+}
+
+TEST_F(SupervisorTest, WithWaitAWorkerIsReplacedThreeTimes) {
+  Supervisor supervisor = make(OnWorkerLoss::kWait);
+  for (int i = 1; i <= 3; ++i) {
+    const Actions actions = supervisor.ended(3, kShot, 0);
+    EXPECT_EQ(actions.restart, 3U);
+    EXPECT_THAT(actions.say, ElementsAre(HasSubstr("starting a replacement, " + std::to_string(i) +
+                                                   " of at most 3")));
+    supervisor.started(3, 200 + i);
+  }
+  const Actions actions = supervisor.ended(3, kShot, 0);
+  EXPECT_EQ(actions.restart, std::nullopt);
+  EXPECT_THAT(actions.say, ElementsAre(HasSubstr("worker 1 (pid 203)")));
+  EXPECT_FALSE(supervisor.stopping()) << "the coordinator decides how long to wait";
+  EXPECT_EQ(supervisor.ended(4, kShot, 0).restart, 4U) << "each worker has its own three";
+}
+
+TEST_F(SupervisorTest, AnErrorThatTheNextWorkerWouldRepeatEndsTheJobUnderEveryPolicy) {
+  for (const OnWorkerLoss policy : {OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
+    for (const int value : {2, 3, 6, 7}) {
+      Supervisor supervisor = make(policy);
+      const Actions actions = supervisor.ended(3, code(value), 0);
+      EXPECT_TRUE(actions.hold) << value;
+      EXPECT_EQ(actions.restart, std::nullopt);
+      supervisor.tick(1000);
+      EXPECT_EQ(supervisor.exit_code(), value);
+    }
+  }
+}
+
+TEST_F(SupervisorTest, ALostServerEndsTheJobUnderEveryPolicy) {
+  for (const size_t slot : {0, 1}) {
+    Supervisor supervisor = make(OnWorkerLoss::kWait);
+    EXPECT_TRUE(supervisor.ended(slot, kShot, 0).hold);
+    supervisor.tick(1000);
+    EXPECT_EQ(supervisor.exit_code(), 137);
+  }
+}
+
+TEST_F(SupervisorTest, AWorkerThatHangsAfterTheEndIsKilledAndCountsOnlyUnderAbort) {
+  for (const OnWorkerLoss policy : {OnWorkerLoss::kAbort, OnWorkerLoss::kContinue}) {
+    Supervisor supervisor = make(policy);
+    end_all(supervisor, {0, 1, 2, 3}, kDone);  // at 5000
+    ASSERT_EQ(supervisor.deadline_ms(), 15000);
+    EXPECT_EQ(supervisor.tick(15000).signal_all, SIGKILL);
+    supervisor.ended(4, kShot, 15001);
+    EXPECT_EQ(supervisor.exit_code(), policy == OnWorkerLoss::kAbort ? 137 : 0);
+  }
+}
+
+TEST_F(SupervisorTest, AWorkerThatFailsAfterTheEndIsAFailureOnlyUnderAbort) {
+  for (const OnWorkerLoss policy : {OnWorkerLoss::kAbort, OnWorkerLoss::kWait}) {
+    Supervisor supervisor = make(policy);
+    end_all(supervisor, {0, 1, 2, 3}, kDone);
+    EXPECT_THAT(supervisor.ended(4, {.code = 0, .signal = SIGSEGV}, 5001).say,
+                ElementsAre(HasSubstr("was killed by signal 11 (SIGSEGV)")));
+    EXPECT_EQ(supervisor.exit_code(), policy == OnWorkerLoss::kAbort ? 139 : 0);
+  }
+}
+
+TEST_F(SupervisorTest, GivingUpStopsWhatRunsAndGivesTheCode) {
+  Supervisor supervisor({.servers = 1, .workers = 1});
+  supervisor.started(0, 100);
+  const Actions actions = supervisor.give_up("cannot start", 1, 0);
+  EXPECT_THAT(actions.say, ElementsAre("[run] cannot start"));
+  EXPECT_EQ(actions.signal_all, SIGTERM);
+  supervisor.ended(0, {.code = 143, .signal = 0}, 1);
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), 1);
+}
+
+}  // namespace
+}  // namespace pushpull

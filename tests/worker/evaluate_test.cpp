@@ -1,0 +1,121 @@
+#include "worker/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+// Test sample i has the two pixels (i + 1, 0.5) and label i % 3.
+class FakeDataset : public Dataset {
+ public:
+  explicit FakeDataset(int64_t test_size) : test_size_(test_size) {}
+  int64_t train_size() const override { return 0; }
+  int64_t test_size() const override { return test_size_; }
+  InputShape input() const override { return {2, 1, 1}; }
+  int64_t classes() const override { return 3; }
+  const std::string& digest() const override { return digest_; }
+  void read_train(std::span<const int64_t>, float*, int32_t*) const override {
+    FAIL() << "evaluation read the training split";
+  }
+  void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
+    for (const int64_t i : indices) {
+      ASSERT_TRUE(i >= 0 && i < test_size_);
+      *images++ = static_cast<float>(i + 1);
+      *images++ = 0.5F;
+      *labels++ = static_cast<int32_t>(i % 3);
+    }
+  }
+
+ private:
+  int64_t test_size_;
+  std::string digest_ = "fake";
+};
+
+// Sample i is right where its label is the first weight; its loss is its first pixel.
+class FakeModel : public Model {
+ public:
+  FakeModel() { table_.add({.name = "w", .shape = {1}}); }
+  float train(std::span<const float>, const float*, const int32_t*, std::span<float>,
+              const GradientReady&) override {
+    ADD_FAILURE() << "evaluation trained";
+    return 0.0F;
+  }
+  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                    int64_t valid) override {
+    seen_images.assign(images, images + 2 * micro_batch);
+    seen_labels.assign(labels, labels + micro_batch);
+    EvalSums sums;
+    for (int64_t i = 0; i < valid; ++i) {
+      sums.correct += static_cast<float>(labels[i]) == weights[0] ? 1 : 0;
+      sums.loss += images[2 * i];
+    }
+    return sums;
+  }
+
+  int64_t micro_batch = 4;
+  std::vector<float> seen_images;
+  std::vector<int32_t> seen_labels;
+};
+
+Job job_of(int64_t micro_batch) {
+  Job job;
+  job.micro_batch = micro_batch;
+  return job;
+}
+
+constexpr std::array<float, 1> kWeights = {1.0F};
+
+TEST(Evaluator, CountsEverySampleOnceWhateverTheOrderOfTheChunks) {
+  for (const int64_t size : {1, 3, 4, 5, 8, 11}) {
+    const FakeDataset dataset(size);
+    FakeModel model;
+    Evaluator evaluator(job_of(4), dataset, model);
+    ASSERT_EQ(evaluator.chunks(), (size + 3) / 4) << size;
+    int64_t correct = 0;
+    int64_t samples = 0;
+    double loss = 0.0;
+    for (int64_t chunk = evaluator.chunks() - 1; chunk >= 0; --chunk) {
+      const ChunkResult result = evaluator.run(kWeights, chunk);
+      EXPECT_EQ(result.chunk, chunk);
+      correct += result.correct;
+      loss += result.loss;
+      samples += evaluator.samples(chunk);
+    }
+    EXPECT_EQ(samples, size);
+    EXPECT_EQ(correct, (size + 1) / 3) << size;
+    EXPECT_EQ(loss, static_cast<double>(size * (size + 1)) / 2) << size;
+  }
+}
+
+TEST(Evaluator, PadsTheLastChunkWithZerosAndNotWithTheChunkBefore) {
+  const FakeDataset dataset(6);
+  FakeModel model;
+  Evaluator evaluator(job_of(4), dataset, model);
+  evaluator.run(kWeights, 0);
+  evaluator.run(kWeights, 1);
+  EXPECT_EQ(model.seen_images, (std::vector<float>{5, 0.5F, 6, 0.5F, 0, 0, 0, 0}));
+  EXPECT_EQ(model.seen_labels, (std::vector<int32_t>{1, 2, 0, 0}));
+}
+
+TEST(Evaluator, AnEmptyTestSplitHasNoChunks) {
+  const FakeDataset dataset(0);
+  FakeModel model;
+  EXPECT_EQ(Evaluator(job_of(4), dataset, model).chunks(), 0);
+}
+
+TEST(Evaluator, RefusesWeightsOfAnotherModelAndChunksOutOfRange) {
+  const FakeDataset dataset(6);
+  FakeModel model;
+  Evaluator evaluator(job_of(4), dataset, model);
+  EXPECT_THROW(evaluator.run(std::vector<float>(2), 0), Error);
+  EXPECT_THROW(evaluator.run(kWeights, 2), Error);
+  EXPECT_THROW(evaluator.run(kWeights, -1), Error);
+}
+
+}  // namespace
+}  // namespace pushpull
