@@ -24,6 +24,7 @@ constexpr int kPollMs = 20;
 constexpr int64_t kTickMs = 5;
 constexpr int64_t kMomentMs = 250;
 constexpr int64_t kTellMs = 5000;
+constexpr int64_t kEchoMs = 300;
 
 class CoordinatorLoop {
  public:
@@ -74,6 +75,7 @@ class CoordinatorLoop {
   double rate_ = 0.0;
   int64_t shown_evaluation_ = -1;
   int signal_ = 0;
+  int64_t signal_ms_ = 0;
 };
 
 std::string data_address(const std::string& listen) {
@@ -158,7 +160,9 @@ void CoordinatorLoop::turn() {
     if (now - ticked_ms_ >= kTickMs) {
       ticked_ms_ = now;
       if (const int signal = signals_.take(); signal != 0) {
-        if (signal_ != 0) _exit(128 + signal);
+        // asked twice; the same signal may come from the terminal and from a wrapper at once
+        if (signal_ != 0 && now - signal_ms_ > kEchoMs) _exit(128 + signal);
+        if (signal_ == 0) signal_ms_ = now;
         signal_ = signal;
         coordinator_.fail(ErrorCode::kFailed,
                           "[job] ended by " + signal_name(signal) + " to server 0");

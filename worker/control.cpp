@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kRepeatMs = 1000;
 constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to notice that the job is over
 constexpr int kLingerMs = 1000;
+constexpr int64_t kEchoMs = 300;
 
 }  // namespace
 
@@ -140,7 +141,8 @@ void Control::loop(const std::stop_token& stop) {
     while (auto message = dealer_->receive()) take_message(*message, before);
     const int64_t now = now_ms();
     if (const int signal = signals_.take(); signal != 0) {
-      if (over()) _exit(128 + signal);  // asked twice
+      // asked twice; the same signal may come from the terminal and from a wrapper at once
+      if (over() && now - over_since_ms_ > kEchoMs) _exit(128 + signal);
       finish({false, ErrorCode::kFailed, "ended by " + signal_name(signal), signal});
     }
     const int64_t silent = now - heard_ms_;
