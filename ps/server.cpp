@@ -95,6 +95,7 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
 
 bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
+  if (fetch.step() < 0) return false;  // no snapshot is marked by -1
   if (checkpoint_.step != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
