@@ -155,6 +155,7 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     if (!push_fits(exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
   }
+  if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
   answer_all();
   return true;
@@ -321,6 +322,12 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
       send_status(peer, pull.number(), worker.pushes.through(), false);
     }
   }
+}
+
+bool Server::pull_fits(const wire::Pull& pull) const {
+  if (pull.number() < 1) return false;
+  if (pull.latest() || pull.lease_only()) return true;  // the clock means nothing there
+  return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {

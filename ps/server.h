@@ -127,6 +127,7 @@ class Server {
   void advance_floor();
   void try_open_barrier();
   Snapshot take_snapshot(int64_t step, bool state) const;
+  bool pull_fits(const wire::Pull& pull) const;
   bool may_answer(const wire::Pull& pull) const;
   void take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker, const wire::Pull& pull);
   void answer(uint64_t incarnation, Worker& worker);
