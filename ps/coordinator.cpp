@@ -136,9 +136,14 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
     }
     check_job_against_data(options_.job, declaration_.train_samples);
   } catch (const Error& e) {
-    if (phase_ == wire::PHASE_GATHERING) fail(e.code(), e.what());
     refuse(peer, e.code(), e.what());
-    return true;
+    // a table that cannot be one is this peer's fault alone
+    if (e.code() == ErrorCode::kProtocol) {
+      members_.remove(member->incarnation);
+    } else if (phase_ == wire::PHASE_GATHERING) {
+      fail(e.code(), e.what());
+    }
+    return e.code() != ErrorCode::kProtocol;
   }
   admit_worker(now_ms, *member);
   return true;
