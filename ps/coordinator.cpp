@@ -366,6 +366,7 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
 
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
   if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  if (!barriers_.evaluation_due(result.step())) return false;
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});
@@ -378,7 +379,8 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
 
 bool Coordinator::on_norms(const wire::Norms& norms) {
   const MemberInfo* member = members_.find(norms.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER) return false;
+  if (member == nullptr || member->role != wire::ROLE_SERVER || !training_) return false;
+  if (norms.step() < barriers_.start_step || norms.step() >= barriers_.end_step) return false;
   if (norm_total_ && norm_total_->step() == norms.step()) {
     Message message;
     *message.header.mutable_norm_total() = *norm_total_;
