@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/net/address.h"
 #include "common/net/tensor_wire.h"
 #include "common/slice_map.h"
 
 namespace pushpull {
+
+namespace {
+
+// Where workers can connect to.
+bool is_endpoint(const std::string& text) {
+  try {
+    return parse_address(text, "data-endpoint").port != "*";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)), members_(options_.job.heartbeat_timeout_s) {
@@ -49,6 +63,7 @@ void Coordinator::refuse(const PeerId& peer, ErrorCode code, const std::string& 
 bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) return false;
   if (hello.incarnation() == 0) return false;
+  if (hello.role() == wire::ROLE_SERVER && !is_endpoint(hello.data_endpoint())) return false;
   MemberInfo* member = members_.find(hello.incarnation());
   if (member == nullptr) {
     if (phase_ >= wire::PHASE_FINISHING) {
