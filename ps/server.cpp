@@ -151,18 +151,24 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     send_status(peer, exchange.pull().number(), 0, true);
     return true;
   }
+  if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_push()) {
-    if (!push_fits(exchange.push(), payloads)) return false;
+    if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
   }
-  if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
   answer_all();
   return true;
 }
 
-bool Server::push_fits(const wire::Push& push, const std::vector<Payload>& payloads) const {
+bool Server::push_fits(const Worker& worker, const wire::Push& push,
+                       const std::vector<Payload>& payloads) const {
   const Range range{push.lo(), push.hi()};
+  const auto open = worker.open.find(push.number());
+  if (open != worker.open.end() &&
+      (open->second.step != push.step() || open->second.range != range)) {
+    return false;
+  }
   bool is_share = false;
   for (int i = 0; i < setup_.shares; ++i) {
     is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
@@ -193,6 +199,8 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
   if (worker.pushes.complete(push.number())) return;
   if (!worker.open.contains(push.number()) && worker.open.size() >= kMaxOpenPushes) return;
   Assembly& assembly = worker.open[push.number()];
+  assembly.step = push.step();
+  assembly.range = {push.lo(), push.hi()};
   if (push.losses_size() != 0) assembly.losses.assign(push.losses().begin(), push.losses().end());
   if (push.squares() != 0.0) assembly.squares = push.squares();
   for (int i = 0; i < push.parts_size(); ++i) {
