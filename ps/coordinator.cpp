@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/net/address.h"
 #include "common/net/tensor_wire.h"
 #include "common/slice_map.h"
 
 namespace pushpull {
+
+namespace {
+
+// Where workers can connect to.
+bool is_endpoint(const std::string& text) {
+  try {
+    return parse_address(text, "data-endpoint").port != "*";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)), members_(options_.job.heartbeat_timeout_s) {
@@ -49,6 +63,7 @@ void Coordinator::refuse(const PeerId& peer, ErrorCode code, const std::string& 
 bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) return false;
   if (hello.incarnation() == 0) return false;
+  if (hello.role() == wire::ROLE_SERVER && !is_endpoint(hello.data_endpoint())) return false;
   MemberInfo* member = members_.find(hello.incarnation());
   if (member == nullptr) {
     if (phase_ >= wire::PHASE_FINISHING) {
@@ -136,9 +151,14 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
     }
     check_job_against_data(options_.job, declaration_.train_samples);
   } catch (const Error& e) {
-    if (phase_ == wire::PHASE_GATHERING) fail(e.code(), e.what());
     refuse(peer, e.code(), e.what());
-    return true;
+    // a table that cannot be one is this peer's fault alone
+    if (e.code() == ErrorCode::kProtocol) {
+      members_.remove(member->incarnation);
+    } else if (phase_ == wire::PHASE_GATHERING) {
+      fail(e.code(), e.what());
+    }
+    return e.code() != ErrorCode::kProtocol;
   }
   admit_worker(now_ms, *member);
   return true;
@@ -361,6 +381,7 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
 
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
   if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  if (!barriers_.evaluation_due(result.step())) return false;
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});
@@ -373,7 +394,8 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
 
 bool Coordinator::on_norms(const wire::Norms& norms) {
   const MemberInfo* member = members_.find(norms.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER) return false;
+  if (member == nullptr || member->role != wire::ROLE_SERVER || !training_) return false;
+  if (norms.step() < barriers_.start_step || norms.step() >= barriers_.end_step) return false;
   if (norm_total_ && norm_total_->step() == norms.step()) {
     Message message;
     *message.header.mutable_norm_total() = *norm_total_;
