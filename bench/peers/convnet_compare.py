@@ -1,7 +1,7 @@
 """Samples per second of `convnet`, pushpull beside single-process PyTorch: run_convnet.sh runs it.
 
 All runs of one round follow each other on the same cores, and the rounds are interleaved, so that
-whatever else the machine does hits all alike. Compare the ratios, which are taken within a round."""
+whatever else the machine does hits all alike. Compare the ratios: they are taken within a round."""
 import argparse
 import json
 import os
@@ -70,9 +70,10 @@ def summarise(rates, steps):
 
 def print_table(result):
     rounds = len(result["rows"][BASE]["rounds"])
-    print(f"convnet 1x28x28, global batch 200, micro-batch 100, SGD with momentum; {result['steps']} "
-          f"steps, {rounds} rounds\n{result['processor']}, cores {result['cores']}, PyTorch "
-          f"{result['torch']}, load average at the end {result['load_average']:.1f}\n")
+    print("convnet 1x28x28, global batch 200, micro-batch 100, SGD with momentum; "
+          f"{result['steps']} steps, {rounds} rounds\n{result['processor']}, cores "
+          f"{result['cores']}, PyTorch {result['torch']}, load average at the end "
+          f"{result['load_average']:.1f}\n")
     print(f"| {'':26} | samples/s |   min |   max | over {BASE} |  min |  max |")
     print(f"|{'-' * 28}|----------:|------:|------:|{'-' * (len(BASE) + 6)}:|-----:|-----:|")
     for name, row in result["rows"].items():

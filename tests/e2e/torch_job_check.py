@@ -23,8 +23,8 @@ from cluster import Cluster
 
 # Largest ||ours - theirs|| / ||theirs|| of a tensor. Rounding alone makes 1e-6. A ReLU or a pooling
 # window whose values are closer to a tie than f32's rounding takes another side in each
-# implementation: of 3 million such decisions in a job some do, and each moves one step's gradient by
-# 1e-3 or so. Rates are small enough that the weights hardly see it.
+# implementation: of 3 million such decisions in a job some do, and each moves one step's gradient
+# by 1e-3 or so. Rates are small enough that the weights hardly see it.
 TOLERANCE = 1e-4
 # The optimizer's state holds single gradients, ties and all.
 STATE_TOLERANCE = 2e-2
@@ -89,9 +89,8 @@ def define(blocks):
     """Their functions and classes, without the blocks that work on files."""
     names = {}
     for block in blocks:
-        exec(compile(block.split("\nstate = ")[0], "docs/pytorch.md", "exec"), names)
-        if "Convnet" in names:
-            break
+        if block.startswith(("import ", "from ", "class ", "def ")):
+            exec(compile(block, "docs/pytorch.md", "exec"), names)
     return names
 
 
@@ -138,12 +137,11 @@ class Check:
         self.failures = Failures()
         self.blocks = documented(source_dir)
         self.names = define(self.blocks)
-        exec(self.blocks[-1].split("\nstate = ")[0], self.names)
         self.train = reference.read_digits(f"{source_dir}/datasets/digits", "train")
         self.test = reference.read_digits(f"{source_dir}/datasets/digits", "t10k")
 
     def job(self, job, workers, servers):
-        label = f"{job['model']} {job['optimizer']}, {workers} workers, {servers} servers"
+        label = f"{job['model']} {job['optimizer']}, workers {workers}, servers {servers}"
         start = initial_model(job, self.names, self.seed)
         with tempfile.TemporaryDirectory() as folder:
             self.names["write_safetensors"](f"{folder}/start.safetensors",
@@ -193,7 +191,8 @@ class Check:
         loaded = copy.deepcopy(theirs)
         loaded.load_state_dict(ours, strict=False)
         loss, correct, close = reference.evaluate(loaded, *self.test)
-        expect(summary["test_total"] == len(self.test[1]), f"{label}: {summary['test_total']} tests")
+        expect(summary["test_total"] == len(self.test[1]),
+               f"{label}: test_total {summary['test_total']}")
         expect(abs(summary["test_correct"] - correct) <= close,
                f"{label}: test_correct {summary['test_correct']}, PyTorch {correct}")
         expect(abs(summary["test_loss"] - loss) <= 1e-5 * loss,
@@ -206,7 +205,8 @@ class Check:
             print(f"    test loss {loss:.6f}, {correct} correct, {close} too close to call")
 
     def settings_matter(self, label, job, start, theirs):
-        """The comparison could fail: without any one of the job's settings PyTorch ends elsewhere."""
+        """That the comparison could fail: without any one of these settings PyTorch ends elsewhere.
+        """
         for key, value in NEUTRAL.items():
             if job.get(key, value) == value:
                 continue
@@ -227,8 +227,9 @@ class Check:
             for block in self.blocks:
                 exec(compile(block, "docs/pytorch.md", "exec"), names)
             again = names["read_safetensors"]("start.safetensors")
-            same = all(torch.equal(again[name], tensor) for name, tensor in names["weights"].items())
-            self.failures.expect(same and again.keys() == names["weights"].keys(),
+            weights = names["weights"]
+            self.failures.expect(again.keys() == weights.keys() and
+                                 all(torch.equal(again[name], weights[name]) for name in weights),
                                  "docs/pytorch.md: weights differ after a round trip")
             Cluster(self.bin_dir, folder).run(
                 {"model": "convnet", "dataset": "digits", "steps": 1,
