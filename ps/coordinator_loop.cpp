@@ -65,6 +65,7 @@ class CoordinatorLoop {
   bool writing_ = false;
   std::string weights_sha256_;
 
+  const int64_t began_ms_ = now_ms();
   int64_t ticked_ms_ = 0;
   int64_t told_ms_ = 0;
   int64_t norms_ms_ = 0;
@@ -114,7 +115,9 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, SignalFd& si
 }
 
 void CoordinatorLoop::announce() {
-  const std::string address = advertised(control_.address(), program_.advertise);
+  std::string address = advertised(control_.address(), program_.advertise);
+  // who reads it is on this machine, where "everywhere" is no address to connect to
+  if (parse_address(address, "listen").is_everywhere()) address = advertised(address, "127.0.0.1");
   log_.info("listening on " + address);
   if (program_.announce_fd < 0) return;
   const std::string line = address + "\n";
@@ -297,7 +300,12 @@ void CoordinatorLoop::take_written() {
 
 void CoordinatorLoop::tell() {
   const std::string waiting = coordinator_.waiting_for();
-  if (waiting.empty() || now_ms() - told_ms_ < kTellMs) return;
+  if (waiting.empty()) return;
+  if (now_ms() - began_ms_ > static_cast<int64_t>(program_.join_timeout_s * 1000)) {
+    coordinator_.fail(ErrorCode::kUnreachable,
+                      "[join] not everybody came within --join-timeout: " + waiting);
+  }
+  if (now_ms() - told_ms_ < kTellMs) return;
   if (told_ms_ != 0) log_.info(waiting);
   told_ms_ = now_ms();
 }
