@@ -81,8 +81,8 @@ Decoded decode(std::vector<zmq::message_t> frames) {
   }
   if (head.size() > kMaxHeaderBytes) return refuse("header too large", version);
   // protobuf would tell stderr about each text of a stranger that is not UTF-8
-  static const auto* const kOldHandler = google::protobuf::SetLogHandler(nullptr);
-  (void)kOldHandler;
+  static google::protobuf::LogHandler* const old_handler = google::protobuf::SetLogHandler(nullptr);
+  (void)old_handler;
   Decoded out;
   out.version = version;
   Message message;
