@@ -95,6 +95,9 @@ class Coordinator : public TrainingObserver {
   const Membership& members() const { return members_; }
   const TrainingRecord& training() const { return *training_; }
   const EvaluationRecord& evaluations() const { return *evaluations_; }
+  std::vector<Evaluation> take_evaluations() {
+    return evaluations_ ? evaluations_->take_new() : std::vector<Evaluation>();
+  }
   // One line that says what is being waited for, "" in training.
   std::string waiting_for() const;
   uint64_t run() const { return options_.run; }
