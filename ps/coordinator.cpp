@@ -63,14 +63,16 @@ void Coordinator::refuse(const PeerId& peer, ErrorCode code, const std::string& 
 bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) return false;
   if (hello.incarnation() == 0) return false;
-  if (hello.role() == wire::ROLE_SERVER && !is_endpoint(hello.data_endpoint())) return false;
+  const bool server = hello.role() == wire::ROLE_SERVER;
+  // a server asks for the job first: it listens once it knows how large a slice may be
+  const bool asks = server && hello.data_endpoint().empty();
+  if (server && !asks && !is_endpoint(hello.data_endpoint())) return false;
   MemberInfo* member = members_.find(hello.incarnation());
   if (member == nullptr) {
     if (phase_ >= wire::PHASE_FINISHING) {
       refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
       return true;
     }
-    const bool server = hello.role() == wire::ROLE_SERVER;
     const int servers = members_.count(wire::ROLE_SERVER);
     if (server && (servers >= options_.servers || phase_ != wire::PHASE_GATHERING)) {
       refuse(peer, ErrorCode::kUsage,
@@ -79,17 +81,10 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
                  std::to_string(servers + 1));
       return true;
     }
-    MemberInfo info;
-    info.role = hello.role();
-    info.incarnation = hello.incarnation();
-    info.host = hello.host();
-    info.pid = hello.pid();
-    info.data_endpoint = hello.data_endpoint();
-    if (server) info.rank = servers;
-    member = &members_.add(info);
-    if (server) notices_.push_back(member->name() + " joined from " + info.data_endpoint);
+    if (!asks) add_member(hello, servers);
+    member = members_.find(hello.incarnation());
   }
-  members_.heard(*member, peer, now_ms);
+  if (member != nullptr) members_.heard(*member, peer, now_ms);
   Message message;
   wire::JobText* job = message.header.mutable_job_text();
   job->set_run(options_.run);
@@ -99,6 +94,18 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
   dirty_ = true;
   check_start();
   return true;
+}
+
+void Coordinator::add_member(const wire::Hello& hello, int servers) {
+  MemberInfo info;
+  info.role = hello.role();
+  info.incarnation = hello.incarnation();
+  info.host = hello.host();
+  info.pid = hello.pid();
+  info.data_endpoint = hello.data_endpoint();
+  if (hello.role() == wire::ROLE_SERVER) info.rank = servers;
+  const MemberInfo& member = members_.add(info);
+  if (info.rank >= 0) notices_.push_back(member.name() + " joined from " + info.data_endpoint);
 }
 
 std::string Coordinator::mismatch(const wire::Declare& declare) const {

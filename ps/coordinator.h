@@ -95,6 +95,9 @@ class Coordinator : public TrainingObserver {
   const Membership& members() const { return members_; }
   const TrainingRecord& training() const { return *training_; }
   const EvaluationRecord& evaluations() const { return *evaluations_; }
+  std::vector<Evaluation> take_evaluations() {
+    return evaluations_ ? evaluations_->take_new() : std::vector<Evaluation>();
+  }
   // One line that says what is being waited for, "" in training.
   std::string waiting_for() const;
   uint64_t run() const { return options_.run; }
@@ -119,6 +122,7 @@ class Coordinator : public TrainingObserver {
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
 
   bool fixed_shares() const { return options_.job.strategy.kind != StrategyKind::kAsync; }
+  void add_member(const wire::Hello& hello, int servers);
   bool freeze(const wire::Declare& declare, std::string* why);
   std::string mismatch(const wire::Declare& declare) const;
   void admit_worker(int64_t now_ms, MemberInfo& member);

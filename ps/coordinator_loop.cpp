@@ -43,7 +43,8 @@ class CoordinatorLoop {
   void shard_messages();
   void repeat_norms();
   void tell();
-  void moment();
+  // last: in any case, the end of training
+  void moment(bool last);
   void summarise();
   std::map<int64_t, int64_t> staleness() const;
   int exit_code() const;
@@ -65,6 +66,7 @@ class CoordinatorLoop {
   bool writing_ = false;
   std::string weights_sha256_;
 
+  const int64_t began_ms_ = now_ms();
   int64_t ticked_ms_ = 0;
   int64_t told_ms_ = 0;
   int64_t norms_ms_ = 0;
@@ -73,7 +75,6 @@ class CoordinatorLoop {
   int64_t training_until_ms_ = -1;
   int64_t moment_samples_ = 0;
   double rate_ = 0.0;
-  int64_t shown_evaluation_ = -1;
   int signal_ = 0;
   int64_t signal_ms_ = 0;
 };
@@ -114,7 +115,9 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, SignalFd& si
 }
 
 void CoordinatorLoop::announce() {
-  const std::string address = advertised(control_.address(), program_.advertise);
+  std::string address = advertised(control_.address(), program_.advertise);
+  // who reads it is on this machine, where "everywhere" is no address to connect to
+  if (parse_address(address, "listen").is_everywhere()) address = advertised(address, "127.0.0.1");
   log_.info("listening on " + address);
   if (program_.announce_fd < 0) return;
   const std::string line = address + "\n";
@@ -172,7 +175,7 @@ void CoordinatorLoop::turn() {
       snapshots();
       if (data_.server() != nullptr) data_.server()->offer_leases();
       tell();
-      moment();
+      moment(false);
       if (coordinator_.wants_summary()) summarise();
     }
     deliver();
@@ -297,7 +300,12 @@ void CoordinatorLoop::take_written() {
 
 void CoordinatorLoop::tell() {
   const std::string waiting = coordinator_.waiting_for();
-  if (waiting.empty() || now_ms() - told_ms_ < kTellMs) return;
+  if (waiting.empty()) return;
+  if (now_ms() - began_ms_ > static_cast<int64_t>(program_.join_timeout_s * 1000)) {
+    coordinator_.fail(ErrorCode::kUnreachable,
+                      "[join] not everybody came within --join-timeout: " + waiting);
+  }
+  if (now_ms() - told_ms_ < kTellMs) return;
   if (told_ms_ != 0) log_.info(waiting);
   told_ms_ = now_ms();
 }
@@ -314,17 +322,21 @@ std::map<int64_t, int64_t> CoordinatorLoop::staleness() const {
   return out;
 }
 
-void CoordinatorLoop::moment() {
-  if (training_since_ms_ < 0 || coordinator_.phase() != wire::PHASE_TRAINING) return;
+void CoordinatorLoop::moment(bool last) {
+  const wire::Phase phase = coordinator_.phase();
+  if (phase != wire::PHASE_TRAINING && phase != wire::PHASE_FINISHING) return;
   const int64_t now = now_ms();
-  if (now - moment_ms_ < kMomentMs) return;
+  const std::vector<Evaluation> evaluations = coordinator_.take_evaluations();
+  if (now - moment_ms_ < kMomentMs && evaluations.empty() && !last) return;
   const TrainingRecord& record = coordinator_.training();
-  const double seconds = static_cast<double>(now - moment_ms_) / 1000.0;
-  const double rate = static_cast<double>(record.samples() - moment_samples_) / seconds;
-  // smoothed over some moments, so that the estimate of the end does not jump
-  rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
-  moment_ms_ = now;
-  moment_samples_ = record.samples();
+  if (now - moment_ms_ >= kMomentMs || (last && rate_ == 0.0)) {
+    const double seconds = std::max<double>(1.0, static_cast<double>(now - moment_ms_)) / 1000.0;
+    const double rate = static_cast<double>(record.samples() - moment_samples_) / seconds;
+    // smoothed over some moments, so that the estimate of the end does not jump
+    rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
+    moment_ms_ = now;
+    moment_samples_ = record.samples();
+  }
   Moment m;
   m.seconds = static_cast<double>(now - training_since_ms_) / 1000.0;
   m.step = record.floor();
@@ -344,15 +356,15 @@ void CoordinatorLoop::moment() {
     m.staleness_max = std::max(m.staleness_max, value);
   }
   m.staleness_mean = count > 0 ? sum / count : 0.0;
-  const auto& evaluation = coordinator_.evaluations().newest();
-  if (evaluation && evaluation->step != shown_evaluation_) {
-    m.evaluation = evaluation;
-    shown_evaluation_ = evaluation->step;
+  // a line for each evaluation, and one in any case
+  for (size_t i = 0; i < std::max<size_t>(1, evaluations.size()); ++i) {
+    if (i < evaluations.size()) m.evaluation = evaluations[i];
+    report_.moment(m);
   }
-  report_.moment(m);
 }
 
 void CoordinatorLoop::summarise() {
+  moment(true);
   const TrainingRecord& record = coordinator_.training();
   const Declaration& declaration = coordinator_.declaration();
   Summary s;

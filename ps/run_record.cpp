@@ -23,6 +23,7 @@ std::optional<Evaluation> EvaluationRecord::add(int64_t step, const wire::ChunkR
   // an older one that is still open has lost its evaluator: it will not become complete
   open_.erase(open_.begin(), open_.upper_bound(step));
   newest_ = out;
+  new_.push_back(out);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/job.h"
@@ -30,12 +31,15 @@ class EvaluationRecord {
   std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
   bool complete(int64_t step) const;
   const std::optional<Evaluation>& newest() const { return newest_; }
+  // Those that became complete since the last call, in order.
+  std::vector<Evaluation> take_new() { return std::exchange(new_, {}); }
 
  private:
   int64_t test_samples_;
   int64_t chunks_;
   std::map<int64_t, std::map<int64_t, wire::ChunkResult>> open_;
   std::optional<Evaluation> newest_;
+  std::vector<Evaluation> new_;
 };
 
 class TrainingRecord {

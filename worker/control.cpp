@@ -18,6 +18,7 @@ constexpr int64_t kEchoMs = 300;
 
 Control::Control(std::unique_ptr<Dealer> dealer, ControlOptions options, SignalFd& signals)
     : options_(std::move(options)),
+      address_(dealer->address()),
       dealer_(std::move(dealer)),
       signals_(signals),
       heard_ms_(now_ms()),
@@ -148,8 +149,8 @@ void Control::loop(const std::stop_token& stop) {
     const int64_t silent = now - heard_ms_;
     if (silent > static_cast<int64_t>(options_.heartbeat_timeout_s * 1000)) {
       finish({false, ErrorCode::kPeerLost,
-              "[job] " + options_.coordinator + " at " + dealer_->address() +
-                  " has been silent for " + std::to_string(silent / 1000) + " s",
+              "[job] " + options_.coordinator + " at " + address_ + " has been silent for " +
+                  std::to_string(silent / 1000) + " s",
               0});
     }
     if (over_since_ms_ >= 0 && now - over_since_ms_ > kStopDeadlineMs) {

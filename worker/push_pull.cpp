@@ -128,7 +128,7 @@ Task PushPull::next(int64_t now_ms) {
     return shares_.empty() ? Task{} : Task{Task::kDone, setup_.barriers.end_step, {}};
   }
   if (weights_fit(*task)) return *task;
-  start_pull(task->step, false, setup_.barriers.is_barrier(task->step), now_ms);
+  start_pull(task->step, false, task->kind == Task::kEvaluate, now_ms);
   return {};
 }
 
@@ -225,6 +225,11 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   }
   acknowledge(link, status.pushes_through());
   take_leases(status.leases());
+  if (status.gone() && pulling_ && status.pull() == pull_.number()) {
+    pulling_ = false;
+    finish_evaluation();
+    return true;
+  }
   if (waits_for_lease_ && !leases_.empty()) {
     waits_for_lease_ = false;
     link.asked_ms = -1;

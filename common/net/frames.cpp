@@ -1,7 +1,5 @@
 #include "common/net/frames.h"
 
-#include <google/protobuf/stubs/logging.h>
-
 #include <cstdint>
 #include <cstring>
 
@@ -80,9 +78,6 @@ Decoded decode(std::vector<zmq::message_t> frames) {
                   version);
   }
   if (head.size() > kMaxHeaderBytes) return refuse("header too large", version);
-  // protobuf would tell stderr about each text of a stranger that is not UTF-8
-  static const auto* const kOldHandler = google::protobuf::SetLogHandler(nullptr);
-  (void)kOldHandler;
   Decoded out;
   out.version = version;
   Message message;
