@@ -76,7 +76,7 @@ class Process(subprocess.Popen):
         with open(self.log, "wb") as log:
             super().__init__([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log,
                              stderr=log, cwd=lab.folder, env=lab.environment,
-                             preexec_fn=die_with_parent, **options)
+                             **{"preexec_fn": die_with_parent, **options})
 
     def said(self, since=0):
         return self.log.read_text(errors="replace")[since:]
@@ -121,7 +121,7 @@ def metrics_of(out):
 class Cluster:
     """A job whose programs were started one by one."""
 
-    def __init__(self, lab, job, servers, workers, keys, worker_words):
+    def __init__(self, lab, job, servers, started, workers, keys, worker_words):
         self.lab = lab
         self.out = lab.folder / lab.name("out")
         reader, writer = os.pipe()
@@ -137,7 +137,7 @@ class Cluster:
             self.servers.append(lab.start("pushpull-server", "--join", self.address))
             self.servers[-1].says("joined, listening on ")
         self.workers = []
-        for rank in range(workers):  # the same
+        for rank in range(started):  # the same
             self.add_worker(*worker_words)
             self.servers[0].says(f"joined, {rank + 1} of {workers}")
 
@@ -237,9 +237,11 @@ class Lab:
         expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
         return run.summary()
 
-    def cluster(self, job, servers=1, workers=2, worker_words=(), **keys):
+    def cluster(self, job, servers=1, started=2, worker_words=(), workers=None, **keys):
+        """started: workers that are started here; workers: those that the job waits for."""
         keys = {key.replace("_", "-"): value for key, value in keys.items()}
-        return Cluster(self, job, servers, workers, keys, worker_words)
+        return Cluster(self, job, servers, started, started if workers is None else workers, keys,
+                       worker_words)
 
     def left_behind(self):
         """Command lines of our programs that still run, wherever their parents went."""
