@@ -329,8 +329,8 @@ void CoordinatorLoop::moment(bool last) {
   const std::vector<Evaluation> evaluations = coordinator_.take_evaluations();
   if (now - moment_ms_ < kMomentMs && evaluations.empty() && !last) return;
   const TrainingRecord& record = coordinator_.training();
-  if (now - moment_ms_ >= kMomentMs || (last && rate_ == 0.0)) {
-    const double seconds = std::max<double>(1.0, static_cast<double>(now - moment_ms_)) / 1000.0;
+  if (now - moment_ms_ >= kMomentMs) {
+    const double seconds = static_cast<double>(now - moment_ms_) / 1000.0;
     const double rate = static_cast<double>(record.samples() - moment_samples_) / seconds;
     // smoothed over some moments, so that the estimate of the end does not jump
     rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
@@ -345,7 +345,8 @@ void CoordinatorLoop::moment(bool last) {
   m.steps_per_epoch =
       std::max<int64_t>(1, steps_per_epoch(program_.job, coordinator_.declaration().train_samples));
   m.samples = record.samples();
-  m.samples_per_second = rate_;
+  m.samples_per_second =
+      rate_ > 0 ? rate_ : static_cast<double>(m.samples) / std::max(m.seconds, 1e-3);
   m.learning_rate = learning_rate(program_.job.schedule, m.step, coordinator_.total_steps());
   m.loss = record.newest_loss();
   double sum = 0.0;
