@@ -51,7 +51,7 @@ void linear(benchmark::State& state) {
   float* b = arena.floats(shape.outputs);
   float* y = arena.floats(shape.samples * shape.outputs);
   const ops::Backend::Scope scope(*backend);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     if (state.range(3) == 0) op->forward(x, w, b, y);
     if (state.range(3) == 1) op->backward_weights(x, y, y, w, b);
     if (state.range(3) == 2) op->backward_data(y, w, x);
@@ -78,7 +78,7 @@ void convolution(benchmark::State& state) {
   float* y = arena.image(shape.output(), ops::Layout::kNative);
   const ops::Backend::Scope scope(*backend);
   op->forward(x, w, b, y);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     if (state.range(4) == 0) op->forward(x, w, b, y);
     if (state.range(4) == 1) op->backward_weights(x, y, w, b);
     if (state.range(4) == 2) op->backward_data(y, w, x);
@@ -95,11 +95,11 @@ void batch_norm(benchmark::State& state) {
   float* x = arena.image(image, ops::Layout::kNative);
   float* y = arena.image(image, ops::Layout::kNative);
   float* dx = arena.image(image, ops::Layout::kNative);
-  std::vector<float*> v;
-  for (int i = 0; i < 6; ++i) v.push_back(arena.floats(image.channels));
+  std::vector<float*> v(6);
+  for (float*& vector : v) vector = arena.floats(image.channels);
   const ops::Backend::Scope scope(*backend);
   op->forward(x, v[0], v[1], v[2], v[3], y);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     if (state.range(3) == 0) op->forward(x, v[0], v[1], v[2], v[3], y);
     if (state.range(3) == 1) op->infer(x, v[0], v[1], v[2], v[3], y);
     if (state.range(3) == 2) op->backward(x, y, v[0], v[1], dx, v[4], v[5]);
@@ -119,7 +119,7 @@ void pool_and_relayout(benchmark::State& state) {
   float* plain = arena.image(image, ops::Layout::kPlain);
   const ops::Backend::Scope scope(*backend);
   pool->forward(x, y);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     if (state.range(3) == 0) pool->forward(x, y);
     if (state.range(3) == 1) pool->backward(y, x);
     if (state.range(3) == 2) relayout->to_plain(x, plain);
@@ -140,7 +140,7 @@ void cross_entropy(benchmark::State& state) {
   std::vector<int32_t> predictions(labels.size());
   const ops::Backend::Scope scope(*backend);
   op->forward(logits, labels.data(), n, losses.data());
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     if (state.range(2) == 0) op->forward(logits, labels.data(), n, losses.data());
     if (state.range(2) == 1) op->backward(labels.data(), dlogits);
     if (state.range(2) == 2) op->predict(logits, n, predictions.data());
@@ -160,7 +160,7 @@ void run_model(benchmark::State& state, const Job& job, const InputShape& input,
   std::vector<int32_t> labels(static_cast<size_t>(job.micro_batch));
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i % 10);
   const GradientReady ready = [](size_t) {};
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     if (training) {
       model->train(weights, images.data(), labels.data(), gradients, ready);
     } else {
@@ -188,11 +188,9 @@ void mlp_step(benchmark::State& state) {
   run_model(state, job, {state.range(0), 1, 1}, true);
 }
 
-const std::vector<int64_t> kThreeParts{0, 1, 2};
-
 void linear_shapes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"N", "K", "M", "part"});
-  for (const int64_t part : kThreeParts) {
+  for (const int64_t part : {0, 1, 2}) {
     for (const auto& s : std::vector<std::vector<int64_t>>{
              {8, 64, 64}, {100, 1568, 10}, {128, 1024, 1024}, {64, 4096, 4096}}) {
       b->Args({s[0], s[1], s[2], part});
@@ -202,7 +200,7 @@ void linear_shapes(benchmark::internal::Benchmark* b) {
 
 void convolution_shapes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"N", "C", "H", "O", "part"});
-  for (const int64_t part : kThreeParts) {
+  for (const int64_t part : {0, 1, 2}) {
     if (part < 2) b->Args({100, 1, 28, 16, part});
     b->Args({100, 16, 14, 32, part});
   }

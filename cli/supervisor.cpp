@@ -9,6 +9,8 @@
 namespace pushpull {
 namespace {
 
+constexpr int64_t kEchoMs = 300;  // a signal that comes again within this is the same one
+
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
@@ -209,8 +211,10 @@ void Supervisor::stop(Actions& actions, int signal) {
 Actions Supervisor::signalled(int signal, int64_t now_ms) {
   Actions actions;
   if (phase_ == Phase::kStopping || phase_ == Phase::kSettling) {
-    // the impatient second Ctrl-C; schedulers repeat the others, and those do not shorten the grace
-    if (signal == SIGINT) {
+    // the impatient second Ctrl-C; schedulers repeat the others, and those do not shorten the
+    // grace. One Ctrl-C can come twice, from the terminal and from a wrapper such as timeout(1).
+    const bool echo = by_signal_ && now_ms - began_ms_ < kEchoMs;
+    if (signal == SIGINT && !echo) {
       if (phase_ == Phase::kSettling) {
         settle(actions);
       }

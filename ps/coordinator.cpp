@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/net/address.h"
 #include "common/net/tensor_wire.h"
 #include "common/slice_map.h"
 
 namespace pushpull {
+
+namespace {
+
+// Where workers can connect to.
+bool is_endpoint(const std::string& text) {
+  try {
+    return parse_address(text, "data-endpoint").port != "*";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)), members_(options_.job.heartbeat_timeout_s) {
@@ -49,13 +63,16 @@ void Coordinator::refuse(const PeerId& peer, ErrorCode code, const std::string& 
 bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) return false;
   if (hello.incarnation() == 0) return false;
+  const bool server = hello.role() == wire::ROLE_SERVER;
+  // a server asks for the job first: it listens once it knows how large a slice may be
+  const bool asks = server && hello.data_endpoint().empty();
+  if (server && !asks && !is_endpoint(hello.data_endpoint())) return false;
   MemberInfo* member = members_.find(hello.incarnation());
   if (member == nullptr) {
     if (phase_ >= wire::PHASE_FINISHING) {
       refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
       return true;
     }
-    const bool server = hello.role() == wire::ROLE_SERVER;
     const int servers = members_.count(wire::ROLE_SERVER);
     if (server && (servers >= options_.servers || phase_ != wire::PHASE_GATHERING)) {
       refuse(peer, ErrorCode::kUsage,
@@ -64,17 +81,10 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
                  std::to_string(servers + 1));
       return true;
     }
-    MemberInfo info;
-    info.role = hello.role();
-    info.incarnation = hello.incarnation();
-    info.host = hello.host();
-    info.pid = hello.pid();
-    info.data_endpoint = hello.data_endpoint();
-    if (server) info.rank = servers;
-    member = &members_.add(info);
-    if (server) notices_.push_back(member->name() + " joined from " + info.data_endpoint);
+    if (!asks) add_member(hello, servers);
+    member = members_.find(hello.incarnation());
   }
-  members_.heard(*member, peer, now_ms);
+  if (member != nullptr) members_.heard(*member, peer, now_ms);
   Message message;
   wire::JobText* job = message.header.mutable_job_text();
   job->set_run(options_.run);
@@ -84,6 +94,18 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
   dirty_ = true;
   check_start();
   return true;
+}
+
+void Coordinator::add_member(const wire::Hello& hello, int servers) {
+  MemberInfo info;
+  info.role = hello.role();
+  info.incarnation = hello.incarnation();
+  info.host = hello.host();
+  info.pid = hello.pid();
+  info.data_endpoint = hello.data_endpoint();
+  if (hello.role() == wire::ROLE_SERVER) info.rank = servers;
+  const MemberInfo& member = members_.add(info);
+  if (info.rank >= 0) notices_.push_back(member.name() + " joined from " + info.data_endpoint);
 }
 
 std::string Coordinator::mismatch(const wire::Declare& declare) const {
@@ -136,9 +158,14 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
     }
     check_job_against_data(options_.job, declaration_.train_samples);
   } catch (const Error& e) {
-    if (phase_ == wire::PHASE_GATHERING) fail(e.code(), e.what());
     refuse(peer, e.code(), e.what());
-    return true;
+    // a table that cannot be one is this peer's fault alone
+    if (e.code() == ErrorCode::kProtocol) {
+      members_.remove(member->incarnation);
+    } else if (phase_ == wire::PHASE_GATHERING) {
+      fail(e.code(), e.what());
+    }
+    return e.code() != ErrorCode::kProtocol;
   }
   admit_worker(now_ms, *member);
   return true;
@@ -361,6 +388,7 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
 
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
   if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  if (!barriers_.evaluation_due(result.step())) return false;
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});
@@ -373,7 +401,8 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
 
 bool Coordinator::on_norms(const wire::Norms& norms) {
   const MemberInfo* member = members_.find(norms.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER) return false;
+  if (member == nullptr || member->role != wire::ROLE_SERVER || !training_) return false;
+  if (norms.step() < barriers_.start_step || norms.step() >= barriers_.end_step) return false;
   if (norm_total_ && norm_total_->step() == norms.step()) {
     Message message;
     *message.header.mutable_norm_total() = *norm_total_;

@@ -119,6 +119,7 @@ class Coordinator : public TrainingObserver {
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
 
   bool fixed_shares() const { return options_.job.strategy.kind != StrategyKind::kAsync; }
+  void add_member(const wire::Hello& hello, int servers);
   bool freeze(const wire::Declare& declare, std::string* why);
   std::string mismatch(const wire::Declare& declare) const;
   void admit_worker(int64_t now_ms, MemberInfo& member);

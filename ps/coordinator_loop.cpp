@@ -24,6 +24,7 @@ constexpr int kPollMs = 20;
 constexpr int64_t kTickMs = 5;
 constexpr int64_t kMomentMs = 250;
 constexpr int64_t kTellMs = 5000;
+constexpr int64_t kEchoMs = 300;
 
 class CoordinatorLoop {
  public:
@@ -64,6 +65,7 @@ class CoordinatorLoop {
   bool writing_ = false;
   std::string weights_sha256_;
 
+  const int64_t began_ms_ = now_ms();
   int64_t ticked_ms_ = 0;
   int64_t told_ms_ = 0;
   int64_t norms_ms_ = 0;
@@ -74,6 +76,7 @@ class CoordinatorLoop {
   double rate_ = 0.0;
   int64_t shown_evaluation_ = -1;
   int signal_ = 0;
+  int64_t signal_ms_ = 0;
 };
 
 std::string data_address(const std::string& listen) {
@@ -112,7 +115,9 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, SignalFd& si
 }
 
 void CoordinatorLoop::announce() {
-  const std::string address = advertised(control_.address(), program_.advertise);
+  std::string address = advertised(control_.address(), program_.advertise);
+  // who reads it is on this machine, where "everywhere" is no address to connect to
+  if (parse_address(address, "listen").is_everywhere()) address = advertised(address, "127.0.0.1");
   log_.info("listening on " + address);
   if (program_.announce_fd < 0) return;
   const std::string line = address + "\n";
@@ -158,7 +163,9 @@ void CoordinatorLoop::turn() {
     if (now - ticked_ms_ >= kTickMs) {
       ticked_ms_ = now;
       if (const int signal = signals_.take(); signal != 0) {
-        if (signal_ != 0) _exit(128 + signal);
+        // asked twice; the same signal may come from the terminal and from a wrapper at once
+        if (signal_ != 0 && now - signal_ms_ > kEchoMs) _exit(128 + signal);
+        if (signal_ == 0) signal_ms_ = now;
         signal_ = signal;
         coordinator_.fail(ErrorCode::kFailed,
                           "[job] ended by " + signal_name(signal) + " to server 0");
@@ -293,7 +300,12 @@ void CoordinatorLoop::take_written() {
 
 void CoordinatorLoop::tell() {
   const std::string waiting = coordinator_.waiting_for();
-  if (waiting.empty() || now_ms() - told_ms_ < kTellMs) return;
+  if (waiting.empty()) return;
+  if (now_ms() - began_ms_ > static_cast<int64_t>(program_.join_timeout_s * 1000)) {
+    coordinator_.fail(ErrorCode::kUnreachable,
+                      "[join] not everybody came within --join-timeout: " + waiting);
+  }
+  if (now_ms() - told_ms_ < kTellMs) return;
   if (told_ms_ != 0) log_.info(waiting);
   told_ms_ = now_ms();
 }

@@ -7,7 +7,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kStateIntervalMs = 500;
+constexpr int64_t kStateIntervalMs = 500;  // at most; several within a heartbeat-timeout
 constexpr int64_t kFinishDeadlineMs = 5000;
 
 }  // namespace
@@ -184,7 +184,9 @@ void Coordinator::on_tick(int64_t now_ms) {
   }
   check_vacancies(now_ms);
   check_finish(now_ms);
-  if (dirty_ || now_ms - last_sent_ms_ >= kStateIntervalMs) send_states();
+  const auto interval_ms =
+      std::min(kStateIntervalMs, static_cast<int64_t>(options_.job.heartbeat_timeout_s * 200));
+  if (dirty_ || now_ms - last_sent_ms_ >= interval_ms) send_states();
 }
 
 }  // namespace pushpull

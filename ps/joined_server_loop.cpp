@@ -16,9 +16,6 @@ namespace {
 constexpr int kPollMs = 20;
 constexpr int64_t kNormsMs = 200;
 constexpr int kLingerMs = 1000;
-// The job, and so slice-bytes, is not known yet when the data socket is made: the largest that a
-// job may have.
-constexpr int64_t kLargestSliceBytes = int64_t{1} << 30;
 
 class JoinedServerLoop {
  public:
@@ -27,6 +24,8 @@ class JoinedServerLoop {
 
  private:
   static std::string listen_address(const JoinedServerProgram& program);
+  void join_job();
+  std::string advertised_address() const;
   void turn();
   void take_message(const Message& message);
   void heartbeat();
@@ -38,8 +37,8 @@ class JoinedServerLoop {
   Log log_{"server"};
   zmq::context_t context_{1};
   uint64_t incarnation_ = random_id();
-  DataPlane data_;
   Dealer control_;
+  std::unique_ptr<DataPlane> data_;  // made once the job is known
   wire::JobText text_;
   Job job_;
   wire::State state_;
@@ -50,6 +49,7 @@ class JoinedServerLoop {
   bool heartbeat_now_ = true;
   bool over_ = false;
   int exit_code_ = 0;
+  int signal_ = 0;
 };
 
 std::string JoinedServerLoop::listen_address(const JoinedServerProgram& program) {
@@ -61,26 +61,36 @@ std::string JoinedServerLoop::listen_address(const JoinedServerProgram& program)
 }
 
 JoinedServerLoop::JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals)
-    : program_(program),
-      signals_(signals),
-      data_(context_, listen_address(program), kLargestSliceBytes),
-      control_(context_, program.join, EndpointLimits{}) {}
+    : program_(program), signals_(signals), control_(context_, program.join, EndpointLimits{}) {}
 
-int JoinedServerLoop::run() {
-  JoinOptions options{wire::ROLE_SERVER, incarnation_,
-                      advertised(data_.router().address(), program_.advertise),
-                      program_.join_timeout_s};
-  int signal = 0;
-  try {
-    text_ = join(control_, options, log_,
-                 [&] { return signal != 0 || (signal = signals_.take()) != 0; });
-  } catch (const Error&) {
-    if (signal != 0) return 128 + signal;
-    throw;
-  }
+// Asks for the job, listens, says where.
+void JoinedServerLoop::join_job() {
+  JoinOptions options{wire::ROLE_SERVER, incarnation_, "", program_.join_timeout_s};
+  const auto stop = [&] { return signal_ != 0 || (signal_ = signals_.take()) != 0; };
+  text_ = join(control_, options, log_, stop);
   job_ = parse_job_text(text_.ini(), "the coordinator's job");
+  data_ = std::make_unique<DataPlane>(context_, listen_address(program_), job_.slice_bytes);
+  options.data_endpoint = advertised_address();
+  text_ = join(control_, options, log_, stop);
   log_.info("joined, listening on " + options.data_endpoint);
   heard_ms_ = now_ms();
+}
+
+std::string JoinedServerLoop::advertised_address() const {
+  const std::string& bound = data_->router().address();
+  if (!program_.advertise.empty() || !parse_address(bound, "listen").is_everywhere()) {
+    return advertised(bound, program_.advertise);
+  }
+  return advertised(bound, local_address_towards(parse_address(program_.join, "join")));
+}
+
+int JoinedServerLoop::run() {
+  try {
+    join_job();
+  } catch (const Error&) {
+    if (signal_ != 0) return 128 + signal_;
+    throw;
+  }
   try {
     while (!over_) turn();
   } catch (const Error& e) {
@@ -104,7 +114,7 @@ void JoinedServerLoop::take_message(const Message& message) {
   heard_ms_ = now_ms();
   const wire::Header& header = message.header;
   if (header.has_norm_total()) {
-    if (data_.server() != nullptr) data_.server()->on_norm_total(header.norm_total());
+    if (data_->server() != nullptr) data_->server()->on_norm_total(header.norm_total());
     return;
   }
   if (header.has_refused()) {
@@ -120,8 +130,8 @@ void JoinedServerLoop::take_message(const Message& message) {
     exit_code_ = state_.code();
     return;
   }
-  data_.on_state(state_, text_.run(), incarnation_, std::max(1, state_.data_endpoints_size()), job_,
-                 nullptr);
+  data_->on_state(state_, text_.run(), incarnation_, std::max(1, state_.data_endpoints_size()),
+                  job_, nullptr);
   if (state_.phase() == wire::PHASE_FINISHED) leave(0, "");
 }
 
@@ -136,12 +146,12 @@ void JoinedServerLoop::heartbeat() {
   wire::Heartbeat* beat = message.header.mutable_heartbeat();
   beat->set_incarnation(incarnation_);
   beat->set_state_version(state_.version());
-  *beat->mutable_stats() = data_.stats();
+  *beat->mutable_stats() = data_->stats();
   control_.send(message);
 }
 
 void JoinedServerLoop::norms() {
-  Server* server = data_.server();
+  Server* server = data_->server();
   if (server == nullptr || !server->waiting_norms()) return;
   const int64_t now = now_ms();
   const int64_t step = server->waiting_norms()->step();
@@ -155,7 +165,7 @@ void JoinedServerLoop::norms() {
 
 void JoinedServerLoop::turn() {
   zmq::pollitem_t items[] = {{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
-                             {data_.router().socket().handle(), 0, ZMQ_POLLIN, 0},
+                             {data_->router().socket().handle(), 0, ZMQ_POLLIN, 0},
                              {nullptr, signals_.fd(), ZMQ_POLLIN, 0}};
   zmq::poll(items, std::size(items), std::chrono::milliseconds(kPollMs));
   while (!over_) {
@@ -164,9 +174,9 @@ void JoinedServerLoop::turn() {
     take_message(*message);
   }
   if (over_) return;
-  data_.receive();
+  data_->receive();
   norms();
-  data_.send();
+  data_->send();
   heartbeat();
   if (const int signal = signals_.take(); signal != 0) {
     leave(static_cast<int>(ErrorCode::kPeerLost), "it was ended by " + signal_name(signal));

@@ -81,12 +81,17 @@ void write_file(const std::string& path, const std::string& text) {
     if (n < 0) break;
     done += static_cast<size_t>(n);
   }
-  const bool whole = done == text.size() && fsync(fd) == 0;
-  const Error error = io_error(path);
+  bool whole = done == text.size() && fsync(fd) == 0;
+  int reason = errno;
   close(fd);
-  if (!whole || rename(temporary.c_str(), path.c_str()) != 0) {
+  if (whole && rename(temporary.c_str(), path.c_str()) != 0) {
+    whole = false;
+    reason = errno;
+  }
+  if (!whole) {
     unlink(temporary.c_str());
-    throw error;
+    errno = reason;
+    throw io_error(path);
   }
 }
 

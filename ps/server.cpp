@@ -95,6 +95,7 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
 
 bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
+  if (fetch.step() < 0) return false;  // no snapshot is marked by -1
   if (checkpoint_.step != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
@@ -150,8 +151,9 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     send_status(peer, exchange.pull().number(), 0, true);
     return true;
   }
+  if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_push()) {
-    if (!push_fits(exchange.push(), payloads)) return false;
+    if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
   }
   if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
@@ -159,8 +161,14 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
   return true;
 }
 
-bool Server::push_fits(const wire::Push& push, const std::vector<Payload>& payloads) const {
+bool Server::push_fits(const Worker& worker, const wire::Push& push,
+                       const std::vector<Payload>& payloads) const {
   const Range range{push.lo(), push.hi()};
+  const auto open = worker.open.find(push.number());
+  if (open != worker.open.end() &&
+      (open->second.step != push.step() || open->second.range != range)) {
+    return false;
+  }
   bool is_share = false;
   for (int i = 0; i < setup_.shares; ++i) {
     is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
@@ -191,6 +199,8 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
   if (worker.pushes.complete(push.number())) return;
   if (!worker.open.contains(push.number()) && worker.open.size() >= kMaxOpenPushes) return;
   Assembly& assembly = worker.open[push.number()];
+  assembly.step = push.step();
+  assembly.range = {push.lo(), push.hi()};
   if (push.losses_size() != 0) assembly.losses.assign(push.losses().begin(), push.losses().end());
   if (push.squares() != 0.0) assembly.squares = push.squares();
   for (int i = 0; i < push.parts_size(); ++i) {
@@ -320,6 +330,12 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
       send_status(peer, pull.number(), worker.pushes.through(), false);
     }
   }
+}
+
+bool Server::pull_fits(const wire::Pull& pull) const {
+  if (pull.number() < 1) return false;
+  if (pull.latest() || pull.lease_only()) return true;  // the clock means nothing there
+  return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {

@@ -89,6 +89,8 @@ class Server {
 
  private:
   struct Assembly {
+    int64_t step = 0;
+    Range range;
     std::set<std::pair<int, int>> seen;  // (slice, lo) of the parts that came
     std::map<int, PartialSum> parts;     // kept until complete (not in sync)
     std::vector<float> losses;
@@ -117,7 +119,8 @@ class Server {
                    std::vector<Payload>& payloads);
   bool on_load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads);
   bool on_fetch(const PeerId& peer, const wire::Fetch& fetch);
-  bool push_fits(const wire::Push& push, const std::vector<Payload>& payloads) const;
+  bool push_fits(const Worker& worker, const wire::Push& push,
+                 const std::vector<Payload>& payloads) const;
   void take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                  std::vector<Payload>& payloads);
   void finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push, Assembly assembly);
@@ -127,6 +130,7 @@ class Server {
   void advance_floor();
   void try_open_barrier();
   Snapshot take_snapshot(int64_t step, bool state) const;
+  bool pull_fits(const wire::Pull& pull) const;
   bool may_answer(const wire::Pull& pull) const;
   void take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker, const wire::Pull& pull);
   void answer(uint64_t incarnation, Worker& worker);

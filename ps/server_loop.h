@@ -19,7 +19,8 @@ struct CoordinatorProgram {
   std::string advertise;  // host that others reach this one by; empty: that of `listen`
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
-  int announce_fd = -1;  // gets the address that was picked, one line
+  double join_timeout_s = 600.0;  // for all members to come
+  int announce_fd = -1;           // gets the address that was picked, one line
 };
 
 struct JoinedServerProgram {

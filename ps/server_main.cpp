@@ -26,7 +26,8 @@ const std::vector<KeyHelp>& options() {
       {"progress", "auto", "tty (one line that is renewed), plain, or auto"},
       {"announce-fd", "", "file descriptor that gets the address, once it is known"},
       {"join", "", "be a further server of the job at tcp://HOST:PORT"},
-      {"join-timeout", "60", "seconds to wait for the first server before giving up"},
+      {"join-timeout", "60",
+       "seconds to wait for the first server; the first server waits for all others (600)"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
   };
   return kOptions;
@@ -105,6 +106,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.advertise = value_of(line, "advertise", "");
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.style = style_of(value_of(line, "progress", "auto"));
+  program.join_timeout_s = static_cast<double>(count_of(line, "join-timeout", 600, 1));
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
   return run_coordinator(program, signals);
 }

@@ -12,11 +12,13 @@ namespace {
 constexpr int64_t kRepeatMs = 1000;
 constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to notice that the job is over
 constexpr int kLingerMs = 1000;
+constexpr int64_t kEchoMs = 300;
 
 }  // namespace
 
 Control::Control(std::unique_ptr<Dealer> dealer, ControlOptions options, SignalFd& signals)
     : options_(std::move(options)),
+      address_(dealer->address()),
       dealer_(std::move(dealer)),
       signals_(signals),
       heard_ms_(now_ms()),
@@ -140,14 +142,15 @@ void Control::loop(const std::stop_token& stop) {
     while (auto message = dealer_->receive()) take_message(*message, before);
     const int64_t now = now_ms();
     if (const int signal = signals_.take(); signal != 0) {
-      if (over()) _exit(128 + signal);  // asked twice
+      // asked twice; the same signal may come from the terminal and from a wrapper at once
+      if (over() && now - over_since_ms_ > kEchoMs) _exit(128 + signal);
       finish({false, ErrorCode::kFailed, "ended by " + signal_name(signal), signal});
     }
     const int64_t silent = now - heard_ms_;
     if (silent > static_cast<int64_t>(options_.heartbeat_timeout_s * 1000)) {
       finish({false, ErrorCode::kPeerLost,
-              "[job] " + options_.coordinator + " at " + dealer_->address() +
-                  " has been silent for " + std::to_string(silent / 1000) + " s",
+              "[job] " + options_.coordinator + " at " + address_ + " has been silent for " +
+                  std::to_string(silent / 1000) + " s",
               0});
     }
     if (over_since_ms_ >= 0 && now - over_since_ms_ > kStopDeadlineMs) {

@@ -42,6 +42,8 @@ class Control {
   ~Control();
 
   // ---- the trainer's thread ----
+  // Where the coordinator was joined.
+  const std::string& address() const { return address_; }
   // Repeated until the coordinator has taken it in.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
@@ -64,6 +66,7 @@ class Control {
   void finish(JobEnd end);
 
   const ControlOptions options_;
+  const std::string address_;
   std::unique_ptr<Dealer> dealer_;
   SignalFd& signals_;
   WakeFd news_;

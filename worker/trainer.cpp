@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/net/address.h"
 #include "common/norm.h"
 
 namespace pushpull {
@@ -54,7 +55,10 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
   EndpointLimits limits;
   limits.max_frame_bytes = std::max(limits.max_frame_bytes, job.slice_bytes + (int64_t{1} << 16));
   for (const std::string& endpoint : state.data_endpoints()) {
-    servers_.push_back(std::make_unique<Dealer>(context, endpoint, limits));
+    // a first server that listens everywhere is where the job was joined
+    Address address = parse_address(endpoint, "advertise");
+    if (address.is_everywhere()) address.host = parse_address(control.address(), "join").host;
+    servers_.push_back(std::make_unique<Dealer>(context, address.to_string(), limits));
     poll_items_.push_back({servers_.back()->socket().handle(), 0, ZMQ_POLLIN, 0});
   }
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});

@@ -1,5 +1,6 @@
 #include "common/net/frames.h"
 
+#include <cstdint>
 #include <cstring>
 
 #include "common/error.h"
@@ -48,6 +49,15 @@ Decoded refuse(std::string why, uint16_t version = 0) {
 }  // namespace
 
 Payload payload_of(zmq::message_t frame) {
+  // libzmq hands out small frames at any offset of its receive buffer; floats must be aligned
+  if (reinterpret_cast<uintptr_t>(frame.data()) % alignof(float) != 0) {
+    const size_t bytes = frame.size();
+    auto copy =
+        std::make_shared_for_overwrite<float[]>((bytes + sizeof(float) - 1) / sizeof(float));
+    std::memcpy(copy.get(), frame.data(), bytes);
+    const auto* first = reinterpret_cast<const std::byte*>(copy.get());
+    return {std::move(copy), {first, bytes}};
+  }
   auto owner = std::make_shared<zmq::message_t>(std::move(frame));
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(owner->data()),
                                          owner->size());

@@ -21,7 +21,8 @@ struct Payload {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
 
-  // The bytes as floats; size must be a multiple of 4 (frames.cpp checks), any alignment.
+  // The bytes as floats; size must be a multiple of 4 and the address aligned (frames.cpp sees to
+  // both).
   const float* floats() const { return reinterpret_cast<const float*>(bytes.data()); }
   size_t float_count() const { return bytes.size() / sizeof(float); }
 };

@@ -1,6 +1,8 @@
 #include "common/net/tensor_wire.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "common/error.h"
 
@@ -66,8 +68,12 @@ TensorTable from_wire(const WireTensors& tensors) {
                 "[declare] a model of " + std::to_string(tensors.size()) + " tensors");
   }
   TensorTable table;
+  std::set<std::string> names;
   for (const wire::Tensor& t : tensors) {
     table.add(tensor_from_wire(t));
+    if (!names.insert(t.name()).second) {
+      throw Error(ErrorCode::kProtocol, "[declare] two tensors are called " + t.name());
+    }
     if (table.total > kMaxElements) {
       throw Error(ErrorCode::kProtocol, "[declare] the model has too many elements");
     }

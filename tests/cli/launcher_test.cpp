@@ -221,6 +221,7 @@ TEST_F(LauncherTest, ASecondInterruptKillsWhoDoesNotListen) {
   ASSERT_TRUE(has_lines("ready", 2));
   kill(launcher_, SIGINT);
   ASSERT_TRUE(has_lines("err", 1));
+  usleep(400'000);  // sooner, it would count as the same one
   kill(launcher_, SIGINT);
   EXPECT_EQ(wait_for_end(), 130);
   EXPECT_THAT(err(), HasSubstr("[run] SIGINT again: killing what still runs"));

@@ -39,6 +39,8 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   if (void* memory = std::aligned_alloc(a, (size + a - 1) / a * a)) return memory;
   throw std::bad_alloc();
 }
+// GCC takes the pair of malloc and free for a mismatch once it has inlined one of them
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }

@@ -1,7 +1,8 @@
 // One micro-batch of a model for tests: job, inputs, weights, results.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
+#include <bit>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,10 +50,10 @@ struct Result {
   float loss = 0.0F;
   std::vector<float> gradients;
   friend bool operator==(const Result& a, const Result& b) {  // bits: 0 is not -0
-    return std::memcmp(&a.loss, &b.loss, sizeof(float)) == 0 &&
-           a.gradients.size() == b.gradients.size() &&
-           std::memcmp(a.gradients.data(), b.gradients.data(),
-                       a.gradients.size() * sizeof(float)) == 0;
+    const auto same = [](float x, float y) {
+      return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+    };
+    return same(a.loss, b.loss) && std::ranges::equal(a.gradients, b.gradients, same);
   }
 };
 

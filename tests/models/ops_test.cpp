@@ -27,6 +27,9 @@ Values numbers(int64_t count, int64_t seed) {
   return values;
 }
 
+// Values that a channel has.
+int64_t image_places(const ops::ImageShape& shape) { return shape.size() / shape.channels; }
+
 std::vector<float> to_float(const Values& values) { return {values.begin(), values.end()}; }
 
 // f32 sums of `terms` products of order one, in any order: |error| <= terms * 2^-24 * sum of the
@@ -69,7 +72,9 @@ void expect_gradient(const char* what, const std::function<Values()>& f, Values&
 struct BackendCase {
   std::string name;
   std::unique_ptr<ops::Backend> (*make)();
-  friend void PrintTo(const BackendCase& value, std::ostream* out) { *out << value.name; }
+  friend std::ostream& operator<<(std::ostream& out, const BackendCase& value) {
+    return out << value.name;
+  }
 };
 
 class Ops : public testing::TestWithParam<BackendCase> {
@@ -161,7 +166,7 @@ class OpsConvolution : public Ops {
     op->forward(xf, wf.data(), bf.data(), yf.data());
     op->backward_weights(xf, dyf.data(), dwf.data(), dbf.data());
     const auto taps = static_cast<double>(shape.input.channels * shape.kernel * shape.kernel);
-    const auto places = static_cast<double>(shape.output().size() / shape.outputs);
+    const auto places = static_cast<double>(image_places(shape.output()));
     expect_close("y", plain(shape.output(), yf).data(), y, taps);
     expect_close("dw", dwf.data(), g.dw, places);
     expect_close("db", dbf.data(), g.db, places);
@@ -231,7 +236,7 @@ TEST_P(Ops, BatchNormEqualsItsReference) {
       op->forward(xf.data(), scalef.data(), shiftf.data(), mean.data(), variance.data(), yf.data());
       op->backward(xf.data(), dyf.data(), scalef.data(), shiftf.data(), dxf.data(), dscale.data(),
                    dshift.data());
-      const auto count = static_cast<double>(image.size() / image.channels);
+      const auto count = static_cast<double>(image_places(image));
       // two values per channel may be close: 1 / sqrt(variance) then enlarges their rounding
       const double terms = count < 10 ? 1000 : count;
       expect_close("mean", mean.data(), out.mean, count);
@@ -379,12 +384,12 @@ TEST_P(Ops, RefuseLabelsAndShapesThatCannotBe) {
                Error);
 }
 
-const auto kBackends =
+const auto backends =
     testing::Values(BackendCase{"Cpu", [] { return ops::make_cpu_backend(1); }},
                     BackendCase{"CpuTwoThreads", [] { return ops::make_cpu_backend(2); }});
-const auto kName = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Backends, Ops, kBackends, kName);
-INSTANTIATE_TEST_SUITE_P(Backends, OpsConvolution, kBackends, kName);
+const auto case_name = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Backends, Ops, backends, case_name);
+INSTANTIATE_TEST_SUITE_P(Backends, OpsConvolution, backends, case_name);
 
 }  // namespace
 }  // namespace pushpull

@@ -65,7 +65,7 @@ class Primitive {
   std::vector<float*> bound_;
 };
 
-// A copy between two layouts of one tensor; nothing where they are equal.
+// A copy between two layouts of one tensor, which may be equal.
 Primitive make_reorder(Shared& shared, const dnnl::memory::desc& from,
                        const dnnl::memory::desc& to);
 

@@ -1,0 +1,105 @@
+#include "common/buffer_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace pushpull {
+namespace {
+
+TEST(BufferPool, GivesAReturnedBufferOutAgain) {
+  BufferPool pool(1000);
+  EXPECT_EQ(pool.floats(), 1000U);
+  auto first = pool.get();
+  const float* address = first.get();
+  auto second = pool.get();
+  EXPECT_NE(second.get(), address);
+  first.reset();
+  EXPECT_EQ(pool.get().get(), address);
+}
+
+TEST(BufferPool, ABufferStaysOutUntilItsLastHolderLetsGo) {
+  BufferPool pool(10);
+  auto first = pool.get();
+  const std::shared_ptr<const void> socket = first;  // as a message that is being sent holds it
+  const float* address = first.get();
+  first.reset();
+  EXPECT_NE(pool.get().get(), address);
+}
+
+TEST(BufferPool, NeedsNoMoreBuffersThanAreHeldAtOnce) {
+  BufferPool pool(64);
+  std::set<const float*> seen;
+  for (int round = 0; round < 100; ++round) {
+    const auto a = pool.get();
+    const auto b = pool.get();
+    seen.insert({a.get(), b.get()});
+  }
+  EXPECT_EQ(seen.size(), 2U);
+}
+
+TEST(BufferPool, BuffersAreAlignedForTheWidestRegisters) {
+  for (const size_t floats : {0, 1, 15, 16, 17, 1000}) {
+    BufferPool pool(floats);
+    const auto buffer = pool.get();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.get()) % 64, 0U);
+    for (size_t i = 0; i < floats; ++i) buffer[i] = 1.0F;  // all of it can be written
+  }
+}
+
+TEST(BufferPool, ABufferMayOutliveItsPool) {
+  auto pool = std::make_unique<BufferPool>(100);
+  const auto buffer = pool->get();
+  pool.reset();
+  for (size_t i = 0; i < 100; ++i) buffer[i] = 1.0F;
+  EXPECT_EQ(buffer[99], 1.0F);
+}
+
+// Two threads take and fill, two others check and give back, as trainer and socket threads do.
+TEST(BufferPool, BuffersWanderBetweenThreads) {
+  constexpr int kBuffers = 4000;
+  constexpr size_t kFloats = 64;
+  BufferPool pool(kFloats);
+  std::mutex mutex;
+  std::condition_variable more;
+  std::deque<std::shared_ptr<float[]>> queue;
+  std::atomic<int> torn = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kBuffers; ++i) {
+          auto buffer = pool.get();
+          std::fill_n(buffer.get(), kFloats, static_cast<float>(t * kBuffers + i));
+          const std::lock_guard lock(mutex);
+          queue.push_back(std::move(buffer));
+          more.notify_one();
+        }
+      });
+      threads.emplace_back([&] {
+        for (int i = 0; i < kBuffers; ++i) {
+          std::shared_ptr<float[]> buffer;
+          {
+            std::unique_lock lock(mutex);
+            more.wait(lock, [&] { return !queue.empty(); });
+            buffer = std::move(queue.front());
+            queue.pop_front();
+          }
+          for (size_t k = 1; k < kFloats; ++k) torn += buffer[k] != buffer[0] ? 1 : 0;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(torn, 0);
+}
+
+}  // namespace
+}  // namespace pushpull

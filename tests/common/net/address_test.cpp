@@ -1,0 +1,75 @@
+#include "common/net/address.h"
+
+#include <gtest/gtest.h>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+std::string usage_error(const std::string& text) {
+  try {
+    parse_address(text, "join");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Address, ReadsHostAndPort) {
+  const Address a = parse_address("tcp://node17.cluster:5555", "join");
+  EXPECT_EQ(a.host, "node17.cluster");
+  EXPECT_EQ(a.port, "5555");
+  EXPECT_EQ(a.to_string(), "tcp://node17.cluster:5555");
+  EXPECT_EQ(parse_address("tcp://*:*", "listen").to_string(), "tcp://*:*");
+  EXPECT_EQ(parse_address("tcp://127.0.0.1:65535", "listen").port, "65535");
+}
+
+TEST(Address, KeepsIpV6InBrackets) {
+  const Address a = parse_address("tcp://[::1]:80", "join");
+  EXPECT_EQ(a.host, "::1");
+  EXPECT_EQ(a.to_string(), "tcp://[::1]:80");
+}
+
+TEST(Address, KnowsLoopbackAndEverywhere) {
+  for (const char* text :
+       {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1"}) {
+    EXPECT_TRUE(parse_address(text, "listen").is_loopback()) << text;
+    EXPECT_FALSE(parse_address(text, "listen").is_everywhere()) << text;
+  }
+  for (const char* text : {"tcp://*:1", "tcp://0.0.0.0:1", "tcp://[::]:1"}) {
+    EXPECT_TRUE(parse_address(text, "listen").is_everywhere()) << text;
+    EXPECT_FALSE(parse_address(text, "listen").is_loopback()) << text;
+  }
+  EXPECT_FALSE(parse_address("tcp://10.0.0.1:1", "listen").is_loopback());
+}
+
+TEST(Address, AMistakeIsNamedWithItsFlagAndWhatIsWanted) {
+  for (const char* text :
+       {"", "127.0.0.1:5555", "tcp://", "tcp://:", "tcp://host", "tcp://host:", "tcp://:5555",
+        "tcp://host:port", "tcp://host:65536", "tcp://host:-1", "tcp://host:1 ", "tcp://host:0x10",
+        "udp://host:1", "tcp://host:123456789012345678901"}) {
+    const std::string error = usage_error(text);
+    EXPECT_NE(error.find("--join"), std::string::npos) << text << ": " << error;
+    EXPECT_NE(error.find(text), std::string::npos) << error;
+    EXPECT_NE(error.find("tcp://HOST:PORT"), std::string::npos) << error;
+  }
+}
+
+TEST(Address, LoopbackIsReachedFromLoopback) {
+  EXPECT_EQ(local_address_towards({"127.0.0.1", "5555"}), "127.0.0.1");
+}
+
+TEST(Address, AHostThatCannotBeResolvedIsNamed) {
+  try {
+    local_address_towards({"no such host", "5555"});  // a space: no resolver is asked
+    FAIL() << "resolved";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnreachable);
+    EXPECT_NE(std::string(e.what()).find("no such host"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

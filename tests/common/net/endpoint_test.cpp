@@ -1,0 +1,172 @@
+#include "common/net/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "common/error.h"
+#include "common/net/address.h"
+#include "tests/common/net/loopback.h"
+#include "tests/common/net/wire_samples.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+class Endpoint : public testing::Test {
+ protected:
+  zmq::context_t context_{1};
+  Router router_{context_, "tcp://127.0.0.1:*", EndpointLimits{}};
+};
+
+TEST_F(Endpoint, ListensOnAFreePortAndSaysWhich) {
+  const Address address = parse_address(router_.address(), "listen");
+  EXPECT_EQ(address.host, "127.0.0.1");
+  EXPECT_GT(std::stoi(address.port), 0);
+}
+
+TEST_F(Endpoint, EveryKindOfMessageGoesThereAndBack) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  for (const Message& message : every_kind_of_message()) {
+    dealer.send(message);
+    const auto there = receive_one(router_);
+    ASSERT_TRUE(there);
+    EXPECT_EQ(there->second.header.DebugString(), message.header.DebugString());
+    EXPECT_EQ(router_.send(there->first, there->second), SendResult::kSent);
+    const auto back = receive_one(dealer);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->header.DebugString(), message.header.DebugString());
+    ASSERT_EQ(back->payloads.size(), message.payloads.size());
+    for (size_t i = 0; i < message.payloads.size(); ++i) {
+      ASSERT_EQ(back->payloads[i].bytes.size(), message.payloads[i].bytes.size());
+      EXPECT_EQ(std::memcmp(back->payloads[i].bytes.data(), message.payloads[i].bytes.data(),
+                            message.payloads[i].bytes.size()),
+                0);
+    }
+  }
+  EXPECT_EQ(router_.rejected_frames(), 0);
+}
+
+// libzmq gives out small frames from inside its receive buffer, at whatever offset they lie there.
+TEST_F(Endpoint, PayloadsAreAlignedWhereverTheyLieInTheReceiveBuffer) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  for (int i = 0; i < 64; ++i) {
+    Message message;
+    wire::Load* load = message.header.mutable_load();
+    load->set_slice(i % 7 == 0 ? 300 : 1);  // headers of different lengths
+    message.payloads.push_back(payload_of_floats(100 + static_cast<size_t>(i)));
+    message.payloads.push_back(payload_of_floats(33));
+    dealer.send(message);
+  }
+  for (int i = 0; i < 64; ++i) {
+    const auto received = receive_one(router_);
+    ASSERT_TRUE(received);
+    for (const Payload& payload : received->second.payloads) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.floats()) % alignof(float), 0U);
+      EXPECT_EQ(payload.floats()[payload.float_count() - 1],
+                static_cast<float>(payload.float_count() - 1));
+    }
+  }
+}
+
+TEST_F(Endpoint, AWorkerMayConnectBeforeTheServerListens) {
+  std::string address;
+  {
+    zmq::context_t other(1);  // its end waits until the port is free again
+    const Router router(other, "tcp://127.0.0.1:*", EndpointLimits{});
+    address = router.address();
+  }
+  Dealer dealer(context_, address, EndpointLimits{});
+  dealer.send(hello("early"));
+  Router late(context_, address, EndpointLimits{});
+  const auto received = receive_one(late);
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->second.header.hello().host(), "early");
+}
+
+TEST_F(Endpoint, SaysThatAPeerIsGone) {
+  PeerId peer;
+  {
+    Dealer dealer(context_, router_.address(), EndpointLimits{});
+    dealer.send(hello("short"));
+    const auto received = receive_one(router_);
+    ASSERT_TRUE(received);
+    peer = received->first;
+    EXPECT_EQ(router_.send(peer, hello("there")), SendResult::kSent);
+  }
+  EXPECT_TRUE(serve_until(
+      router_, [&] { return router_.send(peer, hello("anybody?")) == SendResult::kGone; }));
+  EXPECT_EQ(router_.send("never seen", hello("")), SendResult::kGone);
+}
+
+TEST_F(Endpoint, ATakenPortIsNamedWithAWayOut) {
+  try {
+    const Router second(context_, router_.address(), EndpointLimits{});
+    FAIL() << "two listen on one port";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr(parse_address(router_.address(), "listen").port));
+    EXPECT_THAT(e.what(), HasSubstr("in use"));
+    EXPECT_THAT(e.what(), HasSubstr("choose another port"));
+  }
+}
+
+TEST_F(Endpoint, AnInterfaceThatIsNotOursIsNamed) {
+  try {
+    const Router second(context_, "tcp://192.0.2.1:5555", EndpointLimits{});  // RFC 5737: nobody's
+    FAIL() << "listens on a foreign address";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr("192.0.2.1:5555"));
+  }
+}
+
+TEST_F(Endpoint, AnAddressThatIsNoneIsAnErrorOfUse) {
+  try {
+    const Dealer dealer(context_, "tcp://nonsense", EndpointLimits{});
+    FAIL() << "connects to nonsense";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr("tcp://nonsense"));
+  }
+}
+
+TEST_F(Endpoint, NothingIsReceivedWithoutWaitingWhereNothingCame) {
+  EXPECT_FALSE(router_.receive());
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  EXPECT_FALSE(dealer.receive());
+}
+
+TEST_F(Endpoint, ADealerCountsWhatItCannotRead) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  dealer.send(hello("a"));
+  const auto received = receive_one(router_);
+  ASSERT_TRUE(received);
+  router_.socket().send(zmq::buffer(received->first), zmq::send_flags::sndmore);
+  router_.socket().send(zmq::str_buffer("garbage"), zmq::send_flags::none);
+  router_.send(received->first, hello("good"));
+  const auto answer = receive_one(dealer);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.hello().host(), "good");
+  EXPECT_EQ(dealer.rejected_frames(), 1);
+  EXPECT_EQ(dealer.foreign_version(), 0);
+}
+
+TEST_F(Endpoint, ADealerNotesAForeignVersion) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  dealer.send(hello("a"));
+  const auto received = receive_one(router_);
+  ASSERT_TRUE(received);
+  router_.socket().send(zmq::buffer(received->first), zmq::send_flags::sndmore);
+  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\7", 8)), zmq::send_flags::none);
+  router_.send(received->first, hello("good"));
+  ASSERT_TRUE(receive_one(dealer));
+  EXPECT_EQ(dealer.foreign_version(), 7);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,112 @@
+#include "common/slice_map.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<int64_t> kTotals{1,    2,    1023,  1024,   1025,   2048,
+                                   4097, 9610, 29034, 100000, 1 << 20};
+const std::vector<int64_t> kSliceBytes{1, 4, 2048, 4095, 4096, 4097, 8192, 16384, 65536, 1 << 20};
+
+template <class Check>
+void for_each_map(const Check& check) {
+  for (const int64_t total : kTotals) {
+    for (const int64_t bytes : kSliceBytes) {
+      for (int servers = 1; servers <= 9; ++servers) {
+        SCOPED_TRACE(testing::Message() << total << " elements, slice-bytes " << bytes << ", "
+                                        << servers << " servers");
+        check(SliceMap(total, bytes, servers), bytes);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(SliceMap, SlicesCoverTheVectorWithoutHoleOrOverlap) {
+  for_each_map([](const SliceMap& map, int64_t) {
+    int64_t next = 0;
+    for (int slice = 0; slice < map.slices(); ++slice) {
+      const Range e = map.elements(slice);
+      ASSERT_EQ(e.lo, next);
+      ASSERT_GT(e.size(), 0);
+      next = e.hi;
+    }
+    ASSERT_EQ(next, map.total());
+  });
+}
+
+TEST(SliceMap, SlicesAreWholeBlocksOfTheNorm) {
+  for_each_map([](const SliceMap& map, int64_t) {
+    int64_t next = 0;
+    for (int slice = 0; slice < map.slices(); ++slice) {
+      const Range blocks = map.blocks(slice);
+      ASSERT_EQ(blocks.lo, next);
+      ASSERT_EQ(blocks.lo * kBlockElements, map.elements(slice).lo);
+      next = blocks.hi;
+    }
+    ASSERT_EQ(next, map.blocks());
+  });
+}
+
+TEST(SliceMap, NoSliceIsLargerThanAskedForRoundedUpToWholeBlocks) {
+  for_each_map([](const SliceMap& map, int64_t bytes) {
+    const int64_t block_bytes = kBlockElements * 4;
+    const int64_t most = (bytes + block_bytes - 1) / block_bytes * block_bytes;
+    for (int slice = 0; slice < map.slices(); ++slice) {
+      ASSERT_LE(map.elements(slice).size() * 4, most);
+    }
+  });
+}
+
+TEST(SliceMap, SlicesGoRoundRobinAndEachHasOneServer) {
+  for_each_map([](const SliceMap& map, int64_t) {
+    std::vector<int> owners(static_cast<size_t>(map.slices()), -1);
+    for (int server = 0; server < map.servers(); ++server) {
+      for (const int slice : map.slices_of(server)) {
+        ASSERT_EQ(owners[static_cast<size_t>(slice)], -1);
+        ASSERT_EQ(map.server_of(slice), server);
+        ASSERT_EQ(slice % map.servers(), server);
+        owners[static_cast<size_t>(slice)] = server;
+      }
+    }
+    ASSERT_EQ(std::count(owners.begin(), owners.end(), -1), 0);
+  });
+}
+
+TEST(SliceMap, EveryServerHoldsSomeWhereThereAreBlocksEnough) {
+  for_each_map([](const SliceMap& map, int64_t) {
+    if (map.blocks() < map.servers()) {
+      ASSERT_EQ(map.slices(), map.blocks());
+      return;
+    }
+    for (int server = 0; server < map.servers(); ++server) {
+      ASSERT_FALSE(map.slices_of(server).empty()) << "server " << server;
+    }
+  });
+}
+
+TEST(SliceMap, TwoThousandBytesMeansOneBlock) {
+  const SliceMap map(10000, 2048, 2);
+  EXPECT_EQ(map.slices(), 10);
+  EXPECT_EQ(map.elements(0), (Range{0, 1024}));
+  EXPECT_EQ(map.elements(9), (Range{9216, 10000}));
+  EXPECT_EQ(map.slices_of(1), (std::vector<int>{1, 3, 5, 7, 9}));
+}
+
+TEST(SliceMap, DoesNotAnswerForSlicesThatItDoesNotHave) {
+  const SliceMap map(10000, 4096, 2);
+  EXPECT_THROW(map.elements(-1), Error);
+  EXPECT_THROW(map.elements(map.slices()), Error);
+  EXPECT_THROW(SliceMap(0, 4096, 1), Error);
+  EXPECT_THROW(SliceMap(1, 0, 1), Error);
+  EXPECT_THROW(SliceMap(1, 4096, 0), Error);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,81 @@
+"""Runs one job with real processes: a coordinator, further servers, workers, all on this host."""
+import os
+import select
+import subprocess
+import time
+
+
+class JobFailed(Exception):
+    """What the processes printed, and how they ended."""
+
+
+class Cluster:
+    """The processes of one job. `folder`: their working directory, with a log file for each."""
+
+    def __init__(self, bin_dir, folder, environment=None):
+        self.bin_dir = os.path.abspath(bin_dir)
+        self.folder = folder
+        # a caller's PUSHPULL_ variables would be part of the job
+        self.environment = {key: value for key, value in os.environ.items()
+                            if not key.startswith("PUSHPULL_")}
+        self.environment.update(environment or {})
+        self.processes = []
+
+    def run(self, job, servers=1, workers=1, out="pushpull-out", timeout_s=60):
+        """job: key -> value. Returns the path of the output folder once all have ended with 0."""
+        deadline = time.monotonic() + timeout_s
+        with open(f"{self.folder}/job.ini", "w") as file:
+            file.writelines(f"{key} = {value}\n" for key, value in job.items())
+        try:
+            address = self._coordinate(servers, workers, out, deadline)
+            for _ in range(servers - 1):
+                self._start("pushpull-server", ["--join", address])
+            for _ in range(workers):
+                self._start("pushpull-worker", ["--join", address])
+            self._wait(deadline)
+        finally:
+            for process, _ in self.processes:
+                process.kill()
+                process.wait()
+            self.processes = []
+        return f"{self.folder}/{out}"
+
+    def _coordinate(self, servers, workers, out, deadline):
+        reader, writer = os.pipe()
+        try:
+            self._start("pushpull-server",
+                        ["--job", "job.ini", "--listen", "tcp://127.0.0.1:*", "--out", out,
+                         "--servers", str(servers), "--workers", str(workers),
+                         "--announce-fd", str(writer)], pass_fds=[writer])
+        finally:
+            os.close(writer)
+        with os.fdopen(reader) as announced:
+            ready, _, _ = select.select([announced], [], [], deadline - time.monotonic())
+            address = announced.readline().strip() if ready else ""
+        if not address:
+            raise JobFailed("the coordinator announced no address\n" + self._logs())
+        return address
+
+    def _start(self, program, arguments, pass_fds=()):
+        path = f"{self.folder}/{program}-{len(self.processes)}.log"
+        with open(path, "w") as log:
+            process = subprocess.Popen([f"{self.bin_dir}/{program}", *arguments], cwd=self.folder,
+                                       env=self.environment, stdin=subprocess.DEVNULL, stdout=log,
+                                       stderr=subprocess.STDOUT, pass_fds=pass_fds)
+        self.processes.append((process, path))
+
+    def _wait(self, deadline):
+        for process, path in self.processes:
+            try:
+                code = process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                raise JobFailed(f"{path}: still running\n" + self._logs()) from None
+            if code != 0:
+                raise JobFailed(f"{path}: exit code {code}\n" + self._logs())
+
+    def _logs(self):
+        out = ""
+        for _, path in self.processes:
+            with open(path) as file:
+                out += f"--- {path}\n{file.read()}"
+        return out

@@ -1,0 +1,130 @@
+"""The same training in plain PyTorch: one process, one loop over the micro-batches of a step."""
+import struct
+import warnings
+
+import numpy
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+AVERAGE_MOMENTUM = 0.1  # PyTorch's own
+
+
+class MicroBatchNorm(nn.BatchNorm2d):
+    """Normalises by the batch, and keeps its statistics until `update_running`: a step moves the
+    running statistics once, by the mean of what its micro-batches report."""
+
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.reports = []
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        with torch.no_grad():
+            self.reports.append((x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=True)))
+        return nn.functional.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+    def update_running(self):
+        for running, values in zip((self.running_mean, self.running_var), zip(*self.reports)):
+            running.lerp_(torch.stack(values).mean(0), AVERAGE_MOMENTUM)
+        self.reports = []
+
+
+def with_micro_batch_norm(module):
+    """Puts MicroBatchNorm in the place of every nn.BatchNorm2d; names stay."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            setattr(module, name, MicroBatchNorm(child.num_features))
+        else:
+            with_micro_batch_norm(child)
+    return module
+
+
+def read_idx(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    dimensions = data[3]
+    shape = struct.unpack_from(f">{dimensions}I", data, 4)
+    return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def read_digits(folder, split):
+    """Images [N, 1, 8, 8] in 0..1, labels [N]."""
+    images = read_idx(f"{folder}/{split}-images.idx3-ubyte").astype(numpy.float32) / 16
+    labels = read_idx(f"{folder}/{split}-labels.idx1-ubyte").astype(numpy.int64)
+    return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels)
+
+
+def make_optimizer(job, parameters):
+    kind, rate = job["optimizer"], job["lr"]
+    decay = job.get("weight-decay", 0.0)
+    if kind in ("adam", "adamw"):
+        make = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind]
+        return make(parameters, lr=rate, betas=(job.get("beta1", 0.9), job.get("beta2", 0.999)),
+                    eps=job.get("epsilon", 1e-8), weight_decay=decay)
+    momentum = 0.0 if kind == "sgd" else job.get("momentum", 0.9)
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=decay,
+                           nesterov=kind == "nesterov")
+
+
+def make_schedule(job, optimizer):
+    warmup = job.get("warmup-steps", 0)
+    kind = job.get("lr-schedule", "constant")
+    if kind == "cosine":
+        main = lr_scheduler.CosineAnnealingLR(optimizer, job["steps"] - warmup,
+                                              job.get("lr-min", 0.0))
+    elif kind == "step":
+        main = lr_scheduler.StepLR(optimizer, job["lr-step"], job.get("lr-gamma", 0.1))
+    else:
+        main = lr_scheduler.ConstantLR(optimizer, 1.0)
+    if warmup == 0:
+        return main
+    # PyTorch's own SequentialLR calls the other schedulers in a way that PyTorch warns about
+    warnings.filterwarnings("ignore", message="The epoch parameter")
+    rise = lr_scheduler.LinearLR(optimizer, 1 / warmup, total_iters=warmup - 1)
+    return lr_scheduler.SequentialLR(optimizer, [rise, main], [warmup])
+
+
+def micro_batches(job, step, images, labels):
+    """Without shuffling: in the order of the file, and the last incomplete batch dropped."""
+    batch, micro = job["global-batch"], job["micro-batch"]
+    first = step % (len(labels) // batch) * batch
+    for lo in range(first, first + batch, micro):
+        yield images[lo:lo + micro], labels[lo:lo + micro]
+
+
+def train(model, job, images, labels):
+    """job: keys of the job file, numbers as numbers. Returns the mean loss of each step, and the
+    optimizer."""
+    optimizer = make_optimizer(job, model.parameters())
+    schedule = make_schedule(job, optimizer)
+    count = job["global-batch"] // job["micro-batch"]
+    losses = []
+    model.train()
+    for step in range(job["steps"]):
+        optimizer.zero_grad()
+        losses.append(0.0)
+        for x, y in micro_batches(job, step, images, labels):
+            loss = nn.functional.cross_entropy(model(x), y) / count
+            loss.backward()
+            losses[-1] += loss.item()
+        if job.get("clip-norm", 0) > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), job["clip-norm"])
+        optimizer.step()
+        schedule.step()
+        for module in model.modules():
+            if isinstance(module, MicroBatchNorm):
+                module.update_running()
+    return losses, optimizer
+
+
+def evaluate(model, images, labels):
+    """Mean loss, correct answers, and how many answers are too close to call in f32."""
+    model.eval()
+    with torch.no_grad():
+        logits = model(images)
+    best = logits.topk(2).values
+    close = (best[:, 0] - best[:, 1] < 1e-4).sum().item()
+    loss = nn.functional.cross_entropy(logits.double(), labels).item()
+    return loss, (logits.argmax(1) == labels).sum().item(), close
