@@ -91,9 +91,10 @@ void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const st
     fail(code, text + "; on-worker-loss=abort");
     return;
   }
-  notices_.push_back(text + (options_.job.on_worker_loss == OnWorkerLoss::kWait
-                                 ? "; waiting for a replacement"
-                                 : "; the others go on"));
+  notices_.push_back(
+      text + (options_.job.on_worker_loss == OnWorkerLoss::kWait ? "; waiting for a replacement"
+              : members_.count(wire::ROLE_WORKER) > 0            ? "; the others go on"
+                                                      : "; waiting for another, none is left"));
   fill_vacancies(now_ms);
 }
 
