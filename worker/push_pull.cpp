@@ -12,7 +12,6 @@ namespace {
 constexpr int64_t kRepeatMs = 1000;  // an answer that has not come by then is asked for again
 constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
 constexpr int kLeastRepeats = 3;     // before silence counts: we may have been stopped ourselves
-constexpr size_t kFlushBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -310,7 +309,7 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
   const int server = map_.server_of(slice);
   ServerLink& link = links_[static_cast<size_t>(server)];
   // the last part waits for end_push, so that the last message is never empty
-  if (link.pending_bytes >= kFlushBytes) flush(server);
+  if (link.pending_bytes >= setup_.flush_bytes) flush(server);
   if (!link.pending.header.has_exchange()) {
     link.pending = exchange_message();
     wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
