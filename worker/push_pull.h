@@ -128,6 +128,11 @@ class PushPull {
   void send_pull(int server, bool repeat, int64_t now_ms);
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
+  void check_pushes(int server, bool asked_again, int64_t now_ms);
+  static bool settled(const ServerLink& link) {
+    return link.missing == 0 && link.unacknowledged.empty();
+  }
+  void finish_if_complete(int64_t now_ms);
   void finish_pull(int64_t now_ms);
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
