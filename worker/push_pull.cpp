@@ -49,6 +49,8 @@ void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
     share.index = assigned.index();
     // in sync its step is the one whose weights are here: nobody can be further without this share
     share.clock = sync() ? clock_ : assigned.from_step();
+    // who had it before has pushed that step, so has evaluated it first; its barrier may be gone
+    share.evaluated = !sync();
     shares.push_back(share);
     grown = true;
   }

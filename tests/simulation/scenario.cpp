@@ -96,8 +96,10 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
     accident.worker = static_cast<int>(dice.between(0, started - 1));
     if (dice.chance(0.25)) accident.freeze_ms = dice.between(100, 25'000);
     accident.replaced_ms = dice.chance(0.5) ? dice.between(0, 200) : dice.between(200, 15'000);
-    // with `continue`, and while spares are left, nobody need come
-    const bool enough = on_worker_loss == OnWorkerLoss::kContinue ? s.workers > count : false;
+    // where spares are left, or the others go on with a job that has started, nobody need come
+    const bool started_for_sure = s.faults.until_ms == 0 && accident.at_ms > 300;
+    const bool others = on_worker_loss == OnWorkerLoss::kContinue && started_for_sure;
+    const bool enough = s.spares >= count || (others && s.workers > count);
     if (enough && dice.chance(0.7)) accident.replaced_ms = -1;
     started += accident.replaced_ms >= 0 ? 1 : 0;
     s.accidents.push_back(accident);
