@@ -49,8 +49,6 @@ void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
     share.index = assigned.index();
     // in sync its step is the one whose weights are here: nobody can be further without this share
     share.clock = sync() ? clock_ : assigned.from_step();
-    // who had it before has pushed that step, so has evaluated it first; its barrier may be gone
-    share.evaluated = !sync();
     shares.push_back(share);
     grown = true;
   }
@@ -165,6 +163,7 @@ void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_
   pull_.set_latest(latest);
   pull_.set_barrier(barrier);
   pull_.set_lease_only(false);
+  at_barrier_coming_ = barrier;
   std::fill(incoming_version_.begin(), incoming_version_.end(), -1);
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
@@ -277,6 +276,7 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (sync() && !pull_.latest() && entry.version() != pull_.clock()) continue;
     std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     version = entry.version();
+    at_barrier_coming_ = at_barrier_coming_ && weights.at_barrier();
     if (!sync()) link.read_version = version;
     --link.missing;
   }
@@ -296,7 +296,12 @@ void PushPull::finish_pull(int64_t now_ms) {
   fresh_ = true;
   if (!sync()) {
     clock_ = pull_.clock();
-    at_barrier_ = pull_.barrier();
+    at_barrier_ = at_barrier_coming_;
+    // Some server is past this barrier, so the share's worker before us has been, which evaluates
+    // first: only its last push has not reached all servers.
+    for (ShareWork& share : shares_) {
+      if (pull_.barrier() && !at_barrier_ && share.clock == clock_) share.evaluated = true;
+    }
     return;
   }
   clock_ = *least;

@@ -159,7 +159,8 @@ class PushPull {
 
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
-  bool at_barrier_ = false;  // current_ is exactly barrier clock_
+  bool at_barrier_ = false;         // current_ is exactly barrier clock_
+  bool at_barrier_coming_ = false;  // incoming_ so far is exactly barrier pull_.clock()
 
   int64_t next_push_ = 1;
   int64_t push_step_ = -1;

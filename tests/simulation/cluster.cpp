@@ -95,7 +95,7 @@ bool Cluster::everybody_gone() const {
 }
 
 void Cluster::run() {
-  int64_t deadline_ms = scenario_.faults.until_ms + kPatienceMs;
+  int64_t deadline_ms = scenario_.faults.until_ms + scenario_.servers_late_ms + kPatienceMs;
   for (const Accident& accident : scenario_.accidents) {
     deadline_ms = std::max(deadline_ms, accident.at_ms + accident.freeze_ms + kPatienceMs);
   }

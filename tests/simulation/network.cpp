@@ -86,7 +86,7 @@ void Network::transmit(int dealer, bool up, std::shared_ptr<const Message> messa
   }
   for (int i = 0; i < copies; ++i) {
     int64_t at = clock_.now_us() + dice_.between(20, faults_.delay_us);
-    if (faulty() && (i > 0 || dice_.chance(faults_.reorder))) {
+    if (faulty() && !d.lossless && (i > 0 || dice_.chance(faults_.reorder))) {
       // some late by little, some by more than the patience of whoever waits
       at += dice_.chance(0.1) ? dice_.between(1'000'000, 3'000'000) : dice_.between(0, 50'000);
     } else {

@@ -69,7 +69,7 @@ class Network {
   Network(Clock& clock, uint64_t seed, const Faults& faults);
 
   int add_router(RouterHandler handler);
-  // lossless: loses messages only when the connection breaks.
+  // lossless: loses messages only when the connection breaks, and none is very late.
   int add_dealer(int router, DealerHandler handler, bool lossless = false);
   void to_router(int dealer, Message message);
   // False: the peer's connection is closed.

@@ -65,6 +65,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   }
   s.compute_us = dice.chance(0.2) ? 300'000 : 5'000;
   s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
+  if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than it takes to replace a worker
   if (dice.chance(0.5)) s.flush_bytes = 1;
   return s;
 }
@@ -87,17 +88,19 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
   s.job.on_worker_loss = on_worker_loss;
   s.spares = static_cast<int>(dice.between(0, 2));
   const int64_t count = dice.between(1, 3);
+  if (dice.chance(0.2)) s.servers_late_ms = dice.between(0, 20'000);
   int started = s.workers + s.spares;
+  const int64_t earliest_ms = dice.chance(0.5) ? 0 : s.servers_late_ms + 300;
   // some in the first milliseconds, where little is settled yet
   const int64_t latest_ms = dice.chance(0.3) ? 30 : dice.chance(0.5) ? 500 : 5000;
   for (int64_t i = 0; i < count; ++i) {
     Accident accident;
-    accident.at_ms = dice.between(0, latest_ms);
+    accident.at_ms = earliest_ms + dice.between(0, latest_ms);
     accident.worker = static_cast<int>(dice.between(0, started - 1));
     if (dice.chance(0.25)) accident.freeze_ms = dice.between(100, 25'000);
     accident.replaced_ms = dice.chance(0.5) ? dice.between(0, 200) : dice.between(200, 15'000);
     // where spares are left, or the others go on with a job that has started, nobody need come
-    const bool started_for_sure = s.faults.until_ms == 0 && accident.at_ms > 300;
+    const bool started_for_sure = s.faults.until_ms == 0 && earliest_ms > 0;
     const bool others = on_worker_loss == OnWorkerLoss::kContinue && started_for_sure;
     const bool enough = s.spares >= count || (others && s.workers > count);
     if (enough && dice.chance(0.7)) accident.replaced_ms = -1;
@@ -121,6 +124,7 @@ std::string Scenario::to_string() const {
                     std::to_string(faults.lose) + " duplicate " + std::to_string(faults.duplicate) +
                     " reorder " + std::to_string(faults.reorder) + " reset " +
                     std::to_string(faults.reset);
+  if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +
            (a.freeze_ms > 0 ? "frozen for " + std::to_string(a.freeze_ms) + " ms" : "killed") +

@@ -251,7 +251,8 @@ ServerNode::ServerNode(Cluster& cluster, int number)
       // a server whose heartbeats stay away ends the job: that is another test's
       control_(cluster.network().add_dealer(
           cluster.control_router(), [this](const Message& message) { take(message); }, true)) {
-  cluster_.clock().after(cluster_.dice().between(0, 20'000), [this] { tick(); });
+  const int64_t late_us = cluster_.scenario().servers_late_ms * 1000;
+  cluster_.clock().after(late_us + cluster_.dice().between(0, 20'000), [this] { tick(); });
 }
 
 void ServerNode::take(const Message& message) {
