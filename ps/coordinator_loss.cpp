@@ -61,6 +61,7 @@ void Coordinator::lose(int64_t now_ms, uint64_t incarnation, const std::string& 
   if (phase_ >= wire::PHASE_FINISHED) return;
   if (phase_ == wire::PHASE_GATHERING && member.role == wire::ROLE_WORKER) {
     notices_.push_back(text);
+    promote_spares();
     check_start();
     return;
   }
@@ -108,10 +109,7 @@ void Coordinator::give_share(ShareOwner& share, uint64_t incarnation) {
   dirty_ = true;
 }
 
-// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
-// to busy ones, the least loaded first.
-void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
-  if (phase_ != wire::PHASE_TRAINING) return;
+void Coordinator::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
     member.rank = free_rank();
@@ -121,6 +119,13 @@ void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
       dirty_ = true;
     }
   }
+}
+
+// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
+// to busy ones, the least loaded first.
+void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
+  if (phase_ != wire::PHASE_TRAINING) return;
+  promote_spares();
   for (ShareOwner& share : share_owners_) {
     if (share.owner != 0) continue;
     uint64_t best = 0;

@@ -350,7 +350,7 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
                                                              int slice) const {
   const int64_t version = shard_.version(slice);
   if (!sync()) {
-    if (pull.barrier() && at_barrier_.step == pull.clock()) {
+    if (exactly_at_barrier(pull)) {
       return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
     }
     return std::pair{shard_.weights(slice), updates_};
@@ -386,6 +386,7 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
   }
   Message message = weights_message(pending.pull, worker.pushes.through(), updates_);
   wire::Weights* weights = message.header.mutable_weights();
+  weights->set_at_barrier(exactly_at_barrier(pending.pull));
   for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
     auto slice = slice_for(pending.pull, *it);
     if (!slice) {
