@@ -58,13 +58,6 @@ std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
 
 void LeasePool::open_barrier(int64_t step) {
   open_barrier_ = std::max(open_barrier_, step);
-  // servers keep the weights of the newest barrier only: an older evaluation cannot be done any
-  // more
-  const auto old = [&](const wire::Lease& lease) {
-    return lease.evaluate() && lease.step() < step;
-  };
-  std::erase_if(first_, old);
-  for (auto& [incarnation, holder] : holders_) std::erase_if(holder.held, old);
   if (!barriers_.evaluation_due(step)) return;
   for (int i = 0; i < shares_; ++i) {
     const Range chunks = share_range(i, shares_, chunks_);

@@ -377,13 +377,6 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     return;
   }
   if (!may_answer(pending.pull)) return;
-  if (!sync() && pending.pull.barrier() && at_barrier_.step > pending.pull.clock()) {
-    // an evaluator so slow that a newer barrier has passed: exact weights or none
-    pending.open = false;
-    send_status(pending.peer, pending.pull.number(), worker.pushes.through(), false);
-    outgoing_.back().message.header.mutable_status()->set_gone(true);
-    return;
-  }
   Message message = weights_message(pending.pull, worker.pushes.through(), updates_);
   wire::Weights* weights = message.header.mutable_weights();
   weights->set_at_barrier(exactly_at_barrier(pending.pull));

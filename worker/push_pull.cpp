@@ -231,11 +231,6 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   }
   acknowledge(link, status.pushes_through());
   take_leases(status.leases());
-  if (status.gone() && pulling_ && status.pull() == pull_.number()) {
-    pulling_ = false;
-    finish_evaluation();
-    return true;
-  }
   if (waits_for_lease_ && !leases_.empty()) {
     waits_for_lease_ = false;
     link.asked_ms = -1;
