@@ -21,8 +21,8 @@ except ImportError as error:
 import torch_reference as reference
 from cluster import Cluster
 
-# Largest ||ours - theirs|| / ||theirs|| of a tensor of the weights or the optimizer's state. Rounding
-# alone makes 1e-6. Where a ReLU or a pooling window is closer to a tie than that, f32 may decide
+# Largest ||ours - theirs|| / ||theirs|| of a tensor of weights or optimizer state. Rounding alone
+# makes 1e-6. Where a ReLU or a pooling window is closer to a tie than that, f32 may decide
 # otherwise, which moves one step's gradient by 1e-3 or so, and the weights by more than this in
 # Adam's first steps, where each gradient is divided by its own size (PyTorch in f32 is then as far
 # from PyTorch in f64). So the initial weights are such that no step of any job comes closer to a
