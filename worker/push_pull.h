@@ -128,6 +128,7 @@ class PushPull {
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   void finish_pull(int64_t now_ms);
+  bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
