@@ -140,6 +140,16 @@ TEST_F(CoordinatorTest, AGradientThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("[train] the loss is nan (worker 1"));
 }
 
+TEST_F(CoordinatorTest, NoLastWordsMakeABrokenRunASuccess) {
+  for (const int code : {256, -1, 512, 1 << 30}) {
+    make("strategy = sync\n");
+    join(kAnna);
+    EXPECT_TRUE(leave(kAnna, code, "[worker] strange"));
+    EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
+    EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kPeerLost) << code;
+  }
+}
+
 TEST_F(CoordinatorTest, OneThatComesBackAfterItWasGivenUpIsRefused) {
   train("strategy = sync\non-worker-loss = wait\n");
   live(11000, {kAnna});
