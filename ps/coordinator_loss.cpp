@@ -35,7 +35,9 @@ bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
     }
     return true;
   }
-  const auto code = static_cast<ErrorCode>(leave.code());
+  // it becomes our exit code, of which a shell sees the last byte: 256 would be a success
+  const bool is_code = leave.code() > 0 && leave.code() < 128;
+  const auto code = is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
   const bool everybodys = code == ErrorCode::kNotFinite || phase_ == wire::PHASE_GATHERING;
   if (everybodys) {
     const std::string who = member->name();
