@@ -323,7 +323,9 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
-  if (pull.latest()) return true;
+  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows could
+  // be all that the next step lacks
+  if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
   if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
   // sync answers slice by slice
   if (sync()) return true;
