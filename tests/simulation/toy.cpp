@@ -103,6 +103,17 @@ std::string Toy::check_counts(std::span<const float> weights, int64_t from, int6
   return "";
 }
 
+int64_t Toy::count_shares(std::span<const float> slice, int64_t first_step, int shares) const {
+  int64_t count = 0;
+  for (int64_t step = first_step; (step + 1) * leaves_ <= kIds; ++step) {
+    for (int i = 0; i < shares; ++i) {
+      const int64_t id = step * leaves_ + share_range(i, shares, leaves_).lo;
+      count += slice[static_cast<size_t>(id)] < 0.0F ? 1 : 0;
+    }
+  }
+  return count;
+}
+
 FlatState Toy::counted_state(int64_t step) const {
   FlatState out;
   out.step = step;

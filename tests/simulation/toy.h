@@ -34,6 +34,8 @@ class Toy {
   // Counting form: what `weights` contain is exactly all micro-batches of steps below `from`, some
   // of those below `to`, none from there on, and none twice. Returns what is wrong, "" if nothing.
   std::string check_counts(std::span<const float> weights, int64_t from, int64_t to) const;
+  // Counting form: shares (of `shares` that a step is cut into) that the slice's elements contain.
+  int64_t count_shares(std::span<const float> slice, int64_t first_step, int shares) const;
   FlatState counted_state(int64_t step) const;
 
  private:

@@ -221,7 +221,9 @@ void WorkerNode::make_trainer(const wire::State& state) {
 }
 
 void WorkerNode::send() {
-  for (ToServer& out : push_pull_->take_outgoing()) {
+  std::vector<ToServer> messages = push_pull_->take_outgoing();
+  if (busy_) check_read_versions(messages);
+  for (ToServer& out : messages) {
     cluster_.network().to_router(servers_[static_cast<size_t>(out.server)],
                                  std::move(out.message));
   }
@@ -271,6 +273,24 @@ void WorkerNode::check_weights(const Task& task, bool exact) {
   if (what.empty()) return;
   cluster_.wrong("worker " + std::to_string(number_) + " at step " + std::to_string(task.step) +
                  (exact ? " (evaluation): " : ": ") + what);
+}
+
+// Staleness is measured by what a push says it has read: as many updates as the weights contain.
+void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
+  if (!cluster_.scenario().counting) return;
+  const auto start = cluster_.start_state();
+  for (const ToServer& out : messages) {
+    if (!out.message.header.exchange().has_push()) continue;
+    const wire::Push& push = out.message.header.exchange().push();
+    const Range slice = push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
+    const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
+    const int64_t updates =
+        cluster_.toy().count_shares(weights, start ? start->step : 0, state_->shares()) +
+        (start ? start->updates : 0);
+    if (updates == push.read_version()) continue;
+    cluster_.wrong("worker " + std::to_string(number_) + " has read " + std::to_string(updates) +
+                   " updates and says " + std::to_string(push.read_version()));
+  }
 }
 
 void WorkerNode::compute(const Task& task) {

@@ -58,6 +58,7 @@ class WorkerNode {
   void exchange();
   void send();
   void check_weights(const Task& task, bool exact);
+  void check_read_versions(const std::vector<ToServer>& messages);
   void compute(const Task& task);
   void push_some(size_t count, const Task& task, std::vector<float> losses);
   void evaluate(const Task& task);
