@@ -129,6 +129,7 @@ class Coordinator : public TrainingObserver {
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
   void lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& text,
                    ErrorCode code);
+  void promote_spares();
   void fill_vacancies(int64_t now_ms);
   void give_share(ShareOwner& share, uint64_t incarnation);
   void check_start();

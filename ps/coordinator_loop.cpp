@@ -28,7 +28,7 @@ constexpr int64_t kEchoMs = 300;
 
 class CoordinatorLoop {
  public:
-  CoordinatorLoop(const CoordinatorProgram& program, SignalFd& signals);
+  CoordinatorLoop(const CoordinatorProgram& program, StartState start_state, SignalFd& signals);
   int run();
 
  private:
@@ -37,6 +37,7 @@ class CoordinatorLoop {
   void turn();
   void receive_control();
   void deliver();
+  void say_notices();
   void start();
   void snapshots();
   void take_written();
@@ -100,17 +101,18 @@ CoordinatorOptions CoordinatorLoop::options_of(const CoordinatorProgram& program
   return options;
 }
 
-CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, SignalFd& signals)
+CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState start_state,
+                                 SignalFd& signals)
     : program_(program),
       signals_(signals),
       control_(context_, program.listen, EndpointLimits{}),
       data_(context_, data_address(program.listen), program.job.slice_bytes),
-      start_state_(program.job, program.out_dir + "/checkpoints"),
+      start_state_(std::move(start_state)),
       report_(program.out_dir, program.style),
       coordinator_(options_of(program, data_)),
       run_id_(coordinator_.run()) {
   report_.write_job(to_ini(program.job));
-  for (const std::string& notice : start_state_.notices()) log_.warn(notice);
+  for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
   announce();
 }
 
@@ -207,6 +209,10 @@ void CoordinatorLoop::deliver() {
     }
   }
   data_.send();
+  say_notices();
+}
+
+void CoordinatorLoop::say_notices() {
   for (const std::string& notice : coordinator_.take_notices()) {
     report_.end_line();
     log_.info(notice);
@@ -227,7 +233,8 @@ void CoordinatorLoop::start() {
   const int64_t now = now_ms();
   const Declaration& declaration = coordinator_.declaration();
   const auto initial = start_state_.match(program_.job, declaration);
-  for (const std::string& notice : start_state_.notices()) log_.warn(notice);
+  for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
+  say_notices();
   Start start;
   if (initial) start = {initial->step, initial->updates, true};
   coordinator_.start(now, start);
@@ -329,8 +336,8 @@ void CoordinatorLoop::moment(bool last) {
   const std::vector<Evaluation> evaluations = coordinator_.take_evaluations();
   if (now - moment_ms_ < kMomentMs && evaluations.empty() && !last) return;
   const TrainingRecord& record = coordinator_.training();
-  if (now - moment_ms_ >= kMomentMs || (last && rate_ == 0.0)) {
-    const double seconds = std::max<double>(1.0, static_cast<double>(now - moment_ms_)) / 1000.0;
+  if (now - moment_ms_ >= kMomentMs) {
+    const double seconds = static_cast<double>(now - moment_ms_) / 1000.0;
     const double rate = static_cast<double>(record.samples() - moment_samples_) / seconds;
     // smoothed over some moments, so that the estimate of the end does not jump
     rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
@@ -345,7 +352,8 @@ void CoordinatorLoop::moment(bool last) {
   m.steps_per_epoch =
       std::max<int64_t>(1, steps_per_epoch(program_.job, coordinator_.declaration().train_samples));
   m.samples = record.samples();
-  m.samples_per_second = rate_;
+  m.samples_per_second =
+      rate_ > 0 ? rate_ : static_cast<double>(m.samples) / std::max(m.seconds, 1e-3);
   m.learning_rate = learning_rate(program_.job.schedule, m.step, coordinator_.total_steps());
   m.loss = record.newest_loss();
   double sum = 0.0;
@@ -410,7 +418,12 @@ void CoordinatorLoop::summarise() {
 }  // namespace
 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
-  return CoordinatorLoop(program, signals).run();
+  StartState start_state(program.job, program.out_dir + "/checkpoints");
+  if (start_state.complete()) {
+    for (const std::string& notice : start_state.take_notices()) Log("server 0").info(notice);
+    return 0;
+  }
+  return CoordinatorLoop(program, std::move(start_state), signals).run();
 }
 
 }  // namespace pushpull

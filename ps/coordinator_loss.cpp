@@ -35,7 +35,9 @@ bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
     }
     return true;
   }
-  const auto code = static_cast<ErrorCode>(leave.code());
+  // it becomes our exit code, of which a shell sees the last byte: 256 would be a success
+  const bool is_code = leave.code() > 0 && leave.code() < 128;
+  const auto code = is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
   const bool everybodys = code == ErrorCode::kNotFinite || phase_ == wire::PHASE_GATHERING;
   if (everybodys) {
     const std::string who = member->name();
@@ -61,6 +63,7 @@ void Coordinator::lose(int64_t now_ms, uint64_t incarnation, const std::string& 
   if (phase_ >= wire::PHASE_FINISHED) return;
   if (phase_ == wire::PHASE_GATHERING && member.role == wire::ROLE_WORKER) {
     notices_.push_back(text);
+    promote_spares();
     check_start();
     return;
   }
@@ -91,9 +94,10 @@ void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const st
     fail(code, text + "; on-worker-loss=abort");
     return;
   }
-  notices_.push_back(text + (options_.job.on_worker_loss == OnWorkerLoss::kWait
-                                 ? "; waiting for a replacement"
-                                 : "; the others go on"));
+  notices_.push_back(
+      text + (options_.job.on_worker_loss == OnWorkerLoss::kWait ? "; waiting for a replacement"
+              : members_.count(wire::ROLE_WORKER) > 0            ? "; the others go on"
+                                                      : "; waiting for another, none is left"));
   fill_vacancies(now_ms);
 }
 
@@ -107,10 +111,7 @@ void Coordinator::give_share(ShareOwner& share, uint64_t incarnation) {
   dirty_ = true;
 }
 
-// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
-// to busy ones, the least loaded first.
-void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
-  if (phase_ != wire::PHASE_TRAINING) return;
+void Coordinator::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
     member.rank = free_rank();
@@ -120,6 +121,13 @@ void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
       dirty_ = true;
     }
   }
+}
+
+// Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
+// to busy ones, the least loaded first.
+void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
+  if (phase_ != wire::PHASE_TRAINING) return;
+  promote_spares();
   for (ShareOwner& share : share_owners_) {
     if (share.owner != 0) continue;
     uint64_t best = 0;

@@ -95,7 +95,8 @@ int JoinedServerLoop::run() {
     while (!over_) turn();
   } catch (const Error& e) {
     leave(static_cast<int>(e.code()), e.what());
-    throw;
+    log_.error(e.what());
+    return static_cast<int>(e.code());
   }
   return exit_code_;
 }

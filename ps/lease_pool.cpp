@@ -23,6 +23,8 @@ std::optional<wire::Lease> LeasePool::draw() {
   // steps behind a barrier wait until every server has passed it
   if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
   if (step_ >= barriers_.end_step) return std::nullopt;
+  // servers keep the weights of one barrier: its evaluation must end before the next can come
+  if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
   const Range range = share_range(share_, shares_, micro_batches_);
   wire::Lease lease;
   lease.set_step(step_);
@@ -33,6 +35,14 @@ std::optional<wire::Lease> LeasePool::draw() {
     ++step_;
   }
   return lease;
+}
+
+// No evaluation waits in first_ when this is asked: that is drawn before.
+bool LeasePool::evaluating() const {
+  return std::any_of(holders_.begin(), holders_.end(), [](const auto& entry) {
+    const auto& held = entry.second.held;
+    return std::any_of(held.begin(), held.end(), [](const auto& l) { return l.evaluate(); });
+  });
 }
 
 std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
@@ -48,13 +58,6 @@ std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
 
 void LeasePool::open_barrier(int64_t step) {
   open_barrier_ = std::max(open_barrier_, step);
-  // servers keep the weights of the newest barrier only: an older evaluation cannot be done any
-  // more
-  const auto old = [&](const wire::Lease& lease) {
-    return lease.evaluate() && lease.step() < step;
-  };
-  std::erase_if(first_, old);
-  for (auto& [incarnation, holder] : holders_) std::erase_if(holder.held, old);
   if (!barriers_.evaluation_due(step)) return;
   for (int i = 0; i < shares_; ++i) {
     const Range chunks = share_range(i, shares_, chunks_);

@@ -41,6 +41,7 @@ class LeasePool {
     std::optional<wire::Lease> last_finished;
   };
   std::optional<wire::Lease> draw();
+  bool evaluating() const;
 
   Barriers barriers_;
   int shares_;

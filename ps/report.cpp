@@ -186,8 +186,10 @@ void Report::progress(const Moment& m) {
   const bool terminal = style_ == ProgressStyle::kTerminal;
   const bool last = m.step >= m.end_step;
   if (!terminal && !last && m.seconds - last_plain_s_ < kPlainEverySeconds) return;
+  if (!terminal && m.step == last_plain_step_ && !m.evaluation) return;
+  last_plain_step_ = m.step;
   last_plain_s_ = m.seconds;
-  const double left = m.samples > 0 && m.step > 0
+  const double left = m.samples > 0 && m.samples_per_second > 0
                           ? static_cast<double>(m.end_step - m.step) *
                                 (static_cast<double>(m.samples) /
                                  std::max<double>(1.0, static_cast<double>(m.step_done))) /

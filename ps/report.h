@@ -83,6 +83,7 @@ class Report {
   ProgressStyle style_;
   std::ofstream metrics_;
   double last_plain_s_ = -1e9;
+  int64_t last_plain_step_ = -1;
   bool line_open_ = false;
 };
 

@@ -339,7 +339,9 @@ bool Server::pull_fits(const wire::Pull& pull) const {
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
-  if (pull.latest()) return true;
+  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows could
+  // be all that the next step lacks
+  if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
   if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
   // sync answers slice by slice
   if (sync()) return true;
@@ -350,7 +352,7 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
                                                              int slice) const {
   const int64_t version = shard_.version(slice);
   if (!sync()) {
-    if (pull.barrier() && at_barrier_.step == pull.clock()) {
+    if (exactly_at_barrier(pull)) {
       return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
     }
     return std::pair{shard_.weights(slice), updates_};
@@ -377,15 +379,9 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     return;
   }
   if (!may_answer(pending.pull)) return;
-  if (!sync() && pending.pull.barrier() && at_barrier_.step > pending.pull.clock()) {
-    // an evaluator so slow that a newer barrier has passed: exact weights or none
-    pending.open = false;
-    send_status(pending.peer, pending.pull.number(), worker.pushes.through(), false);
-    outgoing_.back().message.header.mutable_status()->set_gone(true);
-    return;
-  }
   Message message = weights_message(pending.pull, worker.pushes.through(), updates_);
   wire::Weights* weights = message.header.mutable_weights();
+  weights->set_at_barrier(exactly_at_barrier(pending.pull));
   for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
     auto slice = slice_for(pending.pull, *it);
     if (!slice) {

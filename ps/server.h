@@ -132,6 +132,9 @@ class Server {
   Snapshot take_snapshot(int64_t step, bool state) const;
   bool pull_fits(const wire::Pull& pull) const;
   bool may_answer(const wire::Pull& pull) const;
+  bool exactly_at_barrier(const wire::Pull& pull) const {
+    return !sync() && pull.barrier() && at_barrier_.step == pull.clock();
+  }
   void take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker, const wire::Pull& pull);
   void answer(uint64_t incarnation, Worker& worker);
   void answer_all();

@@ -38,6 +38,11 @@ StartState::StartState(const Job& job, const std::string& default_dir)
     checkpoint_ = read_checkpoint(dir_);
     for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
     check_job(job);
+    // with epochs that have changed, the end is known once the data are
+    const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
+    if (job.steps > 0) check_end(job, job.steps);
+    if (job.epochs > 0 && job.epochs == before.epochs)
+      check_end(job, checkpoint_->state.total_steps);
   } else if (!job.init_from.empty()) {
     read_safetensors(job.init_from);  // the tensors are compared once the model is known
   }
@@ -53,6 +58,17 @@ void StartState::check_job(const Job& job) const {
                                        " belongs to a job with other values of: " + names +
                                        "; these keys may not change at a resume");
   }
+}
+
+void StartState::check_end(const Job& job, int64_t total_steps) {
+  const int64_t step = checkpoint_->state.step;
+  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  if (step < end) return;
+  const std::string text = "nothing is left to do: " + checkpoint_->path + " is at step " +
+                           std::to_string(step) + " of " + std::to_string(end);
+  if (job.resume == Resume::kTrue) throw Error(ErrorCode::kUsage, "[resume] " + text);
+  complete_ = true;
+  notices_.push_back(text);
 }
 
 std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declaration& declaration) {
@@ -84,13 +100,8 @@ std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declara
   out->updates = checkpoint_->state.updates;
   out->weights = std::move(checkpoint_->weights);
   out->slots = std::move(checkpoint_->slots);
-  const int64_t total = total_steps(job, declaration.train_samples);
-  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total) : total;
-  if (out->step >= end) {
-    throw Error(ErrorCode::kUsage, "[resume] nothing is left to do: " + checkpoint_->path +
-                                       " is at step " + std::to_string(out->step) + " of " +
-                                       std::to_string(end));
-  }
+  check_end(job, total_steps(job, declaration.train_samples));
+  if (complete_) throw Error(ErrorCode::kUsage, "[resume] " + notices_.back());
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/io/checkpoint.h"
@@ -23,19 +24,23 @@ class StartState {
 
   const std::string& checkpoint_dir() const { return dir_; }
   bool resumes() const { return checkpoint_.has_value(); }
+  // resume=auto, and the checkpoint is the job's end: nothing is left to do.
+  bool complete() const { return complete_; }
   int64_t resumed_step() const { return checkpoint_->state.step; }
 
   // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the
   // checkpoint does not fit the declared model, data or job.
   std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);
   // Lines for people: damaged checkpoints that were passed over, other instruction sets.
-  const std::vector<std::string>& notices() const { return notices_; }
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
  private:
   void check_job(const Job& job) const;
+  void check_end(const Job& job, int64_t total_steps);
 
   std::string dir_;
   std::optional<Checkpoint> checkpoint_;
+  bool complete_ = false;
   std::vector<std::string> notices_;
 };
 

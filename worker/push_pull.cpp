@@ -12,7 +12,6 @@ namespace {
 constexpr int64_t kRepeatMs = 1000;  // an answer that has not come by then is asked for again
 constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
 constexpr int kLeastRepeats = 3;     // before silence counts: we may have been stopped ourselves
-constexpr size_t kFlushBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -109,7 +108,8 @@ bool PushPull::weights_fit(const Task& task) const {
   if (sync()) return clock_ == task.step;
   if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
   if (pool()) return fresh_ && clock_ >= setup_.barriers.last(task.step);
-  return clock_ >= task.step;
+  // a pull between two pushes, also of another share, see finish_if_complete
+  return fresh_ && clock_ >= task.step;
 }
 
 Task PushPull::next(int64_t now_ms) {
@@ -163,6 +163,7 @@ void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_
   pull_.set_latest(latest);
   pull_.set_barrier(barrier);
   pull_.set_lease_only(false);
+  at_barrier_coming_ = barrier;
   std::fill(incoming_version_.begin(), incoming_version_.end(), -1);
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
@@ -177,7 +178,11 @@ void PushPull::start_lease_wait(int64_t now_ms) {
   pull_.set_latest(false);
   pull_.set_barrier(false);
   pull_.set_lease_only(true);
-  send_pull(0, false, now_ms);
+  // the others are only asked what they have of our pushes
+  for (int server = 0; server < setup_.servers; ++server) {
+    const ServerLink& link = links_[static_cast<size_t>(server)];
+    if (server == 0 || !link.unacknowledged.empty()) send_pull(server, false, now_ms);
+  }
 }
 
 void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
@@ -205,13 +210,14 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (server < 0 || server >= setup_.servers) return false;
   ServerLink& link = links_[static_cast<size_t>(server)];
   if (message.header.has_weights()) {
+    const bool asked_again = link.repeats > 0;
     link.heard_ms = now_ms;
     link.repeats = 0;
     take_weights(server, message.header.weights(), message.payloads);
-    if (pulling_ && std::all_of(links_.begin(), links_.end(),
-                                [](const ServerLink& l) { return l.missing == 0; })) {
-      finish_pull(now_ms);
+    if (pulling_ && message.header.weights().pull() == pull_.number()) {
+      check_pushes(server, asked_again, now_ms);
     }
+    finish_if_complete(now_ms);
     return true;
   }
   if (!message.header.has_status()) return false;
@@ -225,18 +231,31 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   }
   acknowledge(link, status.pushes_through());
   take_leases(status.leases());
-  if (status.gone() && pulling_ && status.pull() == pull_.number()) {
-    pulling_ = false;
-    finish_evaluation();
-    return true;
-  }
   if (waits_for_lease_ && !leases_.empty()) {
     waits_for_lease_ = false;
     link.asked_ms = -1;
   }
   const bool current = status.pull() == pull_.number() && (pulling_ || waits_for_lease_);
   if (current && !link.unacknowledged.empty()) repeat_pushes(server);
+  finish_if_complete(now_ms);
   return true;
+}
+
+// A server that answers with weights says at once which pushes it has. What it lacks when it was
+// asked again, or when it has nothing more to send, is lost.
+void PushPull::check_pushes(int server, bool asked_again, int64_t now_ms) {
+  const ServerLink& link = links_[static_cast<size_t>(server)];
+  if (link.unacknowledged.empty() || (link.missing > 0 && !asked_again)) return;
+  repeat_pushes(server);
+  if (link.missing == 0) send_pull(server, true, now_ms);
+}
+
+// A pull ends when all weights are here and all pushes have arrived: so at most one push of a share
+// or lease is under way when a worker is lost.
+void PushPull::finish_if_complete(int64_t now_ms) {
+  if (pulling_ && std::all_of(links_.begin(), links_.end(), &PushPull::settled)) {
+    finish_pull(now_ms);
+  }
 }
 
 void PushPull::take_weights(int server, const wire::Weights& weights,
@@ -257,6 +276,7 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (sync() && !pull_.latest() && entry.version() != pull_.clock()) continue;
     std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     version = entry.version();
+    at_barrier_coming_ = at_barrier_coming_ && weights.at_barrier();
     if (!sync()) link.read_version = version;
     --link.missing;
   }
@@ -276,7 +296,12 @@ void PushPull::finish_pull(int64_t now_ms) {
   fresh_ = true;
   if (!sync()) {
     clock_ = pull_.clock();
-    at_barrier_ = pull_.barrier();
+    at_barrier_ = at_barrier_coming_;
+    // Some server is past this barrier, so the share's worker before us has been, which evaluates
+    // first: only its last push has not reached all servers.
+    for (ShareWork& share : shares_) {
+      if (pull_.barrier() && !at_barrier_ && share.clock == clock_) share.evaluated = true;
+    }
     return;
   }
   clock_ = *least;
@@ -286,9 +311,15 @@ void PushPull::finish_pull(int64_t now_ms) {
   }
 }
 
+bool PushPull::lease_fits(const wire::Lease& lease) const {
+  const int64_t most = lease.evaluate() ? setup_.chunks : setup_.job.micro_batches();
+  return lease.lo() >= 0 && lease.lo() < lease.hi() && lease.hi() <= most &&
+         lease.step() >= setup_.barriers.start_step && lease.step() <= setup_.barriers.end_step;
+}
+
 void PushPull::take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
   for (const wire::Lease& lease : leases) {
-    if (lease.number() <= newest_lease_) continue;
+    if (lease.number() <= newest_lease_ || !lease_fits(lease)) continue;
     newest_lease_ = lease.number();
     leases_.push_back(lease);
   }
@@ -315,7 +346,7 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
   const int server = map_.server_of(slice);
   ServerLink& link = links_[static_cast<size_t>(server)];
   // the last part waits for end_push, so that the last message is never empty
-  if (link.pending_bytes >= kFlushBytes) flush(server);
+  if (link.pending_bytes >= setup_.flush_bytes) flush(server);
   if (!link.pending.header.has_exchange()) {
     link.pending = exchange_message();
     wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
@@ -397,7 +428,8 @@ void PushPull::on_tick(int64_t now_ms) {
   const auto timeout_ms = static_cast<int64_t>(setup_.job.heartbeat_timeout_s * 1000);
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
-    const bool waits = (pulling_ && link.missing > 0) || (waits_for_lease_ && server == 0);
+    const bool waits = (pulling_ && !settled(link)) ||
+                       (waits_for_lease_ && (server == 0 || !link.unacknowledged.empty()));
     if (!waits || now_ms < link.repeat_ms) continue;
     if (link.repeats >= kLeastRepeats && now_ms - link.heard_ms > timeout_ms) {
       throw Error(ErrorCode::kUnreachable, "[pull] server " + std::to_string(server) +

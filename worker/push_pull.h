@@ -36,6 +36,7 @@ struct PushPullSetup {
   Barriers barriers;
   int shares = 1;      // that a step, and an evaluation, is cut into
   int64_t chunks = 0;  // of an evaluation
+  size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
 };
 
 struct Task {
@@ -127,7 +128,13 @@ class PushPull {
   void send_pull(int server, bool repeat, int64_t now_ms);
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
+  void check_pushes(int server, bool asked_again, int64_t now_ms);
+  static bool settled(const ServerLink& link) {
+    return link.missing == 0 && link.unacknowledged.empty();
+  }
+  void finish_if_complete(int64_t now_ms);
   void finish_pull(int64_t now_ms);
+  bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
@@ -153,7 +160,8 @@ class PushPull {
 
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
-  bool at_barrier_ = false;  // current_ is exactly barrier clock_
+  bool at_barrier_ = false;         // current_ is exactly barrier clock_
+  bool at_barrier_coming_ = false;  // incoming_ so far is exactly barrier pull_.clock()
 
   int64_t next_push_ = 1;
   int64_t push_step_ = -1;

@@ -126,13 +126,14 @@ void Trainer::check_finite(int64_t step, int slice, const Payload& part) const {
   const int64_t first = push_pull_.slices().elements(slice).lo;
   int64_t i = 0;
   while (std::isfinite(part.floats()[i])) ++i;
-  std::string name = "?";
+  const TensorInfo* found = nullptr;
   for (const TensorInfo& tensor : model_.table().tensors) {
-    if (tensor.offset <= first + i) name = tensor.name;
+    if (tensor.offset <= first + i) found = &tensor;
   }
-  throw Error(ErrorCode::kNotFinite, "[train] the gradient of worker " + std::to_string(rank_) +
+  const std::string what = found->rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
+  throw Error(ErrorCode::kNotFinite, "[train] the " + what + " of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) +
-                                         " is not finite in tensor " + name +
+                                         " is not finite in tensor " + found->name +
                                          "; a smaller lr or clip-norm may help");
 }
 

@@ -29,8 +29,8 @@ Decoded decode(std::vector<zmq::message_t> frames);
 // The frames of a message. Payloads of more than a page are sent from where they lie.
 std::vector<zmq::message_t> encode(const Message& message);
 
-// Payload over a received ZeroMQ message, which it keeps alive; a copy where that one's bytes are not
-// aligned for floats.
+// Payload over a received ZeroMQ message, which it keeps alive; a copy where that one's bytes are
+// not aligned for floats.
 Payload payload_of(zmq::message_t frame);
 
 }  // namespace pushpull

@@ -1,4 +1,5 @@
-"""The same training in plain PyTorch: one process, one loop over the micro-batches of a step."""
+"""The same training in plain PyTorch: one process, one loop over the micro-batches of a step. In
+double precision, so that what differs is our own rounding and not theirs as well."""
 import struct
 import warnings
 
@@ -39,6 +40,37 @@ def with_micro_batch_norm(module):
         else:
             with_micro_batch_norm(child)
     return module
+
+
+class Ties:
+    """How near the decisions of a step come to a tie: the smallest distance of a ReLU's input from
+    0, or of the two largest values in a pooling window from each other. Where that is no more than
+    f32's rounding, another implementation decides otherwise and has another gradient."""
+
+    def __init__(self, model):
+        self.margins = []  # of each step
+        self.nearest = float("inf")
+        for module in model.modules():
+            if isinstance(module, nn.ReLU):
+                module.register_forward_pre_hook(lambda _, x: self.see(x[0].abs()))
+            if isinstance(module, nn.MaxPool2d):
+                module.register_forward_pre_hook(lambda _, x: self.see_windows(x[0]))
+        for layer in getattr(model, "layers", [])[:-1]:  # of mlp: its ReLU is a function
+            layer.register_forward_hook(lambda _layer, _x, y: self.see(y.abs()))
+
+    def see(self, distances):
+        self.nearest = min(self.nearest, distances.min().item())
+
+    def see_windows(self, x):
+        windows = nn.functional.unfold(x.flatten(0, 1).unsqueeze(1), 2, stride=2)
+        best = windows.topk(2, 1).values
+        gaps = (best[:, 0] - best[:, 1])[best[:, 0] > 0]
+        # equal values come from equal patches of the image, whose gradients are equal too
+        self.see(gaps[gaps > 1e-12])
+
+    def end_step(self):
+        self.margins.append(self.nearest)
+        self.nearest = float("inf")
 
 
 def read_idx(path):
@@ -86,17 +118,24 @@ def make_schedule(job, optimizer):
     return lr_scheduler.SequentialLR(optimizer, [rise, main], [warmup])
 
 
+def steps_per_epoch(job, labels):
+    return job.get("train-samples", len(labels)) // job["global-batch"]
+
+
 def micro_batches(job, step, images, labels):
     """Without shuffling: in the order of the file, and the last incomplete batch dropped."""
     batch, micro = job["global-batch"], job["micro-batch"]
-    first = step % (len(labels) // batch) * batch
+    first = step % steps_per_epoch(job, labels) * batch
     for lo in range(first, first + batch, micro):
         yield images[lo:lo + micro], labels[lo:lo + micro]
 
 
 def train(model, job, images, labels):
-    """job: keys of the job file, numbers as numbers. Returns the mean loss of each step, and the
-    optimizer."""
+    """job: keys of the job file, numbers as numbers. model: changed in place, in double precision.
+    Returns the mean loss of each step, its distance from a tie, and the optimizer."""
+    model.double()
+    ties = Ties(model)
+    images = images.double()
     optimizer = make_optimizer(job, model.parameters())
     schedule = make_schedule(job, optimizer)
     count = job["global-batch"] // job["micro-batch"]
@@ -113,18 +152,19 @@ def train(model, job, images, labels):
             nn.utils.clip_grad_norm_(model.parameters(), job["clip-norm"])
         optimizer.step()
         schedule.step()
+        ties.end_step()
         for module in model.modules():
             if isinstance(module, MicroBatchNorm):
                 module.update_running()
-    return losses, optimizer
+    return losses, ties.margins, optimizer
 
 
 def evaluate(model, images, labels):
     """Mean loss, correct answers, and how many answers are too close to call in f32."""
     model.eval()
     with torch.no_grad():
-        logits = model(images)
+        logits = model(images.double())
     best = logits.topk(2).values
     close = (best[:, 0] - best[:, 1] < 1e-4).sum().item()
-    loss = nn.functional.cross_entropy(logits.double(), labels).item()
+    loss = nn.functional.cross_entropy(logits, labels).item()
     return loss, (logits.argmax(1) == labels).sum().item(), close

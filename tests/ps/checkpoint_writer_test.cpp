@@ -1,0 +1,98 @@
+#include "ps/checkpoint_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/common/scratch_folder.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+class Writer : public testing::Test {
+ protected:
+  static std::shared_ptr<const FlatState> snapshot(float value) {
+    auto out = std::make_shared<FlatState>();
+    out->weights.assign(300, value);
+    out->slots = {std::vector<float>(300, -value)};
+    return out;
+  }
+  static CheckpointState state(int64_t step) {
+    CheckpointState out;
+    out.step = step;
+    out.updates = step;
+    out.total_steps = 10;
+    out.job_ini = to_ini(job_of());
+    return out;
+  }
+  CheckpointWriter::Result result() {
+    pollfd item{writer_.done().fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&item, 1, 20'000), 1) << "never written";
+    auto taken = writer_.take();
+    EXPECT_TRUE(taken);
+    return taken.value_or(CheckpointWriter::Result{});
+  }
+  ScratchFolder folder_;
+  CheckpointWriter writer_{CheckpointStore(folder_ / "c", 2), table_of(300), {"momentum_buffer"}};
+};
+
+TEST_F(Writer, WritesASnapshotAndSaysItsHash) {
+  EXPECT_FALSE(writer_.take());
+  const auto weights = snapshot(2.0F);
+  writer_.write(weights, state(5));
+  const auto done = result();
+  EXPECT_EQ(done.step, 5);
+  EXPECT_EQ(done.error, nullptr);
+  EXPECT_EQ(done.weights_sha256,
+            sha256_hex(std::as_bytes(std::span<const float>(weights->weights))));
+  EXPECT_FALSE(writer_.take()) << "a result is given once";
+  const Checkpoint read = read_checkpoint(folder_ / "c");
+  EXPECT_EQ(read.state.step, 5);
+  EXPECT_EQ(read.weights, weights->weights);
+}
+
+TEST_F(Writer, WritesOneAfterTheOther) {
+  for (int64_t step = 1; step <= 4; ++step) {
+    writer_.write(snapshot(static_cast<float>(step)), state(step));
+    EXPECT_EQ(result().step, step);
+  }
+  EXPECT_EQ(CheckpointStore(folder_ / "c", 2).steps(), (std::vector<int64_t>{3, 4}));
+}
+
+TEST_F(Writer, AFailureComesBackInsteadOfEndingTheThread) {
+  std::filesystem::remove_all(folder_ / "c");
+  write_bytes(folder_ / "c", "in the way");
+  writer_.write(snapshot(1.0F), state(1));
+  const auto failed = result();
+  ASSERT_NE(failed.error, nullptr);
+  try {
+    std::rethrow_exception(failed.error);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    EXPECT_THAT(e.what(), testing::HasSubstr(folder_ / "c"));
+  }
+}
+
+TEST(CheckpointWriter, ItsEndWaitsForTheWriteThatIsGoingOn) {
+  const ScratchFolder folder;
+  {
+    CheckpointWriter writer(CheckpointStore(folder / "c", 2), table_of(300), {});
+    auto snapshot = std::make_shared<FlatState>();
+    snapshot->weights.assign(300, 1.0F);
+    CheckpointState state;
+    state.step = 3;
+    state.job_ini = to_ini(job_of());
+    writer.write(snapshot, state);
+  }
+  EXPECT_EQ(CheckpointStore(folder / "c", 2).steps(), (std::vector<int64_t>{3}));
+}
+
+}  // namespace
+}  // namespace pushpull

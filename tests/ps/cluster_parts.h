@@ -1,0 +1,48 @@
+// Small pieces that tests of servers and coordinators are made of: jobs, tables, payloads,
+// messages.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+#include "common/net/message.h"
+#include "common/slice_map.h"
+#include "common/tensor_table.h"
+#include "ps/server.h"
+
+namespace pushpull {
+
+// `keys` are lines of a job file, on top of dummy data, plain SGD, a global batch of 4 x 2, 10
+// steps.
+Job job_of(const std::string& keys = "");
+
+// Weights, running statistics and a bias: `total` elements, the first 100 after the weights
+// average.
+TensorTable table_of(int64_t total);
+
+// n equal floats.
+Payload constant_payload(int64_t n, float value);
+// n floats that are a pure function of seed and place, around 1.
+Payload random_payload(int64_t n, uint64_t seed, int64_t first = 0);
+
+std::vector<float> floats_of(const Payload& payload);
+
+constexpr uint64_t kRun = 11;
+constexpr uint64_t kAnna = 101;  // incarnations of workers
+constexpr uint64_t kBert = 102;
+
+// Server `rank` of `servers`; workers kAnna and kBert may push.
+ServerSetup server_setup(const Job& job, int64_t elements, int rank = 0, int servers = 1,
+                         int shares = 2);
+wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
+                               int64_t released_barrier = 0);
+
+// A whole push of share [lo, hi) to the server that `setup` describes, every gradient `value`.
+Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t number, int64_t step,
+                     Range share, float value);
+Message pull_message(uint64_t incarnation, int64_t number, int64_t clock);
+
+}  // namespace pushpull

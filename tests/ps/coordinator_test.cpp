@@ -1,0 +1,331 @@
+#include "ps/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <string>
+#include <vector>
+
+#include "tests/ps/coordinator_fixture.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// ---- joining ----
+
+TEST_F(CoordinatorTest, AHelloIsAnsweredWithTheJobAsOftenAsItComes) {
+  make("strategy = sync\n");
+  for (int i = 0; i < 3; ++i) {
+    jobs_.clear();
+    EXPECT_TRUE(hello(kAnna));
+    collect();
+    const wire::JobText& job = jobs_[peer_of(kAnna)];
+    EXPECT_EQ(job.run(), kRun);
+    EXPECT_EQ(parse_job_text(job.ini(), "test"), job_of("strategy = sync\n"));
+    EXPECT_EQ(job.coordinator(), "server 0 (head, pid 1)");
+  }
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_WORKER), 1);
+}
+
+TEST_F(CoordinatorTest, StartsWhenEverybodyIsThereAndHasDeclared) {
+  make("strategy = sync\n", 2, 2);
+  join(kAnna);
+  EXPECT_FALSE(coordinator_->wants_start());
+  EXPECT_THAT(coordinator_->waiting_for(), HasSubstr("1 of 2 servers, 1 of 2 workers"));
+  EXPECT_TRUE(hello(kBert));
+  EXPECT_THAT(coordinator_->waiting_for(), HasSubstr("1 reading data"));
+  EXPECT_TRUE(say(kBert, declaration(kBert)));
+  EXPECT_FALSE(coordinator_->wants_start());
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER));
+  EXPECT_TRUE(coordinator_->wants_start());
+  coordinator_->start(now_, {});
+  tick();
+  EXPECT_EQ(state_of(kAnna).phase(), wire::PHASE_TRAINING);
+  EXPECT_EQ(state_of(kAnna).end_step(), 10);
+  EXPECT_EQ(state_of(kAnna).data_endpoints_size(), 2);
+  EXPECT_EQ(state_of(kAnna).data_endpoints(1), "tcp://127.0.0.1:6000");
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}}));
+  EXPECT_EQ(shares_of(kBert), (std::vector<Range>{{2, 4}}));
+  EXPECT_EQ(state_of(50).rank(), 1);
+  EXPECT_EQ(state_of(50).workers_size(), 2);
+  EXPECT_EQ(from_wire(state_of(50).tensors()), table_of(3000));
+  EXPECT_EQ(coordinator_->waiting_for(), "");
+}
+
+TEST_F(CoordinatorTest, RanksGoInTheOrderOfTheDeclarations) {
+  make("strategy = sync\n");
+  hello(kAnna);
+  join(kBert);
+  say(kAnna, declaration(kAnna));
+  tick();
+  EXPECT_EQ(state_of(kBert).rank(), 0);
+  EXPECT_EQ(state_of(kAnna).rank(), 1);
+  EXPECT_TRUE(state_of(kAnna).declared());
+}
+
+TEST_F(CoordinatorTest, OneMoreServerThanAskedForIsRefusedWithTheWayOut) {
+  make("strategy = sync\n");
+  hello(50, wire::ROLE_SERVER);
+  EXPECT_THAT(refusal_of(50), HasSubstr("--servers 2"));
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
+}
+
+TEST_F(CoordinatorTest, AServerThatNobodyCanReachIsRefused) {
+  make("strategy = sync\n", 2);
+  for (const char* endpoint : {"", "garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
+    EXPECT_FALSE(hello(50, wire::ROLE_SERVER, endpoint)) << endpoint;
+  }
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
+}
+
+TEST_F(CoordinatorTest, HellosOfNobodyAreRefused) {
+  make("strategy = sync\n");
+  EXPECT_FALSE(hello(0));
+  EXPECT_FALSE(hello(kAnna, wire::ROLE_UNSET));
+  EXPECT_FALSE(hello(kAnna, static_cast<wire::Role>(9)));
+  EXPECT_EQ(coordinator_->members().all().size(), 1U);
+}
+
+TEST_F(CoordinatorTest, ASpareWaitsWithoutRankAndWithoutWork) {
+  train("strategy = sync\n");
+  join(kCarl);
+  EXPECT_THAT(notices(), HasSubstr("worker (node, pid 1103) joined as a spare"));
+  tick();
+  EXPECT_EQ(state_of(kCarl).rank(), -1);
+  EXPECT_TRUE(shares_of(kCarl).empty());
+  EXPECT_TRUE(coordinator_->leases(kCarl).empty());
+}
+
+TEST_F(CoordinatorTest, MoreWorkersThanMicroBatchesAreSaidAloud) {
+  make("strategy = sync\n", 1, 6);
+  for (uint64_t who = 101; who <= 106; ++who) join(who);
+  coordinator_->start(now_, {});
+  tick();
+  EXPECT_EQ(coordinator_->shares(), 4);
+  EXPECT_THAT(notices(), HasSubstr("2 workers have nothing to compute"));
+}
+
+class Mismatch : public CoordinatorTest {
+ protected:
+  template <class Spoil>
+  std::string refusal(const std::string& keys, const Spoil& spoil) {
+    make(keys);
+    join(kAnna);
+    hello(kBert);
+    Message message = declaration(kBert);
+    spoil(*message.header.mutable_declare());
+    EXPECT_TRUE(say(kBert, message));
+    EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING) << "the others do not notice";
+    EXPECT_FALSE(coordinator_->wants_start());
+    return refusal_of(kBert);
+  }
+};
+
+TEST_F(Mismatch, AnotherModelIsRefusedByItsFirstDifference) {
+  const auto other_shape = [](wire::Declare& d) { d.mutable_tensors(1)->set_shape(0, 5); };
+  EXPECT_THAT(refusal("strategy = sync\n", other_shape), HasSubstr("norm.running_mean [5]"));
+}
+
+TEST_F(Mismatch, OtherDataAreRefused) {
+  EXPECT_THAT(refusal("strategy = sync\n", [](wire::Declare& d) { d.set_data_digest("ffff"); }),
+              HasSubstr("digest 0123456789ab"));
+  EXPECT_THAT(refusal("strategy = sync\n", [](wire::Declare& d) { d.set_train_samples(63); }),
+              HasSubstr("63 + 16"));
+}
+
+TEST_F(Mismatch, SyncRefusesOtherArithmeticAndNamesBoth) {
+  const auto other = [](wire::Declare& d) { d.set_numerics("cpu avx512"); };
+  const std::string text = refusal("strategy = sync\n", other);
+  EXPECT_THAT(text, HasSubstr("cpu avx2"));
+  EXPECT_THAT(text, HasSubstr("cpu avx512"));
+}
+
+TEST_F(Mismatch, AsyncTakesOtherArithmetic) {
+  make("strategy = async\n");
+  join(kAnna);
+  hello(kBert);
+  Message message = declaration(kBert);
+  message.header.mutable_declare()->set_numerics("cpu avx512");
+  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(coordinator_->wants_start());
+}
+
+TEST_F(CoordinatorTest, ADeclarationThatCannotBeAModelHurtsOnlyItsSender) {
+  make("strategy = sync\n");
+  hello(kCarl);
+  Message message = declaration(kCarl);
+  message.header.mutable_declare()->mutable_tensors(0)->set_shape(0, INT64_MAX);
+  EXPECT_FALSE(say(kCarl, message)) << "it is counted";
+  EXPECT_THAT(refusal_of(kCarl), HasSubstr("layer.weight"));
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
+  join(kAnna);
+  join(kBert);
+  EXPECT_TRUE(coordinator_->wants_start());
+}
+
+TEST_F(CoordinatorTest, AJobThatDoesNotFitTheDataEndsForEverybody) {
+  make("strategy = sync\n");
+  hello(kAnna);
+  Message message = declaration(kAnna);
+  message.header.mutable_declare()->set_train_samples(5);
+  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
+  EXPECT_THAT(coordinator_->failure_text(), HasSubstr("train-samples"));
+}
+
+TEST_F(CoordinatorTest, MessagesOfNobodyAreRefused) {
+  train("strategy = sync\n");
+  EXPECT_FALSE(say(999, declaration(999)));
+  EXPECT_TRUE(heartbeat(999));
+  EXPECT_THAT(refusal_of(999), HasSubstr("given up"));
+  Message message;
+  message.header.mutable_eval_result()->set_incarnation(999);
+  EXPECT_FALSE(say(999, message));
+  message.header.mutable_norms()->set_incarnation(kAnna);
+  EXPECT_FALSE(say(kAnna, message)) << "a worker has no norms";
+  message.header.mutable_state();
+  EXPECT_FALSE(say(kAnna, message));
+  message.header.mutable_exchange();
+  EXPECT_FALSE(say(kAnna, message));
+}
+
+TEST_F(CoordinatorTest, NormsOfStepsThatTheRunDoesNotHaveAreRefused) {
+  make("strategy = sync\nclip-norm = 1\n", 2);
+  hello(50, wire::ROLE_SERVER);
+  Message message;
+  message.header.mutable_norms()->set_incarnation(50);
+  EXPECT_FALSE(say(50, message)) << "before the start";
+  join(kAnna);
+  join(kBert);
+  coordinator_->start(now_, {});
+  for (const int64_t step : {int64_t{-1}, int64_t{10}, INT64_MAX, INT64_MIN}) {
+    message.header.mutable_norms()->set_step(step);
+    EXPECT_FALSE(say(50, message)) << step;
+  }
+}
+
+TEST_F(CoordinatorTest, TheNormOfAllServersGoesToAllServers) {
+  make("strategy = sync\nclip-norm = 1\n", 2);
+  hello(50, wire::ROLE_SERVER);
+  join(kAnna);
+  join(kBert);
+  coordinator_->start(now_, {});
+  tick();
+  const SliceMap map(3000, 4096, 2);
+  std::vector<PeerId> told;
+  for (const uint64_t server : {kSelf, uint64_t{50}}) {
+    Message message;
+    message.header.mutable_norms()->set_incarnation(server);
+    for (const int slice : map.slices_of(server == kSelf ? 0 : 1)) {
+      const double square = 3.0;
+      for (const NormPart& part : norm_parts({&square, 1}, map.blocks(slice).lo, map.blocks())) {
+        wire::NormNode* node = message.header.mutable_norms()->add_nodes();
+        node->set_lo(part.blocks.lo);
+        node->set_hi(part.blocks.hi);
+        node->set_squares(part.squares);
+      }
+    }
+    EXPECT_TRUE(say(server, message));
+    EXPECT_TRUE(say(server, message)) << "repeated";
+    for (const Outgoing& out : coordinator_->take_outgoing()) {
+      ASSERT_TRUE(out.message.header.has_norm_total());
+      EXPECT_DOUBLE_EQ(out.message.header.norm_total().norm(), 3.0);
+      told.push_back(out.to);
+    }
+  }
+  EXPECT_THAT(told, testing::UnorderedElementsAre("", peer_of(50), peer_of(50)));
+}
+
+// ---- the end ----
+
+TEST_F(CoordinatorTest, EndsWhenEverythingIsComputedEvaluatedAndOnDisk) {
+  train("strategy = sync\n");
+  commit_all(10);
+  coordinator_->on_barrier_open(10);
+  tick();
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
+  EXPECT_EQ(coordinator_->take_snapshot_request(), 10);
+  EXPECT_FALSE(coordinator_->take_snapshot_request());
+  coordinator_->checkpoint_done(now_, 10);
+  tick();
+  EXPECT_EQ(state_of(kSelf).released_barrier(), 10);
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "not evaluated yet";
+  evaluate(kAnna, 10);
+  tick();
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
+  EXPECT_FALSE(coordinator_->wants_summary()) << "their last statistics have not come";
+  const int64_t version = state_of(kAnna).version();
+  heartbeat(kAnna, version);
+  heartbeat(kBert, version - 1);
+  tick();
+  EXPECT_FALSE(coordinator_->wants_summary());
+  heartbeat(kBert, version);
+  tick();
+  EXPECT_TRUE(coordinator_->wants_summary());
+  coordinator_->finish();
+  tick();
+  EXPECT_EQ(state_of(kBert).phase(), wire::PHASE_FINISHED);
+  EXPECT_FALSE(coordinator_->over());
+  leave(kAnna, 0);
+  leave(kBert, 0);
+  tick();
+  EXPECT_TRUE(coordinator_->over());
+  EXPECT_EQ(coordinator_->training().samples(), 80);
+}
+
+TEST_F(CoordinatorTest, DoesNotWaitForEverForLastWords) {
+  train("strategy = sync\nheartbeat-timeout = 3600\n");
+  commit_all(10);
+  coordinator_->on_barrier_open(10);
+  coordinator_->checkpoint_done(now_, 10);
+  evaluate(kAnna, 10);
+  tick();
+  tick(5001);
+  EXPECT_TRUE(coordinator_->wants_summary());
+  coordinator_->finish();
+  tick(5001);
+  EXPECT_TRUE(coordinator_->over());
+}
+
+TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutBarrierAreRefused) {
+  train("strategy = sync\neval-every = 4\n");
+  for (const int64_t step : {int64_t{-4}, int64_t{0}, int64_t{3}, int64_t{11}, INT64_MAX}) {
+    Message message;
+    message.header.mutable_eval_result()->set_incarnation(kAnna);
+    message.header.mutable_eval_result()->set_step(step);
+    EXPECT_FALSE(say(kAnna, message)) << step;
+  }
+  evaluate(kAnna, 4);
+  ASSERT_TRUE(coordinator_->evaluations().newest());
+  EXPECT_EQ(coordinator_->evaluations().newest()->step, 4);
+}
+
+TEST_F(CoordinatorTest, AJoinerAfterTheEndIsToldThatTheJobIsOver) {
+  train("strategy = sync\n");
+  coordinator_->fail(ErrorCode::kFailed, "[job] over");
+  hello(kCarl);
+  EXPECT_THAT(refusal_of(kCarl), HasSubstr("the job is over"));
+}
+
+TEST_F(CoordinatorTest, TheFirstFailureIsTheOneThatCounts) {
+  train("strategy = sync\n");
+  coordinator_->fail(ErrorCode::kIo, "[out] disk full");
+  coordinator_->fail(ErrorCode::kPeerLost, "[job] lost worker 1");
+  EXPECT_EQ(coordinator_->failure_text(), "[out] disk full");
+  EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kIo);
+}
+
+TEST_F(CoordinatorTest, StatesAreRepeatedAlthoughNothingIsNew) {
+  train("strategy = sync\n");
+  states_.clear();
+  tick(100);
+  EXPECT_TRUE(states_.empty());
+  tick(500);
+  EXPECT_EQ(states_.size(), 3U);
+}
+
+}  // namespace
+}  // namespace pushpull

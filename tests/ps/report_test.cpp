@@ -1,0 +1,249 @@
+#include "ps/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/common/scratch_folder.h"
+
+namespace pushpull {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Summary some_summary() {
+  Summary s;
+  s.strategy = "ssp:2";
+  s.workers = 3;
+  s.servers = 2;
+  s.steps = 40;
+  s.samples = 2560;
+  s.samples_per_worker = {1000, 1000, 560};
+  s.seconds = 2.5;
+  s.samples_per_second = 1024.0;
+  s.train_loss = 0.25;
+  s.test_loss = 0.5;
+  s.test_correct = 341;
+  s.test_total = 359;
+  s.weights_sha256 = std::string(64, 'a');
+  s.slices_per_server = {4, 3};
+  s.staleness = {{0, 10}, {1, 20}, {3, 10}};
+  s.clock_gap_max = 2;
+  s.bytes_pushed = 123456789;
+  s.bytes_pulled = 987654321;
+  s.rejected_frames = 7;
+  s.server_peak_rss_mib = 50.5;
+  s.worker_peak_rss_mib = 80.25;
+  return s;
+}
+
+TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
+  const json j = json::parse(summary_json(some_summary()));
+  EXPECT_EQ(j.at("strategy"), "ssp:2");
+  EXPECT_EQ(j.at("workers"), 3);
+  EXPECT_EQ(j.at("servers"), 2);
+  EXPECT_EQ(j.at("steps"), 40);
+  EXPECT_TRUE(j.at("resumed_from_step").is_null());
+  EXPECT_EQ(j.at("samples"), 2560);
+  EXPECT_EQ(j.at("samples_per_worker"), json({1000, 1000, 560}));
+  EXPECT_EQ(j.at("seconds"), 2.5);
+  EXPECT_EQ(j.at("samples_per_second"), 1024.0);
+  EXPECT_EQ(j.at("train_loss"), 0.25);
+  EXPECT_EQ(j.at("test_loss"), 0.5);
+  EXPECT_EQ(j.at("test_correct"), 341);
+  EXPECT_EQ(j.at("test_total"), 359);
+  EXPECT_EQ(j.at("weights_sha256"), std::string(64, 'a'));
+  EXPECT_EQ(j.at("slices_per_server"), json({4, 3}));
+  EXPECT_EQ(j.at("bytes_pushed"), 123456789);
+  EXPECT_EQ(j.at("bytes_pulled"), 987654321);
+  EXPECT_EQ(j.at("rejected_frames"), 7);
+  EXPECT_EQ(j.at("peak_rss_mib").at("server"), 50.5);
+  EXPECT_EQ(j.at("peak_rss_mib").at("worker"), 80.25);
+}
+
+TEST(SummaryJson, StalenessIsCountedInUpdates) {
+  const json staleness = json::parse(summary_json(some_summary())).at("staleness");
+  EXPECT_EQ(staleness.at("max"), 3);
+  EXPECT_EQ(staleness.at("mean"), 1.25);
+  EXPECT_EQ(staleness.at("histogram"), json({{"0", 10}, {"1", 20}, {"3", 10}}));
+  EXPECT_EQ(staleness.at("clock_gap_max"), 2);
+  const json none = json::parse(summary_json(Summary())).at("staleness");
+  EXPECT_EQ(none.at("max"), 0);
+  EXPECT_EQ(none.at("mean"), 0.0);
+  EXPECT_EQ(none.at("histogram"), json::object());
+}
+
+TEST(SummaryJson, WhatIsNotFiniteOrUnknownIsNull) {
+  Summary s = some_summary();
+  s.seconds = std::numeric_limits<double>::infinity();
+  s.samples_per_second = std::nan("");
+  s.train_loss = std::nan("");
+  s.test_loss = std::nullopt;
+  s.test_correct = 0;
+  s.test_total = 0;
+  const json j = json::parse(summary_json(s));
+  for (const char* key :
+       {"seconds", "samples_per_second", "train_loss", "test_loss", "test_accuracy"}) {
+    EXPECT_TRUE(j.at(key).is_null()) << key;
+  }
+}
+
+TEST(SummaryJson, AResumedRunSaysFromWhere) {
+  Summary s = some_summary();
+  s.resumed_from_step = 17;
+  EXPECT_EQ(json::parse(summary_json(s)).at("resumed_from_step"), 17);
+  s.resumed_from_step = 0;
+  EXPECT_EQ(json::parse(summary_json(s)).at("resumed_from_step"), 0);
+}
+
+TEST(SummaryTable, ShowsWhatAPersonAsksFirst) {
+  const std::string table = summary_table(some_summary(), "/tmp/out");
+  for (const std::string& text :
+       {std::string("ssp:2"), std::string("341 of 359"), std::string("94.99 %"),
+        std::string("0.2500"), std::string("mean 1.25"), std::string(64, 'a'),
+        std::string("/tmp/out")}) {
+    EXPECT_THAT(table, HasSubstr(text));
+  }
+}
+
+Moment moment_at(double seconds, int64_t step) {
+  Moment m;
+  m.seconds = seconds;
+  m.step = step;
+  m.end_step = 100;
+  m.steps_per_epoch = 10;
+  m.step_done = step;
+  m.samples = step * 64;
+  m.samples_per_second = 640.0;
+  m.learning_rate = 0.1;
+  m.loss = 1.5;
+  m.staleness_mean = 0.5;
+  m.staleness_max = 2;
+  return m;
+}
+
+std::string printed(Report& report, const std::vector<Moment>& moments) {
+  testing::internal::CaptureStdout();
+  for (const Moment& m : moments) report.moment(m);
+  report.end_line();
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(Report, MetricsAreAJsonLinePerMomentReadableAtOnce) {
+  const ScratchFolder folder;
+  Report report(folder / "new/out", ProgressStyle::kPlain);
+  Moment second = moment_at(1.0, 20);
+  second.loss = std::nan("");
+  second.evaluation = Evaluation{20, 8, 10, 0.75};
+  printed(report, {moment_at(0.5, 10), second});
+  const std::string text = read_bytes(folder / "new/out/metrics.jsonl");
+  std::vector<json> lines;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    lines.push_back(json::parse(text.substr(at, text.find('\n', at) - at)));
+  }
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("step"), 10);
+  EXPECT_EQ(lines[0].at("epoch"), 1);
+  EXPECT_EQ(lines[0].at("loss"), 1.5);
+  EXPECT_EQ(lines[0].at("staleness_max"), 2);
+  EXPECT_FALSE(lines[0].contains("test_loss"));
+  EXPECT_TRUE(lines[1].at("loss").is_null());
+  EXPECT_EQ(lines[1].at("test_correct"), 8);
+  EXPECT_EQ(lines[1].at("test_loss"), 0.75);
+}
+
+TEST(Report, ATerminalHasOneLineThatIsRenewed) {
+  const ScratchFolder folder;
+  Report report(folder.path(), ProgressStyle::kTerminal);
+  const std::string text = printed(report, {moment_at(0.1, 1), moment_at(0.2, 2)});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "only where the line ends";
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 2);
+  EXPECT_THAT(text, HasSubstr("step 2/100"));
+  EXPECT_THAT(text, HasSubstr("loss 1.5000"));
+  EXPECT_THAT(text, HasSubstr("640 samples/s"));
+  EXPECT_THAT(text, HasSubstr("staleness 0.5 (max 2)"));
+  EXPECT_THAT(text, HasSubstr("ETA 0:10")) << "98 steps of 64 samples at 640 a second";
+}
+
+TEST(Report, AFileGetsAPlainLineNowAndThenAndTheLastOne) {
+  const ScratchFolder folder;
+  Report report(folder.path(), ProgressStyle::kPlain);
+  std::vector<Moment> moments;
+  for (int i = 0; i < 40; ++i) moments.push_back(moment_at(0.25 * i, i));
+  moments.push_back(moment_at(10.0, 100));
+  const std::string text = printed(report, moments);
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6) << text;
+  EXPECT_THAT(text, HasSubstr("step 100/100"));
+}
+
+TEST(Report, AnEarlierSummaryDoesNotSurviveTheStart) {
+  const ScratchFolder folder;
+  write_bytes(folder / "summary.json", "{}");
+  write_bytes(folder / "metrics.jsonl", "old\n");
+  const Report report(folder.path(), ProgressStyle::kPlain);
+  EXPECT_FALSE(std::filesystem::exists(folder / "summary.json"));
+  EXPECT_EQ(read_bytes(folder / "metrics.jsonl"), "");
+}
+
+TEST(Report, WritesSummaryAndJob) {
+  const ScratchFolder folder;
+  Report report(folder.path(), ProgressStyle::kPlain);
+  report.write_job("model = mlp\n");
+  EXPECT_EQ(read_bytes(folder / "job.ini"), "model = mlp\n");
+  testing::internal::CaptureStdout();
+  report.write_summary(some_summary());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("ssp:2"));
+  EXPECT_EQ(read_bytes(folder / "summary.json"), summary_json(some_summary()));
+  EXPECT_FALSE(std::filesystem::exists(folder / "summary.json.tmp"));
+}
+
+template <class Call>
+std::string io_error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Report, AFolderThatCannotBeMadeIsNamed) {
+  const ScratchFolder folder;
+  write_bytes(folder / "file", "");
+  EXPECT_THAT(io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain); }),
+              HasSubstr(folder / "file/out"));
+}
+
+TEST(WriteFile, NamesTheFileAndTheReason) {
+  const ScratchFolder folder;
+  EXPECT_THAT(io_error_of([&] { write_file(folder / "no/such", "x"); }),
+              testing::AllOf(HasSubstr(folder / "no/such"), HasSubstr("No such file")));
+  std::filesystem::create_directory(folder / "taken");
+  EXPECT_THAT(io_error_of([&] { write_file(folder / "taken", "x"); }),
+              testing::AllOf(HasSubstr(folder / "taken"), HasSubstr("directory")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "taken.tmp"));
+}
+
+TEST(WriteFile, AFullDiskLeavesTheOldFile) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const ScratchFolder folder;
+  write_bytes(folder / "a", "old");
+  std::filesystem::create_symlink("/dev/full", folder / "a.tmp");
+  EXPECT_THAT(io_error_of([&] { write_file(folder / "a", "new"); }), HasSubstr("No space"));
+  EXPECT_EQ(read_bytes(folder / "a"), "old");
+}
+
+}  // namespace
+}  // namespace pushpull

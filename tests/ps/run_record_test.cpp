@@ -1,0 +1,112 @@
+#include "ps/run_record.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+wire::ChunkResult chunk(int64_t index, int64_t correct, double loss) {
+  wire::ChunkResult out;
+  out.set_chunk(index);
+  out.set_correct(correct);
+  out.set_loss(loss);
+  return out;
+}
+
+TEST(EvaluationRecord, CountsEachChunkOnceHoweverOftenItComes) {
+  EvaluationRecord record(10, 4);
+  EXPECT_EQ(record.chunks(), 3);
+  EXPECT_FALSE(record.add(5, chunk(0, 3, 1.0)));
+  EXPECT_FALSE(record.add(5, chunk(0, 3, 1.0)));
+  EXPECT_FALSE(record.add(5, chunk(2, 1, 0.5)));
+  EXPECT_FALSE(record.complete(5));
+  const auto done = record.add(5, chunk(1, 4, 2.5));
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->step, 5);
+  EXPECT_EQ(done->correct, 8);
+  EXPECT_EQ(done->total, 10);
+  EXPECT_DOUBLE_EQ(done->loss, 0.4);
+  EXPECT_TRUE(record.complete(5));
+  EXPECT_FALSE(record.add(5, chunk(1, 4, 2.5))) << "complete only once";
+}
+
+TEST(EvaluationRecord, TheLossHasTheSameBitsInAnyOrderOfArrival) {
+  std::vector<wire::ChunkResult> chunks;
+  for (int i = 0; i < 40; ++i) chunks.push_back(chunk(i, i, 1.0 / (i + 0.7)));
+  std::mt19937_64 random(1);
+  std::optional<double> want;
+  for (int round = 0; round < 20; ++round) {
+    std::shuffle(chunks.begin(), chunks.end(), random);
+    EvaluationRecord record(160, 4);
+    std::optional<Evaluation> done;
+    for (const auto& c : chunks) done = record.add(1, c);
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->correct, 780);
+    if (!want) want = done->loss;
+    EXPECT_EQ(done->loss, *want);
+  }
+}
+
+TEST(EvaluationRecord, ChunksThatDoNotExistAreIgnored) {
+  EvaluationRecord record(4, 4);
+  EXPECT_FALSE(record.add(1, chunk(-1, 4, 1)));
+  EXPECT_FALSE(record.add(1, chunk(1, 4, 1)));
+  EXPECT_FALSE(record.add(1, chunk(INT64_MAX, 4, 1)));
+  EXPECT_TRUE(record.add(1, chunk(0, 4, 1)));
+}
+
+TEST(EvaluationRecord, ANewerEvaluationOvertakesAnUnfinishedOne) {
+  EvaluationRecord record(8, 4);
+  record.add(10, chunk(0, 1, 1));
+  record.add(20, chunk(0, 1, 1));
+  ASSERT_TRUE(record.add(20, chunk(1, 1, 1)));
+  EXPECT_TRUE(record.complete(10)) << "nobody will finish it";
+  EXPECT_FALSE(record.add(10, chunk(1, 1, 1)));
+  EXPECT_EQ(record.newest()->step, 20);
+}
+
+TEST(EvaluationRecord, NoTestSamplesAreSoonEvaluated) {
+  const EvaluationRecord record(0, 4);
+  EXPECT_TRUE(record.complete(1'000'000));
+  EXPECT_FALSE(record.newest());
+}
+
+Commit commit(int64_t step, Range range, std::vector<float> losses, bool counted = true) {
+  return {1, step, range, std::move(losses), counted};
+}
+
+TEST(TrainingRecord, CountsSamplesByRankAndOnce) {
+  TrainingRecord record(job_of(), 2, 0);
+  record.add(commit(0, {0, 2}, {1, 1}), 0);
+  record.add(commit(0, {2, 4}, {1, 1}), 1);
+  record.add(commit(0, {2, 4}, {1, 1}, false), 1);
+  record.add(commit(1, {0, 2}, {1, 1}), -1);  // of one that is gone by now
+  record.add(commit(1, {2, 4}, {1, 1}), 7);
+  EXPECT_EQ(record.samples(), 16);
+  EXPECT_EQ(record.samples_per_worker(), (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(record.floor(), 2);
+}
+
+TEST(TrainingRecord, TheLossIsTheMeanOfTheNewestWholeStep) {
+  TrainingRecord record(job_of(), 2, 3);
+  EXPECT_FALSE(record.newest_loss());
+  EXPECT_FALSE(record.mean_loss(5));
+  record.add(commit(4, {0, 4}, {4, 4, 4, 4}), 0);
+  EXPECT_FALSE(record.newest_loss()) << "step 3 is not whole";
+  record.add(commit(3, {2, 4}, {3, 4}), 0);
+  record.add(commit(3, {0, 2}, {1, 2}), 0);
+  EXPECT_EQ(record.newest_loss(), 4.0);
+  EXPECT_EQ(record.floor(), 5);
+  EXPECT_EQ(record.mean_loss(1), 4.0);
+  EXPECT_EQ(record.mean_loss(2), 3.25);
+  EXPECT_EQ(record.mean_loss(100), 3.25);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,168 @@
+#include "ps/shard_client.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kElements = 30000;
+constexpr int kServers = 3;
+
+class Client : public testing::Test {
+ protected:
+  Client() {
+    for (int rank = 0; rank < kServers; ++rank) {
+      ServerSetup setup = server_setup(job_, kElements, rank, kServers);
+      setup.load = true;
+      setup.barriers = {0, 0, 0, 1};
+      servers_.push_back(std::make_unique<Server>(setup, nullptr));
+      servers_.back()->on_state(state_with_workers({kAnna, kBert}));
+    }
+  }
+  static std::shared_ptr<FlatState> some_state() {
+    auto state = std::make_shared<FlatState>();
+    state->weights = floats_of(random_payload(kElements, 1));
+    state->slots = {floats_of(random_payload(kElements, 2))};
+    return state;
+  }
+  // Delivers what the client sends, and every answer `times` times.
+  void deliver(int times = 1) {
+    for (const ToShard& out : client_.take_outgoing()) {
+      EXPECT_EQ(out.server, map_.server_of(slice_of(out.message)));
+      Server& server = *servers_[static_cast<size_t>(out.server)];
+      EXPECT_TRUE(server.on_data("coordinator", out.message));
+      for (const Outgoing& answer : server.take_outgoing()) {
+        for (int i = 0; i < times; ++i) EXPECT_TRUE(client_.on_message(answer.message, now_));
+      }
+    }
+  }
+  static int slice_of(const Message& m) {
+    return m.header.has_load() ? m.header.load().slice() : m.header.fetch().slice();
+  }
+  void run(int times = 1) {
+    for (int turn = 0; turn < 1000 && client_.busy(); ++turn) {
+      deliver(times);
+      now_ += 20;
+      client_.on_tick(now_);
+    }
+    EXPECT_FALSE(client_.busy());
+  }
+  void one_step() {
+    for (int rank = 0; rank < kServers; ++rank) {
+      const ServerSetup setup = server_setup(job_, kElements, rank, kServers);
+      Server& server = *servers_[static_cast<size_t>(rank)];
+      server.on_data("a", push_message(setup, kAnna, 1, 0, {0, 2}, 1.0F));
+      server.on_data("b", push_message(setup, kBert, 1, 0, {2, 4}, 1.0F));
+      server.take_outgoing();
+    }
+  }
+
+  Job job_ = job_of("strategy = sync\noptimizer = momentum\nlr = 0.1\nmomentum = 0.5\n");
+  SliceMap map_{kElements, job_.slice_bytes, kServers};
+  std::vector<std::unique_ptr<Server>> servers_;
+  ShardClient client_{kRun, 1, map_, 1};
+  int64_t now_ = 0;
+};
+
+TEST_F(Client, HandsOutAStateAndGathersTheNext) {
+  const auto state = some_state();
+  client_.load(state, now_);
+  EXPECT_TRUE(client_.busy());
+  run();
+  for (const auto& server : servers_) EXPECT_TRUE(server->ready());
+  one_step();
+  client_.fetch(1, now_);
+  run();
+  const auto fetched = client_.take_fetched();
+  ASSERT_TRUE(fetched);
+  EXPECT_EQ(client_.take_fetched(), nullptr);
+  EXPECT_EQ(fetched->step, 1);
+  EXPECT_EQ(fetched->updates, 1);
+  ASSERT_EQ(fetched->slots.size(), 1U);
+  for (size_t i = 0; i < kElements - 101; i += 97) {
+    const float momentum = 0.5F * state->slots[0][i] + 0.5F;
+    EXPECT_FLOAT_EQ(fetched->slots[0][i], momentum) << i;
+    EXPECT_FLOAT_EQ(fetched->weights[i], state->weights[i] - 0.1F * momentum) << i;
+  }
+}
+
+TEST_F(Client, AsksForAFewSlicesAtATime) {
+  client_.load(some_state(), now_);
+  EXPECT_EQ(client_.take_outgoing().size(), 8U);
+  EXPECT_EQ(client_.waiting_for(), 0);
+}
+
+TEST_F(Client, WhatIsNotAnsweredIsAskedForAgain) {
+  client_.load(some_state(), now_);
+  std::set<int> asked;
+  for (const ToShard& out : client_.take_outgoing()) asked.insert(slice_of(out.message));
+  client_.on_tick(now_ + 999);
+  EXPECT_TRUE(client_.take_outgoing().empty());
+  client_.on_tick(now_ + 1000);
+  std::set<int> again;
+  for (const ToShard& out : client_.take_outgoing()) again.insert(slice_of(out.message));
+  EXPECT_EQ(again, asked);
+  now_ += 2000;
+  client_.on_tick(now_);
+  run();
+}
+
+TEST_F(Client, AServerThatIsNotThereYetIsAskedAgainSoon) {
+  client_.load(some_state(), now_);
+  client_.take_outgoing();
+  Message not_ready;
+  not_ready.header.mutable_status()->set_not_ready(true);
+  EXPECT_TRUE(client_.on_message(not_ready, now_));
+  client_.on_tick(now_ + 10);
+  EXPECT_EQ(client_.take_outgoing().size(), 8U);
+}
+
+TEST_F(Client, AnswersThatComeTwiceChangeNothing) {
+  const auto state = some_state();
+  client_.load(state, now_);
+  run(3);
+  one_step();
+  client_.fetch(1, now_);
+  run(3);
+  EXPECT_TRUE(client_.take_fetched());
+}
+
+Message fetched(int slice, int64_t step, std::vector<int64_t> sizes) {
+  Message message;
+  message.header.mutable_fetched()->set_slice(slice);
+  message.header.mutable_fetched()->set_step(step);
+  for (const int64_t n : sizes) message.payloads.push_back(constant_payload(n, 9.0F));
+  return message;
+}
+
+TEST_F(Client, AnswersThatDoNotFitAreRefused) {
+  client_.fetch(1, now_);
+  EXPECT_FALSE(client_.on_message(fetched(-1, 1, {1024, 1024}), now_));
+  EXPECT_FALSE(client_.on_message(fetched(1000, 1, {1024, 1024}), now_));
+  EXPECT_FALSE(client_.on_message(fetched(0, 1, {1024}), now_));
+  EXPECT_FALSE(client_.on_message(fetched(0, 1, {1024, 1024, 1024}), now_));
+  EXPECT_FALSE(client_.on_message(fetched(0, 1, {1024, 1023}), now_));
+  EXPECT_FALSE(client_.on_message(fetched(0, 1, {0, 0}), now_));
+  EXPECT_TRUE(client_.on_message(fetched(0, 2, {1024, 1024}), now_)) << "an older fetch's answer";
+  EXPECT_EQ(client_.waiting_for(), 0) << "slice 0 is still wanted";
+  Message message;
+  message.header.mutable_hello();
+  EXPECT_FALSE(client_.on_message(message, now_));
+}
+
+TEST_F(Client, IsIdleAtFirst) {
+  EXPECT_FALSE(client_.busy());
+  EXPECT_EQ(client_.waiting_for(), -1);
+  client_.on_tick(1'000'000);
+  EXPECT_TRUE(client_.take_outgoing().empty());
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,244 @@
+#include "ps/shard.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "common/error.h"
+#include "common/random.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kElements = 9610;  // slices end inside tensors, the last block is not whole
+constexpr int64_t kLeaves = 8;
+
+// Leaf `index` of a gradient over the whole vector.
+std::vector<float> leaf(int64_t index) {
+  return floats_of(random_payload(kElements, 40 + static_cast<uint64_t>(index)));
+}
+
+std::vector<float> tree_sum(Range node) {
+  if (node.size() == 1) return leaf(node.lo);
+  const int64_t middle = split_point(node);
+  std::vector<float> sum = tree_sum({node.lo, middle});
+  const std::vector<float> right = tree_sum({middle, node.hi});
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
+std::vector<PartialSum> parts_of(Range elements, int workers) {
+  std::vector<PartialSum> out;
+  for (int w = 0; w < workers; ++w) {
+    for (const Range& node : maximal_subtrees(share_range(w, workers, kLeaves), kLeaves)) {
+      const auto owner = std::make_shared<std::vector<float>>(tree_sum(node));
+      const std::span<const float> slice(owner->data() + elements.lo,
+                                         static_cast<size_t>(elements.size()));
+      out.push_back({node, {owner, std::as_bytes(slice)}});
+    }
+  }
+  return out;
+}
+
+UpdateInfo whole_step(double lr) {
+  UpdateInfo info;
+  info.learning_rate = lr;
+  info.divisor = kLeaves;
+  return info;
+}
+
+// The weights (or a state vector) of a cluster after `steps` equal updates.
+struct Outcome {
+  std::vector<float> weights;
+  std::vector<std::vector<float>> state;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+Outcome train(OptimizerKind kind, int64_t slice_bytes, int servers, int workers, int steps = 3) {
+  OptimizerOptions options;
+  options.kind = kind;
+  options.weight_decay = 0.01;
+  const SliceMap map(kElements, slice_bytes, servers);
+  Outcome out;
+  out.weights.resize(kElements);
+  out.state.assign(state_names(kind).size(), std::vector<float>(kElements));
+  for (int server = 0; server < servers; ++server) {
+    Shard shard(map, server, table_of(kElements), options);
+    shard.initialise(7);
+    for (const int slice : shard.slices()) {
+      const Range e = map.elements(slice);
+      const auto parts = parts_of(e, workers);
+      for (int s = 0; s < steps; ++s) shard.apply(slice, parts, kLeaves, whole_step(0.1));
+      const auto weights = floats_of(shard.weights(slice));
+      std::copy(weights.begin(), weights.end(), out.weights.begin() + e.lo);
+      const auto state = shard.copy_state(slice);
+      for (size_t i = 0; i < state.size(); ++i) {
+        const auto floats = floats_of(state[i]);
+        std::copy(floats.begin(), floats.end(), out.state[i].begin() + e.lo);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<float> initial_weights(int64_t slice_bytes, int servers) {
+  return train(OptimizerKind::kSgd, slice_bytes, servers, 1, 0).weights;
+}
+
+TEST(Shard, InitialWeightsFollowTheRulesOfTheTensors) {
+  const std::vector<float> w = initial_weights(4096, 1);
+  float least = 0;
+  float most = 0;
+  for (int64_t i = 0; i < kElements - 101; ++i) {
+    const float value = w[static_cast<size_t>(i)];
+    ASSERT_LE(std::abs(value), 0.5F);
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  EXPECT_LT(least, -0.49F);
+  EXPECT_GT(most, 0.49F);
+  for (int64_t i = kElements - 101; i < kElements; ++i) {
+    EXPECT_EQ(w[static_cast<size_t>(i)], 0.25F);
+  }
+}
+
+TEST(Shard, InitialWeightsDoNotDependOnSlicesAndServers) {
+  const std::vector<float> want = initial_weights(1 << 20, 1);
+  for (const int64_t bytes : {2048, 4096, 8192, 16384}) {
+    for (const int servers : {1, 2, 3, 5}) {
+      EXPECT_EQ(initial_weights(bytes, servers), want) << bytes << ", " << servers;
+    }
+  }
+}
+
+TEST(Shard, AnUpdateIsThatOfAPlainLoop) {
+  const std::vector<float> before = initial_weights(1 << 20, 1);
+  const std::vector<float> sum = tree_sum({0, kLeaves});
+  const Outcome after = train(OptimizerKind::kSgd, 4096, 2, 3, 1);
+  for (size_t i = 0; i < before.size(); ++i) {
+    const double g = static_cast<double>(sum[i]) / kLeaves;
+    const bool averages = i >= kElements - 101 && i < kElements - 1;
+    const double want =
+        averages ? 0.9 * before[i] + 0.1 * g : before[i] - 0.1 * (g + 0.01 * before[i]);
+    // a handful of float roundings of numbers around 1
+    ASSERT_NEAR(after.weights[i], want, 1e-6) << i;
+  }
+}
+
+TEST(Shard, TheBitsDoNotDependOnSlicesServersOrWorkers) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kNesterov,
+                                   OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
+    const Outcome want = train(kind, 1 << 20, 1, 1);
+    for (const int workers : {2, 3, 5, 8}) {
+      EXPECT_TRUE(train(kind, 2048 * workers, 1 + workers / 2, workers) == want)
+          << to_string(kind) << ", " << workers << " workers";
+    }
+  }
+}
+
+class OneSlice : public testing::Test {
+ protected:
+  OneSlice() { shard_.initialise(7); }
+  std::vector<PartialSum> whole(float value) {
+    return {{{0, kLeaves}, constant_payload(kElements, value)}};
+  }
+  static OptimizerOptions momentum() {
+    OptimizerOptions options;
+    options.kind = OptimizerKind::kMomentum;
+    return options;
+  }
+  SliceMap map_{kElements, 1 << 20, 1};
+  Shard shard_{map_, 0, table_of(kElements), momentum()};
+};
+
+TEST_F(OneSlice, TheVersionBeforeStaysReadable) {
+  EXPECT_FALSE(shard_.previous(0).owner);
+  const std::vector<float> v0 = floats_of(shard_.weights(0));
+  shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  const std::vector<float> v1 = floats_of(shard_.weights(0));
+  EXPECT_EQ(floats_of(shard_.previous(0)), v0);
+  EXPECT_NE(v1, v0);
+  shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  EXPECT_EQ(floats_of(shard_.previous(0)), v1);
+  EXPECT_EQ(shard_.version(0), 2);
+  EXPECT_EQ(shard_.updates(0), 2);
+}
+
+TEST_F(OneSlice, WhatIsBeingSentDoesNotChangeUnderTheSocket) {
+  const Payload sent = shard_.weights(0);
+  const std::vector<float> then = floats_of(sent);
+  for (int i = 0; i < 5; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  EXPECT_EQ(floats_of(sent), then);
+}
+
+TEST_F(OneSlice, AStateThatIsLoadedGoesOnToTheSameBits) {
+  for (int i = 0; i < 3; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  std::vector<Payload> saved{shard_.weights(0)};
+  for (Payload& p : shard_.copy_state(0)) saved.push_back(std::move(p));
+  ASSERT_EQ(saved.size(), 2U);
+  Shard other(map_, 0, table_of(kElements), momentum());
+  other.load(0, saved);
+  other.set_start(3, 3);
+  EXPECT_EQ(other.version(0), 3);
+  EXPECT_EQ(other.updates(0), 3);
+  EXPECT_EQ(floats_of(other.weights(0)), floats_of(shard_.weights(0)));
+  for (Shard* s : {&shard_, &other}) s->apply(0, whole(0.5F), kLeaves, whole_step(0.1));
+  EXPECT_EQ(floats_of(other.weights(0)), floats_of(shard_.weights(0)));
+  EXPECT_EQ(floats_of(other.copy_state(0)[0]), floats_of(shard_.copy_state(0)[0]));
+}
+
+TEST_F(OneSlice, ACopyOfTheStateStaysAsItWas) {
+  shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  const std::vector<Payload> copy = shard_.copy_state(0);
+  const std::vector<float> then = floats_of(copy[0]);
+  shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  EXPECT_EQ(floats_of(copy[0]), then);
+  EXPECT_NE(floats_of(shard_.copy_state(0)[0]), then);
+}
+
+TEST_F(OneSlice, RunningStatisticsDoNotCountInTheNorm) {
+  const auto parts = shard_.norms(0, whole(2), kLeaves, kLeaves);
+  // every gradient is 2 / 8; the 100 statistics between weights and bias are left out
+  EXPECT_DOUBLE_EQ(total_squares(parts, map_.blocks()),
+                   static_cast<double>(kElements - 100) / 16.0);
+}
+
+TEST(Shard, APartOfABatchMovesTheWeightsByItsPart) {
+  const SliceMap map(kElements, 1 << 20, 1);
+  Shard shard(map, 0, table_of(kElements), {});
+  shard.initialise(7);
+  const std::vector<float> before = floats_of(shard.weights(0));
+  UpdateInfo info;
+  info.learning_rate = 1.0;
+  info.divisor = 2;
+  info.share = 0.25;  // two of eight micro-batches
+  shard.apply(0, {{{2, 4}, constant_payload(kElements, 1.0F)}}, kLeaves, info);
+  const std::vector<float> after = floats_of(shard.weights(0));
+  EXPECT_NEAR(after[5], before[5] - 0.25 * 0.5, 1e-6);
+  const double keep = std::pow(0.9, 0.25);
+  EXPECT_NEAR(after[kElements - 50], keep * 0.25 + (1 - keep) * 0.5, 1e-6);
+}
+
+TEST(Shard, OwnsItsSlicesAlone) {
+  const SliceMap map(kElements, 4096, 3);
+  Shard shard(map, 1, table_of(kElements), {});
+  EXPECT_EQ(shard.slices(), (std::vector<int>{1, 4, 7}));
+  for (int slice = -3; slice < map.slices() + 3; ++slice) {
+    EXPECT_EQ(shard.owns(slice), slice == 1 || slice == 4 || slice == 7) << slice;
+    if (!shard.owns(slice)) {
+      EXPECT_THROW(shard.weights(slice), Error);
+    }
+  }
+}
+
+TEST(Shard, MayBeEmpty) {
+  const SliceMap map(200, 4096, 3);
+  Shard shard(map, 2, table_of(200), {});
+  shard.initialise(1);
+  EXPECT_TRUE(shard.slices().empty());
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,205 @@
+#include "ps/start_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/io/safetensors.h"
+#include "tests/common/scratch_folder.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class StartStateTest : public testing::Test {
+ protected:
+  StartStateTest() {
+    declaration_.table = table_of(300);
+    declaration_.train_samples = 64;
+    declaration_.test_samples = 16;
+    declaration_.data_digest = "digest";
+    declaration_.numerics = "cpu";
+  }
+  std::string dir() const { return folder_ / "checkpoints"; }
+  Job job(const std::string& keys = "") const {
+    return job_of("optimizer = momentum\nlr = 0.1\nstrategy = sync\n" + keys);
+  }
+  Job resuming(const std::string& keys = "") const {
+    return job("resume = true\ncheckpoint-dir = " + dir() + "\n" + keys);
+  }
+  void checkpoint(int64_t step, const Job& of) {
+    CheckpointStore store(dir(), 3);
+    CheckpointState state;
+    state.step = step;
+    state.updates = step;
+    state.total_steps = 10;
+    state.job_ini = to_ini(of);
+    state.data_digest = "digest";
+    state.numerics = "cpu";
+    std::vector<float> weights(300);
+    for (size_t i = 0; i < 300; ++i) weights[i] = static_cast<float>(step) + static_cast<float>(i);
+    const std::vector<float> slot(300, 0.5F);
+    const std::vector<std::span<const float>> slots{slot};
+    store.write(state, declaration_.table, weights, slots, state_names(OptimizerKind::kMomentum));
+  }
+  template <class Call>
+  static std::string error_of(ErrorCode code, const Call& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
+      return e.what();
+    }
+    return "no error";
+  }
+
+  ScratchFolder folder_;
+  Declaration declaration_;
+};
+
+TEST_F(StartStateTest, AFreshRunStartsByTheInitRules) {
+  StartState start(job(), folder_ / "default");
+  EXPECT_FALSE(start.resumes());
+  EXPECT_EQ(start.checkpoint_dir(), folder_ / "default");
+  EXPECT_EQ(start.match(job(), declaration_), nullptr);
+}
+
+TEST_F(StartStateTest, AFreshRunClearsItsOwnDefaultFolderAndSaysSo) {
+  checkpoint(5, job());
+  const StartState start(job(), dir());
+  EXPECT_FALSE(start.resumes());
+  EXPECT_TRUE(CheckpointStore(dir(), 3).steps().empty());
+  ASSERT_EQ(start.notices().size(), 1U);
+  EXPECT_THAT(start.notices()[0], HasSubstr("removed"));
+}
+
+TEST_F(StartStateTest, AFreshRunDoesNotTouchCheckpointsThatTheUserNamed) {
+  checkpoint(5, job());
+  const Job fresh = job("checkpoint-dir = " + dir() + "\n");
+  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { const StartState s(fresh, "unused"); }),
+              AllOf(HasSubstr(dir()), HasSubstr("step 5"), HasSubstr("resume=true")));
+  EXPECT_EQ(CheckpointStore(dir(), 3).steps(), (std::vector<int64_t>{5}));
+}
+
+TEST_F(StartStateTest, ResumeNeedsACheckpointAndAutoDoesNot) {
+  EXPECT_THAT(error_of(ErrorCode::kData, [&] { const StartState s(resuming(), "unused"); }),
+              AllOf(HasSubstr(dir()), HasSubstr("resume=auto")));
+  const StartState start(job("resume = auto\ncheckpoint-dir = " + dir() + "\n"), "unused");
+  EXPECT_FALSE(start.resumes());
+}
+
+TEST_F(StartStateTest, ResumesFromTheNewestCheckpointWithEverythingInIt) {
+  checkpoint(3, job());
+  checkpoint(7, job());
+  for (const std::string resume : {"true", "auto"}) {
+    const Job again = job("resume = " + resume + "\ncheckpoint-dir = " + dir() + "\n");
+    StartState start(again, "unused");
+    ASSERT_TRUE(start.resumes());
+    EXPECT_EQ(start.resumed_step(), 7);
+    const auto state = start.match(again, declaration_);
+    ASSERT_TRUE(state);
+    EXPECT_EQ(state->step, 7);
+    EXPECT_EQ(state->updates, 7);
+    EXPECT_EQ(state->weights[250], 257.0F);
+    ASSERT_EQ(state->slots.size(), 1U);
+    EXPECT_EQ(state->slots[0][0], 0.5F);
+    EXPECT_TRUE(start.notices().empty());
+  }
+}
+
+TEST_F(StartStateTest, ADamagedCheckpointIsPassedOverAloud) {
+  checkpoint(3, job());
+  checkpoint(7, job());
+  write_bytes(dir() + "/step-00000007/model.safetensors", "torn");
+  const StartState start(resuming(), "unused");
+  EXPECT_EQ(start.resumed_step(), 3);
+  ASSERT_EQ(start.notices().size(), 1U);
+  EXPECT_THAT(start.notices()[0], HasSubstr("step-00000007"));
+}
+
+TEST_F(StartStateTest, KeysThatChangeTheRunMayNotChangeAtAResume) {
+  checkpoint(3, job());
+  EXPECT_THAT(error_of(ErrorCode::kUsage,
+                       [&] { const StartState s(resuming("seed = 99\nhidden = 7\n"), "unused"); }),
+              AllOf(HasSubstr("seed"), HasSubstr("hidden"), HasSubstr("step-00000003")));
+  // where and how it is computed may change
+  EXPECT_TRUE(
+      StartState(resuming("slice-bytes = 8192\nheartbeat-timeout = 3\n"), "unused").resumes());
+}
+
+TEST_F(StartStateTest, AnotherModelDoesNotFitTheCheckpoint) {
+  checkpoint(3, job());
+  StartState start(resuming(), "unused");
+  declaration_.table = table_of(301);
+  EXPECT_THAT(error_of(ErrorCode::kData, [&] { start.match(resuming(), declaration_); }),
+              HasSubstr("step-00000003"));
+}
+
+TEST_F(StartStateTest, OtherDataOrArithmeticAreSaidAloud) {
+  checkpoint(3, job());
+  StartState start(resuming(), "unused");
+  declaration_.data_digest = "other";
+  declaration_.numerics = "gpu";
+  EXPECT_TRUE(start.match(resuming(), declaration_));
+  ASSERT_EQ(start.notices().size(), 2U);
+  for (const std::string& notice : start.notices()) {
+    EXPECT_THAT(notice, HasSubstr("not to the same bits"));
+  }
+}
+
+TEST_F(StartStateTest, ARunThatIsDoneHasNothingToResume) {
+  checkpoint(10, job());
+  StartState start(resuming(), "unused");
+  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { start.match(resuming(), declaration_); }),
+              HasSubstr("step 10 of 10"));
+}
+
+TEST_F(StartStateTest, ARunThatStoppedEarlyStopsWhereItShould) {
+  checkpoint(4, job("stop-after = 4\n"));
+  const Job same = resuming("stop-after = 4\n");
+  StartState start(same, "unused");
+  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { start.match(same, declaration_); }),
+              HasSubstr("step 4 of 4"));
+  StartState further(resuming(), "unused");
+  EXPECT_EQ(further.match(resuming(), declaration_)->step, 4);
+}
+
+TEST_F(StartStateTest, InitialWeightsComeFromAFile) {
+  const std::vector<float> values(300, 2.0F);
+  std::vector<NamedTensor> tensors;
+  for (const TensorInfo& t : declaration_.table.tensors) {
+    tensors.push_back({t.name, t.shape, {values.data(), static_cast<size_t>(t.size)}});
+  }
+  write_safetensors(folder_ / "init.safetensors", tensors, {});
+  const Job with_weights = job("init-from = " + (folder_ / "init.safetensors") + "\n");
+  StartState start(with_weights, folder_ / "default");
+  const auto state = start.match(with_weights, declaration_);
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->step, 0);
+  EXPECT_EQ(state->updates, 0);
+  EXPECT_EQ(state->weights, values);
+  EXPECT_TRUE(state->slots.empty());
+  declaration_.table = table_of(301);
+  EXPECT_THAT(error_of(ErrorCode::kData, [&] { start.match(with_weights, declaration_); }),
+              HasSubstr("init.safetensors"));
+}
+
+TEST_F(StartStateTest, AForeignFileIsNoInitialWeights) {
+  write_bytes(folder_ / "foreign", std::string(8, '\xff') + "{}");
+  EXPECT_THAT(error_of(ErrorCode::kData,
+                       [&] {
+                         const StartState s(job("init-from = " + (folder_ / "foreign") + "\n"),
+                                            folder_ / "default");
+                       }),
+              HasSubstr("foreign"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,88 @@
+#include "ps/tree_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/error.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kElements = 5000;
+
+std::vector<float> leaf(int64_t index) {
+  return floats_of(random_payload(kElements, static_cast<uint64_t>(index)));
+}
+
+// The definition: left + right, down to the micro-batches.
+std::vector<float> recursive_sum(Range node) {
+  if (node.size() == 1) return leaf(node.lo);
+  const int64_t middle = split_point(node);
+  std::vector<float> left = recursive_sum({node.lo, middle});
+  const std::vector<float> right = recursive_sum({middle, node.hi});
+  for (size_t i = 0; i < left.size(); ++i) left[i] = left[i] + right[i];
+  return left;
+}
+
+PartialSum partial(Range node) {
+  const auto owner = std::make_shared<std::vector<float>>(recursive_sum(node));
+  return {node, {owner, std::as_bytes(std::span<const float>(*owner))}};
+}
+
+std::vector<float> sum_of(const std::vector<PartialSum>& parts, int64_t leaves, int64_t stride) {
+  TreeSum sum(parts, leaves);
+  std::vector<float> out;
+  for (int64_t lo = 0; lo < kElements; lo += stride) {
+    const int64_t n = std::min(stride, kElements - lo);
+    const float* block = sum.block(lo, n);
+    out.insert(out.end(), block, block + n);
+  }
+  return out;
+}
+
+TEST(TreeSum, HasTheBitsOfTheRecursionForAnyNumberOfWorkers) {
+  for (const int64_t leaves : {1, 2, 3, 7, 8, 12}) {
+    const std::vector<float> want = recursive_sum({0, leaves});
+    for (int workers = 1; workers <= leaves; ++workers) {
+      std::vector<PartialSum> parts;
+      for (int w = 0; w < workers; ++w) {
+        for (const Range& node : maximal_subtrees(share_range(w, workers, leaves), leaves)) {
+          parts.push_back(partial(node));
+        }
+      }
+      EXPECT_EQ(sum_of(parts, leaves, TreeSum::kStride), want) << leaves << ", " << workers;
+      EXPECT_EQ(sum_of(parts, leaves, 1024), want) << "blocks of a norm";
+    }
+  }
+}
+
+TEST(TreeSum, OnePartAloneIsItsOwnSum) {
+  const std::vector<PartialSum> parts{partial({3, 5})};
+  EXPECT_EQ(sum_of(parts, 8, 777), recursive_sum({3, 5}));
+}
+
+TEST(TreeSum, ReadsASinglePartWhereItLies) {
+  const std::vector<PartialSum> parts{partial({0, 4})};
+  TreeSum sum(parts, 4);
+  EXPECT_EQ(sum.block(1000, 10), parts[0].payload.floats() + 1000);
+}
+
+TEST(TreeSum, RefusesPartsThatDoNotMakeUpTheStep) {
+  const auto code_of = [](const std::vector<PartialSum>& parts) {
+    try {
+      const TreeSum sum(parts, 8);
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ErrorCode::kFailed;
+  };
+  EXPECT_EQ(code_of({}), ErrorCode::kProtocol);
+  EXPECT_EQ(code_of({partial({0, 4}), partial({0, 4})}), ErrorCode::kProtocol);
+  EXPECT_EQ(code_of({partial({0, 4}), partial({5, 8})}), ErrorCode::kProtocol);
+  EXPECT_EQ(code_of({partial({4, 8}), partial({0, 4})}), ErrorCode::kProtocol);
+}
+
+}  // namespace
+}  // namespace pushpull

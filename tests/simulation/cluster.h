@@ -1,0 +1,80 @@
+// A whole cluster in one process: the coordinator with server 0, more servers, workers, all of them
+// on the simulated clock and network. The nodes drive the state machines as the programs do (what a
+// program's loop does with sockets and threads, a node does with events).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ps/coordinator.h"
+#include "ps/shard_client.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/toy.h"
+
+namespace pushpull::sim {
+
+class CoordinatorNode;
+class ServerNode;
+class WorkerNode;
+
+class Cluster {
+ public:
+  // start: what a resumed run loads; null for a fresh one. Borrowed: scenario.
+  Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> start);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // Until the job is over and everybody has gone, something is found wrong, or the time is up.
+  void run();
+
+  // ---- what has come out ----
+  // What was wrong, "" for nothing.
+  const std::string& trouble() const { return trouble_; }
+  // Who waits for what.
+  std::string describe() const;
+  const Coordinator& coordinator() const;
+  std::map<int64_t, FlatState> checkpoints;        // by step
+  std::map<int64_t, Evaluation> evaluations;       // by step
+  std::vector<wire::Stats> server_stats() const;
+  std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
+
+  // ---- for the nodes ----
+  const Scenario& scenario() const { return scenario_; }
+  const Toy& toy() const { return toy_; }
+  Clock& clock() { return clock_; }
+  Network& network() { return network_; }
+  Dice& dice() { return dice_; }
+  std::shared_ptr<const FlatState> start_state() const { return start_; }
+  int control_router() const;
+  int data_router(int server) const;
+  // Notes what is wrong and ends the simulation.
+  void wrong(const std::string& text);
+  // A worker has ended with an error: whoever started it starts another one.
+  void replace_worker();
+  // Runs `event`; an Error that comes out of it is wrong.
+  void guarded(const std::string& who, const std::function<void()>& event);
+
+ private:
+  void start_worker();
+  void plan(const Accident& accident);
+  bool everybody_gone() const;
+
+  const Scenario& scenario_;
+  std::shared_ptr<const FlatState> start_;
+  Clock clock_;
+  Network network_;
+  Dice dice_;
+  Toy toy_;
+  std::string trouble_;
+  std::unique_ptr<CoordinatorNode> coordinator_;
+  std::vector<std::unique_ptr<ServerNode>> servers_;  // all but the first
+  std::vector<std::unique_ptr<WorkerNode>> workers_;
+};
+
+}  // namespace pushpull::sim

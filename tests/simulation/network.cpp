@@ -1,0 +1,137 @@
+#include "tests/simulation/network.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+namespace pushpull::sim {
+
+uint64_t Dice::next() {
+  state_ += 0x9e3779b97f4a7c15ULL;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+int64_t Dice::between(int64_t lo, int64_t hi) {
+  return lo + static_cast<int64_t>(next() % static_cast<uint64_t>(hi - lo + 1));
+}
+
+bool Dice::chance(double probability) {
+  return static_cast<double>(next() >> 11) * 0x1p-53 < probability;
+}
+
+void Clock::after(int64_t delay_us, std::function<void()> event) {
+  queue_.push({now_us_ + delay_us, events_ + static_cast<int64_t>(queue_.size()),
+               std::make_shared<std::function<void()>>(std::move(event))});
+}
+
+bool Clock::advance() {
+  if (queue_.empty()) return false;
+  const Event event = queue_.top();
+  queue_.pop();
+  now_us_ = event.at_us;
+  ++events_;
+  (*event.run)();
+  return true;
+}
+
+Network::Network(Clock& clock, uint64_t seed, const Faults& faults)
+    : clock_(clock),
+      dice_(seed),
+      faults_(faults),
+      trace_(std::getenv("PUSHPULL_SIM_TRACE") != nullptr) {
+  if (faults_.reset > 0) clock_.after(kResetMs * 1000, [this] { break_some(); });
+}
+
+int Network::add_router(RouterHandler handler) {
+  routers_.push_back(std::move(handler));
+  return static_cast<int>(routers_.size()) - 1;
+}
+
+int Network::add_dealer(int router, DealerHandler handler, bool lossless) {
+  const auto id = static_cast<int>(dealers_.size());
+  Dealer dealer;
+  dealer.router = router;
+  dealer.handler = std::move(handler);
+  dealer.lossless = lossless;
+  dealers_.push_back(std::move(dealer));
+  peers_[peer_of(id, 0)] = id;
+  return id;
+}
+
+PeerId Network::peer_of(int dealer, int64_t epoch) {
+  return std::to_string(dealer) + "." + std::to_string(epoch);
+}
+
+void Network::to_router(int dealer, Message message) {
+  if (!dealers_[static_cast<size_t>(dealer)].open) return;
+  transmit(dealer, true, std::make_shared<const Message>(std::move(message)));
+}
+
+bool Network::to_dealer(const PeerId& peer, Message message) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return false;
+  transmit(found->second, false, std::make_shared<const Message>(std::move(message)));
+  return true;
+}
+
+void Network::transmit(int dealer, bool up, std::shared_ptr<const Message> message) {
+  Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  int copies = 1;
+  if (faulty()) {
+    if (!d.lossless && dice_.chance(faults_.lose)) copies = 0;
+    if (dice_.chance(faults_.duplicate)) ++copies;
+  }
+  for (int i = 0; i < copies; ++i) {
+    int64_t at = clock_.now_us() + dice_.between(20, faults_.delay_us);
+    if (faulty() && !d.lossless && (i > 0 || dice_.chance(faults_.reorder))) {
+      // some late by little, some by more than the patience of whoever waits
+      at += dice_.chance(0.1) ? dice_.between(1'000'000, 3'000'000) : dice_.between(0, 50'000);
+    } else {
+      at = std::max(at, d.last_us[up ? 1 : 0]);
+      d.last_us[up ? 1 : 0] = at;
+    }
+    clock_.after(at - clock_.now_us(), [this, dealer, epoch = d.epoch, up, message] {
+      arrive(dealer, epoch, up, *message);
+    });
+  }
+}
+
+void Network::arrive(int dealer, int64_t epoch, bool up, const Message& message) {
+  const Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  if (trace_) {
+    std::cerr << clock_.now_us() << (up ? " from " : " to ") << peer_of(dealer, epoch) << " "
+              << message.header.ShortDebugString() << "\n";
+  }
+  // what a router has received it may read after the connection has ended; all else is lost
+  const bool current = d.open && epoch == d.epoch;
+  if (!current && (!up || !dice_.chance(0.5))) return;
+  if (up) {
+    routers_[static_cast<size_t>(d.router)](peer_of(dealer, epoch), message);
+  } else {
+    d.handler(message);
+  }
+}
+
+void Network::break_some() {
+  if (!faulty()) return;
+  for (size_t i = 0; i < dealers_.size(); ++i) {
+    Dealer& d = dealers_[i];
+    if (!d.open || !dice_.chance(faults_.reset)) continue;
+    const auto id = static_cast<int>(i);
+    peers_.erase(peer_of(id, d.epoch));
+    peers_[peer_of(id, ++d.epoch)] = id;
+    d.last_us[0] = d.last_us[1] = clock_.now_us();
+  }
+  clock_.after(kResetMs * 1000, [this] { break_some(); });
+}
+
+void Network::close(int dealer) {
+  Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  d.open = false;
+  peers_.erase(peer_of(dealer, d.epoch));
+}
+
+}  // namespace pushpull::sim

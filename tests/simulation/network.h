@@ -1,0 +1,106 @@
+// Simulated time and network, all of it driven by one seed. Time only moves from event to event, so
+// that a second of waiting costs nothing. A connection keeps the order of its messages; faults lose,
+// repeat, delay or reorder them and break connections, as ZeroMQ's do when they reconnect: what was
+// on its way is lost or comes late, and the peer has another PeerId afterwards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "common/net/message.h"
+
+namespace pushpull::sim {
+
+// SplitMix64 (Steele et al., OOPSLA 2014).
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : state_(seed) {}
+  uint64_t next();
+  // Uniform in [lo, hi].
+  int64_t between(int64_t lo, int64_t hi);
+  bool chance(double probability);
+
+ private:
+  uint64_t state_;
+};
+
+class Clock {
+ public:
+  void after(int64_t delay_us, std::function<void()> event);
+  // Runs the next event; false when there is none.
+  bool advance();
+  int64_t now_us() const { return now_us_; }
+  int64_t now_ms() const { return now_us_ / 1000; }
+  int64_t events() const { return events_; }
+
+ private:
+  struct Event {
+    int64_t at_us = 0;
+    int64_t number = 0;
+    std::shared_ptr<std::function<void()>> run;
+    bool operator<(const Event& other) const {
+      return at_us != other.at_us ? at_us > other.at_us : number > other.number;
+    }
+  };
+  std::priority_queue<Event> queue_;
+  int64_t now_us_ = 0;
+  int64_t events_ = 0;
+};
+
+struct Faults {
+  double lose = 0.0;       // probability per message
+  double duplicate = 0.0;  // probability per message
+  double reorder = 0.0;    // probability that a message is late and overtaken
+  double reset = 0.0;      // probability per connection and kResetMs
+  int64_t delay_us = 300;  // longest ordinary delay
+  int64_t until_ms = 0;    // afterwards only ordinary delays
+};
+
+class Network {
+ public:
+  using RouterHandler = std::function<void(const PeerId& peer, const Message& message)>;
+  using DealerHandler = std::function<void(const Message& message)>;
+
+  Network(Clock& clock, uint64_t seed, const Faults& faults);
+
+  int add_router(RouterHandler handler);
+  // lossless: loses messages only when the connection breaks, and none is very late.
+  int add_dealer(int router, DealerHandler handler, bool lossless = false);
+  void to_router(int dealer, Message message);
+  // False: the peer's connection is closed.
+  bool to_dealer(const PeerId& peer, Message message);
+  // The process at this end has ended.
+  void close(int dealer);
+  bool faulty() const { return clock_.now_ms() < faults_.until_ms; }
+
+ private:
+  static constexpr int64_t kResetMs = 10;
+  struct Dealer {
+    int router = 0;
+    DealerHandler handler;
+    bool lossless = false;
+    int64_t epoch = 0;
+    bool open = true;
+    int64_t last_us[2] = {0, 0};  // newest arrival, by direction
+  };
+
+  static PeerId peer_of(int dealer, int64_t epoch);
+  void transmit(int dealer, bool up, std::shared_ptr<const Message> message);
+  void arrive(int dealer, int64_t epoch, bool up, const Message& message);
+  void break_some();
+
+  Clock& clock_;
+  Dice dice_;
+  const Faults faults_;
+  const bool trace_;  // prints every message that arrives
+  std::vector<RouterHandler> routers_;
+  std::vector<Dealer> dealers_;
+  std::map<PeerId, int> peers_;
+};
+
+}  // namespace pushpull::sim

@@ -1,0 +1,136 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+
+namespace pushpull::sim {
+
+namespace {
+
+// Seeds of the parts differ, so that a change in one leaves the others as they were.
+enum class Part : uint64_t { kJob = 1, kFaults = 2, kAccidents = 3 };
+
+Dice dice_for(uint64_t seed, Part part) {
+  return Dice(seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(part));
+}
+
+void draw_steps(Scenario& s, Dice& dice) {
+  Job& job = s.job;
+  job.micro_batch = dice.between(1, 3);
+  const int64_t leaves = dice.between(1, 9);
+  job.global_batch = job.micro_batch * leaves;
+  job.steps = dice.between(1, 10);
+  job.eval_every = dice.between(0, 4);
+  job.checkpoint_every = dice.between(0, 4);
+  if (dice.chance(0.2)) job.stop_after = dice.between(1, job.steps);
+  if (dice.chance(0.25)) {
+    const int64_t end = job.stop_after > 0 ? job.stop_after : job.steps;
+    s.start_step = dice.between(0, end - 1);
+  }
+  s.test_samples = dice.chance(0.15) ? 0 : dice.between(1, 12);
+  s.workers = static_cast<int>(dice.between(1, std::min<int64_t>(2 * leaves, 6)));
+}
+
+void draw_optimizer(Scenario& s, Dice& dice) {
+  Job& job = s.job;
+  job.optimizer.kind = static_cast<OptimizerKind>(dice.between(0, 4));
+  job.optimizer.weight_decay = dice.chance(0.5) ? 0.01 : 0.0;
+  job.schedule.kind = static_cast<ScheduleKind>(dice.between(0, 2));
+  job.schedule.lr = 0.05;
+  job.schedule.step = 3;
+  job.schedule.warmup_steps = dice.between(0, 3);
+  if (dice.chance(0.4)) job.clip_norm = dice.chance(0.5) ? 1.0 : 1000.0;
+}
+
+}  // namespace
+
+Scenario draw(uint64_t seed, const std::string& strategy) {
+  Dice dice = dice_for(seed, Part::kJob);
+  Scenario s;
+  s.seed = seed;
+  Job& job = s.job;
+  job.strategy = Strategy::parse(strategy);
+  job.seed = seed;
+  job.heartbeat_timeout_s = static_cast<double>(dice.between(3, 10));
+  job.replacement_timeout_s = 1000.0;
+  draw_steps(s, dice);
+  s.servers = static_cast<int>(dice.between(1, 4));
+  job.slice_bytes = 4096 * dice.between(1, 3);
+  if (job.strategy.kind == StrategyKind::kSync) {
+    draw_optimizer(s, dice);
+    s.elements = dice.between(8, 5000);
+  } else {
+    s.counting = true;
+    job.schedule.lr = 1.0;
+    s.elements = 1024 * dice.between(1, 5);
+  }
+  s.compute_us = dice.chance(0.2) ? 300'000 : 5'000;
+  s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
+  if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than it takes to replace a worker
+  if (dice.chance(0.5)) s.flush_bytes = 1;
+  return s;
+}
+
+void add_faults(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kFaults);
+  constexpr double kRates[] = {0.0, 0.02, 0.15};
+  s.faults.lose = kRates[dice.between(0, 2)];
+  s.faults.duplicate = kRates[dice.between(0, 2)];
+  s.faults.reorder = kRates[dice.between(0, 2)];
+  s.faults.reset = kRates[dice.between(0, 2)] * 0.03;
+  s.faults.delay_us = dice.chance(0.5) ? 300 : 20'000;
+  s.faults.until_ms = dice.between(500, 20'000);
+  // what counts as lost by mistake is replaced
+  s.job.on_worker_loss = OnWorkerLoss::kWait;
+}
+
+void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
+  Dice dice = dice_for(s.seed, Part::kAccidents);
+  s.job.on_worker_loss = on_worker_loss;
+  s.spares = static_cast<int>(dice.between(0, 2));
+  const int64_t count = dice.between(1, 3);
+  if (dice.chance(0.2)) s.servers_late_ms = dice.between(0, 20'000);
+  int started = s.workers + s.spares;
+  const int64_t earliest_ms = dice.chance(0.5) ? 0 : s.servers_late_ms + 300;
+  // some in the first milliseconds, where little is settled yet
+  const int64_t latest_ms = dice.chance(0.3) ? 30 : dice.chance(0.5) ? 500 : 5000;
+  for (int64_t i = 0; i < count; ++i) {
+    Accident accident;
+    accident.at_ms = earliest_ms + dice.between(0, latest_ms);
+    accident.worker = static_cast<int>(dice.between(0, started - 1));
+    if (dice.chance(0.25)) accident.freeze_ms = dice.between(100, 25'000);
+    accident.replaced_ms = dice.chance(0.5) ? dice.between(0, 200) : dice.between(200, 15'000);
+    // where spares are left, or the others go on with a job that has started, nobody need come
+    const bool started_for_sure = s.faults.until_ms == 0 && earliest_ms > 0;
+    const bool others = on_worker_loss == OnWorkerLoss::kContinue && started_for_sure;
+    const bool enough = s.spares >= count || (others && s.workers > count);
+    if (enough && dice.chance(0.7)) accident.replaced_ms = -1;
+    started += accident.replaced_ms >= 0 ? 1 : 0;
+    s.accidents.push_back(accident);
+  }
+}
+
+std::string Scenario::to_string() const {
+  std::string out = "seed " + std::to_string(seed) + ", " + job.strategy.to_string() + ", " +
+                    std::to_string(workers) + " workers, " + std::to_string(spares) + " spares, " +
+                    std::to_string(servers) + " servers, " + std::to_string(elements) +
+                    " elements, slices of " + std::to_string(job.slice_bytes) + " bytes, steps " +
+                    std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
+                    std::to_string(job.stop_after) + ") of " +
+                    std::to_string(job.micro_batches()) + " micro-batches, evaluation every " +
+                    std::to_string(job.eval_every) + ", checkpoint every " +
+                    std::to_string(job.checkpoint_every) + ", test samples " +
+                    std::to_string(test_samples) + ", clip " + std::to_string(job.clip_norm) +
+                    ", faults until " + std::to_string(faults.until_ms) + " ms: lose " +
+                    std::to_string(faults.lose) + " duplicate " + std::to_string(faults.duplicate) +
+                    " reorder " + std::to_string(faults.reorder) + " reset " +
+                    std::to_string(faults.reset);
+  if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
+  for (const Accident& a : accidents) {
+    out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +
+           (a.freeze_ms > 0 ? "frozen for " + std::to_string(a.freeze_ms) + " ms" : "killed") +
+           (a.replaced_ms < 0 ? "" : ", replaced after " + std::to_string(a.replaced_ms) + " ms");
+  }
+  return out;
+}
+
+}  // namespace pushpull::sim

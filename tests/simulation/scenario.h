@@ -1,0 +1,48 @@
+// What one simulated run is like, drawn from its seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+#include "tests/simulation/network.h"
+
+namespace pushpull::sim {
+
+// What happens to a worker.
+struct Accident {
+  int64_t at_ms = 0;
+  int worker = 0;             // in the order in which they were started
+  int64_t freeze_ms = 0;      // stopped for so long, then it goes on; 0: killed
+  int64_t replaced_ms = -1;   // another one starts so much later; -1: none
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  Job job;
+  int servers = 1;
+  int workers = 1;
+  int spares = 0;
+  int64_t elements = 1024;
+  int64_t test_samples = 0;
+  int64_t start_step = 0;  // with loaded weights when > 0
+  bool counting = false;
+  Faults faults;
+  std::vector<Accident> accidents;
+  int64_t servers_late_ms = 0;  // all but the first start so much later
+  int64_t compute_us = 1000;     // longest time for one micro-batch
+  int64_t write_us = 1000;       // longest time for a checkpoint
+  size_t flush_bytes = 1 << 20;  // of a push's message
+
+  std::string to_string() const;
+};
+
+// A job without faults; strategy "sync", "async" or "ssp:S".
+Scenario draw(uint64_t seed, const std::string& strategy);
+// Messages are lost, repeated, late; connections break.
+void add_faults(Scenario& scenario);
+// Workers die or freeze at random moments; every share finds somebody in the end.
+void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
+
+}  // namespace pushpull::sim

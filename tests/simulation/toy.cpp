@@ -1,0 +1,238 @@
+#include "tests/simulation/toy.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "common/norm.h"
+#include "common/optimizer.h"
+#include "common/random.h"
+#include "common/schedule.h"
+
+namespace pushpull::sim {
+
+namespace {
+
+constexpr int64_t kIds = 1024;
+
+// In [-1, 1), a pure function of its arguments.
+float noise(uint32_t i, uint32_t step, uint32_t micro_batch) {
+  uint32_t h = i * 0x9e3779b1U ^ step * 0x85ebca77U ^ micro_batch * 0xc2b2ae3dU;
+  h = (h ^ (h >> 15)) * 0x2c1b3c6dU;
+  h = (h ^ (h >> 12)) * 0x297a2d39U;
+  h ^= h >> 15;
+  return static_cast<float>(static_cast<int32_t>(h)) * 0x1p-31F;
+}
+
+TensorInfo tensor(const std::string& name, int64_t size, InitKind init, float value) {
+  TensorInfo info;
+  info.name = name;
+  info.shape = {size};
+  info.init = init;
+  info.value = value;
+  return info;
+}
+
+}  // namespace
+
+Toy::Toy(const Job& job, int64_t elements, bool counting)
+    : leaves_(job.micro_batches()), counting_(counting) {
+  if (counting_) {
+    table_.add(tensor("counts", elements, InitKind::kConstant, 0.0F));
+    return;
+  }
+  const int64_t average = elements / 5;
+  const int64_t bias = elements / 7;
+  table_.add(tensor("weight", elements - average - bias, InitKind::kUniform, 0.5F));
+  TensorInfo running = tensor("running", average, InitKind::kConstant, 1.0F);
+  running.rule = UpdateRule::kAverage;
+  running.average_momentum = 0.25F;
+  table_.add(running);
+  table_.add(tensor("bias", bias, InitKind::kUniform, 0.1F));
+}
+
+void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
+                   std::span<float> out) const {
+  if (counting_) {
+    std::fill(out.begin(), out.end(), 0.0F);
+    for (auto i = static_cast<size_t>(step * leaves_ + micro_batch); i < out.size(); i += kIds) {
+      out[i] = 1.0F;
+    }
+    return;
+  }
+  const auto s = static_cast<uint32_t>(step);
+  const auto m = static_cast<uint32_t>(micro_batch);
+  const float a = 0.3F + 0.2F * noise(0, s, m);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = weights[i] * a + noise(static_cast<uint32_t>(i), s, m);
+  }
+}
+
+float Toy::loss(int64_t step, int64_t micro_batch) {
+  return noise(7, static_cast<uint32_t>(step), static_cast<uint32_t>(micro_batch));
+}
+
+wire::ChunkResult Toy::evaluate(std::span<const float> weights, int64_t chunk) const {
+  wire::ChunkResult out;
+  out.set_chunk(chunk);
+  uint64_t hash = static_cast<uint64_t>(chunk);
+  double loss = 0.0;
+  for (auto i = static_cast<size_t>(chunk % 3); i < weights.size(); i += 3) {
+    hash = (hash ^ std::bit_cast<uint32_t>(weights[i])) * 0x100000001b3ULL;
+    loss += weights[i];
+  }
+  out.set_correct(static_cast<int64_t>(hash >> 62U));
+  out.set_loss(loss);
+  return out;
+}
+
+std::string Toy::check_counts(std::span<const float> weights, int64_t from, int64_t to) const {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto id = static_cast<int64_t>(i) % kIds;
+    const float exact = -weights[i] * static_cast<float>(leaves_);
+    const float count = std::round(exact);
+    const int64_t step = id / leaves_;
+    const float least = step < from ? 1.0F : 0.0F;
+    const float most = step < to ? 1.0F : 0.0F;
+    if (std::abs(exact - count) < 1e-3F && count >= least && count <= most) continue;
+    return "element " + std::to_string(i) + ": micro-batch " + std::to_string(id % leaves_) +
+           " of step " + std::to_string(step) + " is in " + std::to_string(exact) +
+           " times; want all steps below " + std::to_string(from) + ", none from " +
+           std::to_string(to) + " on";
+  }
+  return "";
+}
+
+int64_t Toy::count_shares(std::span<const float> slice, int64_t first_step, int shares) const {
+  int64_t count = 0;
+  for (int64_t step = first_step; (step + 1) * leaves_ <= kIds; ++step) {
+    for (int i = 0; i < shares; ++i) {
+      const int64_t id = step * leaves_ + share_range(i, shares, leaves_).lo;
+      count += slice[static_cast<size_t>(id)] < 0.0F ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+FlatState Toy::counted_state(int64_t step) const {
+  FlatState out;
+  out.step = step;
+  out.updates = step;
+  out.weights.resize(static_cast<size_t>(table_.total));
+  for (size_t i = 0; i < out.weights.size(); ++i) {
+    const bool in = static_cast<int64_t>(i) % kIds < step * leaves_;
+    out.weights[i] = in ? -1.0F / static_cast<float>(leaves_) : 0.0F;
+  }
+  return out;
+}
+
+// ---- reference ----
+
+Reference::Reference(const Job& job, const Toy& toy, int64_t test_samples)
+    : job_(job), toy_(toy), test_samples_(test_samples) {
+  states_.push_back(initial());
+}
+
+FlatState Reference::initial() const {
+  FlatState out;
+  const auto total = static_cast<size_t>(toy_.table().total);
+  out.weights.resize(total);
+  out.slots.assign(state_names(job_.optimizer.kind).size(), std::vector<float>(total));
+  uint32_t index = 0;
+  for (const TensorInfo& t : toy_.table().tensors) {
+    float* first = out.weights.data() + t.offset;
+    if (t.init == InitKind::kConstant) {
+      std::fill_n(first, t.size, t.value);
+    } else {
+      fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value,
+                   static_cast<uint64_t>(t.size), first);
+    }
+    ++index;
+  }
+  return out;
+}
+
+std::vector<float> Reference::gradient_sum(const std::vector<float>& weights, int64_t step,
+                                           Range node) const {
+  std::vector<float> out(weights.size());
+  if (node.size() == 1) {
+    toy_.gradient(weights, step, node.lo, out);
+    return out;
+  }
+  int64_t left = 1;
+  while (left * 2 < node.size()) left *= 2;
+  const std::vector<float> a = gradient_sum(weights, step, {node.lo, node.lo + left});
+  const std::vector<float> b = gradient_sum(weights, step, {node.lo + left, node.hi});
+  for (size_t i = 0; i < out.size(); ++i) out[i] = a[i] + b[i];
+  return out;
+}
+
+double Reference::clip_of(const std::vector<float>& sum) const {
+  std::vector<float> mean(sum.size());
+  for (const TensorInfo& t : toy_.table().tensors) {
+    if (t.rule != UpdateRule::kOptimizer) continue;
+    for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.size); ++i) {
+      mean[i] = sum[i] / static_cast<float>(job_.micro_batches());
+    }
+  }
+  const auto blocks = (std::ssize(mean) + kBlockElements - 1) / kBlockElements;
+  const auto squares = [&](const auto& self, Range node) -> double {
+    if (node.size() == 1) {
+      const int64_t lo = node.lo * kBlockElements;
+      return block_squares(mean.data() + lo, std::min(kBlockElements, std::ssize(mean) - lo));
+    }
+    int64_t left = 1;
+    while (left * 2 < node.size()) left *= 2;
+    return self(self, Range{node.lo, node.lo + left}) + self(self, Range{node.lo + left, node.hi});
+  };
+  return clip_factor(std::sqrt(squares(squares, {0, blocks})), job_.clip_norm);
+}
+
+void Reference::update(FlatState& state) const {
+  const auto leaves = static_cast<double>(job_.micro_batches());
+  const std::vector<float> sum = gradient_sum(state.weights, state.step, {0, job_.micro_batches()});
+  UpdateContext context;
+  context.learning_rate = learning_rate(job_.schedule, state.step, job_.steps);
+  context.divisor = leaves;
+  context.clip = job_.clip_norm > 0 ? clip_of(sum) : 1.0;
+  context.updates = state.updates + 1;
+  for (const TensorInfo& t : toy_.table().tensors) {
+    float* w = state.weights.data() + t.offset;
+    const float* g = sum.data() + t.offset;
+    const auto n = static_cast<size_t>(t.size);
+    if (t.rule == UpdateRule::kAverage) {
+      average_range(t.average_momentum, 1.0, leaves, n, w, g, w);
+      continue;
+    }
+    std::array<float*, 2> slots{};
+    for (size_t s = 0; s < state.slots.size(); ++s) slots[s] = state.slots[s].data() + t.offset;
+    update_range(job_.optimizer, context, n, w, g, std::span(slots.data(), state.slots.size()), w);
+  }
+  ++state.step;
+  ++state.updates;
+}
+
+const FlatState& Reference::at(int64_t step) {
+  while (std::ssize(states_) <= step) {
+    FlatState next = states_.back();
+    update(next);
+    states_.push_back(std::move(next));
+  }
+  return states_[static_cast<size_t>(step)];
+}
+
+Evaluation Reference::evaluation(int64_t step) {
+  Evaluation out;
+  out.step = step;
+  out.total = test_samples_;
+  const FlatState& state = at(step);
+  for (int64_t chunk = 0; chunk * job_.micro_batch < test_samples_; ++chunk) {
+    const wire::ChunkResult result = toy_.evaluate(state.weights, chunk);
+    out.correct += result.correct();
+    out.loss += result.loss();
+  }
+  out.loss /= static_cast<double>(test_samples_);
+  return out;
+}
+
+}  // namespace pushpull::sim

@@ -1,0 +1,68 @@
+// A model of a few thousand weights whose gradient is a cheap pure function of (weights, step,
+// micro-batch), and the plain loop in one process that `sync` must agree with bit by bit.
+//
+// The counting form is for async and ssp, where bits depend on the order: micro-batch `m` of `step`
+// has the number id = step * M + m, and its gradient is 1 in the elements i with i % 1024 == id, 0
+// elsewhere. With plain SGD at rate 1 an element then is -1/M times how often its micro-batch is
+// in; every slice holds every id, so that the weights themselves say what they contain.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/job.h"
+#include "common/net/message.h"
+#include "common/tensor_table.h"
+#include "ps/run_record.h"
+#include "ps/shard_client.h"
+
+namespace pushpull::sim {
+
+class Toy {
+ public:
+  Toy(const Job& job, int64_t elements, bool counting);
+
+  const TensorTable& table() const { return table_; }
+  void gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
+                std::span<float> out) const;
+  static float loss(int64_t step, int64_t micro_batch);
+  wire::ChunkResult evaluate(std::span<const float> weights, int64_t chunk) const;
+
+  // Counting form: what `weights` contain is exactly all micro-batches of steps below `from`, some
+  // of those below `to`, none from there on, and none twice. Returns what is wrong, "" if nothing.
+  std::string check_counts(std::span<const float> weights, int64_t from, int64_t to) const;
+  // Counting form: shares (of `shares` that a step is cut into) that the slice's elements contain.
+  int64_t count_shares(std::span<const float> slice, int64_t first_step, int shares) const;
+  FlatState counted_state(int64_t step) const;
+
+ private:
+  TensorTable table_;
+  int64_t leaves_;
+  bool counting_;
+};
+
+// Training without servers and workers.
+class Reference {
+ public:
+  Reference(const Job& job, const Toy& toy, int64_t test_samples);
+
+  // After `step` updates.
+  const FlatState& at(int64_t step);
+  Evaluation evaluation(int64_t step);
+
+ private:
+  std::vector<float> gradient_sum(const std::vector<float>& weights, int64_t step, Range node) const;
+  double clip_of(const std::vector<float>& sum) const;
+  FlatState initial() const;
+  void update(FlatState& state) const;
+
+  const Job& job_;
+  const Toy& toy_;
+  int64_t test_samples_;
+  std::vector<FlatState> states_;
+};
+
+}  // namespace pushpull::sim

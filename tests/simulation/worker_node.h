@@ -1,0 +1,97 @@
+// A worker's program without sockets and threads: what control.cpp and trainer.cpp do around the
+// state machine of push and pull. Computing takes simulated time, in which no message of a server
+// is read and no state is taken in, while heartbeats go on.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/cluster.h"
+#include "worker/gradient_sum.h"
+#include "worker/push_pull.h"
+
+namespace pushpull::sim {
+
+class WorkerNode {
+ public:
+  WorkerNode(Cluster& cluster, int number);
+
+  void kill();
+  // Nothing of this process happens for so long; messages wait.
+  void freeze(int64_t ms);
+  // Killed, or over.
+  bool gone() const { return gone_; }
+  // Empty while it runs, and when it was killed.
+  const std::optional<int>& exit_code() const { return exit_code_; }
+  std::string describe() const;
+
+ private:
+  struct Part {
+    int slice = 0;
+    Range node;
+    Payload payload;
+  };
+
+  // Runs the event unless this process is gone, later when it is frozen.
+  void happen(std::function<void()> event);
+  void later(int64_t delay_us, std::function<void()> event);
+
+  // control
+  void take_control(const Message& message);
+  void take_state(const wire::State& state);
+  void send_control(Message message);
+  void control();
+  void say_hello();
+  void declare();
+  void report(wire::EvalResult result);
+  void heartbeat();
+  void end(int code, const std::string& text = "");
+
+  // trainer
+  void make_trainer(const wire::State& state);
+  void turn();
+  void exchange();
+  void send();
+  void check_weights(const Task& task, bool exact);
+  void check_read_versions(const std::vector<ToServer>& messages);
+  void compute(const Task& task);
+  void push_some(size_t count, const Task& task, std::vector<float> losses);
+  void evaluate(const Task& task);
+
+  Cluster& cluster_;
+  const int number_;
+  const uint64_t incarnation_;
+  int control_;
+  bool gone_ = false;
+  std::optional<int> exit_code_;
+  int64_t frozen_until_us_ = 0;
+  std::deque<std::function<void()>> frozen_;
+
+  std::optional<wire::JobText> text_;
+  std::optional<wire::State> state_;
+  bool news_ = false;  // state_ has not been given to the trainer
+  bool declared_ = false;
+  bool prepared_ = false;
+  std::map<int64_t, wire::EvalResult> results_;  // not taken yet
+  int64_t next_result_ = 1;
+  bool heartbeat_now_ = false;
+  const int64_t joining_ms_;
+  int64_t hello_ms_ = -1000;
+  int64_t heartbeat_ms_ = 0;
+  int64_t repeat_ms_ = 0;
+  int64_t heard_ms_ = 0;
+
+  std::vector<int> servers_;  // dealers
+  std::unique_ptr<PushPull> push_pull_;
+  std::unique_ptr<GradientSum> gradient_;
+  std::deque<std::pair<int, Message>> inbox_;
+  std::deque<Part> parts_;
+  bool busy_ = false;
+};
+
+}  // namespace pushpull::sim

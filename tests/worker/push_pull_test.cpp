@@ -1,0 +1,284 @@
+// The worker's exchange against messages of servers written by hand.
+#include "worker/push_pull.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/worker/exchange_fixture.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// ---- sync ----
+
+TEST_F(Exchange, ASpareWaitsAndAsksNobody) {
+  make("strategy = sync\n");
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_TRUE(worker_->take_outgoing().empty());
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("spare"));
+}
+
+TEST_F(Exchange, AsksTheServersWhereTheRunIs) {
+  make("strategy = sync\n");
+  assign({1});
+  EXPECT_EQ(next().kind, Task::kWait);
+  const wire::Pull pull = newest_pull();
+  EXPECT_TRUE(pull.latest());
+  EXPECT_EQ(pull.number(), 1);
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("of server 0, 1"));
+  hear(0, weights(0, 1, 4, 7.0F));
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("of server 1"));
+  hear(1, weights(1, 1, 4, 8.0F));
+  const Task task = next();
+  EXPECT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 4);
+  EXPECT_EQ(task.range, (Range{2, 4}));
+  EXPECT_EQ(worker_->weights()[0], 7.0F);
+  EXPECT_EQ(worker_->weights()[1024], 8.0F);
+  EXPECT_EQ(worker_->weights()[2999], 7.0F);
+}
+
+TEST_F(Exchange, AServerThatIsAStepAheadIsAskedForTheVersionBefore) {
+  make("strategy = sync\n");
+  assign({0});
+  next();
+  newest_pull();
+  hear(0, weights(0, 1, 5, 1.0F));
+  hear(1, weights(1, 1, 4, 1.0F));
+  EXPECT_EQ(next().kind, Task::kWait);
+  const wire::Pull pull = newest_pull();
+  EXPECT_EQ(pull.number(), 2);
+  EXPECT_EQ(pull.clock(), 4);
+  EXPECT_FALSE(pull.latest());
+  for (const int server : {0, 1}) hear(server, weights(server, 2, 4, 1.0F));
+  EXPECT_EQ(next().step, 4);
+}
+
+TEST_F(Exchange, APushCarriesItsPartsLossesAndTheNextPull) {
+  make("strategy = sync\n");
+  assign({0});
+  const Task task = ready_at(0);
+  ASSERT_EQ(task.kind, Task::kCompute);
+  forget_sent();
+  push(task);
+  const auto first = sent_to(0);
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(first[0].sender().run(), 11U);
+  EXPECT_EQ(first[0].sender().incarnation(), 101U);
+  EXPECT_EQ(first[0].push().number(), 1);
+  EXPECT_EQ(first[0].push().step(), 0);
+  EXPECT_EQ(first[0].push().parts_size(), 2);
+  EXPECT_EQ(first[0].push().parts_total(), 2);
+  EXPECT_EQ(first[0].push().losses_size(), 2);
+  EXPECT_EQ(first[0].pull().clock(), 1);
+  const auto second = sent_to(1);
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0].push().parts_size(), 1);
+  EXPECT_EQ(second[0].push().losses_size(), 0) << "losses go to server 0 alone";
+  EXPECT_EQ(second[0].pull().clock(), 1);
+}
+
+TEST_F(Exchange, AnUnalignedShareIsPushedAsItsSubtrees) {
+  make("strategy = sync\n", 12);
+  EXPECT_EQ(worker_->nodes({0, 3}), (std::vector<Range>{{0, 2}, {2, 3}}));
+  EXPECT_EQ(worker_->nodes({3, 6}), (std::vector<Range>{{3, 4}, {4, 6}}));
+  make("strategy = async\n", 12);
+  EXPECT_EQ(worker_->nodes({0, 3}), (std::vector<Range>{{0, 3}}));
+}
+
+TEST_F(Exchange, WeightsOfTheNextStepMakeTheNextTask) {
+  make("strategy = sync\n");
+  assign({0});
+  push(ready_at(0));
+  EXPECT_EQ(next().kind, Task::kWait);
+  answer(1, 9.0F, 1);
+  const Task task = next();
+  EXPECT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 1);
+  EXPECT_EQ(worker_->weights()[2999], 9.0F);
+}
+
+TEST_F(Exchange, TheLastStepIsEvaluatedAndThenNothingIsLeft) {
+  make("strategy = sync\n");
+  assign({1});
+  push(ready_at(9));
+  answer(10, 1.0F, 1);
+  const Task task = next();
+  EXPECT_EQ(task.kind, Task::kEvaluate);
+  EXPECT_EQ(task.step, 10);
+  EXPECT_EQ(task.range, (Range{2, 4})) << "chunks of this share";
+  worker_->finish_evaluation();
+  EXPECT_EQ(next().kind, Task::kDone);
+}
+
+TEST_F(Exchange, ANewShareIsComputedBeforeItsOwnPullGoesOn) {
+  make("strategy = sync\n");
+  assign({0});
+  push(ready_at(0));  // the pull for step 1 waits for share 1, which nobody computes
+  forget_sent();
+  assign({0, 1}, 2, 0);
+  const Task task = next();
+  EXPECT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 0);
+  EXPECT_EQ(task.range, (Range{2, 4}));
+}
+
+TEST_F(Exchange, AnOlderStateDoesNotTakeASharesWorkAway) {
+  make("strategy = sync\n");
+  assign({0}, 5);
+  assign({}, 4);
+  EXPECT_EQ(ready_at(0).kind, Task::kCompute);
+  assign({}, 6);
+  EXPECT_EQ(next().kind, Task::kWait);
+}
+
+TEST_F(Exchange, WhatComesNextIsKnownAhead) {
+  make("strategy = sync\n");
+  assign({0});
+  EXPECT_EQ(ready_at(3).step, 3);
+  ASSERT_TRUE(worker_->upcoming());
+  EXPECT_EQ(worker_->upcoming()->step, 4);
+  EXPECT_EQ(worker_->upcoming()->range, (Range{0, 2}));
+}
+
+// ---- ssp ----
+
+TEST_F(Exchange, SspPullsForEachClockOfItsShare) {
+  make("strategy = ssp:2\n");
+  assign({0}, 1, 3);
+  EXPECT_EQ(next().kind, Task::kWait);
+  const wire::Pull pull = newest_pull();
+  EXPECT_EQ(pull.clock(), 3) << "where the coordinator says";
+  EXPECT_FALSE(pull.latest());
+  hear(0, weights(0, 1, 40, 1.0F));
+  hear(1, weights(1, 1, 41, 1.0F));
+  const Task task = next();
+  EXPECT_EQ(task.step, 3);
+  push(task);
+  EXPECT_EQ(sent_to(0).back().push().read_version(), 40);
+  EXPECT_EQ(sent_to(1).back().push().read_version(), 41);
+}
+
+TEST_F(Exchange, SspAsksForABarriersWeightsExactly) {
+  make("strategy = ssp:2\neval-every = 4\n");
+  assign({0}, 1, 3);
+  next();
+  answer(10, 1.0F);
+  push(next());
+  const wire::Pull pull = newest_pull();
+  EXPECT_EQ(pull.clock(), 4);
+  EXPECT_TRUE(pull.barrier());
+  for (const int server : {0, 1}) hear(server, weights(server, pull.number(), 12, 1.0F));
+  EXPECT_EQ(next().kind, Task::kEvaluate);
+  worker_->finish_evaluation();
+  EXPECT_EQ(next().kind, Task::kCompute);
+}
+
+// ---- async ----
+
+wire::Lease lease(int64_t number, int64_t step, int lo, int hi, bool evaluate = false) {
+  wire::Lease out;
+  out.set_number(number);
+  out.set_step(step);
+  out.set_lo(lo);
+  out.set_hi(hi);
+  out.set_evaluate(evaluate);
+  return out;
+}
+
+TEST_F(Exchange, AsyncWaitsForALeaseOfServerZero) {
+  make("strategy = async\n");
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("lease"));
+  const auto asked = sent_to(0);
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_TRUE(asked[0].pull().lease_only());
+  EXPECT_TRUE(sent_to(1).empty());
+  Message granted = status(1, 0);
+  *granted.header.mutable_status()->add_leases() = lease(1, 0, 0, 2);
+  hear(0, granted);
+  EXPECT_EQ(next().kind, Task::kWait) << "now for weights";
+  EXPECT_TRUE(sent_to(0).back().pull().want_lease());
+  EXPECT_FALSE(sent_to(1).back().pull().want_lease());
+}
+
+class Leased : public Exchange {
+ protected:
+  Leased() {
+    make("strategy = async\n");
+    next();
+  }
+  void grant(const std::vector<wire::Lease>& leases) {
+    Message granted = status(newest_pull().number(), 0);
+    for (const wire::Lease& l : leases) *granted.header.mutable_status()->add_leases() = l;
+    hear(0, granted);
+  }
+};
+
+TEST_F(Leased, EachLeaseIsComputedOnceHoweverOftenItIsGranted) {
+  grant({lease(1, 0, 0, 2)});
+  next();
+  const int64_t number = newest_pull().number();
+  Message again = weights(0, number, 0, 1.0F);
+  *again.header.mutable_weights()->add_leases() = lease(1, 0, 0, 2);
+  *again.header.mutable_weights()->add_leases() = lease(2, 1, 2, 4);
+  hear(0, again);
+  hear(1, weights(1, number, 0, 1.0F));
+  const Task first = next();
+  EXPECT_EQ(first.kind, Task::kCompute);
+  EXPECT_EQ(first.step, 0);
+  ASSERT_TRUE(worker_->upcoming());
+  EXPECT_EQ(worker_->upcoming()->step, 1);
+  push(first);
+  answer(1, 1.0F);
+  const Task second = next();
+  EXPECT_EQ(second.step, 1);
+  EXPECT_EQ(second.range, (Range{2, 4}));
+}
+
+TEST_F(Leased, LeasesOutsideTheRunAreNotComputed) {
+  grant({lease(1, -1, 0, 2), lease(2, 11, 0, 2), lease(3, 0, -1, 2), lease(4, 0, 2, 2),
+         lease(5, 0, 0, 5), lease(6, 0, INT_MIN, INT_MAX), lease(7, 10, 0, 5, true),
+         lease(8, INT64_MAX, 0, 2)});
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("lease")) << "none of them counts";
+  grant({lease(9, 10, 0, 4, true)});
+  next();
+  answer(3, 1.0F);
+  EXPECT_EQ(next().kind, Task::kEvaluate);
+}
+
+TEST_F(Leased, WeightsAreUsedForOnePushOnly) {
+  grant({lease(1, 0, 0, 2), lease(2, 0, 2, 4)});
+  next();
+  answer(0, 1.0F);
+  push(next());
+  EXPECT_EQ(next().kind, Task::kWait) << "fresh weights first";
+  answer(1, 2.0F);
+  EXPECT_EQ(next().kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights()[0], 2.0F);
+}
+
+TEST_F(Leased, SilenceOfServerZeroEndsTheWaitForALease) {
+  const auto wait_long = [&] {
+    for (int i = 0; i < 20; ++i) later(1000);
+  };
+  try {
+    wait_long();
+    FAIL() << "waits for ever";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("server 0"));
+    EXPECT_THAT(e.what(), HasSubstr("a lease"));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
