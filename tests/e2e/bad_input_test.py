@@ -187,6 +187,4 @@ def nobody_survives_what_is_not_finite(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, mistakes_in_the_job_are_named, mistakes_on_the_command_line_are_named,
-              damaged_data_are_named, damaged_weights_are_named,
-              what_is_not_finite_names_worker_step_and_place, nobody_survives_what_is_not_finite)
+    base.main(globals())

@@ -112,9 +112,8 @@ def a_file_size_limit_is_named(lab):
         return limit
     out = lab.folder / "out"
     for name, keys, size, word in (
-            ("checkpoint", {}, 16_000, "model.safetensors"),
-            ("metrics", {"eval-every": 1, "steps": lab.steps(4000)}, 40_000, "metrics.jsonl"),
-            ("job", {}, 100, "job.ini")):
+            ("checkpoint", {}, 16_000, ".safetensors"),
+            ("metrics", {"eval-every": 1, "steps": lab.steps(4000)}, 40_000, "metrics.jsonl")):
         cannot_write(lab, name, keys, out, word, "out", preexec_fn=limited(size))
         torn = [path for path in out.rglob("*") if path.name in ("DONE", "summary.json")]
         expect(not torn, f"{name}: a broken run left {torn}")
@@ -130,7 +129,7 @@ def a_full_disk_is_named(lab):
         raise base.Skipped("only root may mount a small disk")
     look = ["sh", "-c", f'"$@"; code=$?; find "{full}" | sed "s/^/left: /"; exit $code', "sh"]
     for name, keys, out, word in (
-            ("checkpoint", {"checkpoint-dir": full / "ckpt"}, lab.folder / "out", "model.safetensors"),
+            ("checkpoint", {"checkpoint-dir": full / "ckpt"}, lab.folder / "out", ".safetensors"),
             ("metrics", {"eval-every": 1, "steps": lab.steps(4000)}, full, "metrics.jsonl")):
         job = lab.job({**MLP, **keys})
         process = base.Process(lab, lab.name("full"), [
@@ -138,13 +137,11 @@ def a_full_disk_is_named(lab):
         lab.processes.append(process)
         code, text = process.ends(60), process.said()
         expect(code == FILE and word in text and "full" in text, f"{name}: exit code {code}: {text[-900:]}")
+        expect("[run] server 0" in text, f"{name}: it is server 0 that writes: {text[-900:]}")
         left = [line for line in text.splitlines() if line.startswith("left: ")]
         expect(not any(word in line for line in left for word in ("DONE", "step-0", "summary.json")),
                f"{name}: torn files: {left}")
 
 
 if __name__ == "__main__":
-    base.main(__doc__, the_summary_is_complete, metrics_tell_the_run, a_short_run_has_metrics_too,
-              an_earlier_summary_does_not_survive, the_resolved_job_is_a_job,
-              an_output_folder_that_cannot_be_is_named, a_file_size_limit_is_named,
-              a_full_disk_is_named)
+    base.main(globals())

@@ -181,6 +181,4 @@ def a_worker_with_other_data_is_refused(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, garbage_changes_nothing, silent_connections_cost_nothing,
-              who_joins_and_falls_silent_is_forgotten, another_protocol_version_is_refused,
-              a_server_of_another_version_is_named, a_worker_with_other_data_is_refused)
+    base.main(globals())

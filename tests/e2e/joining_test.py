@@ -90,7 +90,4 @@ def a_worker_too_many_waits_as_a_spare(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, workers_wait_for_a_server_that_comes_later,
-              nobody_there_is_an_error_with_the_address, a_server_that_nobody_joins_gives_up,
-              who_waits_can_be_told_to_go, a_worker_lost_before_the_start_can_be_replaced,
-              a_server_too_many_is_refused, a_worker_too_many_waits_as_a_spare)
+    base.main(globals())

@@ -1,11 +1,12 @@
 """What the tests of whole jobs share: a folder, real processes, deadlines, and the end of all of them.
 
-A test is a function that takes a Lab, and says in its name what must hold; `main` runs the one that
-ctest names. Every wait has a deadline, which `--scale` stretches for slow builds and busy machines.
+A function whose only parameter is `lab` is a test, and says in its name what must hold; CMake finds
+it by that, too. Every wait has a deadline, which `--scale` stretches for slow builds and busy machines.
 """
 import argparse
 import contextlib
 import ctypes
+import inspect
 import json
 import os
 import pathlib
@@ -270,17 +271,28 @@ class Lab:
         expect(not reports, "a sanitizer spoke:\n" + "\n".join(reports))
 
 
+def tests_in(module):
+    return {name: function for name, function in module.items() if inspect.isfunction(function)
+            and function.__module__ == module["__name__"]
+            and list(inspect.signature(function).parameters) == ["lab"]}
+
+
 def arguments_of(doc, tests):
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the programs")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of all deadlines")
-    parser.add_argument("tests", nargs="*", choices=[*tests, []], help="all where none is named")
-    return parser.parse_args()
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="all where none is named")
+    arguments = parser.parse_args()
+    for name in arguments.tests:
+        if name not in tests:
+            parser.error(f"no test {name}; there are {', '.join(tests)}")
+    return arguments
 
 
-def main(doc, *functions):
-    tests = {function.__name__: function for function in functions}
-    arguments = arguments_of(doc, tests)
+def main(module):
+    """module: globals() of the file with the tests."""
+    tests = tests_in(module)
+    arguments = arguments_of(module["__doc__"], tests)
     scale = arguments.scale * float(os.environ.get("PUSHPULL_TEST_SCALE", "1"))
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     codes = set()

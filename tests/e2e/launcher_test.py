@@ -24,8 +24,8 @@ def trains(lab, process):
     expect(process.poll() is None, f"ended with {process.returncode}: {process.said()[-600:]}")
 
 
-def nothing_is_left(lab):
-    lab.until(lambda: not lab.left_behind(), 20, lambda: f"left behind: {lab.left_behind()}")
+def nothing_is_left(lab, seconds=20):
+    lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
 
 
 def pids_of(process, program):
@@ -185,7 +185,4 @@ def help_and_version_are_everywhere(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, signals_leave_nothing_behind, ctrl_c_at_a_terminal_ends_all_at_once,
-              a_killed_worker_is_named, a_killed_worker_is_replaced,
-              a_terminal_shows_one_renewed_line, a_file_gets_plain_lines,
-              help_and_version_are_everywhere)
+    base.main(globals())

@@ -152,10 +152,4 @@ def ending_the_coordinator_ends_the_job(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, sync_aborts_and_names_the_killed_worker,
-              sync_aborts_when_a_worker_stands_still, a_worker_that_is_told_to_go_is_named,
-              a_replacement_by_hand_keeps_the_bits, a_spare_takes_over_and_keeps_the_bits,
-              waiting_for_a_replacement_has_an_end,
-              sync_goes_on_without_a_worker_to_the_same_bits,
-              async_and_ssp_go_on_without_a_worker, the_coordinators_death_is_named,
-              another_servers_death_is_named, ending_the_coordinator_ends_the_job)
+    base.main(globals())

@@ -45,8 +45,10 @@ def auto_starts_anew_or_goes_on(lab):
     expect(first["resumed_from_step"] is None, f"resumed at {first['resumed_from_step']} of nothing")
     second = lab.train(lab.job(keys))
     expect(second["resumed_from_step"] == 10, f"resumed at {second['resumed_from_step']}, want 10")
+    expect(checkpoints_in(keys["checkpoint-dir"]) == ["step-00000010", "step-00000040"], "checkpoints")
     run = lab.run(lab.job(keys))
-    refused(run, USAGE, "nothing is left to do", "40")
+    expect(run.code == 0 and "nothing is left to do" in run.text, f"{run.code}: {run.text[-600:]}")
+    refused(lab.run(lab.job({**keys, "resume": "true"})), USAGE, "nothing is left to do", "40")
 
 
 def keys_that_shape_the_weights_may_not_change(lab):
@@ -127,7 +129,4 @@ def async_goes_on_where_it_was(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, another_cluster_goes_on_to_the_same_bits, auto_starts_anew_or_goes_on,
-              keys_that_shape_the_weights_may_not_change,
-              fresh_runs_and_missing_checkpoints_are_refused, damaged_checkpoints_are_skipped,
-              the_newest_are_kept, eval_agrees_with_the_summary, async_goes_on_where_it_was)
+    base.main(globals())

@@ -95,5 +95,4 @@ def clipping_limits_each_push_of_async(lab):
 
 
 if __name__ == "__main__":
-    base.main(__doc__, ssp_keeps_its_bound, ssp_0_is_sync, in_async_the_slow_worker_draws_less,
-              every_strategy_learns_the_digits, clipping_limits_each_push_of_async)
+    base.main(globals())
