@@ -339,8 +339,8 @@ bool Server::pull_fits(const wire::Pull& pull) const {
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
-  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows could
-  // be all that the next step lacks
+  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows
+  // could be all that the next step lacks
   if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
   if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
   // sync answers slice by slice

@@ -34,8 +34,8 @@ struct PushPullSetup {
   int64_t total_elements = 0;  // of the flat vector
   int servers = 1;
   Barriers barriers;
-  int shares = 1;      // that a step, and an evaluation, is cut into
-  int64_t chunks = 0;  // of an evaluation
+  int shares = 1;                        // that a step, and an evaluation, is cut into
+  int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
 };
 

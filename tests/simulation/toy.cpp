@@ -144,8 +144,8 @@ FlatState Reference::initial() const {
     if (t.init == InitKind::kConstant) {
       std::fill_n(first, t.size, t.value);
     } else {
-      fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value,
-                   static_cast<uint64_t>(t.size), first);
+      fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value, static_cast<uint64_t>(t.size),
+                   first);
     }
     ++index;
   }
