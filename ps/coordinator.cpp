@@ -8,6 +8,13 @@
 
 namespace pushpull {
 
+namespace {
+
+constexpr size_t kMaxMembers = 10'000;  // that have said hello; strangers can do that, too
+constexpr int64_t kMaxSamples = int64_t{1} << 31;
+
+}  // namespace
+
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)), members_(options_.job.heartbeat_timeout_s) {
   MemberInfo& self = members_.add(options_.self);
@@ -64,6 +71,7 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
                  std::to_string(servers + 1));
       return true;
     }
+    if (members_.all().size() >= kMaxMembers) return false;
     MemberInfo info;
     info.role = hello.role();
     info.incarnation = hello.incarnation();
@@ -111,6 +119,11 @@ bool Coordinator::freeze(const wire::Declare& declare, std::string* why) {
     *why = mismatch(declare);
     return why->empty();
   }
+  for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
+    if (samples >= 0 && samples < kMaxSamples) continue;
+    throw Error(ErrorCode::kProtocol,
+                "[declare] a data set of " + std::to_string(samples) + " samples");
+  }
   declaration_.table = from_wire(declare.tensors());
   declaration_.train_samples = declare.train_samples();
   declaration_.test_samples = declare.test_samples();
@@ -136,7 +149,9 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
     }
     check_job_against_data(options_.job, declaration_.train_samples);
   } catch (const Error& e) {
-    if (phase_ == wire::PHASE_GATHERING) fail(e.code(), e.what());
+    // a job that does not fit its data ends; a peer that talks nonsense is only sent away
+    const bool everybodys = e.code() != ErrorCode::kProtocol;
+    if (everybodys && phase_ == wire::PHASE_GATHERING) fail(e.code(), e.what());
     refuse(peer, e.code(), e.what());
     return true;
   }
@@ -361,6 +376,10 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
 
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
   if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  if (!barriers_.evaluation_due(result.step())) return false;
+  for (const wire::ChunkResult& chunk : result.chunks()) {
+    if (chunk.correct() < 0 || chunk.correct() > options_.job.micro_batch) return false;
+  }
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});
@@ -373,7 +392,8 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
 
 bool Coordinator::on_norms(const wire::Norms& norms) {
   const MemberInfo* member = members_.find(norms.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER) return false;
+  if (member == nullptr || member->role != wire::ROLE_SERVER || !training_) return false;
+  if (norms.step() < barriers_.start_step || norms.step() >= barriers_.end_step) return false;
   if (norm_total_ && norm_total_->step() == norms.step()) {
     Message message;
     *message.header.mutable_norm_total() = *norm_total_;

@@ -16,6 +16,8 @@ void Coordinator::fail(ErrorCode code, const std::string& text) {
   if (phase_ == wire::PHASE_FAILED) return;
   failure_code_ = code;
   failure_text_ = text;
+  wants_start_ = false;
+  wants_summary_ = false;
   change_phase(wire::PHASE_FAILED);
 }
 
@@ -35,7 +37,9 @@ bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
     }
     return true;
   }
-  const auto code = static_cast<ErrorCode>(leave.code());
+  // it becomes an exit code: none that reads as success
+  const bool is_code = leave.code() > 0 && leave.code() < 256;
+  const auto code = is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kFailed;
   const bool everybodys = code == ErrorCode::kNotFinite || phase_ == wire::PHASE_GATHERING;
   if (everybodys) {
     const std::string who = member->name();

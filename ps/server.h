@@ -118,6 +118,7 @@ class Server {
   bool on_load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads);
   bool on_fetch(const PeerId& peer, const wire::Fetch& fetch);
   bool push_fits(const wire::Push& push, const std::vector<Payload>& payloads) const;
+  bool pull_fits(const wire::Pull& pull) const;
   void take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                  std::vector<Payload>& payloads);
   void finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push, Assembly assembly);
