@@ -39,8 +39,8 @@ class Cluster {
   // Who waits for what.
   std::string describe() const;
   const Coordinator& coordinator() const;
-  std::map<int64_t, FlatState> checkpoints;        // by step
-  std::map<int64_t, Evaluation> evaluations;       // by step
+  std::map<int64_t, FlatState> checkpoints;   // by step
+  std::map<int64_t, Evaluation> evaluations;  // by step
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 

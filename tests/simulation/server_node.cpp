@@ -266,8 +266,8 @@ void ServerNode::take(const Message& message) {
     if (header.has_norm_total()) {
       if (data_.server() != nullptr) data_.server()->on_norm_total(header.norm_total());
     } else if (header.has_refused()) {
-      cluster_.wrong("server " + std::to_string(number_) + " was refused: " +
-                     header.refused().text());
+      cluster_.wrong("server " + std::to_string(number_) +
+                     " was refused: " + header.refused().text());
     } else if (header.has_state() && header.state().version() > state_.version()) {
       state_ = header.state();
       heartbeat_now_ = true;
