@@ -132,10 +132,12 @@ class PushPull {
   static bool settled(const ServerLink& link) {
     return link.missing == 0 && link.unacknowledged.empty();
   }
+  void give_up_locating(const ServerLink& link);
   void finish_if_complete(int64_t now_ms);
   void finish_pull(int64_t now_ms);
   bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
+  bool lease_fits(const wire::Lease& lease) const;
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
   void set_sender(wire::Exchange* exchange) const;

@@ -81,7 +81,7 @@ wire::ChunkResult Toy::evaluate(std::span<const float> weights, int64_t chunk) c
     hash = (hash ^ std::bit_cast<uint32_t>(weights[i])) * 0x100000001b3ULL;
     loss += weights[i];
   }
-  out.set_correct(static_cast<int64_t>(hash >> 62U));
+  out.set_correct(static_cast<int64_t>(hash >> 63U));
   out.set_loss(loss);
   return out;
 }
