@@ -198,12 +198,6 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
          floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, push.step());
 }
 
-bool Server::pull_fits(const wire::Pull& pull) const {
-  if (pull.number() < 1) return false;
-  if (pull.latest() || pull.lease_only()) return true;
-  return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
-}
-
 void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                        std::vector<Payload>& payloads) {
   if (worker.pushes.complete(push.number())) return;

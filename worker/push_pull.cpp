@@ -323,12 +323,6 @@ void PushPull::finish_pull(int64_t now_ms) {
   }
 }
 
-bool PushPull::lease_fits(const wire::Lease& lease) const {
-  const int64_t most = lease.evaluate() ? setup_.chunks : setup_.job.micro_batches();
-  return lease.lo() >= 0 && lease.lo() < lease.hi() && lease.hi() <= most &&
-         lease.step() >= setup_.barriers.start_step && lease.step() <= setup_.barriers.end_step;
-}
-
 void PushPull::take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
   for (const wire::Lease& lease : leases) {
     if (lease.number() <= newest_lease_ || !lease_fits(lease)) continue;

@@ -137,7 +137,6 @@ class PushPull {
   void finish_pull(int64_t now_ms);
   bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
-  bool lease_fits(const wire::Lease& lease) const;
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
   void set_sender(wire::Exchange* exchange) const;
