@@ -11,6 +11,9 @@ namespace pushpull {
 
 namespace {
 
+constexpr size_t kMaxMembers = 10'000;  // that have said hello; strangers can do that, too
+constexpr int64_t kMaxSamples = int64_t{1} << 31;
+
 // Where workers can connect to.
 bool is_endpoint(const std::string& text) {
   try {
@@ -81,6 +84,7 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
                  std::to_string(servers + 1));
       return true;
     }
+    if (members_.all().size() >= kMaxMembers) return false;
     if (!asks) add_member(hello, servers);
     member = members_.find(hello.incarnation());
   }
@@ -132,6 +136,11 @@ bool Coordinator::freeze(const wire::Declare& declare, std::string* why) {
   if (declared_) {
     *why = mismatch(declare);
     return why->empty();
+  }
+  for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
+    if (samples >= 0 && samples < kMaxSamples) continue;
+    throw Error(ErrorCode::kProtocol,
+                "[declare] a data set of " + std::to_string(samples) + " samples");
   }
   declaration_.table = from_wire(declare.tensors());
   declaration_.train_samples = declare.train_samples();
@@ -389,6 +398,9 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
   if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
   if (!barriers_.evaluation_due(result.step())) return false;
+  for (const wire::ChunkResult& chunk : result.chunks()) {
+    if (chunk.correct() < 0 || chunk.correct() > options_.job.micro_batch) return false;
+  }
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});

@@ -16,6 +16,8 @@ void Coordinator::fail(ErrorCode code, const std::string& text) {
   if (phase_ == wire::PHASE_FAILED) return;
   failure_code_ = code;
   failure_text_ = text;
+  wants_start_ = false;
+  wants_summary_ = false;
   change_phase(wire::PHASE_FAILED);
 }
 

@@ -10,8 +10,9 @@ namespace pushpull {
 
 namespace {
 
-// A worker sends one push after the other; more open ones are a fault or an attack.
-constexpr size_t kMaxOpenPushes = 16;
+// A worker sends one push of each of its shares, then waits until all have arrived; numbers further
+// ahead are a fault or an attack.
+constexpr int64_t kMaxPushesAhead = 16;
 
 Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
   Message message;
@@ -78,7 +79,7 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
                      const std::vector<Payload>& payloads) {
   if (load.sender().run() != setup_.run || !setup_.load || !shard_.owns(load.slice())) return false;
   const auto bytes = static_cast<size_t>(shard_.elements(load.slice())) * sizeof(float);
-  if (payloads.size() > 1 + shard_.state_vectors()) return false;
+  if (payloads.empty() || payloads.size() > 1 + shard_.state_vectors()) return false;
   for (const Payload& payload : payloads) {
     if (payload.bytes.size() != bytes) return false;
   }
@@ -153,6 +154,8 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
   }
   if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_push()) {
+    const int64_t ahead = exchange.push().number() - found->second.pushes.through();
+    if (ahead > kMaxPushesAhead + setup_.shares) return false;
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
   }
@@ -190,14 +193,14 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
     const auto bytes = static_cast<size_t>(shard_.elements(part.slice())) * sizeof(float);
     if (payloads[static_cast<size_t>(i)].bytes.size() != bytes) return false;
   }
-  // in sync nobody can have computed on weights that do not exist yet
-  return !sync() || push.step() <= floor_;
+  // nobody can have computed on weights that do not exist yet
+  return open_barrier_ >= setup_.barriers.last(push.step()) &&
+         floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, push.step());
 }
 
 void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                        std::vector<Payload>& payloads) {
   if (worker.pushes.complete(push.number())) return;
-  if (!worker.open.contains(push.number()) && worker.open.size() >= kMaxOpenPushes) return;
   Assembly& assembly = worker.open[push.number()];
   assembly.step = push.step();
   assembly.range = {push.lo(), push.hi()};
@@ -339,8 +342,8 @@ bool Server::pull_fits(const wire::Pull& pull) const {
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
-  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows could
-  // be all that the next step lacks
+  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows
+  // could be all that the next step lacks
   if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
   if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
   // sync answers slice by slice

@@ -75,10 +75,18 @@ TEST_F(CoordinatorTest, OneMoreServerThanAskedForIsRefusedWithTheWayOut) {
 
 TEST_F(CoordinatorTest, AServerThatNobodyCanReachIsRefused) {
   make("strategy = sync\n", 2);
-  for (const char* endpoint : {"", "garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
+  for (const char* endpoint : {"garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
     EXPECT_FALSE(hello(50, wire::ROLE_SERVER, endpoint)) << endpoint;
   }
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
+}
+
+TEST_F(CoordinatorTest, AServerThatAsksForTheJobIsNoMemberBeforeItListens) {
+  make("strategy = sync\n", 2);
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, ""));
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://127.0.0.1:7"));
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 2);
 }
 
 TEST_F(CoordinatorTest, HellosOfNobodyAreRefused) {
