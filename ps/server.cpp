@@ -374,7 +374,12 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     Message message;
     wire::Status* status = message.header.mutable_status();
     add_leases(incarnation, status->mutable_leases());
-    if (status->leases_size() == 0) return;
+    // what it has already may still be on the way back, or its evaluation be reported elsewhere
+    if (std::none_of(status->leases().begin(), status->leases().end(), [&](const wire::Lease& l) {
+          return l.number() > pending.pull.newest_lease();
+        })) {
+      return;
+    }
     status->set_pull(pending.pull.number());
     status->set_pushes_through(worker.pushes.through());
     pending.open = false;

@@ -199,6 +199,7 @@ void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
   link.repeat_ms = now_ms + kRepeatMs;
   wire::Pull pull = pull_;
   pull.set_want_lease(pool() && server == 0);
+  pull.set_newest_lease(newest_lease_);
   if (link.pending.header.has_exchange()) {
     // rides on the last message of the push
     link.pull = pull;

@@ -268,19 +268,22 @@ TEST_F(ServerTest, LeasesComeWithTheAnswerAndAWaiterGetsOneWhenThereIsOne) {
   make("strategy = async\n");
   Message wait = pull_message(kAnna, 1, 0);
   wait.header.mutable_exchange()->mutable_pull()->set_lease_only(true);
+  wait.header.mutable_exchange()->mutable_pull()->set_newest_lease(1);
+  observer_.to_anna.emplace_back().set_number(1);
   EXPECT_TRUE(server_->on_data("anna", wait));
-  EXPECT_TRUE(server_->take_outgoing().empty());
-  observer_.to_anna.emplace_back().set_step(3);
+  EXPECT_TRUE(server_->take_outgoing().empty()) << "anna has that one already";
+  observer_.to_anna.emplace_back().set_number(2);
+  observer_.to_anna.back().set_step(3);
   server_->offer_leases();
   const auto out = server_->take_outgoing();
   ASSERT_EQ(out.size(), 1U);
   EXPECT_EQ(out[0].to, "anna");
-  ASSERT_EQ(out[0].message.header.status().leases_size(), 1);
-  EXPECT_EQ(out[0].message.header.status().leases(0).step(), 3);
+  ASSERT_EQ(out[0].message.header.status().leases_size(), 2);
+  EXPECT_EQ(out[0].message.header.status().leases(1).step(), 3);
   Message pull = pull_message(kAnna, 2, 3);
   pull.header.mutable_exchange()->mutable_pull()->set_want_lease(true);
   server_->on_data("anna", pull);
-  EXPECT_EQ(server_->take_outgoing()[0].message.header.weights().leases_size(), 1);
+  EXPECT_EQ(server_->take_outgoing()[0].message.header.weights().leases_size(), 2);
 }
 
 // ---- requests that come again ----
