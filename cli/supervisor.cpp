@@ -40,10 +40,15 @@ const char* code_name(int code) {
   return nullptr;
 }
 
-// A process that ends so was well itself: another one is the cause.
-bool is_consequence(const Ending& ending) {
-  return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
-                                ending.code == static_cast<int>(ErrorCode::kPeerLost));
+// A process that ends so was well itself: another one is the cause. Files are written by the
+// coordinator alone; who else ends with that code was told to.
+bool is_consequence(size_t slot, const Ending& ending) {
+  if (ending.signal != 0) {
+    return false;
+  }
+  return ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
+         ending.code == static_cast<int>(ErrorCode::kPeerLost) ||
+         (ending.code == static_cast<int>(ErrorCode::kIo) && slot != 0);
 }
 
 // The next worker would end the same way.
@@ -184,8 +189,8 @@ size_t Supervisor::cause() const {
       found = slot;
       continue;
     }
-    const bool mine = is_consequence(*members_[slot].failure);
-    const bool best = is_consequence(*members_[found].failure);
+    const bool mine = is_consequence(slot, *members_[slot].failure);
+    const bool best = is_consequence(found, *members_[found].failure);
     if (mine != best ? best : members_[slot].failure_order < members_[found].failure_order) {
       found = slot;
     }

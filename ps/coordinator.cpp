@@ -31,11 +31,11 @@ bool is_short(const wire::Hello& hello) {
 constexpr int kMaxSpares = 4096;
 
 void check_samples(const wire::Declare& declare, const Job& job) {
-  constexpr int64_t kMaxSamples = 1'000'000'000'000;
+  constexpr int64_t kMaxSamples = int64_t{1} << 31;
   // one worker may have computed them all, and its results are one message
   constexpr int64_t kMaxChunks = 500'000;
   for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
-    if (samples >= 0 && samples <= kMaxSamples) continue;
+    if (samples >= 0 && samples < kMaxSamples) continue;
     throw Error(ErrorCode::kProtocol,
                 "[declare] a data set of " + std::to_string(samples) + " samples");
   }
@@ -110,7 +110,7 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
       return true;
     }
     if (server && !asks && endpoint_taken(peer, hello.data_endpoint())) return true;
-    if (!asks && !has_room()) return false;
+    if (!has_room()) return false;
     if (!asks) add_member(hello, servers);
     member = members_.find(hello.incarnation());
   }
@@ -437,6 +437,9 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
   const MemberInfo* member = members_.find(result.incarnation());
   if (member == nullptr || !member->declared || !evaluations_) return false;
   if (!barriers_.evaluation_due(result.step())) return false;
+  for (const wire::ChunkResult& chunk : result.chunks()) {
+    if (chunk.correct() < 0 || chunk.correct() > options_.job.micro_batch) return false;
+  }
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});

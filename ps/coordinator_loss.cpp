@@ -17,6 +17,7 @@ void Coordinator::fail(ErrorCode code, const std::string& text) {
   failure_code_ = code;
   failure_text_ = text;
   wants_start_ = false;
+  wants_summary_ = false;
   change_phase(wire::PHASE_FAILED);
 }
 

@@ -23,6 +23,10 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double kPlainEverySeconds = 2.0;
+// ECMA-48 EL, and the private mode DECAWM that terminals share with the VT100
+constexpr char kStartOfLine[] = "\r\033[K";
+constexpr char kNoWrap[] = "\033[?7l";
+constexpr char kWrap[] = "\033[?7h";
 
 Error io_error(const std::string& path) {
   return {ErrorCode::kIo, "[out] cannot write " + path + ": " + std::strerror(errno)};
@@ -198,8 +202,8 @@ void Report::progress(const Moment& m) {
   std::ostringstream line;
   line << "step " << m.step << "/" << m.end_step << "  epoch " << m.step / m.steps_per_epoch
        << "  loss " << (m.loss ? fixed(*m.loss, 4) : "-") << "  " << fixed(m.samples_per_second, 0)
-       << " samples/s  staleness " << fixed(m.staleness_mean, 1) << " (max " << m.staleness_max
-       << ")  ETA " << duration(left);
+       << " samples/s  ETA " << duration(left) << "  staleness " << fixed(m.staleness_mean, 1)
+       << " (max " << m.staleness_max << ")";
   if (m.evaluation && m.evaluation->total > 0) {
     line << "  accuracy "
          << fixed(100.0 * static_cast<double>(m.evaluation->correct) /
@@ -208,7 +212,8 @@ void Report::progress(const Moment& m) {
          << " %";
   }
   if (terminal) {
-    std::cout << "\r\033[K" << line.str() << std::flush;
+    // a narrow window cuts the line off: a wrapped one could not be renewed
+    std::cout << kStartOfLine << kNoWrap << line.str() << kWrap << std::flush;
     line_open_ = true;
   } else {
     std::cout << line.str() << std::endl;

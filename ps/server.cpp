@@ -10,8 +10,9 @@ namespace pushpull {
 
 namespace {
 
-// A worker sends one push after the other; more open ones are a fault or an attack.
-constexpr int64_t kMaxOpenPushes = 16;
+// A worker sends one push of each of its shares, then waits until all have arrived; numbers further
+// ahead are a fault or an attack.
+constexpr int64_t kMaxPushesAhead = 16;
 // Of weights in one message, so that the worker takes in the first ones while others are under way.
 constexpr size_t kAnswerBytes = size_t{1} << 20;
 
@@ -80,7 +81,7 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
                      const std::vector<Payload>& payloads) {
   if (load.sender().run() != setup_.run || !setup_.load || !shard_.owns(load.slice())) return false;
   const auto bytes = static_cast<size_t>(shard_.elements(load.slice())) * sizeof(float);
-  if (payloads.size() > 1 + shard_.state_vectors()) return false;
+  if (payloads.empty() || payloads.size() > 1 + shard_.state_vectors()) return false;
   for (const Payload& payload : payloads) {
     if (payload.bytes.size() != bytes) return false;
   }
@@ -176,7 +177,7 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
     is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
   }
   if (!is_share || push.number() < 1 || push.read_version() < 0) return false;
-  if (push.number() > worker.pushes.through() + kMaxOpenPushes) return false;
+  if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
   if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
     return false;
   if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
@@ -193,8 +194,9 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
     const auto bytes = static_cast<size_t>(shard_.elements(part.slice())) * sizeof(float);
     if (payloads[static_cast<size_t>(i)].bytes.size() != bytes) return false;
   }
-  // in sync nobody can have computed on weights that do not exist yet
-  return !sync() || push.step() <= floor_;
+  // nobody can have computed on weights that do not exist yet
+  return open_barrier_ >= setup_.barriers.last(push.step()) &&
+         floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, push.step());
 }
 
 void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,

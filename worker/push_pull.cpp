@@ -44,6 +44,10 @@ void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
       shares.push_back(*known);
       continue;
     }
+    const bool fits = assigned.index() >= 0 && assigned.index() < setup_.shares &&
+                      assigned.lo() >= 0 && assigned.lo() < assigned.hi() &&
+                      assigned.hi() <= setup_.job.micro_batches() && assigned.from_step() >= 0;
+    if (!fits) throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no share");
     ShareWork share;
     share.range = {assigned.lo(), assigned.hi()};
     share.index = assigned.index();
@@ -216,6 +220,7 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     take_weights(server, message.header.weights(), message.payloads);
     if (pulling_ && message.header.weights().pull() == pull_.number()) {
       check_pushes(server, asked_again, now_ms);
+      if (asked_again) give_up_locating(link);
     }
     finish_if_complete(now_ms);
     return true;
@@ -237,6 +242,7 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   }
   const bool current = status.pull() == pull_.number() && (pulling_ || waits_for_lease_);
   if (current && !link.unacknowledged.empty()) repeat_pushes(server);
+  if (current) give_up_locating(link);
   finish_if_complete(now_ms);
   return true;
 }
@@ -248,6 +254,12 @@ void PushPull::check_pushes(int server, bool asked_again, int64_t now_ms) {
   if (link.unacknowledged.empty() || (link.missing > 0 && !asked_again)) return;
   repeat_pushes(server);
   if (link.missing == 0) send_pull(server, true, now_ms);
+}
+
+// In sync a newcomer asks for whatever there is, then for the least version of that everywhere. A
+// server that cannot give it when asked again has gone on meanwhile: start over.
+void PushPull::give_up_locating(const ServerLink& link) {
+  if (sync() && clock_ < 0 && !pull_.latest() && link.missing > 0) pulling_ = false;
 }
 
 // A pull ends when all weights are here and all pushes have arrived: so at most one push of a share
@@ -311,18 +323,19 @@ void PushPull::finish_pull(int64_t now_ms) {
   }
 }
 
-bool PushPull::lease_fits(const wire::Lease& lease) const {
-  const int64_t most = lease.evaluate() ? setup_.chunks : setup_.job.micro_batches();
-  return lease.lo() >= 0 && lease.lo() < lease.hi() && lease.hi() <= most &&
-         lease.step() >= setup_.barriers.start_step && lease.step() <= setup_.barriers.end_step;
-}
-
 void PushPull::take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
   for (const wire::Lease& lease : leases) {
     if (lease.number() <= newest_lease_ || !lease_fits(lease)) continue;
     newest_lease_ = lease.number();
     leases_.push_back(lease);
   }
+}
+
+bool PushPull::lease_fits(const wire::Lease& lease) const {
+  const Barriers& barriers = setup_.barriers;
+  const int64_t most = lease.evaluate() ? setup_.chunks : setup_.job.micro_batches();
+  return lease.lo() >= 0 && lease.lo() < lease.hi() && lease.hi() <= most &&
+         lease.step() >= barriers.start_step && lease.step() <= barriers.end_step;
 }
 
 // ---- push ----

@@ -34,8 +34,8 @@ struct PushPullSetup {
   int64_t total_elements = 0;  // of the flat vector
   int servers = 1;
   Barriers barriers;
-  int shares = 1;      // that a step, and an evaluation, is cut into
-  int64_t chunks = 0;  // of an evaluation
+  int shares = 1;                        // that a step, and an evaluation, is cut into
+  int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
 };
 
@@ -132,10 +132,11 @@ class PushPull {
   static bool settled(const ServerLink& link) {
     return link.missing == 0 && link.unacknowledged.empty();
   }
+  void give_up_locating(const ServerLink& link);
   void finish_if_complete(int64_t now_ms);
   void finish_pull(int64_t now_ms);
-  bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
+  bool lease_fits(const wire::Lease& lease) const;
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
   void set_sender(wire::Exchange* exchange) const;

@@ -69,6 +69,13 @@ TEST_F(SupervisorTest, TheFirstFailureIsNamedAndTheOthersAreStopped) {
   EXPECT_EQ(supervisor.exit_code(), 3);
 }
 
+TEST_F(SupervisorTest, TheCoordinatorIsTheCauseOfWhatCannotBeWritten) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  end_all(supervisor, {2, 3, 4, 1}, code(8));  // told so by the coordinator, which ends last
+  const Actions actions = supervisor.ended(0, code(8), 40);
+  EXPECT_THAT(actions.say, ElementsAre("[run] server 0 (pid 100) ended with exit code 8 (file)"));
+}
+
 TEST_F(SupervisorTest, WhoLostAPeerIsNotTheCauseWhereSomebodyFailedByItself) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.ended(2, code(5), 0);

@@ -46,7 +46,7 @@ TEST_F(CoordinatorTest, StartsWhenEverybodyIsThereAndHasDeclared) {
   EXPECT_EQ(state_of(kAnna).phase(), wire::PHASE_TRAINING);
   EXPECT_EQ(state_of(kAnna).end_step(), 10);
   EXPECT_EQ(state_of(kAnna).data_endpoints_size(), 2);
-  EXPECT_EQ(state_of(kAnna).data_endpoints(1), "tcp://127.0.0.1:6000");
+  EXPECT_EQ(state_of(kAnna).data_endpoints(1), "tcp://127.0.0.1:6050");
   EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}}));
   EXPECT_EQ(shares_of(kBert), (std::vector<Range>{{2, 4}}));
   EXPECT_EQ(state_of(50).rank(), 1);
@@ -75,10 +75,18 @@ TEST_F(CoordinatorTest, OneMoreServerThanAskedForIsRefusedWithTheWayOut) {
 
 TEST_F(CoordinatorTest, AServerThatNobodyCanReachIsRefused) {
   make("strategy = sync\n", 2);
-  for (const char* endpoint : {"", "garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
+  for (const char* endpoint : {"garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
     EXPECT_FALSE(hello(50, wire::ROLE_SERVER, endpoint)) << endpoint;
   }
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
+}
+
+TEST_F(CoordinatorTest, AServerThatAsksForTheJobIsNoMemberBeforeItListens) {
+  make("strategy = sync\n", 2);
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, ""));
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://127.0.0.1:7"));
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 2);
 }
 
 TEST_F(CoordinatorTest, HellosOfNobodyAreRefused) {

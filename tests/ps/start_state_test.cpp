@@ -73,11 +73,11 @@ TEST_F(StartStateTest, AFreshRunStartsByTheInitRules) {
 
 TEST_F(StartStateTest, AFreshRunClearsItsOwnDefaultFolderAndSaysSo) {
   checkpoint(5, job());
-  const StartState start(job(), dir());
+  StartState start(job(), dir());
   EXPECT_FALSE(start.resumes());
   EXPECT_TRUE(CheckpointStore(dir(), 3).steps().empty());
-  ASSERT_EQ(start.notices().size(), 1U);
-  EXPECT_THAT(start.notices()[0], HasSubstr("removed"));
+  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("removed")));
+  EXPECT_TRUE(start.take_notices().empty());
 }
 
 TEST_F(StartStateTest, AFreshRunDoesNotTouchCheckpointsThatTheUserNamed) {
@@ -91,7 +91,7 @@ TEST_F(StartStateTest, AFreshRunDoesNotTouchCheckpointsThatTheUserNamed) {
 TEST_F(StartStateTest, ResumeNeedsACheckpointAndAutoDoesNot) {
   EXPECT_THAT(error_of(ErrorCode::kData, [&] { const StartState s(resuming(), "unused"); }),
               AllOf(HasSubstr(dir()), HasSubstr("resume=auto")));
-  const StartState start(job("resume = auto\ncheckpoint-dir = " + dir() + "\n"), "unused");
+  StartState start(job("resume = auto\ncheckpoint-dir = " + dir() + "\n"), "unused");
   EXPECT_FALSE(start.resumes());
 }
 
@@ -110,7 +110,7 @@ TEST_F(StartStateTest, ResumesFromTheNewestCheckpointWithEverythingInIt) {
     EXPECT_EQ(state->weights[250], 257.0F);
     ASSERT_EQ(state->slots.size(), 1U);
     EXPECT_EQ(state->slots[0][0], 0.5F);
-    EXPECT_TRUE(start.notices().empty());
+    EXPECT_TRUE(start.take_notices().empty());
   }
 }
 
@@ -118,10 +118,9 @@ TEST_F(StartStateTest, ADamagedCheckpointIsPassedOverAloud) {
   checkpoint(3, job());
   checkpoint(7, job());
   write_bytes(dir() + "/step-00000007/model.safetensors", "torn");
-  const StartState start(resuming(), "unused");
+  StartState start(resuming(), "unused");
   EXPECT_EQ(start.resumed_step(), 3);
-  ASSERT_EQ(start.notices().size(), 1U);
-  EXPECT_THAT(start.notices()[0], HasSubstr("step-00000007"));
+  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("step-00000007")));
 }
 
 TEST_F(StartStateTest, KeysThatChangeTheRunMayNotChangeAtAResume) {
@@ -142,31 +141,38 @@ TEST_F(StartStateTest, AnotherModelDoesNotFitTheCheckpoint) {
               HasSubstr("step-00000003"));
 }
 
+TEST_F(StartStateTest, AutoLeavesAFinishedJobAsItIsAndTrueRefusesIt) {
+  Job finished = resuming();
+  finished.steps = 7;
+  checkpoint(7, finished);
+  finished.resume = Resume::kAuto;
+  EXPECT_TRUE(StartState(finished, "unused").complete());
+  finished.resume = Resume::kTrue;
+  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { StartState(finished, "unused"); }),
+              HasSubstr("nothing is left to do"));
+}
+
 TEST_F(StartStateTest, OtherDataOrArithmeticAreSaidAloud) {
   checkpoint(3, job());
   StartState start(resuming(), "unused");
   declaration_.data_digest = "other";
   declaration_.numerics = "gpu";
   EXPECT_TRUE(start.match(resuming(), declaration_));
-  ASSERT_EQ(start.notices().size(), 2U);
-  for (const std::string& notice : start.notices()) {
-    EXPECT_THAT(notice, HasSubstr("not to the same bits"));
-  }
+  const auto not_same = HasSubstr("not to the same bits");
+  EXPECT_THAT(start.take_notices(), ElementsAre(not_same, not_same));
 }
 
 TEST_F(StartStateTest, ARunThatIsDoneHasNothingToResume) {
   checkpoint(10, job());
-  StartState start(resuming(), "unused");
-  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { start.match(resuming(), declaration_); }),
+  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { StartState(resuming(), "unused"); }),
               HasSubstr("step 10 of 10"));
 }
 
 TEST_F(StartStateTest, ARunThatStoppedEarlyStopsWhereItShould) {
   checkpoint(4, job("stop-after = 4\n"));
-  const Job same = resuming("stop-after = 4\n");
-  StartState start(same, "unused");
-  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { start.match(same, declaration_); }),
-              HasSubstr("step 4 of 4"));
+  EXPECT_THAT(
+      error_of(ErrorCode::kUsage, [&] { StartState(resuming("stop-after = 4\n"), "unused"); }),
+      HasSubstr("step 4 of 4"));
   StartState further(resuming(), "unused");
   EXPECT_EQ(further.match(resuming(), declaration_)->step, 4);
 }

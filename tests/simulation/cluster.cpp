@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <exception>
 
+#include "common/net/address.h"
 #include "tests/simulation/server_node.h"
 #include "tests/simulation/worker_node.h"
 
 namespace pushpull::sim {
+
+std::string endpoint_of(int number) { return "tcp://server:" + std::to_string(number + 1); }
 
 namespace {
 
@@ -63,6 +66,10 @@ int Cluster::control_router() const { return coordinator_->control_router(); }
 int Cluster::data_router(int server) const {
   return server == 0 ? coordinator_->data().router()
                      : servers_[static_cast<size_t>(server - 1)]->data_router();
+}
+
+int Cluster::data_router(const std::string& endpoint) const {
+  return data_router(std::stoi(parse_address(endpoint, "data endpoint").port) - 1);
 }
 
 const Coordinator& Cluster::coordinator() const { return coordinator_->coordinator(); }

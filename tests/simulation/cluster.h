@@ -18,6 +18,9 @@
 
 namespace pushpull::sim {
 
+// Where server process `number` claims to listen.
+std::string endpoint_of(int number);
+
 class CoordinatorNode;
 class ServerNode;
 class WorkerNode;
@@ -39,8 +42,8 @@ class Cluster {
   // Who waits for what.
   std::string describe() const;
   const Coordinator& coordinator() const;
-  std::map<int64_t, FlatState> checkpoints;        // by step
-  std::map<int64_t, Evaluation> evaluations;       // by step
+  std::map<int64_t, FlatState> checkpoints;   // by step
+  std::map<int64_t, Evaluation> evaluations;  // by step
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 
@@ -53,6 +56,7 @@ class Cluster {
   std::shared_ptr<const FlatState> start_state() const { return start_; }
   int control_router() const;
   int data_router(int server) const;
+  int data_router(const std::string& endpoint) const;
   // Notes what is wrong and ends the simulation.
   void wrong(const std::string& text);
   // A worker has ended with an error: whoever started it starts another one.

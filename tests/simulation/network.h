@@ -1,7 +1,7 @@
 // Simulated time and network, all of it driven by one seed. Time only moves from event to event, so
-// that a second of waiting costs nothing. A connection keeps the order of its messages; faults lose,
-// repeat, delay or reorder them and break connections, as ZeroMQ's do when they reconnect: what was
-// on its way is lost or comes late, and the peer has another PeerId afterwards.
+// that a second of waiting costs nothing. A connection keeps the order of its messages; faults
+// lose, repeat, delay or reorder them and break connections, as ZeroMQ's do when they reconnect:
+// what was on its way is lost or comes late, and the peer has another PeerId afterwards.
 #pragma once
 
 #include <cstdint>

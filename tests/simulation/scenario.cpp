@@ -115,15 +115,14 @@ std::string Scenario::to_string() const {
                     std::to_string(servers) + " servers, " + std::to_string(elements) +
                     " elements, slices of " + std::to_string(job.slice_bytes) + " bytes, steps " +
                     std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
-                    std::to_string(job.stop_after) + ") of " +
-                    std::to_string(job.micro_batches()) + " micro-batches, evaluation every " +
-                    std::to_string(job.eval_every) + ", checkpoint every " +
-                    std::to_string(job.checkpoint_every) + ", test samples " +
-                    std::to_string(test_samples) + ", clip " + std::to_string(job.clip_norm) +
-                    ", faults until " + std::to_string(faults.until_ms) + " ms: lose " +
-                    std::to_string(faults.lose) + " duplicate " + std::to_string(faults.duplicate) +
-                    " reorder " + std::to_string(faults.reorder) + " reset " +
-                    std::to_string(faults.reset);
+                    std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
+                    " micro-batches, evaluation every " + std::to_string(job.eval_every) +
+                    ", checkpoint every " + std::to_string(job.checkpoint_every) +
+                    ", test samples " + std::to_string(test_samples) + ", clip " +
+                    std::to_string(job.clip_norm) + ", faults until " +
+                    std::to_string(faults.until_ms) + " ms: lose " + std::to_string(faults.lose) +
+                    " duplicate " + std::to_string(faults.duplicate) + " reorder " +
+                    std::to_string(faults.reorder) + " reset " + std::to_string(faults.reset);
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +

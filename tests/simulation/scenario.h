@@ -13,9 +13,9 @@ namespace pushpull::sim {
 // What happens to a worker.
 struct Accident {
   int64_t at_ms = 0;
-  int worker = 0;             // in the order in which they were started
-  int64_t freeze_ms = 0;      // stopped for so long, then it goes on; 0: killed
-  int64_t replaced_ms = -1;   // another one starts so much later; -1: none
+  int worker = 0;            // in the order in which they were started
+  int64_t freeze_ms = 0;     // stopped for so long, then it goes on; 0: killed
+  int64_t replaced_ms = -1;  // another one starts so much later; -1: none
 };
 
 struct Scenario {
@@ -30,7 +30,7 @@ struct Scenario {
   bool counting = false;
   Faults faults;
   std::vector<Accident> accidents;
-  int64_t servers_late_ms = 0;  // all but the first start so much later
+  int64_t servers_late_ms = 0;   // all but the first start so much later
   int64_t compute_us = 1000;     // longest time for one micro-batch
   int64_t write_us = 1000;       // longest time for a checkpoint
   size_t flush_bytes = 1 << 20;  // of a push's message

@@ -21,7 +21,7 @@ CoordinatorOptions options_of(Cluster& cluster) {
   options.self.incarnation = cluster.dice().next();
   options.self.host = "host";
   options.self.pid = 1000;
-  options.self.data_endpoint = "0";
+  options.self.data_endpoint = endpoint_of(0);
   return options;
 }
 
@@ -151,9 +151,8 @@ void CoordinatorNode::start() {
                                           state_names(job.optimizer.kind).size());
   const wire::State state = coordinator_.state_for_self();
   for (const std::string& endpoint : state.data_endpoints()) {
-    shards_.push_back(
-        cluster_.network().add_dealer(cluster_.data_router(std::stoi(endpoint)),
-                                      [this](const Message& m) { take_from_shard(m); }));
+    shards_.push_back(cluster_.network().add_dealer(
+        cluster_.data_router(endpoint), [this](const Message& m) { take_from_shard(m); }));
   }
   if (initial) client_->load(initial, now);
 }
@@ -266,8 +265,8 @@ void ServerNode::take(const Message& message) {
     if (header.has_norm_total()) {
       if (data_.server() != nullptr) data_.server()->on_norm_total(header.norm_total());
     } else if (header.has_refused()) {
-      cluster_.wrong("server " + std::to_string(number_) + " was refused: " +
-                     header.refused().text());
+      cluster_.wrong("server " + std::to_string(number_) +
+                     " was refused: " + header.refused().text());
     } else if (header.has_state() && header.state().version() > state_.version()) {
       state_ = header.state();
       heartbeat_now_ = true;
@@ -328,7 +327,7 @@ void ServerNode::tick() {
     hello->set_host("host");
     hello->set_pid(1000 + number_);
     hello->set_incarnation(incarnation_);
-    hello->set_data_endpoint(std::to_string(number_));
+    hello->set_data_endpoint(endpoint_of(number_));
     cluster_.network().to_router(control_, std::move(message));
   }
   cluster_.clock().after(kTickUs, [this] { tick(); });

@@ -45,9 +45,9 @@ class Run {
   void go() {
     std::shared_ptr<const FlatState> start;
     if (scenario_.start_step > 0) {
-      start = std::make_shared<FlatState>(scenario_.counting
-                                              ? toy_.counted_state(scenario_.start_step)
-                                              : reference_.at(scenario_.start_step));
+      start =
+          std::make_shared<FlatState>(scenario_.counting ? toy_.counted_state(scenario_.start_step)
+                                                         : reference_.at(scenario_.start_step));
     }
     cluster_ = std::make_unique<Cluster>(scenario_, start);
     cluster_->run();

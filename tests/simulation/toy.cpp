@@ -81,7 +81,7 @@ wire::ChunkResult Toy::evaluate(std::span<const float> weights, int64_t chunk) c
     hash = (hash ^ std::bit_cast<uint32_t>(weights[i])) * 0x100000001b3ULL;
     loss += weights[i];
   }
-  out.set_correct(static_cast<int64_t>(hash >> 62U));
+  out.set_correct(static_cast<int64_t>(hash >> 63U));
   out.set_loss(loss);
   return out;
 }
@@ -144,8 +144,8 @@ FlatState Reference::initial() const {
     if (t.init == InitKind::kConstant) {
       std::fill_n(first, t.size, t.value);
     } else {
-      fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value,
-                   static_cast<uint64_t>(t.size), first);
+      fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value, static_cast<uint64_t>(t.size),
+                   first);
     }
     ++index;
   }

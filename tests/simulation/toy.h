@@ -54,7 +54,8 @@ class Reference {
   Evaluation evaluation(int64_t step);
 
  private:
-  std::vector<float> gradient_sum(const std::vector<float>& weights, int64_t step, Range node) const;
+  std::vector<float> gradient_sum(const std::vector<float>& weights, int64_t step,
+                                  Range node) const;
   double clip_of(const std::vector<float>& sum) const;
   FlatState initial() const;
   void update(FlatState& state) const;

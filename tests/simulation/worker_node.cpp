@@ -21,9 +21,7 @@ WorkerNode::WorkerNode(Cluster& cluster, int number)
       incarnation_(cluster.dice().next()),
       control_(cluster.network().add_dealer(
           cluster.control_router(),
-          [this](const Message& message) {
-            happen([this, message] { take_control(message); });
-          })),
+          [this](const Message& message) { happen([this, message] { take_control(message); }); })),
       joining_ms_(cluster.clock().now_ms()),
       heard_ms_(joining_ms_) {
   later(cluster_.dice().between(0, 30'000), [this] { control(); });
@@ -210,7 +208,7 @@ void WorkerNode::make_trainer(const wire::State& state) {
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
   gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices());
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
-    const int router = cluster_.data_router(std::stoi(state.data_endpoints(server)));
+    const int router = cluster_.data_router(state.data_endpoints(server));
     servers_.push_back(cluster_.network().add_dealer(router, [this, server](const Message& m) {
       happen([this, server, m] {
         inbox_.emplace_back(server, m);
@@ -224,8 +222,7 @@ void WorkerNode::send() {
   std::vector<ToServer> messages = push_pull_->take_outgoing();
   if (busy_) check_read_versions(messages);
   for (ToServer& out : messages) {
-    cluster_.network().to_router(servers_[static_cast<size_t>(out.server)],
-                                 std::move(out.message));
+    cluster_.network().to_router(servers_[static_cast<size_t>(out.server)], std::move(out.message));
   }
 }
 
@@ -282,7 +279,8 @@ void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
   for (const ToServer& out : messages) {
     if (!out.message.header.exchange().has_push()) continue;
     const wire::Push& push = out.message.header.exchange().push();
-    const Range slice = push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
+    const Range slice =
+        push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
     const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
     const int64_t updates =
         cluster_.toy().count_shares(weights, start ? start->step : 0, state_->shares()) +
@@ -362,8 +360,8 @@ std::string WorkerNode::describe() const {
   if (gone_) return out + "killed";
   if (!text_) return out + "joining";
   if (!state_) return out + "no state";
-  out += "rank " + std::to_string(state_->rank()) + ", state " +
-         std::to_string(state_->version()) + " " + wire::Phase_Name(state_->phase());
+  out += "rank " + std::to_string(state_->rank()) + ", state " + std::to_string(state_->version()) +
+         " " + wire::Phase_Name(state_->phase());
   if (busy_) return out + ", computing";
   return out + (push_pull_ ? ", waits for " + push_pull_->waiting_for() : ", no trainer");
 }

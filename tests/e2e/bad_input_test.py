@@ -1,0 +1,190 @@
+"""Each mistake ends with one line that names the key or file and what would be right, with the exit
+code of docs/exit-codes.md, in seconds, and harms nothing."""
+import gzip
+import json
+import pathlib
+import shutil
+import socket
+import struct
+
+import lab as base
+from lab import MLP, expect
+
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
+USAGE, DATA, UNREACHABLE, NOT_FINITE, FILE = 2, 3, 4, 7, 8
+MOST_LINES = 12
+
+
+def refused(name, code, text, want, *words):
+    expect(code == want, f"{name}: exit code {code}, want {want}: {text[-600:]}")
+    lines = text.splitlines()
+    expect(len(lines) <= MOST_LINES, f"{name}: {len(lines)} lines for one mistake: {text}")
+    fitting = [line for line in lines if all(word in line for word in words)]
+    expect(fitting, f"{name}: no line has {words}: {text}")
+
+
+def run_refused(lab, name, keys, want, *words, flags=()):
+    # by `pushpull run`, whose lines count; a key of None is left out
+    job = lab.job({key: value for key, value in {**MLP, **keys}.items() if value is not None})
+    out = lab.folder / lab.name("refused")
+    code, text = lab.call("pushpull", "run", "--job", job, "--out", out, "--workers", 2, *flags)
+    refused(name, code, text, want, *words)
+    expect(not (out / "summary.json").exists(), f"{name}: has a summary")
+    expect(not lab.left_behind(), f"{name}: left behind: {lab.left_behind()}")
+
+
+def mistakes_in_the_job_are_named(lab):
+    for name, keys, words in (
+            ("unknown key", {"learning-rate": 1}, ("learning-rate", "lr")),
+            ("underscore", {"global_batch": 64}, ("global_batch", "global-batch")),
+            ("negative rate", {"lr": -1}, ("lr", "-1", "> 0")),
+            ("no number", {"lr": "fast"}, ("lr", "fast")),
+            ("not finite", {"lr": "nan"}, ("lr", "nan")),
+            ("momentum of 1", {"momentum": 1}, ("momentum", "< 1")),
+            ("huge number", {"steps": 10 ** 30}, ("steps",)),
+            ("fraction", {"steps": 1.5}, ("steps", "1.5")),
+            ("two lengths", {"epochs": 3}, ("epochs", "steps")),
+            ("unknown model", {"model": "resnext"}, ("model", "resnext", "convnet")),
+            ("unknown dataset", {"dataset": "imagenot"}, ("dataset", "imagenot", "digits")),
+            ("unknown strategy", {"strategy": "ssp:x"}, ("strategy", "ssp:x", "async")),
+            ("unknown optimizer", {"optimizer": "adagrad"}, ("optimizer", "adagrad", "adamw")),
+            ("unknown schedule", {"lr-schedule": "linear"}, ("lr-schedule", "linear", "cosine")),
+            ("unknown loss reaction", {"on-worker-loss": "cry"}, ("on-worker-loss", "cry", "abort")),
+            ("unknown transport", {"transport": "udp"}, ("transport", "udp", "tcp")),
+            ("step needs lr-step", {"lr-schedule": "step"}, ("lr-step",)),
+            ("batch does not divide", {"global-batch": 65}, ("global-batch", "65", "micro-batch", "72")),
+            ("tiny slices", {"slice-bytes": 1}, ("slice-bytes", "256")),
+            ("no width", {"hidden": "64,,32"}, ("hidden",)),
+            ("idx without a folder", {"dataset": "idx"}, ("data-dir",)),
+            ("stop after the end", {"stop-after": 41}, ("stop-after", "40")),
+            ("more batch than data", {"global-batch": 4096, "train-samples": 1000},
+             ("global-batch", "4096", "1000")),
+            ("more data than there are", {"train-samples": 5000}, ("train-samples", "5000", "1438"))):
+        run_refused(lab, name, keys, USAGE, *words)
+
+
+def mistakes_on_the_command_line_are_named(lab):
+    job = lab.job(MLP)
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        for name, words, want, said in (
+                ("unknown flag", ["pushpull", "run", "--job", job, "--worker", 2], USAGE, ["--workers"]),
+                ("abbreviation", ["pushpull", "run", "--job", job, "--optimi", "sgd"], USAGE,
+                 ["--optimi", "optimizer"]),
+                ("no workers", ["pushpull", "run", "--job", job, "--workers", 0], USAGE, ["--workers"]),
+                ("no job file", ["pushpull", "run", "--job", "nowhere.ini"], USAGE, ["nowhere.ini"]),
+                ("folder as job", ["pushpull", "run", "--job", lab.folder], USAGE, [str(lab.folder)]),
+                ("unknown command", ["pushpull", "trane"], USAGE, ["trane"]),
+                ("nothing at all", ["pushpull-server"], USAGE, ["--job", "--join"]),
+                ("worker without join", ["pushpull-worker"], USAGE, ["--join"]),
+                ("job key to a worker", ["pushpull-worker", "--join", "tcp://127.0.0.1:1", "--lr", 1],
+                 USAGE, ["--lr"]),
+                ("job key to a joiner", ["pushpull-server", "--join", "tcp://127.0.0.1:1", "--lr", 1],
+                 USAGE, ["--lr"]),
+                ("no address", ["pushpull-worker", "--join", "here"], USAGE, ["here", "tcp://"]),
+                ("other scheme", ["pushpull-worker", "--join", "http://a:1"], USAGE, ["tcp://"]),
+                ("no such port", ["pushpull-worker", "--join", "tcp://127.0.0.1:99999"], USAGE, ["99999"]),
+                ("open to the world", ["pushpull", "run", "--job", job, "--listen", "tcp://0.0.0.0:*"],
+                 USAGE, ["--insecure"]),
+                ("port taken", ["pushpull-server", "--job", job, "--listen", f"tcp://127.0.0.1:{port}"],
+                 USAGE, [port]),
+                ("port taken", ["pushpull", "run", "--job", job, "--listen", f"tcp://127.0.0.1:{port}"],
+                 USAGE, [port]),
+                ("unknown host", ["pushpull-worker", "--join", "tcp://no-such-host.invalid:1",
+                                  "--join-timeout", 2], None, ["no-such-host.invalid"])):
+            code, text = lab.call(*words)
+            # whether a name is unknown or its server silent depends on the machine's resolver
+            want = code if want is None and code in (USAGE, UNREACHABLE) else want
+            refused(name, code, text, want, *said)
+    environment = lab.environment
+    lab.environment = {**environment, "PUSHPULL_LERNING_RATE": "1"}
+    run_refused(lab, "unknown variable", {}, USAGE, "PUSHPULL_LERNING_RATE")
+    lab.environment = environment
+
+
+def data_in(lab, damage):
+    """A copy of the digits with the name and content of one file changed."""
+    folder = lab.folder / lab.name("data")
+    folder.mkdir()
+    for path in DIGITS.glob("*ubyte"):
+        shutil.copy(path, folder / path.name)
+    damage(folder)
+    return folder
+
+
+def rewritten(name, change):
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def zipped(folder):
+    path = folder / "train-images.idx3-ubyte"
+    packed = gzip.compress(path.read_bytes())
+    path.with_name(path.name + ".gz").write_bytes(packed[:len(packed) // 2])
+    path.unlink()
+
+
+def damaged_data_are_named(lab):
+    images, labels = "train-images.idx3-ubyte", "train-labels.idx1-ubyte"
+    run_refused(lab, "missing folder", {"dataset": "idx", "data-dir": lab.folder / "nodata"}, DATA,
+                "nodata")
+    for name, damage, *words in (
+            ("missing", lambda folder: (folder / images).unlink(), "train-images"),
+            ("truncated", rewritten(images, lambda data: data[:-1]), images),
+            ("truncated header", rewritten(images, lambda data: data[:9]), images),
+            ("empty", rewritten(labels, lambda data: b""), labels),
+            ("too long", rewritten(images, lambda data: data + b"\0"), images),
+            ("another magic", rewritten(images, lambda data: b"\x7fELF" + data[4:]), images),
+            ("labels as images", rewritten(images, lambda data: struct.pack(">I", 0x801) + data[4:]),
+             images),
+            ("huge count", rewritten(images, lambda data: data[:4] + b"\xff" * 12 + data[16:]), images),
+            ("fewer labels", rewritten(labels, lambda data: struct.pack(">2I", 0x801, 100) + data[8:108]),
+             "1438", "100"),
+            ("truncated gzip", zipped, images + ".gz")):
+        folder = data_in(lab, damage)
+        run_refused(lab, name, {"dataset": "idx", "data-dir": folder}, DATA, *words)
+
+
+def damaged_weights_are_named(lab):
+    lab.train(lab.job({**MLP, "steps": 1}), out=lab.folder / "trained")
+    good = lab.folder / "trained" / "checkpoints" / "step-00000001" / "model.safetensors"
+    data = good.read_bytes()
+    length = struct.unpack_from("<Q", data)[0]
+    header = json.loads(data[8:8 + length])
+    next(tensor for name, tensor in header.items() if name != "__metadata__")["shape"] = [1]
+    wrong = json.dumps(header).encode()
+    for name, content in (
+            ("foreign", b"\x7fELF" + bytes(1000)), ("empty", b""), ("truncated", data[:-4]),
+            ("huge header", struct.pack("<Q", 1 << 60) + b"{}"),
+            ("no json", struct.pack("<Q", 4) + b"####"),
+            ("wrong shape", struct.pack("<Q", len(wrong)) + wrong + data[8 + length:])):
+        path = lab.folder / f"{name.replace(' ', '-')}.safetensors"
+        path.write_bytes(content)
+        run_refused(lab, name, {"init-from": path}, DATA, path.name)
+    run_refused(lab, "missing", {"init-from": lab.folder / "none.safetensors"}, DATA,
+                "none.safetensors")
+    run_refused(lab, "another model", {"init-from": good, "hidden": "64"}, DATA, good.name)
+    run_refused(lab, "nothing to resume", {"resume": "true", "checkpoint-dir": lab.folder / "void"},
+                DATA, "void")
+    good.write_bytes(data[:100])
+    code, text = lab.call("pushpull", "eval", "--checkpoint", good.parent)
+    refused("eval", code, text, DATA, "model.safetensors")
+
+
+def what_is_not_finite_names_worker_step_and_place(lab):
+    for strategy in ("sync", "async", "ssp:1"):
+        for rate in ("1e30", "1e10"):
+            run_refused(lab, f"{strategy}, lr {rate}", {"strategy": strategy, "lr": rate,
+                        "steps": 4000, "optimizer": "sgd"}, NOT_FINITE, "worker ", " step ", "lr")
+    run_refused(lab, "convnet", {"model": "convnet", "lr": 1e38, "steps": 4000}, NOT_FINITE,
+                "worker ", " step ")
+
+
+def nobody_survives_what_is_not_finite(lab):
+    cluster = lab.cluster(lab.job({**MLP, "lr": "1e30", "steps": 4000}), 2, 2, slice_bytes=4096)
+    for process in cluster.all():
+        expect(process.ends(30) == NOT_FINITE, f"{process.name}: {process.returncode}: {process.said()}")
+        expect(" step " in process.said().splitlines()[-1], process.said())
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,184 @@
+"""P7: strangers on every port of a running job. They are refused and counted; the job's result stays."""
+import contextlib
+import pathlib
+import random
+import shutil
+import socket
+import struct
+import time
+
+import lab as base
+from lab import LONG, MLP, expect
+from zmtp import Stranger, field, hello, listening_ports, preamble, varint
+
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
+PROTOCOL, VERSION = 6, 1
+SERVER, WORKER = 1, 2
+
+
+def ports_of(cluster):
+    """Addresses that the job listens on: control, and data of every server."""
+    ports = set()
+    for server in cluster.servers:
+        ports |= listening_ports(server.pid)
+    expect(len(ports) == 1 + len(cluster.servers), f"listening on {ports}")
+    return [f"tcp://127.0.0.1:{port}" for port in sorted(ports)]
+
+
+def messages(rng):
+    """What arrives whole, but should not."""
+    real = hello(WORKER, 7)
+    flipped = bytearray(real)
+    flipped[rng.randrange(8, len(flipped))] ^= 1 << rng.randrange(8)
+    return [
+        [rng.randbytes(40), rng.randbytes(400)],
+        [b""] * 50,
+        [preamble(VERSION)],
+        [preamble(VERSION) + rng.randbytes(200)],
+        [preamble(VERSION + 1) + real[8:]],
+        [real[:len(real) // 2]],
+        [bytes(flipped)],
+        [real, rng.randbytes(1000)],  # a payload that its header does not know
+        [preamble(VERSION) + field(rng.randrange(1, 40), rng.randbytes(30))],
+        # an exchange, a load and a fetch of somebody unknown
+        [preamble(VERSION) + field(20, field(1, varint(9) + rng.randbytes(8)))],
+        [preamble(VERSION) + field(21, field(2, 0)), rng.randbytes(4096)],
+        [preamble(VERSION) + field(22, field(2, 0) + field(3, 1 << 40))],
+    ]
+
+
+def attack(address, rng, kind):
+    stranger = Stranger(address)
+    with contextlib.closing(stranger):
+        if kind == 0:
+            stranger.bytes(rng.randbytes(2000))
+            return
+        stranger.handshake(rng.choice([b"DEALER", b"ROUTER", b"PUB"]))
+        if kind == 1:
+            stranger.promise(rng.choice([1 << 40, 1 << 62, (1 << 64) - 1, 1 << 33]))
+        else:
+            for parts in messages(rng):
+                stranger.message(*parts)
+
+
+def garbage_changes_nothing(lab):
+    keys = {**MLP, "steps": lab.steps(8000), "clip-norm": 1.0}
+    calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+    cluster.reaches(1)
+    addresses = ports_of(cluster)
+    rng, attacks = random.Random(5), 0
+    while attacks < 120 and cluster.servers[0].poll() is None:
+        with contextlib.suppress(OSError):  # the job may end meanwhile
+            attack(addresses[attacks % len(addresses)], rng, attacks // len(addresses) % 4)
+        attacks += 1
+    summary = cluster.ends_well()
+    expect(attacks >= 12, f"the job was over after {attacks} attacks")
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+    expect(summary["rejected_frames"] >= attacks / 2, f"{summary['rejected_frames']} refused")
+    for process in cluster.all():
+        lines = [line for line in process.said().splitlines() if not line.startswith("step ")]
+        expect(len(lines) < 60, f"{process.name} says {len(lines)} lines about strangers")
+
+
+def silent_connections_cost_nothing(lab):
+    keys = {**MLP, "steps": lab.steps(4000)}
+    calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 2, 1, workers=2, slice_bytes=4096)
+    addresses = ports_of(cluster)
+    held = [Stranger(addresses[i % len(addresses)]) for i in range(300)]
+    cluster.add_worker()  # who comes now must still get through
+    summary = cluster.ends_well()
+    for stranger in held:
+        stranger.socket.close()
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+
+
+def who_joins_and_falls_silent_is_forgotten(lab):
+    keys = {**MLP, "steps": lab.steps(3000), "heartbeat-timeout": lab.seconds(2)}
+    cluster = lab.cluster(lab.job(keys), 1, 1, workers=2)
+    held = []
+    for incarnation in range(1, 20):
+        stranger = Stranger(cluster.address)
+        stranger.handshake()
+        stranger.message(hello(WORKER, incarnation))
+        expect(stranger.frame().startswith(preamble(VERSION)), "no answer to a Hello")
+        held.append(stranger)
+    cluster.add_worker()
+    summary = cluster.ends_well()
+    expect(summary["samples"] == keys["steps"] * 64, f"{summary}")
+
+
+def another_protocol_version_is_refused(lab):
+    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
+    stranger = Stranger(cluster.address, lab.seconds(20))
+    stranger.handshake()
+    stranger.message(hello(WORKER, 5, version=VERSION + 8))
+    answer = stranger.frame()
+    expect(answer.startswith(preamble(VERSION)), f"no answer in our version: {answer!r}")
+    expect(f"protocol version {VERSION + 8}".encode() in answer, f"no reason: {answer!r}")
+    cluster.add_worker()
+    expect(cluster.ends_well()["rejected_frames"] >= 1, "it was not counted")
+
+
+def a_server_of_another_version_is_named(lab):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(lab.seconds(30))
+        port = listener.getsockname()[1]
+        worker = lab.start("pushpull-worker", "--join", f"tcp://127.0.0.1:{port}")
+        accepted, _ = listener.accept()
+        accepted.settimeout(lab.seconds(10))
+        stranger = Stranger.over(accepted)
+        stranger.handshake(b"ROUTER")
+        expect(stranger.frame().startswith(preamble(VERSION)), "the worker says no Hello")
+        stranger.message(preamble(VERSION + 1) + b"what only the future understands")
+        expect(worker.ends(30) == PROTOCOL, f"exit code {worker.returncode}: {worker.said()}")
+        expect(f"protocol version {VERSION + 1}" in worker.said() and str(port) in worker.said(),
+               worker.said())
+        accepted.close()
+
+
+def copy_of_digits(lab, name):
+    folder = lab.folder / name
+    folder.mkdir()
+    for path in DIGITS.glob("*ubyte"):
+        shutil.copy(path, folder / path.name)
+    return folder
+
+
+def refused_in(lab, cluster, folder, *words):
+    worker = cluster.add_worker("--data-dir", folder)
+    code = worker.ends(60)
+    expect(code == PROTOCOL, f"exit code {code}: {worker.said()}")
+    for word in words:
+        expect(word in worker.said(), f"no '{word}' in: {worker.said()}")
+    lab.until(lambda: f"refused worker (" in cluster.servers[0].said(), 10,
+              lambda: f"the server does not say so: {cluster.servers[0].said()}")
+    expect(str(worker.pid) in cluster.servers[0].said(), cluster.servers[0].said())
+    return worker
+
+
+def a_worker_with_other_data_is_refused(lab):
+    right = copy_of_digits(lab, "right")
+    other = copy_of_digits(lab, "other")
+    images = other / "train-images.idx3-ubyte"
+    data = bytearray(images.read_bytes())
+    data[-1] ^= 1
+    images.write_bytes(data)
+    small = copy_of_digits(lab, "small")  # 7 x 7: another model
+    for split in ("train", "t10k"):
+        path = small / f"{split}-images.idx3-ubyte"
+        count = struct.unpack_from(">I", path.read_bytes(), 4)[0]
+        path.write_bytes(struct.pack(">4I", 0x803, count, 7, 7) + bytes(count * 49))
+    keys = {**MLP, "dataset": "idx", "data-dir": right}
+    calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 1, 1, workers=2)
+    refused = [refused_in(lab, cluster, other, "its data differ", "digest"),
+               refused_in(lab, cluster, small, "its model does not fit", "weight")]
+    cluster.add_worker()
+    summary = cluster.ends_well(but=refused)
+    expect(summary["weights_sha256"] == calm, "the weights differ")
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,93 @@
+"""Programs started by hand, in any order: who waits, what it says, and for how long."""
+import os
+import signal
+import socket
+
+import lab as base
+from lab import MLP, expect
+
+UNREACHABLE, USAGE = 4, 2
+SIGTERM_CODE = 128 + signal.SIGTERM
+
+
+class Port:
+    """A port that nobody else gets while nobody listens: held by a socket that does not listen
+    itself, which the server's own SO_REUSEADDR allows."""
+
+    def __init__(self):
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.socket.getsockname()[1]}"
+
+
+def workers_wait_for_a_server_that_comes_later(lab):
+    port = Port()
+    early = [lab.start("pushpull-worker", "--join", port.address) for _ in range(2)]
+    early.append(lab.start("pushpull-server", "--join", port.address))
+    for process in early:
+        process.says(f"waiting for the server at {port.address}")
+    out = lab.folder / "out"
+    server = lab.start("pushpull-server", "--job", lab.job(MLP), "--listen", port.address,
+                       "--servers", 2, "--workers", 2, "--out", out, "--slice-bytes", 4096)
+    for process in (server, *early):
+        expect(process.ends() == 0, f"{process.name}: {process.returncode}: {process.said()}")
+    expect(min(base.summary_of(out)["slices_per_server"]) > 0, "the second server holds nothing")
+
+
+def nobody_there_is_an_error_with_the_address(lab):
+    port = Port()
+    for program in ("pushpull-worker", "pushpull-server"):
+        code, text = lab.call(program, "--join", port.address, "--join-timeout", 1)
+        expect(code == UNREACHABLE, f"{program}: exit code {code}: {text}")
+        expect(port.address in text and "--join-timeout" in text, f"{program}: {text}")
+
+
+def a_server_that_nobody_joins_gives_up(lab):
+    cluster = lab.cluster(lab.job(MLP), 1, 0, workers=2, join_timeout=2)
+    server = cluster.servers[0]
+    expect(server.ends(30) == UNREACHABLE, f"exit code {server.returncode}: {server.said()}")
+    expect("0 of 2 workers" in server.said().splitlines()[-1], server.said())
+
+
+def who_waits_can_be_told_to_go(lab):
+    port = Port()
+    waiting = lab.start("pushpull-worker", "--join", port.address)
+    waiting.says("waiting for the server")
+    waiting.terminate()
+    expect(waiting.ends(20) == SIGTERM_CODE, f"exit code {waiting.returncode}: {waiting.said()}")
+    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
+    cluster.workers[0].terminate()
+    expect(cluster.workers[0].ends(20) == SIGTERM_CODE, cluster.workers[0].said())
+
+
+def a_worker_lost_before_the_start_can_be_replaced(lab):
+    calm = lab.train(lab.job(MLP))["weights_sha256"]
+    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
+    lost = cluster.workers[0]
+    os.kill(lost.pid, signal.SIGKILL)
+    cluster.servers[0].says(f"pid {lost.pid}) before the start")
+    cluster.add_worker()
+    cluster.add_worker()
+    summary = cluster.ends_well(but=(lost,))
+    expect(summary["weights_sha256"] == calm, "the weights differ")
+
+
+def a_server_too_many_is_refused(lab):
+    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
+    code, text = lab.call("pushpull-server", "--join", cluster.address)
+    expect(code == USAGE and "--servers 2" in text, f"exit code {code}: {text}")
+    cluster.add_worker()
+    cluster.ends_well()
+
+
+def a_worker_too_many_waits_as_a_spare(lab):
+    cluster = lab.cluster(lab.job({**MLP, "steps": lab.steps(3000)}), 1, 2)
+    spare = cluster.add_worker()
+    cluster.servers[0].says(f"pid {spare.pid}) joined as a spare")
+    summary = cluster.ends_well()
+    expect(len(summary["samples_per_worker"]) == 2, f"{summary['samples_per_worker']}")
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,318 @@
+"""What the tests of whole jobs share: a folder, real processes, deadlines, and the end of all of them.
+
+A function whose only parameter is `lab` is a test, and says in its name what must hold; CMake finds
+it by that, too. Every wait has a deadline, which `--scale` stretches for slow builds and busy machines.
+"""
+import argparse
+import contextlib
+import ctypes
+import inspect
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+REPORTS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
+LIBC = ctypes.CDLL(None)
+
+# 8 micro-batches a step, 22 steps an epoch.
+MLP = {"model": "mlp", "hidden": "64,32", "dataset": "digits", "global-batch": 64, "micro-batch": 8,
+       "optimizer": "momentum", "lr": 0.1, "steps": 40, "seed": 7}
+LONG = {**MLP, "steps": 10_000_000}  # ends only because the test ends it
+
+
+class Failed(Exception):
+    """What was expected and what was seen."""
+
+
+class Skipped(Exception):
+    """Why this cannot be tested here."""
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def die_with_parent():
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def flags_of(keys):
+    return [word for key, value in keys.items() for word in (f"--{key}", str(value))]
+
+
+def living_below(root):
+    """Pids of all processes below `root`, without zombies."""
+    parents = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            state, parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+            if state not in "ZX":
+                parents[int(folder.name)] = int(parent)
+    found, grown = {root}, True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return found - {root}
+
+
+class Process(subprocess.Popen):
+    """One program; its output goes to a file, from which `said` reads."""
+
+    def __init__(self, lab, name, words, **options):
+        self.lab = lab
+        self.name = name
+        self.log = lab.folder / f"{name}.log"
+        with open(self.log, "wb") as log:
+            super().__init__([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log,
+                             stderr=log, cwd=lab.folder, env=lab.environment,
+                             **{"preexec_fn": die_with_parent, **options})
+
+    def said(self, since=0):
+        return self.log.read_text(errors="replace")[since:]
+
+    def ends(self, seconds=60):
+        """The exit code; no end before the deadline is a failure."""
+        try:
+            return self.wait(self.lab.seconds(seconds))
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name} (pid {self.pid}) has not ended within "
+                         f"{self.lab.seconds(seconds):.0f} s; it said: {self.said()[-600:]}") from None
+
+    def says(self, word, seconds=60, since=0):
+        """Waits until the output has this word."""
+        self.lab.until(lambda: word in self.said(since), seconds,
+                       lambda: f"{self.name} has not said '{word}', but: {self.said(since)[-600:]}")
+
+
+class Run:
+    """A finished `pushpull run`."""
+
+    def __init__(self, code, text, out):
+        self.code, self.text, self.out = code, text, out
+
+    def summary(self):
+        return summary_of(self.out)
+
+
+def summary_of(out):
+    path = out / "summary.json"
+    expect(path.exists(), f"no summary.json in {sorted(p.name for p in out.glob('*'))}")
+    return json.loads(path.read_text())
+
+
+def metrics_of(out):
+    """The whole lines; the last one may still be in the making."""
+    path = out / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+class Cluster:
+    """A job whose programs were started one by one."""
+
+    def __init__(self, lab, job, servers, started, workers, keys, worker_words):
+        self.lab = lab
+        self.out = lab.folder / lab.name("out")
+        reader, writer = os.pipe()
+        words = ["--job", job, "--listen", "tcp://127.0.0.1:*", "--servers", servers, "--workers",
+                 workers, "--out", self.out, "--announce-fd", writer, *flags_of(keys)]
+        self.servers = [lab.start("pushpull-server", *words, pass_fds=[writer])]
+        os.close(writer)
+        with os.fdopen(reader) as announced:
+            ready, _, _ = select.select([announced], [], [], lab.seconds(60))
+            self.address = announced.readline().strip() if ready else ""
+        expect(self.address, f"no address was announced: {self.servers[0].said()}")
+        for _ in range(servers - 1):  # ranks in the order of this list
+            self.servers.append(lab.start("pushpull-server", "--join", self.address))
+            self.servers[-1].says("joined, listening on ")
+        self.workers = []
+        for rank in range(started):  # the same
+            self.add_worker(*worker_words)
+            self.servers[0].says(f"joined, {rank + 1} of {workers}")
+
+    def add_worker(self, *words):
+        self.workers.append(self.lab.start("pushpull-worker", "--join", self.address, *words))
+        return self.workers[-1]
+
+    def all(self):
+        return self.servers + self.workers
+
+    def step(self):
+        return max([line["step"] for line in metrics_of(self.out)], default=-1)
+
+    def reaches(self, step, seconds=60):
+        def reached():
+            ended = [p for p in self.all() if p.poll() is not None]
+            if self.step() >= step:
+                return True
+            expect(not ended, "".join(f"{p.name} ended with {p.returncode} before step {step}: "
+                                      f"{p.said()[-600:]}\n" for p in ended))
+            return False
+        self.lab.until(reached, seconds, lambda: f"no step {step}, only {self.step()}: "
+                                                 f"{self.servers[0].said()[-600:]}")
+
+    def ends_well(self, seconds=120, but=()):
+        for process in self.all():
+            code = process.ends(seconds)
+            expect(code == 0 or process in but,
+                   f"{process.name} ended with {code}: {process.said()[-600:]}")
+        return summary_of(self.out)
+
+
+class Lab:
+    """The folder and the processes of one test."""
+
+    def __init__(self, bin_dir, scale):
+        self.bin_dir = bin_dir
+        self.scale = scale
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pushpull-e2e-"))
+        self.processes = []
+        self.names = {}
+        # a caller's PUSHPULL_ variables would be part of the job
+        self.environment = {key: value for key, value in os.environ.items()
+                            if not key.startswith("PUSHPULL_")}
+
+    def seconds(self, seconds):
+        return seconds * self.scale
+
+    def steps(self, steps):
+        """As many as a slow build does in about the same time."""
+        return max(200, int(steps / self.scale))
+
+    def name(self, stem):
+        self.names[stem] = self.names.get(stem, -1) + 1
+        return f"{stem}-{self.names[stem]}"
+
+    def until(self, condition, seconds, text):
+        end = time.monotonic() + self.seconds(seconds)
+        while not condition():
+            expect(time.monotonic() < end, f"after {self.seconds(seconds):.0f} s: {text()}")
+            time.sleep(0.02)
+
+    def job(self, keys):
+        path = self.folder / f"{self.name('job')}.ini"
+        # silence must not count where a machine is just busy; tests of it give their own
+        keys = {"heartbeat-timeout": self.seconds(30), **keys}
+        path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()))
+        return path
+
+    def start(self, program, *words, **options):
+        process = Process(self, self.name(program), [self.bin_dir / program, *words], **options)
+        self.processes.append(process)
+        return process
+
+    def call(self, program, *words, seconds=60, **options):
+        """Runs a program to its end. Returns its exit code and all it said."""
+        process = self.start(program, *words, **options)
+        return process.ends(seconds), process.said()
+
+    def launch(self, job, servers=1, workers=1, out=None, **keys):
+        """Starts `pushpull run`. Keys are written with _ for -."""
+        out = out or self.folder / self.name("out")
+        keys = {key.replace("_", "-"): value for key, value in keys.items()}
+        process = self.start("pushpull", "run", "--job", job, "--servers", servers, "--workers",
+                             workers, "--out", out, *flags_of(keys))
+        process.out = out
+        return process
+
+    def run(self, job, servers=1, workers=1, seconds=120, **keys):
+        """`pushpull run` to its end."""
+        process = self.launch(job, servers, workers, **keys)
+        return Run(process.ends(seconds), process.said(), process.out)
+
+    def train(self, job, servers=1, workers=1, **keys):
+        """`pushpull run` that must end well. Returns the summary."""
+        run = self.run(job, servers, workers, **keys)
+        expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
+        return run.summary()
+
+    def cluster(self, job, servers=1, started=2, worker_words=(), workers=None, **keys):
+        """started: workers that are started here; workers: those that the job waits for."""
+        keys = {key.replace("_", "-"): value for key, value in keys.items()}
+        return Cluster(self, job, servers, started, started if workers is None else workers, keys,
+                       worker_words)
+
+    def left_behind(self):
+        """Command lines of our programs that still run, wherever their parents went."""
+        found = []
+        for pid in living_below(os.getpid()):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{pid}/exe").startswith(str(self.bin_dir)):
+                    line = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                    found.append(f"{pid}: {line.decode(errors='replace')[:200]}")
+        return found
+
+    def close(self):
+        """Ends what still runs, and looks for what sanitizers had to say."""
+        for pid in living_below(os.getpid()):
+            for number in (signal.SIGCONT, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        for process in self.processes:
+            process.wait(30)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        reports = [log.read_text(errors="replace")[:4000] for log in self.folder.glob("*.log")
+                   if any(word in log.read_text(errors="replace") for word in REPORTS)]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        expect(not reports, "a sanitizer spoke:\n" + "\n".join(reports))
+
+
+def tests_in(module):
+    return {name: function for name, function in module.items() if inspect.isfunction(function)
+            and function.__module__ == module["__name__"]
+            and list(inspect.signature(function).parameters) == ["lab"]}
+
+
+def arguments_of(doc, tests):
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the programs")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of all deadlines")
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="all where none is named")
+    arguments = parser.parse_args()
+    for name in arguments.tests:
+        if name not in tests:
+            parser.error(f"no test {name}; there are {', '.join(tests)}")
+    return arguments
+
+
+def main(module):
+    """module: globals() of the file with the tests."""
+    tests = tests_in(module)
+    arguments = arguments_of(module["__doc__"], tests)
+    scale = arguments.scale * float(os.environ.get("PUSHPULL_TEST_SCALE", "1"))
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    codes = set()
+    for name in arguments.tests or tests:
+        begin = time.monotonic()
+        code, text = run_one(tests[name], arguments.bin.resolve(), scale)
+        codes.add(code)
+        print(f"{name}: {text} ({time.monotonic() - begin:.1f} s)", flush=True)
+    sys.exit(1 if 1 in codes else max(codes))
+
+
+def run_one(test, bin_dir, scale):
+    lab = Lab(bin_dir, scale)
+    try:
+        try:
+            test(lab)
+        finally:
+            lab.close()
+    except Failed as failure:
+        return 1, f"FAILED: {failure}"
+    except Skipped as reason:
+        return SKIPPED, f"skipped: {reason}"
+    return 0, "passed"

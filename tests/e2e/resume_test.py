@@ -1,0 +1,132 @@
+"""A run that goes on from a checkpoint ends in the bits of the run that was never interrupted."""
+import json
+import shutil
+
+import lab as base
+from lab import MLP, expect
+
+ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-norm": 0.5,
+         "lr-schedule": "cosine", "warmup-steps": 5}
+CONVNET = {**ADAMW, "model": "convnet", "steps": 30}
+USAGE, DATA = 2, 3
+
+
+def checkpoints_in(folder):
+    return sorted(path.name for path in folder.glob("step-*"))
+
+
+def refused(run, code, *words):
+    expect(run.code == code, f"exit code {run.code}, want {code}: {run.text[-600:]}")
+    for word in words:
+        expect(word in run.text, f"no '{word}' in: {run.text[-600:]}")
+    expect(not (run.out / "summary.json").exists(), "a refused run has a summary")
+
+
+def another_cluster_goes_on_to_the_same_bits(lab):
+    # epochs have 22 steps: 17 lies within the first, 35 within the second
+    for number, keys in enumerate((MLP, ADAMW, CONVNET)):
+        whole = lab.train(lab.job(keys), 1, 2)
+        expect(whole["resumed_from_step"] is None, "a fresh run says that it was resumed")
+        keys = {**keys, "checkpoint-dir": lab.folder / f"checkpoints-{number}"}
+        stops = [17, 28]
+        first = lab.train(lab.job({**keys, "stop-after": stops[0]}), 2, 3, slice_bytes=4096)
+        expect(first["steps"] == stops[0], f"stopped after {first['steps']} steps")
+        lab.train(lab.job({**keys, "stop-after": stops[1], "resume": "true"}), 1, 5)
+        last = lab.train(lab.job({**keys, "resume": "true"}), 3, 1, slice_bytes=4096)
+        expect(last["resumed_from_step"] == stops[1], f"resumed at {last['resumed_from_step']}")
+        samples = (keys["steps"] - stops[1]) * 64
+        expect(last["samples"] == samples, f"{last['samples']} samples, want {samples}")
+        expect(last["weights_sha256"] == whole["weights_sha256"], f"other bits: {keys}")
+
+
+def auto_starts_anew_or_goes_on(lab):
+    keys = {**MLP, "resume": "auto", "checkpoint-dir": lab.folder / "checkpoints"}
+    first = lab.train(lab.job({**keys, "stop-after": 10}))
+    expect(first["resumed_from_step"] is None, f"resumed at {first['resumed_from_step']} of nothing")
+    second = lab.train(lab.job(keys))
+    expect(second["resumed_from_step"] == 10, f"resumed at {second['resumed_from_step']}, want 10")
+    expect(checkpoints_in(keys["checkpoint-dir"]) == ["step-00000010", "step-00000040"], "checkpoints")
+    run = lab.run(lab.job(keys))
+    expect(run.code == 0 and "nothing is left to do" in run.text, f"{run.code}: {run.text[-600:]}")
+    refused(lab.run(lab.job({**keys, "resume": "true"})), USAGE, "nothing is left to do", "40")
+
+
+def keys_that_shape_the_weights_may_not_change(lab):
+    keys = {**MLP, "checkpoint-dir": lab.folder / "checkpoints"}
+    lab.train(lab.job({**keys, "stop-after": 5}))
+    for key, value in (("lr", 0.05), ("seed", 8), ("hidden", "64"), ("micro-batch", 16),
+                       ("optimizer", "sgd"), ("model", "convnet"), ("strategy", "async")):
+        changed = {**keys, key: value, "resume": "true"}
+        refused(lab.run(lab.job(changed)), USAGE, "[resume]", key)
+    both = {**keys, "lr": 0.05, "momentum": 0.5, "resume": "true"}
+    refused(lab.run(lab.job(both)), USAGE, "lr", "momentum")
+    free = {**keys, "slice-bytes": 4096, "eval-every": 10, "test-samples": 100, "resume": "true"}
+    expect(lab.train(lab.job(free))["test_total"] == 100, "free keys did not change")
+
+
+def fresh_runs_and_missing_checkpoints_are_refused(lab):
+    folder = lab.folder / "checkpoints"
+    keys = {**MLP, "checkpoint-dir": folder}
+    refused(lab.run(lab.job({**keys, "resume": "true"})), DATA, "checkpoints", "resume=auto")
+    lab.train(lab.job({**keys, "stop-after": 5}))
+    refused(lab.run(lab.job(keys)), USAGE, "checkpoint-dir", "step 5", "resume")
+    expect(checkpoints_in(folder) == ["step-00000005"], f"harmed: {checkpoints_in(folder)}")
+
+
+def damaged_checkpoints_are_skipped(lab):
+    folder = lab.folder / "checkpoints"
+    whole = lab.train(lab.job(MLP))["weights_sha256"]
+    keys = {**MLP, "checkpoint-dir": folder, "resume": "true"}
+    lab.train(lab.job({**keys, "resume": "false", "checkpoint-every": 6, "stop-after": 18}), 2, 2)
+    expect(checkpoints_in(folder) == [f"step-{n:08}" for n in (6, 12, 18)], checkpoints_in(folder))
+    newest = folder / "step-00000018" / "model.safetensors"
+    bytes_ = bytearray(newest.read_bytes())
+    bytes_[-100] ^= 1
+    newest.write_bytes(bytes_)
+    older = folder / "step-00000012" / "optimizer.safetensors"
+    older.write_bytes(older.read_bytes()[:-1000])
+    run = lab.run(lab.job({**keys, "checkpoint-dir": shutil.copytree(folder, lab.folder / "copy")}))
+    expect(run.code == 0, f"exit code {run.code}: {run.text[-600:]}")
+    for name in ("step-00000018", "step-00000012"):
+        expect(name in run.text, f"{name} was skipped in silence: {run.text[-800:]}")
+    expect(run.summary()["resumed_from_step"] == 6, f"resumed at {run.summary()['resumed_from_step']}")
+    expect(run.summary()["weights_sha256"] == whole, "other bits from the older checkpoint")
+    state = folder / "step-00000006" / "state.json"
+    state.write_text(state.read_text()[:-20])
+    refused(lab.run(lab.job(keys)), DATA, "checkpoints", "step-000000", "damaged")
+
+
+def the_newest_are_kept(lab):
+    folder = lab.folder / "checkpoints"
+    lab.train(lab.job({**MLP, "checkpoint-dir": folder, "checkpoint-every": 7,
+                       "checkpoint-keep": 2}), 2, 2)
+    expect(checkpoints_in(folder) == ["step-00000035", "step-00000040"], checkpoints_in(folder))
+
+
+def eval_agrees_with_the_summary(lab):
+    for keys in (MLP, {**CONVNET, "strategy": "async"}):
+        out = lab.folder / lab.name("trained")
+        summary = lab.train(lab.job(keys), 2, 3, out=out, slice_bytes=4096)
+        code, text = lab.call("pushpull", "eval", "--checkpoint", out / "checkpoints", "--json")
+        expect(code == 0, f"exit code {code}: {text}")
+        result = json.loads(text)
+        for key in ("test_correct", "test_total", "test_loss"):
+            expect(result[key] == summary[key], f"{key}: eval {result[key]}, run {summary[key]}")
+        code, text = lab.call("pushpull", "eval", "--checkpoint", out / "checkpoints",
+                              "--dataset", "dummy")
+        expect(code == DATA and "tensor" in text, f"another shape: exit code {code}: {text}")
+
+
+def async_goes_on_where_it_was(lab):
+    for strategy in ("async", "ssp:2"):
+        keys = {**MLP, "steps": 60, "lr": 0.05, "strategy": strategy, "eval-every": 10,
+                "checkpoint-dir": lab.folder / strategy[:3]}
+        first = lab.train(lab.job({**keys, "stop-after": 25}), 2, 3, slice_bytes=4096)
+        expect(first["steps"] == 25 and first["samples"] == 25 * 64, f"{strategy}: {first}")
+        rest = lab.train(lab.job({**keys, "resume": "true"}), 1, 2)
+        expect(rest["resumed_from_step"] == 25 and rest["samples"] == 35 * 64, f"{strategy}: {rest}")
+        expect(rest["train_loss"] < first["train_loss"], f"{strategy}: the loss has not fallen")
+
+
+if __name__ == "__main__":
+    base.main(globals())

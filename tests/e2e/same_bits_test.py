@@ -1,0 +1,65 @@
+"""P1: in sync, the weights depend on the job alone."""
+import lab as base
+from lab import MLP, expect
+
+ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-norm": 0.5,
+         "lr-schedule": "cosine", "lr-min": 1e-4, "warmup-steps": 5, "eval-every": 7,
+         "checkpoint-every": 9}
+CONVNET = {**MLP, "model": "convnet", "lr": 0.05, "steps": 12}
+SMALL, MIDDLE, LARGE = 2048, 16384, 1 << 20
+
+
+def same(lab, keys, shapes):
+    """Trains once for each (servers, workers, slice-bytes). Returns the one hash and the summaries."""
+    job = lab.job(keys)
+    summaries = [lab.train(job, servers, workers, slice_bytes=size)
+                 for servers, workers, size in shapes]
+    hashes = [summary["weights_sha256"] for summary in summaries]
+    expect(len(set(hashes)) == 1, f"hashes differ: {dict(zip(shapes, hashes))}")
+    counts = {(summary["test_correct"], summary["test_total"]) for summary in summaries}
+    expect(len(counts) == 1, f"evaluations differ: {counts}")
+    return hashes[0], summaries
+
+
+def any_cluster_gives_the_same_bits(lab):
+    shapes = [(1, 1, LARGE), (1, 2, SMALL), (2, 3, MIDDLE), (3, 5, SMALL), (2, 9, SMALL)]
+    digest, summaries = same(lab, MLP, shapes)
+    for (servers, workers, size), summary in zip(shapes, summaries):
+        shares = summary["samples_per_worker"]
+        expect(len(shares) == workers and sum(shares) == summary["samples"] == 40 * 64,
+               f"{workers} workers: samples_per_worker {shares} of {summary['samples']}")
+        busy = [n for n in shares if n > 0]
+        expect(len(busy) == min(workers, 8), f"{workers} workers: samples_per_worker {shares}")
+        slices = summary["slices_per_server"]
+        expect(len(slices) == servers and min(slices) > 0 and max(slices) - min(slices) <= 1,
+               f"{servers} servers: slices {slices}")
+        expect(size != SMALL or sum(slices) == 7, f"6,570 parameters in slices of 1,024: {slices}")
+    other = lab.train(lab.job({**MLP, "seed": 8}))["weights_sha256"]
+    expect(other != digest, "another seed gives the same weights")
+
+
+def clipping_schedule_and_snapshots_give_the_same_bits(lab):
+    # 6 micro-batches: no power of two
+    keys = {**ADAMW, "global-batch": 48}
+    digest, _ = same(lab, keys, [(1, 1, LARGE), (1, 4, MIDDLE), (3, 2, SMALL), (2, 7, SMALL)])
+    plain = lab.train(lab.job({**keys, "eval-every": 0, "checkpoint-every": 0}), 1, 2)
+    expect(plain["weights_sha256"] == digest, "evaluating and saving on the way changes the weights")
+    other = lab.train(lab.job({**keys, "clip-norm": 0}))["weights_sha256"]
+    expect(other != digest, "clip-norm changes nothing: it was not tested")
+
+
+def convnet_gives_the_same_bits(lab):
+    same(lab, CONVNET, [(1, 1, LARGE), (2, 3, MIDDLE), (1, 4, SMALL)])
+
+
+def every_test_sample_counts_once(lab):
+    job = lab.job({**MLP, "test-samples": 351})
+    counts = {}
+    for workers in (1, 3, 7):
+        summary = lab.train(job, 1, workers)
+        counts[workers] = (summary["test_correct"], summary["test_total"], summary["test_loss"])
+    expect(len(set(counts.values())) == 1 and counts[1][1] == 351, f"counts: {counts}")
+
+
+if __name__ == "__main__":
+    base.main(globals())

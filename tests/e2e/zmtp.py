@@ -1,0 +1,122 @@
+"""A stranger on a port: bare TCP, with ZMTP 3.0 (rfc.zeromq.org/spec/23) and pushpull's preamble
+spoken by hand, as well or as badly as a test wants."""
+import contextlib
+import os
+import socket
+import struct
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+MORE, LONG, COMMAND = 1, 2, 4
+
+
+def ready(socket_type):
+    body = b"\x05READY"
+    for name, value in ((b"Socket-Type", socket_type), (b"Identity", b"")):
+        body += bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
+    return bytes([COMMAND, len(body)]) + body
+
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7f | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number, value):
+    """One protobuf field: whole numbers as varints, bytes with their length."""
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint(number << 3) + varint(value)
+
+
+def preamble(version):
+    return b"PUSHPL" + struct.pack(">H", version)
+
+
+def hello(role, incarnation, endpoint=b"", version=1):
+    """The first frame of a process that wants to join; common/net/wire.proto has the numbers."""
+    body = field(1, role) + field(2, b"nowhere") + field(3, 1)
+    body += varint(4 << 3 | 1) + struct.pack("<Q", incarnation) + field(5, b"0") + field(6, endpoint)
+    return preamble(version) + field(1, body)
+
+
+class Stranger:
+    def __init__(self, address, timeout_s=10.0):
+        host, port = address.removeprefix("tcp://").rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+
+    @classmethod
+    def over(cls, accepted):
+        """The other side: a connection that a listener has accepted."""
+        stranger = cls.__new__(cls)
+        stranger.socket = accepted
+        return stranger
+
+    def bytes(self, data):
+        with contextlib.suppress(OSError):  # it may hang up at any byte
+            self.socket.sendall(data)
+
+    def handshake(self, socket_type=b"DEALER"):
+        self.bytes(GREETING)
+        self.receive(len(GREETING))
+        self.bytes(ready(socket_type))
+        self.frame()
+
+    def message(self, *parts):
+        for i, part in enumerate(parts):
+            more = MORE if i + 1 < len(parts) else 0
+            if len(part) < 256:
+                self.bytes(bytes([more, len(part)]) + part)
+            else:
+                self.bytes(bytes([more | LONG]) + struct.pack(">Q", len(part)) + part)
+
+    def promise(self, size):
+        """A frame that says it is this large, and is not."""
+        self.bytes(bytes([LONG]) + struct.pack(">Q", size) + bytes(100))
+
+    def receive(self, size):
+        data = b""
+        with contextlib.suppress(OSError):
+            while len(data) < size:
+                more = self.socket.recv(size - len(data))
+                if not more:
+                    break
+                data += more
+        return data
+
+    def frame(self):
+        """The next frame; b"" when the other side has hung up or keeps silent."""
+        head = self.receive(2)
+        if len(head) < 2:
+            return b""
+        if head[0] & LONG:
+            return self.receive(struct.unpack(">Q", head[1:] + self.receive(7))[0])
+        return self.receive(head[1])
+
+    def close(self):
+        """So that what was sent arrives: closing over unread bytes would reset the connection."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+            self.socket.settimeout(0.05)
+            while self.socket.recv(65536):
+                pass
+        self.socket.close()
+
+
+def listening_ports(pid):
+    """TCP ports (IPv4) that a process listens on, from /proc."""
+    inodes = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    ports = set()
+    with open(f"/proc/{pid}/net/tcp") as table:
+        for line in list(table)[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:  # LISTEN
+                ports.add(int(words[1].rsplit(":", 1)[1], 16))
+    return ports
