@@ -136,7 +136,6 @@ class PushPull {
   void finish_if_complete(int64_t now_ms);
   void finish_pull(int64_t now_ms);
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
-  bool lease_fits(const wire::Lease& lease) const;
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
   void set_sender(wire::Exchange* exchange) const;
