@@ -135,6 +135,7 @@ class PushPull {
   void give_up_locating(const ServerLink& link);
   void finish_if_complete(int64_t now_ms);
   void finish_pull(int64_t now_ms);
+  bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
