@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
+#include "common/process.h"
 #include "common/strict_number.h"
 #include "ps/server_loop.h"
 
@@ -130,6 +131,7 @@ int main_of(int argc, char** argv) {
     throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
   }
   keep_heap();
+  raise_file_limit();
   SignalFd signals;
   return line.local.contains("join") ? join_job(line, signals) : coordinate(line, signals);
 }

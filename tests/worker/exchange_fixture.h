@@ -86,6 +86,7 @@ class Exchange : public testing::Test {
     wire::Weights* w = message.header.mutable_weights();
     w->set_pull(pull);
     w->set_pushes_through(pushes_through);
+    w->set_at_barrier(true);  // where one is asked for
     for (const int slice : worker_->slices().slices_of(server)) {
       w->add_slices()->set_slice(slice);
       w->mutable_slices(w->slices_size() - 1)->set_version(version);
