@@ -1,6 +1,7 @@
 // Whole clusters on a simulated network and clock, thousands of schedules, each of them a function
 // of its seed. A failing one prints the seed; PUSHPULL_SIM_SEED=N runs only that seed of every
-// test, PUSHPULL_SIM_SCALE=10 runs ten times as many.
+// test, PUSHPULL_SIM_SCALE=10 runs ten times as many,
+// PUSHPULL_SIM_TRACE=1 prints every message that arrives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
