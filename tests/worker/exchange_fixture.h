@@ -43,8 +43,9 @@ class Exchange : public testing::Test {
     state.set_version(version);
     for (const int index : shares) {
       wire::Share* share = state.add_assigned();
-      share->set_lo(2 * index);
-      share->set_hi(2 * index + 2);
+      const int64_t lo = int64_t{2} * index;
+      share->set_lo(lo);
+      share->set_hi(lo + 2);
       share->set_index(index);
       share->set_from_step(from_step);
     }
