@@ -11,7 +11,7 @@ import lab as base
 from lab import MLP, expect
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
-USAGE, DATA, UNREACHABLE, NOT_FINITE, FILE = 2, 3, 4, 7, 8
+USAGE, DATA, UNREACHABLE, NOT_FINITE = 2, 3, 4, 7
 MOST_LINES = 12
 
 

@@ -1,6 +1,4 @@
 """What a run leaves in its folder, and what happens where it cannot be written."""
-import json
-import os
 import re
 import resource
 import subprocess

@@ -5,15 +5,14 @@ import random
 import shutil
 import socket
 import struct
-import time
 
 import lab as base
-from lab import LONG, MLP, expect
+from lab import MLP, expect
 from zmtp import Stranger, field, hello, listening_ports, preamble, varint
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 PROTOCOL, VERSION = 6, 1
-SERVER, WORKER = 1, 2
+WORKER = 2
 
 
 def ports_of(cluster):
