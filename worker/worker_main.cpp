@@ -31,8 +31,8 @@ double join_timeout(const CommandLine& line) {
     if (end == given->second.size() && value > 0 && value <= 1e6) return value;
   } catch (const std::exception&) {  // told below
   }
-  throw Error(ErrorCode::kUsage,
-              "[usage] --join-timeout " + given->second + ": want seconds, a number > 0");
+  throw Error(ErrorCode::kUsage, "[usage] --join-timeout " + given->second +
+                                     ": must be a number of seconds > 0 and at most 1000000");
 }
 
 // Reads data and builds the model while the control thread already says that this worker lives.
