@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -19,6 +20,13 @@ int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+int64_t AwakeClock::advance(int64_t real_ms) {
+  constexpr int64_t kLongestTurnMs = 500;
+  if (real_ms_ >= 0) awake_ms_ += std::min(real_ms - real_ms_, kLongestTurnMs);
+  real_ms_ = real_ms;
+  return awake_ms_;
 }
 
 uint64_t random_id() {
@@ -38,6 +46,13 @@ int64_t peak_rss_kib() {
 void keep_heap() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT32_MAX);
+}
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // where it fails, the old limit holds
 }
 
 SignalFd::SignalFd() {

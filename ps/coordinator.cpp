@@ -11,9 +11,6 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kMaxMembers = 10'000;  // that have said hello; strangers can do that, too
-constexpr int64_t kMaxSamples = int64_t{1} << 31;
-
 // Where workers can connect to.
 bool is_endpoint(const std::string& text) {
   try {
@@ -21,6 +18,34 @@ bool is_endpoint(const std::string& text) {
   } catch (const Error&) {
     return false;
   }
+}
+
+// A host name has at most 255 bytes, the others less than twice as many.
+bool is_short(const wire::Hello& hello) {
+  constexpr size_t kMaxBytes = 512;
+  return hello.host().size() <= kMaxBytes && hello.version().size() <= kMaxBytes &&
+         hello.data_endpoint().size() <= kMaxBytes;
+}
+
+// More than anybody starts; a stranger may say hello again and again.
+constexpr int kMaxSpares = 4096;
+
+void check_samples(const wire::Declare& declare, const Job& job) {
+  constexpr int64_t kMaxSamples = int64_t{1} << 31;
+  // one worker may have computed them all, and its results are one message
+  constexpr int64_t kMaxChunks = 500'000;
+  for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
+    if (samples >= 0 && samples < kMaxSamples) continue;
+    throw Error(ErrorCode::kProtocol,
+                "[declare] a data set of " + std::to_string(samples) + " samples");
+  }
+  const int64_t chunks = (declare.test_samples() + job.micro_batch - 1) / job.micro_batch;
+  if (chunks <= kMaxChunks) return;
+  throw Error(ErrorCode::kUsage, "[job] " + std::to_string(declare.test_samples()) +
+                                     " test samples are " + std::to_string(chunks) +
+                                     " times micro-batch = " + std::to_string(job.micro_batch) +
+                                     ", at most " + std::to_string(kMaxChunks) +
+                                     " are possible: raise micro-batch or lower test-samples");
 }
 
 }  // namespace
@@ -65,7 +90,7 @@ void Coordinator::refuse(const PeerId& peer, ErrorCode code, const std::string& 
 
 bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) return false;
-  if (hello.incarnation() == 0) return false;
+  if (hello.incarnation() == 0 || !is_short(hello)) return false;
   const bool server = hello.role() == wire::ROLE_SERVER;
   // a server asks for the job first: it listens once it knows how large a slice may be
   const bool asks = server && hello.data_endpoint().empty();
@@ -84,7 +109,8 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
                  std::to_string(servers + 1));
       return true;
     }
-    if (members_.all().size() >= kMaxMembers) return false;
+    if (server && !asks && endpoint_taken(peer, hello.data_endpoint())) return true;
+    if (!has_room()) return false;
     if (!asks) add_member(hello, servers);
     member = members_.find(hello.incarnation());
   }
@@ -98,6 +124,21 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
   dirty_ = true;
   check_start();
   return true;
+}
+
+bool Coordinator::has_room() const {
+  return std::ssize(members_.all()) < options_.servers + options_.workers + kMaxSpares;
+}
+
+bool Coordinator::endpoint_taken(const PeerId& peer, const std::string& endpoint) {
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_SERVER || member.data_endpoint != endpoint) continue;
+    refuse(peer, ErrorCode::kUsage,
+           "[join] " + endpoint + " is the address of " + member.name() +
+               " already; give this server another --listen or --advertise");
+    return true;
+  }
+  return false;
 }
 
 void Coordinator::add_member(const wire::Hello& hello, int servers) {
@@ -137,11 +178,6 @@ bool Coordinator::freeze(const wire::Declare& declare, std::string* why) {
     *why = mismatch(declare);
     return why->empty();
   }
-  for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
-    if (samples >= 0 && samples < kMaxSamples) continue;
-    throw Error(ErrorCode::kProtocol,
-                "[declare] a data set of " + std::to_string(samples) + " samples");
-  }
   declaration_.table = from_wire(declare.tensors());
   declaration_.train_samples = declare.train_samples();
   declaration_.test_samples = declare.test_samples();
@@ -159,6 +195,7 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
   if (member->declared) return true;
   std::string why;
   try {
+    check_samples(declare, options_.job);
     if (!freeze(declare, &why)) {
       refuse(peer, ErrorCode::kProtocol, "[declare] this worker cannot join: " + why);
       notices_.push_back("refused " + member->name() + ": " + why);
@@ -181,14 +218,13 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
 }
 
 int Coordinator::free_rank() const {
-  for (int rank = 0; rank < options_.workers; ++rank) {
-    const auto& all = members_.all();
-    const bool taken = std::any_of(all.begin(), all.end(), [&](const auto& entry) {
-      return entry.second.role == wire::ROLE_WORKER && entry.second.rank == rank;
-    });
-    if (!taken) return rank;
+  std::vector<bool> taken(static_cast<size_t>(options_.workers));
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+    taken[static_cast<size_t>(member.rank)] = true;
   }
-  return -1;
+  const auto found = std::find(taken.begin(), taken.end(), false);
+  return found == taken.end() ? -1 : static_cast<int>(found - taken.begin());
 }
 
 void Coordinator::admit_worker(int64_t now_ms, MemberInfo& member) {
@@ -358,6 +394,8 @@ bool Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   members_.heard(*member, peer, now_ms);
   member->state_version = std::max(member->state_version, heartbeat.state_version());
   member->stats = heartbeat.stats();
+  member->stats.DiscardUnknownFields();
+  if (member->role == wire::ROLE_WORKER) member->stats.clear_staleness();
   return true;
 }
 
@@ -396,7 +434,8 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
 }
 
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
-  if (members_.find(result.incarnation()) == nullptr || !evaluations_) return false;
+  const MemberInfo* member = members_.find(result.incarnation());
+  if (member == nullptr || !member->declared || !evaluations_) return false;
   if (!barriers_.evaluation_due(result.step())) return false;
   for (const wire::ChunkResult& chunk : result.chunks()) {
     if (chunk.correct() < 0 || chunk.correct() > options_.job.micro_batch) return false;

@@ -122,6 +122,9 @@ class Coordinator : public TrainingObserver {
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
 
   bool fixed_shares() const { return options_.job.strategy.kind != StrategyKind::kAsync; }
+  bool has_room() const;
+  // Refuses a server whose address another one has.
+  bool endpoint_taken(const PeerId& peer, const std::string& endpoint);
   void add_member(const wire::Hello& hello, int servers);
   bool freeze(const wire::Declare& declare, std::string* why);
   std::string mismatch(const wire::Declare& declare) const;

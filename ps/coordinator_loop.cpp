@@ -67,6 +67,7 @@ class CoordinatorLoop {
   bool writing_ = false;
   std::string weights_sha256_;
 
+  AwakeClock clock_;  // of coordinator_
   const int64_t began_ms_ = now_ms();
   int64_t ticked_ms_ = 0;
   int64_t told_ms_ = 0;
@@ -154,7 +155,7 @@ void CoordinatorLoop::turn() {
       items.push_back({shard->socket().handle(), 0, ZMQ_POLLIN, 0});
     }
   }
-  zmq::poll(items.data(), items.size(), std::chrono::milliseconds(kPollMs));
+  poll_sockets(items, kPollMs);
   try {
     data_.receive();
     receive_control();
@@ -172,7 +173,7 @@ void CoordinatorLoop::turn() {
         coordinator_.fail(ErrorCode::kFailed,
                           "[job] ended by " + signal_name(signal) + " to server 0");
       }
-      coordinator_.on_tick(now);
+      coordinator_.on_tick(clock_.now_ms());
       if (coordinator_.wants_start()) start();
       snapshots();
       if (data_.server() != nullptr) data_.server()->offer_leases();
@@ -183,12 +184,14 @@ void CoordinatorLoop::turn() {
     deliver();
   } catch (const Error& e) {
     coordinator_.fail(e.code(), e.what());
+  } catch (const std::exception& e) {
+    coordinator_.fail(ErrorCode::kInternal, std::string("[internal] ") + e.what());
   }
 }
 
 void CoordinatorLoop::receive_control() {
   while (auto received = control_.receive()) {
-    if (!coordinator_.on_message(now_ms(), received->first, received->second)) {
+    if (!coordinator_.on_message(clock_.now_ms(), received->first, received->second)) {
       control_.count_rejected();
     }
   }
@@ -199,7 +202,7 @@ void CoordinatorLoop::deliver() {
   for (const Outgoing& out : coordinator_.take_outgoing()) {
     if (!out.to.empty()) {
       if (control_.send(out.to, out.message) == SendResult::kGone) {
-        coordinator_.on_gone(now_ms(), out.to);
+        coordinator_.on_gone(clock_.now_ms(), out.to);
       }
     } else if (out.message.header.has_state()) {
       data_.on_state(out.message.header.state(), run_id_, coordinator_.self_incarnation(),
@@ -224,7 +227,7 @@ void CoordinatorLoop::repeat_norms() {
   if (server == nullptr || !server->waiting_norms()) return;
   Message message;
   *message.header.mutable_norms() = *server->waiting_norms();
-  coordinator_.on_message(now_ms(), "", message);
+  coordinator_.on_message(clock_.now_ms(), "", message);
 }
 
 // ---- start and snapshots ----
@@ -237,7 +240,7 @@ void CoordinatorLoop::start() {
   say_notices();
   Start start;
   if (initial) start = {initial->step, initial->updates, true};
-  coordinator_.start(now, start);
+  coordinator_.start(clock_.now_ms(), start);
   training_since_ms_ = now;
   moment_ms_ = now;
   const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
@@ -300,7 +303,7 @@ void CoordinatorLoop::take_written() {
   writing_ = false;
   if (result->error) std::rethrow_exception(result->error);
   weights_sha256_ = result->weights_sha256;
-  coordinator_.checkpoint_done(now_ms(), result->step);
+  coordinator_.checkpoint_done(clock_.now_ms(), result->step);
 }
 
 // ---- what people see ----

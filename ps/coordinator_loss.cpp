@@ -40,7 +40,9 @@ bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
   // it becomes our exit code, of which a shell sees the last byte: 256 would be a success
   const bool is_code = leave.code() > 0 && leave.code() < 128;
   const auto code = is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
-  const bool everybodys = code == ErrorCode::kNotFinite || phase_ == wire::PHASE_GATHERING;
+  // who has not declared cannot have computed anything
+  const bool everybodys =
+      (code == ErrorCode::kNotFinite && member->declared) || phase_ == wire::PHASE_GATHERING;
   if (everybodys) {
     const std::string who = member->name();
     members_.remove(leave.incarnation());

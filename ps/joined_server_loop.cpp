@@ -42,7 +42,8 @@ class JoinedServerLoop {
   wire::JobText text_;
   Job job_;
   wire::State state_;
-  int64_t heard_ms_ = 0;
+  AwakeClock clock_;
+  int64_t heard_ms_ = 0;  // by clock_
   int64_t heartbeat_ms_ = 0;
   int64_t norms_ms_ = 0;
   int64_t norms_step_ = -1;
@@ -73,7 +74,7 @@ void JoinedServerLoop::join_job() {
   options.data_endpoint = advertised_address();
   text_ = join(control_, options, log_, stop);
   log_.info("joined, listening on " + options.data_endpoint);
-  heard_ms_ = now_ms();
+  heard_ms_ = clock_.now_ms();
 }
 
 std::string JoinedServerLoop::advertised_address() const {
@@ -112,7 +113,7 @@ void JoinedServerLoop::leave(int code, const std::string& text) {
 }
 
 void JoinedServerLoop::take_message(const Message& message) {
-  heard_ms_ = now_ms();
+  heard_ms_ = clock_.now_ms();
   const wire::Header& header = message.header;
   if (header.has_norm_total()) {
     if (data_->server() != nullptr) data_->server()->on_norm_total(header.norm_total());
@@ -168,7 +169,7 @@ void JoinedServerLoop::turn() {
   zmq::pollitem_t items[] = {{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
                              {data_->router().socket().handle(), 0, ZMQ_POLLIN, 0},
                              {nullptr, signals_.fd(), ZMQ_POLLIN, 0}};
-  zmq::poll(items, std::size(items), std::chrono::milliseconds(kPollMs));
+  poll_sockets(items, kPollMs);
   while (!over_) {
     auto message = control_.receive();
     if (!message) break;
@@ -184,7 +185,7 @@ void JoinedServerLoop::turn() {
     exit_code_ = 128 + signal;
     return;
   }
-  const int64_t silent = now_ms() - heard_ms_;
+  const int64_t silent = clock_.now_ms() - heard_ms_;
   if (silent > static_cast<int64_t>(job_.heartbeat_timeout_s * 1000)) {
     throw Error(ErrorCode::kPeerLost, "[job] " + text_.coordinator() + " at " + control_.address() +
                                           " has been silent for " + std::to_string(silent / 1000) +

@@ -55,6 +55,7 @@ void TrainingRecord::add(const Commit& commit, int rank) {
     }
     newest_loss_ = sum / static_cast<double>(leaves_);
     losses_.push_back(*newest_loss_);
+    if (losses_.size() > kMaxLosses) losses_.pop_front();
     open_.erase(first);
     ++floor_;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -44,6 +45,8 @@ class EvaluationRecord {
 
 class TrainingRecord {
  public:
+  static constexpr size_t kMaxLosses = size_t{1} << 20;
+
   TrainingRecord(const Job& job, int workers, int64_t start_step);
 
   void add(const Commit& commit, int rank);
@@ -54,7 +57,7 @@ class TrainingRecord {
   int64_t floor() const { return floor_; }
   // Mean loss of the newest whole step; empty before the first.
   std::optional<double> newest_loss() const { return newest_loss_; }
-  // Mean over the newest `steps` whole steps of this run.
+  // Mean over the newest `steps` whole steps of this run, at most kMaxLosses of them.
   std::optional<double> mean_loss(int64_t steps) const;
 
  private:
@@ -68,7 +71,7 @@ class TrainingRecord {
   std::vector<int64_t> samples_per_worker_;
   int64_t floor_;
   std::map<int64_t, Step> open_;
-  std::vector<double> losses_;  // of each whole step of this run
+  std::deque<double> losses_;  // of the newest whole steps
   std::optional<double> newest_loss_;
 };
 

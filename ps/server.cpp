@@ -13,6 +13,8 @@ namespace {
 // A worker sends one push of each of its shares, then waits until all have arrived; numbers further
 // ahead are a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
+// Of weights in one message, so that the worker takes in the first ones while others are under way.
+constexpr size_t kAnswerBytes = size_t{1} << 20;
 
 Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
   Message message;
@@ -154,8 +156,6 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
   }
   if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_push()) {
-    const int64_t ahead = exchange.push().number() - found->second.pushes.through();
-    if (ahead > kMaxPushesAhead + setup_.shares) return false;
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
   }
@@ -177,6 +177,7 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
     is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
   }
   if (!is_share || push.number() < 1 || push.read_version() < 0) return false;
+  if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
   if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
     return false;
   if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
@@ -387,16 +388,25 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     return;
   }
   if (!may_answer(pending.pull)) return;
-  Message message = weights_message(pending.pull, worker.pushes.through(), updates_);
-  wire::Weights* weights = message.header.mutable_weights();
-  weights->set_at_barrier(exactly_at_barrier(pending.pull));
+  const auto begin = [&] {
+    Message out = weights_message(pending.pull, worker.pushes.through(), updates_);
+    out.header.mutable_weights()->set_at_barrier(exactly_at_barrier(pending.pull));
+    return out;
+  };
+  Message message = begin();
+  size_t bytes = 0;
   for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
     auto slice = slice_for(pending.pull, *it);
     if (!slice) {
       ++it;
       continue;
     }
-    wire::SliceVersion* entry = weights->add_slices();
+    if (bytes >= kAnswerBytes) {
+      outgoing_.push_back({pending.peer, std::exchange(message, begin())});
+      bytes = 0;
+    }
+    bytes += slice->first.bytes.size();
+    wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
     entry->set_slice(*it);
     entry->set_version(slice->second);
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
@@ -404,12 +414,14 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     message.payloads.push_back(std::move(slice->first));
     it = pending.unsent.erase(it);
   }
-  if (weights->slices_size() == 0) return;
+  if (message.payloads.empty()) return;
   if (pending.unsent.empty()) {
     pending.open = false;
     const int64_t gap = pending.pull.latest() ? 0 : pending.pull.clock() - floor_;
     stats_.set_clock_gap_max(std::max(stats_.clock_gap_max(), gap));
-    if (pending.pull.want_lease()) add_leases(incarnation, weights->mutable_leases());
+    if (pending.pull.want_lease()) {
+      add_leases(incarnation, message.header.mutable_weights()->mutable_leases());
+    }
   }
   outgoing_.push_back({pending.peer, std::move(message)});
 }

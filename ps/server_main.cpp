@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
+#include "common/process.h"
 #include "common/strict_number.h"
 #include "ps/server_loop.h"
 
@@ -50,6 +51,12 @@ int64_t count_of(const CommandLine& line, const std::string& key, int64_t other,
   return *value;
 }
 
+std::string advertise_of(const CommandLine& line) {
+  const std::string host = value_of(line, "advertise", "");
+  if (line.local.contains("advertise")) check_host(host, "advertise");
+  return host;
+}
+
 void check_listen(const std::string& listen, bool insecure) {
   const Address address = parse_address(listen, "listen");
   if (address.is_loopback() || insecure) return;
@@ -68,7 +75,7 @@ int join_job(const CommandLine& line, SignalFd& signals) {
   program.join = line.local.at("join");
   const Address coordinator = parse_address(program.join, "join");
   program.listen = value_of(line, "listen", "");
-  program.advertise = value_of(line, "advertise", "");
+  program.advertise = advertise_of(line);
   program.insecure = line.local.contains("insecure");
   if (!program.listen.empty()) check_listen(program.listen, program.insecure);
   // who joins over the network has been told --insecure by the first server's user, and listens
@@ -103,7 +110,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.workers = static_cast<int>(count_of(line, "workers", 1, 1));
   program.listen = value_of(line, "listen", "tcp://127.0.0.1:5555");
   check_listen(program.listen, line.local.contains("insecure"));
-  program.advertise = value_of(line, "advertise", "");
+  program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = static_cast<double>(count_of(line, "join-timeout", 600, 1));
@@ -130,6 +137,7 @@ int main_of(int argc, char** argv) {
     throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
   }
   keep_heap();
+  raise_file_limit();
   SignalFd signals;
   return line.local.contains("join") ? join_job(line, signals) : coordinate(line, signals);
 }

@@ -21,7 +21,7 @@ Control::Control(std::unique_ptr<Dealer> dealer, ControlOptions options, SignalF
       address_(dealer->address()),
       dealer_(std::move(dealer)),
       signals_(signals),
-      heard_ms_(now_ms()),
+      heard_ms_(clock_.now_ms()),
       thread_([this](const std::stop_token& stop) { loop(stop); }) {}
 
 Control::~Control() {
@@ -68,7 +68,7 @@ void Control::finish(JobEnd end) {
     if (end_) return;
     end_ = std::move(end);
   }
-  over_since_ms_ = now_ms();
+  over_since_ms_ = clock_.now_ms();
   over_.store(true, std::memory_order_relaxed);
   news_.wake();
 }
@@ -136,11 +136,11 @@ void Control::loop(const std::stop_token& stop) {
     std::array<zmq::pollitem_t, 3> items{{{dealer_->socket().handle(), 0, ZMQ_POLLIN, 0},
                                           {nullptr, posted_.fd(), ZMQ_POLLIN, 0},
                                           {nullptr, signals_.fd(), ZMQ_POLLIN, 0}}};
-    zmq::poll(items.data(), items.size(), std::chrono::milliseconds(50));
+    poll_sockets(items, 50);
     posted_.clear();
-    const int64_t before = now_ms();
+    const int64_t before = clock_.now_ms();
     while (auto message = dealer_->receive()) take_message(*message, before);
-    const int64_t now = now_ms();
+    const int64_t now = clock_.now_ms();
     if (const int signal = signals_.take(); signal != 0) {
       // asked twice; the same signal may come from the terminal and from a wrapper at once
       if (over() && now - over_since_ms_ > kEchoMs) _exit(128 + signal);

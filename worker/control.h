@@ -83,7 +83,8 @@ class Control {
   int64_t next_result_ = 1;
   bool post_ = false;  // something is new to send
 
-  // control thread only
+  // control thread only, times by clock_
+  AwakeClock clock_;
   int64_t heard_ms_ = 0;
   int64_t heartbeat_ms_ = 0;
   int64_t repeat_ms_ = 0;

@@ -218,10 +218,12 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     const bool asked_again = link.repeats > 0;
     link.heard_ms = now_ms;
     link.repeats = 0;
+    const int missing = link.missing;
     take_weights(server, message.header.weights(), message.payloads);
     if (pulling_ && message.header.weights().pull() == pull_.number()) {
+      link.repeat_ms = now_ms + kRepeatMs;  // the rest of the answer may be under way
       check_pushes(server, asked_again, now_ms);
-      if (asked_again) give_up_locating(link);
+      if (asked_again && link.missing == missing) give_up_locating(link);
     }
     finish_if_complete(now_ms);
     return true;
@@ -258,7 +260,7 @@ void PushPull::check_pushes(int server, bool asked_again, int64_t now_ms) {
 }
 
 // In sync a newcomer asks for whatever there is, then for the least version of that everywhere. A
-// server that cannot give it when asked again has gone on meanwhile: start over.
+// server that has nothing new of it when asked again has gone on meanwhile: start over.
 void PushPull::give_up_locating(const ServerLink& link) {
   if (sync() && clock_ < 0 && !pull_.latest() && link.missing > 0) pulling_ = false;
 }

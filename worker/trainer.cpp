@@ -84,7 +84,7 @@ void Trainer::exchange() {
 }
 
 void Trainer::wait() {
-  zmq::poll(poll_items_.data(), poll_items_.size(), std::chrono::milliseconds(kPollMs));
+  poll_sockets(poll_items_, kPollMs);
   if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
   control_.news().clear();
   if (const auto state = control_.state()) {

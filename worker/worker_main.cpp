@@ -31,8 +31,8 @@ double join_timeout(const CommandLine& line) {
     if (end == given->second.size() && value > 0 && value <= 1e6) return value;
   } catch (const std::exception&) {  // told below
   }
-  throw Error(ErrorCode::kUsage,
-              "[usage] --join-timeout " + given->second + ": want seconds, a number > 0");
+  throw Error(ErrorCode::kUsage, "[usage] --join-timeout " + given->second +
+                                     ": must be a number of seconds > 0 and at most 1000000");
 }
 
 // Reads data and builds the model while the control thread already says that this worker lives.
@@ -62,7 +62,7 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
   int64_t told = now_ms();
   while (!control.over()) {
     zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
-    zmq::poll(&item, 1, std::chrono::milliseconds(200));
+    poll_sockets({&item, 1}, 200);
     control.news().clear();
     const auto state = control.state();
     if (state && state->phase() >= wire::PHASE_TRAINING && state->phase() <= wire::PHASE_FINISHED) {
@@ -152,6 +152,7 @@ int main_of(int argc, char** argv) {
                 "[usage] --join is missing: the address of the first server, tcp://HOST:PORT");
   }
   keep_heap();
+  raise_file_limit();
   SignalFd signals;
   return work(line, signals);
 }

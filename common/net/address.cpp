@@ -4,8 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <string_view>
 
 #include "common/error.h"
 
@@ -45,6 +47,19 @@ Address parse_address(const std::string& text, const std::string& flag) {
     if (std::stoi(out.port) > 65535) throw fail();
   }
   return out;
+}
+
+void check_host(const std::string& text, const std::string& flag) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
+  // one colon parts host and port; an IPv6 address has more
+  if (!text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
+      std::count(text.begin(), text.end(), ':') != 1) {
+    return;
+  }
+  throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
+                                     ": want a host name or address alone, such as node17 or "
+                                     "10.0.0.17; the port is the one of --listen");
 }
 
 std::string local_address_towards(const Address& peer) {

@@ -17,6 +17,10 @@ struct Address {
 // Throws Error(kUsage) naming `flag` and the text.
 Address parse_address(const std::string& text, const std::string& flag);
 
+// A host name or address alone, without scheme and port. Throws Error(kUsage) naming `flag` and the
+// text.
+void check_host(const std::string& text, const std::string& flag);
+
 // The local IP address that reaches `peer` (what a joining server listens on). Throws
 // Error(kUnreachable) naming the host when it cannot be resolved or routed.
 std::string local_address_towards(const Address& peer);

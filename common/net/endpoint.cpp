@@ -25,13 +25,26 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
 }
 
+// libzmq gives up with EINTR when a signal is handled meanwhile, also between two frames of one
+// message, which would then be taken for two.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  for (;;) {
+    try {
+      return call();
+    } catch (const zmq::error_t& e) {
+      if (e.num() != EINTR) throw;
+    }
+  }
+}
+
 // All frames of one message, without waiting; empty when there is none.
 std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
   std::vector<zmq::message_t> frames;
   bool more = true;
   while (more) {
     zmq::message_t frame;
-    if (!socket.recv(frame, zmq::recv_flags::dontwait)) break;
+    if (!uninterrupted([&] { return socket.recv(frame, zmq::recv_flags::dontwait); })) break;
     more = frame.more();
     // a message of endless frames costs its sender more than us
     if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
@@ -43,12 +56,18 @@ bool send_frames(zmq::socket_t& socket, std::vector<zmq::message_t>& frames) {
   for (size_t i = 0; i < frames.size(); ++i) {
     const auto flags = i + 1 < frames.size() ? zmq::send_flags::dontwait | zmq::send_flags::sndmore
                                              : zmq::send_flags::dontwait;
-    if (!socket.send(frames[i], flags)) return false;
+    if (!uninterrupted([&] { return socket.send(frames[i], flags); })) return false;
   }
   return true;
 }
 
 }  // namespace
+
+void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms) {
+  if (zmq_poll(items.data(), static_cast<int>(items.size()), timeout_ms) >= 0) return;
+  if (zmq_errno() != EINTR) throw zmq::error_t();
+  for (zmq::pollitem_t& item : items) item.revents = 0;
+}
 
 Router::Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
     : socket_(context, zmq::socket_type::router) {
@@ -56,7 +75,7 @@ Router::Router(zmq::context_t& context, const std::string& address, const Endpoi
   socket_.set(zmq::sockopt::router_mandatory, true);
   socket_.set(zmq::sockopt::backlog, kBacklog);
   try {
-    socket_.bind(address);
+    uninterrupted([&] { socket_.bind(address); });
   } catch (const zmq::error_t& e) {
     throw Error(ErrorCode::kUsage, "[listen] cannot listen on " + address + ": " + e.what() +
                                        "; choose another port or tcp://127.0.0.1:* for a free one");
@@ -101,7 +120,7 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
   socket_.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
   socket_.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
   try {
-    socket_.connect(address);
+    uninterrupted([&] { socket_.connect(address); });
   } catch (const zmq::error_t& e) {
     throw Error(ErrorCode::kUsage,
                 "[join] cannot connect to " + address + ": " + e.what() + "; want tcp://HOST:PORT");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 #include <zmq.hpp>
@@ -21,6 +22,10 @@ enum class SendResult {
   kGone,  // the peer's connection is closed
   kFull,  // its queue is full, the message is dropped
 };
+
+// Waits until one of `items` is ready, at most `timeout_ms`. Ends early, with none ready, where the
+// process handles a signal: a profiler's, say.
+void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms);
 
 class Router {
  public:

@@ -52,7 +52,7 @@ wire::JobText join(Dealer& control, const JoinOptions& options, const Log& log,
       said_hello = now;
     }
     zmq::pollitem_t item{control.socket().handle(), 0, ZMQ_POLLIN, 0};
-    zmq::poll(&item, 1, std::chrono::milliseconds(50));
+    poll_sockets({&item, 1}, 50);
     while (auto message = control.receive()) {
       if (message->header.has_job_text()) return message->header.job_text();
       if (message->header.has_refused()) {

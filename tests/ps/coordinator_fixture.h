@@ -47,8 +47,8 @@ class CoordinatorTest : public testing::Test {
   bool say(uint64_t who, const Message& message) {
     return coordinator_->on_message(now_, peer_of(who), message);
   }
-  bool hello(uint64_t who, wire::Role role = wire::ROLE_WORKER,
-             const std::string& endpoint = "tcp://127.0.0.1:6000") {
+  bool hello(uint64_t who, wire::Role role = wire::ROLE_WORKER, std::string endpoint = "own") {
+    if (endpoint == "own") endpoint = "tcp://127.0.0.1:" + std::to_string(6000 + who);
     Message message;
     wire::Hello* hello = message.header.mutable_hello();
     hello->set_role(role);

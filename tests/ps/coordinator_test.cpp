@@ -46,7 +46,7 @@ TEST_F(CoordinatorTest, StartsWhenEverybodyIsThereAndHasDeclared) {
   EXPECT_EQ(state_of(kAnna).phase(), wire::PHASE_TRAINING);
   EXPECT_EQ(state_of(kAnna).end_step(), 10);
   EXPECT_EQ(state_of(kAnna).data_endpoints_size(), 2);
-  EXPECT_EQ(state_of(kAnna).data_endpoints(1), "tcp://127.0.0.1:6000");
+  EXPECT_EQ(state_of(kAnna).data_endpoints(1), "tcp://127.0.0.1:6050");
   EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}}));
   EXPECT_EQ(shares_of(kBert), (std::vector<Range>{{2, 4}}));
   EXPECT_EQ(state_of(50).rank(), 1);
@@ -95,6 +95,82 @@ TEST_F(CoordinatorTest, HellosOfNobodyAreRefused) {
   EXPECT_FALSE(hello(kAnna, wire::ROLE_UNSET));
   EXPECT_FALSE(hello(kAnna, static_cast<wire::Role>(9)));
   EXPECT_EQ(coordinator_->members().all().size(), 1U);
+}
+
+TEST_F(CoordinatorTest, StrangersThatSayHelloAgainAndAgainAreBounded) {
+  train("strategy = sync\n");
+  int taken = 0;
+  for (uint64_t who = 1000; who < 7000; ++who) taken += hello(who) ? 1 : 0;
+  EXPECT_EQ(taken, 4096);
+  live(12'000, {kAnna, kBert});
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
+  EXPECT_TRUE(hello(kCarl)) << "there is room again";
+}
+
+TEST_F(CoordinatorTest, AHelloOfEndlessWordsIsRefused) {
+  make("strategy = sync\n");
+  Message message;
+  message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
+  message.header.mutable_hello()->set_incarnation(kAnna);
+  message.header.mutable_hello()->set_host(std::string(1 << 20, 'x'));
+  EXPECT_FALSE(say(kAnna, message));
+}
+
+TEST_F(CoordinatorTest, TwoServersOfOneAddressAreOneTooMany) {
+  make("strategy = sync\n", 3);
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://10.0.0.1:7000"));
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://10.0.0.1:7000")) << "it may say so again";
+  EXPECT_EQ(refusal_of(50), "");
+  EXPECT_TRUE(hello(51, wire::ROLE_SERVER, "tcp://10.0.0.1:7000"));
+  EXPECT_THAT(refusal_of(51), HasSubstr("tcp://10.0.0.1:7000 is the address of server 1 (node"));
+  EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 2);
+}
+
+TEST_F(CoordinatorTest, WhoHasOnlySaidHelloCanNeitherEndTheTrainingNorEvaluate) {
+  train("strategy = sync\neval-every = 4\n");
+  hello(kCarl);
+  Message message;
+  message.header.mutable_eval_result()->set_incarnation(kCarl);
+  message.header.mutable_eval_result()->set_step(4);
+  EXPECT_FALSE(say(kCarl, message));
+  EXPECT_TRUE(leave(kCarl, static_cast<int>(ErrorCode::kNotFinite), "[train] so what"));
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
+}
+
+TEST_F(CoordinatorTest, NumbersOfSamplesThatCannotBeAreRefused) {
+  make("strategy = sync\n");
+  for (const int64_t samples : {int64_t{-1}, INT64_MAX}) {
+    hello(kAnna);
+    Message message = declaration(kAnna);
+    message.header.mutable_declare()->set_test_samples(samples);
+    EXPECT_FALSE(say(kAnna, message));
+    hello(kAnna);
+    message = declaration(kAnna);
+    message.header.mutable_declare()->set_train_samples(samples);
+    EXPECT_FALSE(say(kAnna, message));
+  }
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
+  join(kAnna);
+  EXPECT_FALSE(coordinator_->wants_start()) << "one of two";
+}
+
+TEST_F(CoordinatorTest, AnEvaluationOfTooManyChunksIsRefusedWithTheWayOut) {
+  make("strategy = sync\nglobal-batch = 8\nmicro-batch = 1\n");
+  hello(kAnna);
+  Message message = declaration(kAnna);
+  message.header.mutable_declare()->set_test_samples(500'001);
+  say(kAnna, message);
+  EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kUsage);
+  EXPECT_THAT(coordinator_->failure_text(), HasSubstr("raise micro-batch or lower test-samples"));
+}
+
+TEST_F(CoordinatorTest, AStartThatHasFailedIsNotTriedAgain) {
+  make("strategy = sync\n");
+  join(kAnna);
+  join(kBert);
+  ASSERT_TRUE(coordinator_->wants_start());
+  coordinator_->fail(ErrorCode::kData, "[resume] other tensors");
+  EXPECT_FALSE(coordinator_->wants_start());
 }
 
 TEST_F(CoordinatorTest, ASpareWaitsWithoutRankAndWithoutWork) {

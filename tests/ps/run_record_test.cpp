@@ -108,5 +108,13 @@ TEST(TrainingRecord, TheLossIsTheMeanOfTheNewestWholeStep) {
   EXPECT_EQ(record.mean_loss(100), 3.25);
 }
 
+TEST(TrainingRecord, AVeryLongRunKeepsOnlyTheNewestLosses) {
+  TrainingRecord record(job_of(), 1, 0);
+  for (int64_t step = 0; step <= static_cast<int64_t>(TrainingRecord::kMaxLosses); ++step) {
+    record.add({kAnna, step, {0, 4}, std::vector<float>(4, step == 0 ? 1e9F : 1.0F), true}, 0);
+  }
+  EXPECT_EQ(record.mean_loss(INT64_MAX), 1.0);
+}
+
 }  // namespace
 }  // namespace pushpull

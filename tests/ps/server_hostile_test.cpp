@@ -172,10 +172,16 @@ TEST_P(Hostile, PushesThatNeverEndAreBounded) {
     Message half = push_message(setup_, kAnna, number, 0, kFirst, 1.0F);
     half.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
     half.payloads.resize(1);
-    EXPECT_TRUE(server_->on_data("anna", half));
+    EXPECT_EQ(server_->on_data("anna", half), number <= 18);
   }
-  // sixteen are held, each part of which was taken in once
-  EXPECT_EQ(server_->stats().bytes_pushed(), 16 * 4096);
+  // sixteen and one for each share are held, each part of which was taken in once
+  EXPECT_EQ(server_->stats().bytes_pushed(), 18 * 4096);
+}
+
+TEST_P(Hostile, PushesFarBeyondTheNextAreNotKeptInMind) {
+  EXPECT_TRUE(server_->on_data("anna", push_message(setup_, kAnna, 18, 0, kFirst, 1.0F)));
+  EXPECT_FALSE(server_->on_data("anna", push_message(setup_, kAnna, 19, 0, kFirst, 1.0F)));
+  EXPECT_FALSE(server_->on_data("anna", push_message(setup_, kAnna, INT64_MAX, 0, kFirst, 1.0F)));
 }
 
 TEST_P(Hostile, PullsAtClocksThatTheRunDoesNotHaveAreRefused) {

@@ -116,6 +116,22 @@ TEST_F(ServerTest, SyncAnswersSliceBySlice) {
   EXPECT_EQ(server_->floor(), 1);
 }
 
+TEST_F(ServerTest, ALargeAnswerIsCutIntoMessages) {
+  // one message holds 65,536 payloads at most, and this is 1,000 slices of 4 KiB
+  setup_ = server_setup(job_of("strategy = async\n"), 1000 * kBlockElements);
+  make_from_setup();
+  EXPECT_TRUE(pull(kAnna, 1, 0));
+  EXPECT_TRUE(pull(kAnna, 1, 0));
+  std::vector<int> slices;
+  for (const Outgoing& o : server_->take_outgoing()) {
+    EXPECT_LE(o.message.payloads.size(), 256U);
+    EXPECT_EQ(o.message.header.weights().pull(), 1);
+    for (const auto& s : o.message.header.weights().slices()) slices.push_back(s.slice());
+  }
+  ASSERT_EQ(slices.size(), 2000U) << "asked twice";
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(slices[static_cast<size_t>(i)], i);
+}
+
 TEST_F(ServerTest, AStepInTheFutureIsRefusedInSync) {
   make("strategy = sync\n");
   EXPECT_FALSE(push(kAnna, 1, 1, kFirst));

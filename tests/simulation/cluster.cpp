@@ -31,6 +31,9 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   }
   for (int i = 0; i < scenario.workers + scenario.spares; ++i) start_worker();
   for (const Accident& accident : scenario.accidents) plan(accident);
+  if (scenario.server_killed_ms >= 0) {
+    clock_.after(scenario.server_killed_ms * 1000, [this] { servers_.front()->kill(); });
+  }
 }
 
 Cluster::~Cluster() = default;

@@ -77,7 +77,7 @@ bool Network::to_dealer(const PeerId& peer, Message message) {
   return true;
 }
 
-void Network::transmit(int dealer, bool up, std::shared_ptr<const Message> message) {
+void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>& message) {
   Dealer& d = dealers_[static_cast<size_t>(dealer)];
   int copies = 1;
   if (faulty()) {

@@ -90,7 +90,7 @@ class Network {
   };
 
   static PeerId peer_of(int dealer, int64_t epoch);
-  void transmit(int dealer, bool up, std::shared_ptr<const Message> message);
+  void transmit(int dealer, bool up, const std::shared_ptr<const Message>& message);
   void arrive(int dealer, int64_t epoch, bool up, const Message& message);
   void break_some();
 

@@ -30,10 +30,11 @@ struct Scenario {
   bool counting = false;
   Faults faults;
   std::vector<Accident> accidents;
-  int64_t servers_late_ms = 0;   // all but the first start so much later
-  int64_t compute_us = 1000;     // longest time for one micro-batch
-  int64_t write_us = 1000;       // longest time for a checkpoint
-  size_t flush_bytes = 1 << 20;  // of a push's message
+  int64_t servers_late_ms = 0;    // all but the first start so much later
+  int64_t server_killed_ms = -1;  // the second server dies then; -1: never
+  int64_t compute_us = 1000;      // longest time for one micro-batch
+  int64_t write_us = 1000;        // longest time for a checkpoint
+  size_t flush_bytes = 1 << 20;   // of a push's message
 
   std::string to_string() const;
 };

@@ -285,6 +285,12 @@ void ServerNode::leave() {
   data_.close();
 }
 
+void ServerNode::kill() {
+  over_ = true;
+  data_.close();
+  cluster_.network().close(control_);
+}
+
 void ServerNode::heartbeat() {
   const int64_t now = cluster_.clock().now_ms();
   const double timeout_s = cluster_.scenario().job.heartbeat_timeout_s;

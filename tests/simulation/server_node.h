@@ -76,10 +76,9 @@ class ServerNode {
  public:
   ServerNode(Cluster& cluster, int number);
 
+  void kill();
   const DataNode& data() const { return data_; }
   int data_router() const { return data_.router(); }
-  uint64_t incarnation() const { return incarnation_; }
-  bool over() const { return over_; }
   std::string describe() const;
 
  private:

@@ -1,6 +1,8 @@
 // Whole clusters on a simulated network and clock, thousands of schedules, each of them a function
 // of its seed. A failing one prints the seed; PUSHPULL_SIM_SEED=N runs only that seed of every
-// test, PUSHPULL_SIM_SCALE=10 runs ten times as many.
+// test, PUSHPULL_SIM_SCALE=10 runs ten times as many,
+// PUSHPULL_SIM_TRACE=1 prints every message that arrives.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -8,6 +10,7 @@
 #include <cstring>
 
 #include "tests/simulation/cluster.h"
+#include "worker/push_pull.h"
 
 namespace pushpull::sim {
 namespace {
@@ -18,13 +21,29 @@ constexpr double kBuildScale = 0.1;
 constexpr double kBuildScale = 1.0;
 #endif
 
-std::vector<uint64_t> seeds(uint64_t count, std::initializer_list<uint64_t> regressions = {}) {
+// Seeds that have found something, by test; they run first, however many follow.
+using Seeds = std::initializer_list<uint64_t>;
+// A part of a push was lost, and the answers to repeated pulls never made it be repeated: hang.
+constexpr Seeds kLostPart = {69, 106};
+constexpr Seeds kLostPushAsync = {16, 706, 1749};
+constexpr Seeds kLeaseWaitHidesLostPush = {16, 144};
+// A worker with two shares pushed twice without knowing whether the first push had arrived.
+constexpr Seeds kTwoPushesAhead = {2};
+// An evaluation was computed with weights of a later step.
+constexpr Seeds kWrongBarrier = {75, 110, 508, 2280};
+// A worker was lost before the start and a spare was not taken: hang.
+constexpr Seeds kSpareBeforeStart = {59, 73};
+// A newcomer passed a barrier that waited for the checkpoint before it.
+constexpr Seeds kPastClosedBarrier = {45, 2034};
+
+std::vector<uint64_t> seeds(uint64_t count, std::initializer_list<Seeds> regressions = {}) {
   if (const char* only = std::getenv("PUSHPULL_SIM_SEED")) {
     return {std::strtoull(only, nullptr, 10)};
   }
   const char* scale = std::getenv("PUSHPULL_SIM_SCALE");
   const double factor = kBuildScale * (scale == nullptr ? 1.0 : std::strtod(scale, nullptr));
-  std::vector<uint64_t> out(regressions);
+  std::vector<uint64_t> out;
+  for (const auto& found : regressions) out.insert(out.end(), found);
   const auto most = static_cast<uint64_t>(static_cast<double>(count) * factor);
   for (uint64_t seed = 1; seed <= std::max<uint64_t>(most, 1); ++seed) out.push_back(seed);
   return out;
@@ -133,13 +152,13 @@ const char* strategy_of(uint64_t seed) {
 }
 
 TEST(Simulation, CalmSyncGivesTheBitsOfAPlainLoop) {
-  for (const uint64_t seed : seeds(500)) {
+  for (const uint64_t seed : seeds(1000)) {
     if (!passes(draw(seed, "sync"))) return;
   }
 }
 
 TEST(Simulation, SyncKeepsItsBitsOnABadNetwork) {
-  for (const uint64_t seed : seeds(800)) {
+  for (const uint64_t seed : seeds(2000, {kLostPart, kPastClosedBarrier})) {
     Scenario scenario = draw(seed, "sync");
     add_faults(scenario);
     if (!passes(scenario)) return;
@@ -147,7 +166,7 @@ TEST(Simulation, SyncKeepsItsBitsOnABadNetwork) {
 }
 
 TEST(Simulation, SyncKeepsItsBitsWhenWorkersAreReplaced) {
-  for (const uint64_t seed : seeds(800)) {
+  for (const uint64_t seed : seeds(2000, {kLostPart, kSpareBeforeStart, kPastClosedBarrier})) {
     Scenario scenario = draw(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
     add_accidents(scenario, OnWorkerLoss::kWait);
@@ -156,7 +175,7 @@ TEST(Simulation, SyncKeepsItsBitsWhenWorkersAreReplaced) {
 }
 
 TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
-  for (const uint64_t seed : seeds(800)) {
+  for (const uint64_t seed : seeds(2000, {kLostPart, kSpareBeforeStart, kPastClosedBarrier})) {
     Scenario scenario = draw(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
     add_accidents(scenario, OnWorkerLoss::kContinue);
@@ -165,13 +184,14 @@ TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
 }
 
 TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnce) {
-  for (const uint64_t seed : seeds(800)) {
+  for (const uint64_t seed : seeds(1500)) {
     if (!passes(draw(seed, strategy_of(seed)))) return;
   }
 }
 
 TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceOnABadNetwork) {
-  for (const uint64_t seed : seeds(800)) {
+  for (const uint64_t seed :
+       seeds(2000, {kLostPushAsync, kLeaseWaitHidesLostPush, kWrongBarrier})) {
     Scenario scenario = draw(seed, strategy_of(seed));
     add_faults(scenario);
     if (!passes(scenario)) return;
@@ -179,12 +199,92 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceOnABadNetwork) {
 }
 
 TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughWorkersDie) {
-  for (const uint64_t seed : seeds(1200)) {
+  for (const uint64_t seed : seeds(3000, {kLostPushAsync, kLeaseWaitHidesLostPush, kTwoPushesAhead,
+                                          kWrongBarrier, kSpareBeforeStart})) {
     Scenario scenario = draw(seed, strategy_of(seed));
     if (seed % 8 < 4) add_faults(scenario);
     add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
     if (!passes(scenario)) return;
   }
+}
+
+// What an end by failure looks like: the text, and that nobody is left behind.
+std::string failure_of(const Scenario& scenario) {
+  Cluster cluster(scenario, nullptr);
+  cluster.run();
+  EXPECT_EQ(cluster.trouble(), "") << scenario.to_string() << "\n  " << cluster.describe();
+  if (cluster.coordinator().phase() == wire::PHASE_FINISHED) return "";
+  EXPECT_EQ(cluster.coordinator().failure_code(), ErrorCode::kPeerLost) << scenario.to_string();
+  return cluster.coordinator().failure_text();
+}
+
+TEST(Simulation, ALostWorkerEndsTheJobByNameWhereItShall) {
+  int aborted = 0;
+  for (const uint64_t seed : seeds(200)) {
+    Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
+    scenario.start_step = 0;
+    scenario.job.on_worker_loss = OnWorkerLoss::kAbort;
+    scenario.compute_us = 1'000'000;
+    scenario.accidents.push_back({500, 0, 0, -1});
+    const std::string text = failure_of(scenario);
+    if (::testing::Test::HasFailure()) return;
+    if (text.empty()) continue;  // it was over, or had nothing to compute
+    EXPECT_THAT(text, ::testing::HasSubstr("(host, pid 2000)"));
+    EXPECT_THAT(text, ::testing::HasSubstr("on-worker-loss=abort"));
+    ++aborted;
+  }
+  EXPECT_GT(aborted, 0);
+}
+
+TEST(Simulation, ALostServerEndsTheJobByName) {
+  for (const uint64_t seed : seeds(200)) {
+    Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
+    if (scenario.servers < 2) continue;
+    scenario.start_step = 0;
+    scenario.compute_us = 1'000'000;
+    scenario.server_killed_ms = 500;
+    const std::string text = failure_of(scenario);
+    if (::testing::Test::HasFailure()) return;
+    if (text.empty()) continue;
+    EXPECT_THAT(text, ::testing::HasSubstr("(host, pid 1001)"));
+  }
+}
+
+// Two servers, one of them a step ahead when a newcomer asks, and one more when it asks again.
+TEST(PushPull, ANewcomerStartsOverWhenTheVersionItWantsIsGone) {
+  PushPullSetup setup;
+  setup.incarnation = 1;
+  setup.total_elements = 2048;
+  setup.servers = 2;
+  setup.barriers.end_step = 9;
+  PushPull worker(setup);
+  wire::State state;
+  state.set_version(1);
+  state.add_assigned()->set_hi(setup.job.micro_batches());
+  worker.on_state(state, 0);
+  const std::vector<float> weights(1024);
+  const auto answer = [&](int server, int64_t pull, int64_t version) {
+    Message message;
+    message.header.mutable_weights()->set_pull(pull);
+    message.header.mutable_weights()->add_slices()->set_slice(server);
+    message.header.mutable_weights()->mutable_slices(0)->set_version(version);
+    message.payloads.push_back({nullptr, std::as_bytes(std::span<const float>(weights))});
+    EXPECT_TRUE(worker.on_message(server, message, 0));
+  };
+  worker.next(0);
+  answer(0, 1, 3);
+  answer(1, 1, 2);
+  EXPECT_EQ(worker.waiting_for(), "weights of step 2 of server 0, 1");
+  answer(1, 2, 2);
+  Message too_late;
+  too_late.header.mutable_status()->set_pull(2);
+  EXPECT_TRUE(worker.on_message(0, too_late, 0));
+  worker.next(0);
+  answer(0, 3, 4);
+  answer(1, 3, 4);
+  const Task task = worker.next(0);
+  EXPECT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 4);
 }
 
 }  // namespace

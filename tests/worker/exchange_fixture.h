@@ -43,8 +43,9 @@ class Exchange : public testing::Test {
     state.set_version(version);
     for (const int index : shares) {
       wire::Share* share = state.add_assigned();
-      share->set_lo(2 * index);
-      share->set_hi(2 * index + 2);
+      const int64_t lo = int64_t{2} * index;
+      share->set_lo(lo);
+      share->set_hi(lo + 2);
       share->set_index(index);
       share->set_from_step(from_step);
     }
@@ -86,6 +87,7 @@ class Exchange : public testing::Test {
     wire::Weights* w = message.header.mutable_weights();
     w->set_pull(pull);
     w->set_pushes_through(pushes_through);
+    w->set_at_barrier(true);  // where one is asked for
     for (const int slice : worker_->slices().slices_of(server)) {
       w->add_slices()->set_slice(slice);
       w->mutable_slices(w->slices_size() - 1)->set_version(version);

@@ -31,6 +31,32 @@ TEST_F(Exchange, AnUnansweredPullIsRepeatedAfterASecond) {
   EXPECT_TRUE(sent_to(1).empty()) << "it has answered";
 }
 
+// The answer to a repeated pull is everything once more: on a slow link that would never end.
+TEST_F(Exchange, APullWhoseAnswerIsStillComingIsNotRepeated) {
+  make("strategy = sync\n");
+  assign({0});
+  next();
+  const Message whole = weights(0, 1, 0, 1.0F);
+  Message first;
+  Message second;
+  for (Message* half : {&first, &second}) half->header = whole.header;
+  first.header.mutable_weights()->mutable_slices()->RemoveLast();
+  first.payloads = {whole.payloads[0]};
+  second.header.mutable_weights()->mutable_slices()->DeleteSubrange(0, 1);
+  second.payloads = {whole.payloads[1]};
+  forget_sent();
+  later(800);
+  hear(0, first);
+  later(800);
+  EXPECT_TRUE(sent_to(0).empty()) << "a part came 0.8 s ago";
+  EXPECT_EQ(sent_to(1).size(), 1U) << "nothing has come from there";
+  later(200);
+  EXPECT_EQ(sent_to(0).size(), 1U) << "the rest is lost";
+  hear(0, second);
+  later(1000);
+  EXPECT_TRUE(sent_to(0).empty());
+}
+
 TEST_F(Exchange, APushThatDidNotArriveIsRepeatedWhole) {
   make("strategy = sync\n");
   assign({0});

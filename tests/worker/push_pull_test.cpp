@@ -176,7 +176,7 @@ TEST_F(Exchange, SspAsksForABarriersWeightsExactly) {
   const wire::Pull pull = newest_pull();
   EXPECT_EQ(pull.clock(), 4);
   EXPECT_TRUE(pull.barrier());
-  for (const int server : {0, 1}) hear(server, weights(server, pull.number(), 12, 1.0F));
+  for (const int server : {0, 1}) hear(server, weights(server, pull.number(), 12, 1.0F, 1));
   EXPECT_EQ(next().kind, Task::kEvaluate);
   worker_->finish_evaluation();
   EXPECT_EQ(next().kind, Task::kCompute);
@@ -238,7 +238,7 @@ TEST_F(Leased, EachLeaseIsComputedOnceHoweverOftenItIsGranted) {
   ASSERT_TRUE(worker_->upcoming());
   EXPECT_EQ(worker_->upcoming()->step, 1);
   push(first);
-  answer(1, 1.0F);
+  answer(1, 1.0F, 1);
   const Task second = next();
   EXPECT_EQ(second.step, 1);
   EXPECT_EQ(second.range, (Range{2, 4}));
@@ -262,7 +262,7 @@ TEST_F(Leased, WeightsAreUsedForOnePushOnly) {
   answer(0, 1.0F);
   push(next());
   EXPECT_EQ(next().kind, Task::kWait) << "fresh weights first";
-  answer(1, 2.0F);
+  answer(1, 2.0F, 1);
   EXPECT_EQ(next().kind, Task::kCompute);
   EXPECT_EQ(worker_->weights()[0], 2.0F);
 }

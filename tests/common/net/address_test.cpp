@@ -45,6 +45,16 @@ TEST(Address, KnowsLoopbackAndEverywhere) {
   EXPECT_FALSE(parse_address("tcp://10.0.0.1:1", "listen").is_loopback());
 }
 
+TEST(Address, AnAdvertisedHostHasNeitherSchemeNorPort) {
+  for (const char* text : {"node17.cluster", "my_host-2", "10.0.0.17", "fe80::1%eth0", "::1"}) {
+    EXPECT_NO_THROW(check_host(text, "advertise")) << text;
+  }
+  for (const char* text : {"", "tcp://node17", "tcp://node17:5555", "node17:5555", "bad host",
+                           "[::1]", "*", "a/b", "a\nb"}) {
+    EXPECT_THROW(check_host(text, "advertise"), Error) << text;
+  }
+}
+
 TEST(Address, AMistakeIsNamedWithItsFlagAndWhatIsWanted) {
   for (const char* text :
        {"", "127.0.0.1:5555", "tcp://", "tcp://:", "tcp://host", "tcp://host:", "tcp://:5555",

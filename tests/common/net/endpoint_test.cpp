@@ -2,10 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <array>
+#include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "common/error.h"
 #include "common/net/address.h"
@@ -166,6 +173,39 @@ TEST_F(Endpoint, ADealerNotesAForeignVersion) {
   router_.send(received->first, hello("good"));
   ASSERT_TRUE(receive_one(dealer));
   EXPECT_EQ(dealer.foreign_version(), 7);
+}
+
+// Profilers and debuggers send signals that are handled; libzmq then gives up what it does.
+TEST_F(Endpoint, HandledSignalsNeitherEndAWaitWithAnErrorNorTearMessages) {
+  static volatile std::sig_atomic_t handled;
+  handled = 0;
+  std::signal(SIGUSR1, [](int) { handled = handled + 1; });
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  const pthread_t self = pthread_self();
+  std::jthread shooter([self](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      pthread_kill(self, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  std::array<zmq::pollitem_t, 1> items{{{router_.socket().handle(), 0, ZMQ_POLLIN, 0}}};
+  int rounds = 0;
+  for (; handled < 500; ++rounds) {
+    Message message;
+    wire::Load* load = message.header.mutable_load();
+    load->set_slice(rounds);
+    for (int i = 0; i < 3; ++i) message.payloads.push_back(payload_of_floats(5000));
+    dealer.send(message);
+    std::optional<std::pair<PeerId, Message>> received;
+    while (!(received = router_.receive())) poll_sockets(items, 50);
+    ASSERT_EQ(received->second.header.load().slice(), rounds);
+    ASSERT_EQ(received->second.payloads.size(), 3U);
+    poll_sockets(items, 1);  // nothing comes: here the signals hit
+  }
+  shooter.request_stop();
+  shooter.join();
+  std::signal(SIGUSR1, SIG_DFL);
+  EXPECT_EQ(router_.rejected_frames(), 0);
 }
 
 }  // namespace

@@ -70,8 +70,8 @@ TEST_F(HostilePort, AForgedLengthEndsTheConnectionAndAllocatesNothing) {
 }
 
 TEST_F(HostilePort, ConnectionsThatSayNothingHinderNobody) {
-  std::vector<std::unique_ptr<RawPeer>> silent;
-  for (int i = 0; i < 50; ++i) silent.push_back(std::make_unique<RawPeer>(router_.address()));
+  std::vector<std::unique_ptr<RawPeer>> silent(50);
+  for (auto& peer : silent) peer = std::make_unique<RawPeer>(router_.address());
   const RawPeer halfway(router_.address());
   halfway.send("\xff");
   expect_good_client_is_served();

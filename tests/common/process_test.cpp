@@ -1,0 +1,50 @@
+#include "common/process.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <string>
+
+#include "common/log.h"
+
+namespace pushpull {
+namespace {
+
+TEST(AwakeClock, GoesWithTheTimeWhileItIsAsked) {
+  AwakeClock clock;
+  const int64_t begin = clock.advance(1'000'000);
+  EXPECT_EQ(clock.advance(1'000'050) - begin, 50);
+  EXPECT_EQ(clock.advance(1'000'050) - begin, 50);
+  EXPECT_EQ(clock.advance(1'000'150) - begin, 150);
+}
+
+TEST(AwakeClock, StandsStillWhileTheProcessIsStopped) {
+  AwakeClock clock;
+  const int64_t begin = clock.advance(1'000'000);
+  EXPECT_LE(clock.advance(1'060'000) - begin, 500) << "a minute of Ctrl-Z is no silence";
+  const int64_t awake = clock.advance(1'060'010);
+  EXPECT_EQ(clock.advance(1'060'030) - awake, 20);
+}
+
+TEST(RaiseFileLimit, LeavesNothingBelowTheHardLimit) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  raise_file_limit();
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST(Log, WhatAStrangerHasSaidIsOneLineAndNoCommandToTheTerminal) {
+  testing::internal::CaptureStderr();
+  Log("server 0").info("lost worker (\x1b[2Jnode\nserver 0: error: fake, pid 1) \xc3\xa4");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "server 0: lost worker (\\x1b[2Jnode\\x0aserver 0: error: fake, pid 1) \xc3\xa4\n");
+}
+
+}  // namespace
+}  // namespace pushpull
