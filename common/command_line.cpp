@@ -8,11 +8,13 @@
 #include <boost/program_options/positional_options.hpp>
 #include <boost/program_options/value_semantic.hpp>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "common/error.h"
 #include "common/job_keys.h"
 #include "common/nearest_name.h"
+#include "common/strict_number.h"
 #include "common/text.h"
 
 namespace pushpull {
@@ -137,6 +139,15 @@ CommandLine parse_command_line(int argc, const char* const* argv,
     }
   }
   return line;
+}
+
+double seconds_of(const CommandLine& line, const std::string& flag, double other) {
+  constexpr double kMostSeconds = 1e6;
+  const auto given = line.local.find(flag);
+  if (given == line.local.end()) return other;
+  const std::optional<double> value = parse_real(given->second);
+  if (value && *value > 0 && *value <= kMostSeconds) return *value;
+  fail("--" + flag + " " + given->second + ": must be a number of seconds > 0 and at most 1000000");
 }
 
 }  // namespace pushpull

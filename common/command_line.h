@@ -29,6 +29,10 @@ CommandLine parse_command_line(int argc, const char* const* argv,
                                const std::vector<KeyHelp>& local_options,
                                JobFlags job_flags = JobFlags::kAccept);
 
+// The seconds of an own flag, `other` where it was not given. Throws Error(kUsage) naming the flag
+// unless it is a number > 0 and at most 1e6.
+double seconds_of(const CommandLine& line, const std::string& flag, double other);
+
 // The whole text of --help, up to 100 columns.
 //   summary: "pushpull-server: holds the weights of a job". usage: one command line each.
 std::string help_text(const std::string& summary, const std::vector<std::string>& usage,

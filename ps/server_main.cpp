@@ -86,7 +86,7 @@ int join_job(const CommandLine& line, SignalFd& signals) {
                     ": this server would listen beyond loopback, where anybody could push; "
                     "--insecure allows it, on a network that you trust");
   }
-  program.join_timeout_s = static_cast<double>(count_of(line, "join-timeout", 60, 1));
+  program.join_timeout_s = seconds_of(line, "join-timeout", 60);
   return run_joined_server(program, signals);
 }
 
@@ -113,7 +113,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.style = style_of(value_of(line, "progress", "auto"));
-  program.join_timeout_s = static_cast<double>(count_of(line, "join-timeout", 600, 1));
+  program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
   return run_coordinator(program, signals);
 }

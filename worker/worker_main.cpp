@@ -22,19 +22,6 @@ const std::vector<KeyHelp>& options() {
   return kOptions;
 }
 
-double join_timeout(const CommandLine& line) {
-  const auto given = line.local.find("join-timeout");
-  if (given == line.local.end()) return JoinOptions{}.timeout_s;
-  try {
-    size_t end = 0;
-    const double value = std::stod(given->second, &end);
-    if (end == given->second.size() && value > 0 && value <= 1e6) return value;
-  } catch (const std::exception&) {  // told below
-  }
-  throw Error(ErrorCode::kUsage, "[usage] --join-timeout " + given->second +
-                                     ": must be a number of seconds > 0 and at most 1000000");
-}
-
 // Reads data and builds the model while the control thread already says that this worker lives.
 struct Prepared {
   std::unique_ptr<Dataset> dataset;
@@ -84,7 +71,8 @@ int work(const CommandLine& line, SignalFd& signals) {
   const uint64_t incarnation = random_id();
   zmq::context_t context(1);
   auto dealer = std::make_unique<Dealer>(context, address, EndpointLimits{});
-  JoinOptions join_options{wire::ROLE_WORKER, incarnation, "", join_timeout(line)};
+  JoinOptions join_options{wire::ROLE_WORKER, incarnation, "",
+                           seconds_of(line, "join-timeout", 60)};
   int signal = 0;
   const auto stop = [&] { return signal != 0 || (signal = signals.take()) != 0; };
   wire::JobText text;
