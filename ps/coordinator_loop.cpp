@@ -24,6 +24,7 @@ constexpr int kPollMs = 20;
 constexpr int64_t kTickMs = 5;
 constexpr int64_t kMomentMs = 250;
 constexpr int64_t kTellMs = 5000;
+constexpr int kControlPerTurn = 256;  // a flood must not keep the data waiting
 constexpr int64_t kEchoMs = 300;
 
 class CoordinatorLoop {
@@ -190,7 +191,9 @@ void CoordinatorLoop::turn() {
 }
 
 void CoordinatorLoop::receive_control() {
-  while (auto received = control_.receive()) {
+  for (int i = 0; i < kControlPerTurn; ++i) {
+    const auto received = control_.receive();
+    if (!received) return;
     if (!coordinator_.on_message(clock_.now_ms(), received->first, received->second)) {
       control_.count_rejected();
     }

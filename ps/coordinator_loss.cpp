@@ -138,8 +138,9 @@ void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
     int64_t best_load = options_.job.on_worker_loss == OnWorkerLoss::kContinue ? INT64_MAX : 1;
     for (const auto& [incarnation, member] : members_.all()) {
       if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+      const uint64_t who = incarnation;  // clang 14 captures no structured binding
       const auto load = std::count_if(share_owners_.begin(), share_owners_.end(),
-                                      [&](const ShareOwner& s) { return s.owner == incarnation; });
+                                      [who](const ShareOwner& s) { return s.owner == who; });
       if (load < best_load) {
         best = incarnation;
         best_load = load;

@@ -45,7 +45,7 @@ std::string fixed(double value, int digits) {
 
 std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
-  const auto s = static_cast<int64_t>(seconds + 0.5);
+  const int64_t s = std::lround(seconds);
   std::array<char, 64> text{};
   if (s >= 3600) {
     std::snprintf(text.data(), text.size(), "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);

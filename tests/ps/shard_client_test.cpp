@@ -134,7 +134,7 @@ TEST_F(Client, AnswersThatComeTwiceChangeNothing) {
   EXPECT_TRUE(client_.take_fetched());
 }
 
-Message fetched(int slice, int64_t step, std::vector<int64_t> sizes) {
+Message fetched(int slice, int64_t step, const std::vector<int64_t>& sizes) {
   Message message;
   message.header.mutable_fetched()->set_slice(slice);
   message.header.mutable_fetched()->set_step(step);

@@ -64,15 +64,19 @@ ErrorCode code_of(
 TEST(Join, SaysWhoItIsAndGetsTheJob) {
   zmq::context_t context(1);
   wire::Hello seen;
-  FakeCoordinator coordinator(context, [&](Router& router, const PeerId& peer, const Message& m) {
-    seen = m.header.hello();
-    Message answer;
-    answer.header.mutable_job_text()->set_run(5);
-    answer.header.mutable_job_text()->set_ini("model = mlp\n");
-    router.send(peer, answer);
-  });
-  Dealer control(context, coordinator.address(), EndpointLimits{});
-  const wire::JobText job = join(control, worker_options(20), Log("test"), [] { return false; });
+  wire::JobText job;
+  {
+    const auto answer = [&](Router& router, const PeerId& peer, const Message& m) {
+      seen = m.header.hello();
+      Message text;
+      text.header.mutable_job_text()->set_run(5);
+      text.header.mutable_job_text()->set_ini("model = mlp\n");
+      router.send(peer, text);
+    };
+    const FakeCoordinator coordinator(context, answer);
+    Dealer control(context, coordinator.address(), EndpointLimits{});
+    job = join(control, worker_options(20), Log("test"), [] { return false; });
+  }
   EXPECT_EQ(job.run(), 5U);
   EXPECT_EQ(job.ini(), "model = mlp\n");
   EXPECT_EQ(seen.role(), wire::ROLE_WORKER);
