@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/net/address.h"
-#include "common/net/tensor_wire.h"
 #include "common/process.h"
 
 namespace pushpull {
@@ -33,18 +32,7 @@ void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarn
                          const Job& job, TrainingObserver* observer) {
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!server_) {
-    ServerSetup setup;
-    setup.run = run;
-    setup.incarnation = incarnation;
-    setup.rank = state.rank();
-    setup.servers = servers;
-    setup.job = job;
-    setup.table = from_wire(state.tensors());
-    setup.barriers = {job.eval_every, job.checkpoint_every, state.start_step(), state.end_step()};
-    setup.total_steps = state.total_steps();
-    setup.updates = state.updates();
-    setup.shares = state.shares();
-    setup.load = state.load();
+    ServerSetup setup = setup_of(state, run, incarnation, servers, job);
     server_ = std::make_unique<Server>(std::move(setup), observer);
   }
   server_->on_state(state);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/error.h"
+#include "common/net/tensor_wire.h"
 #include "common/schedule.h"
 
 namespace pushpull {
@@ -26,6 +27,23 @@ Message weights_message(const wire::Pull& pull, int64_t through, int64_t version
 }
 
 }  // namespace
+
+ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+                     const Job& job) {
+  ServerSetup setup;
+  setup.run = run;
+  setup.incarnation = incarnation;
+  setup.rank = state.rank();
+  setup.servers = servers;
+  setup.job = job;
+  setup.table = from_wire(state.tensors());
+  setup.barriers = {job.eval_every, job.checkpoint_every, state.start_step(), state.end_step()};
+  setup.total_steps = state.total_steps();
+  setup.updates = state.updates();
+  setup.shares = state.shares();
+  setup.load = state.load();
+  return setup;
+}
 
 Range share_range(int index, int shares, int64_t micro_batches) {
   return {index * micro_batches / shares, (index + 1) * micro_batches / shares};

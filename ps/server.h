@@ -33,6 +33,11 @@ struct ServerSetup {
   bool load = false;        // initial weights come by Load
 };
 
+// The setup of the server that `state` was sent to. Throws Error(kProtocol) where its tensors
+// cannot be a model.
+ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+                     const Job& job);
+
 // Share `index` of `shares`: contiguous micro-batches, sizes differ by at most one.
 Range share_range(int index, int shares, int64_t micro_batches);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/net/tensor_wire.h"
 
 namespace pushpull::sim {
 
@@ -38,19 +37,8 @@ void DataNode::on_state(const wire::State& state, uint64_t run, uint64_t incarna
                         TrainingObserver* observer) {
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!server_) {
-    const Job& job = cluster_.scenario().job;
-    ServerSetup setup;
-    setup.run = run;
-    setup.incarnation = incarnation;
-    setup.rank = state.rank();
-    setup.servers = cluster_.scenario().servers;
-    setup.job = job;
-    setup.table = from_wire(state.tensors());
-    setup.barriers = {job.eval_every, job.checkpoint_every, state.start_step(), state.end_step()};
-    setup.total_steps = state.total_steps();
-    setup.updates = state.updates();
-    setup.shares = state.shares();
-    setup.load = state.load();
+    const Scenario& scenario = cluster_.scenario();
+    ServerSetup setup = setup_of(state, run, incarnation, scenario.servers, scenario.job);
     server_ = std::make_unique<Server>(std::move(setup), observer);
   }
   server_->on_state(state);
