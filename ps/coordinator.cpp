@@ -213,7 +213,7 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
     }
     return e.code() != ErrorCode::kProtocol;
   }
-  admit_worker(now_ms, *member);
+  admit_worker(*member);
   return true;
 }
 
@@ -227,7 +227,7 @@ int Coordinator::free_rank() const {
   return found == taken.end() ? -1 : static_cast<int>(found - taken.begin());
 }
 
-void Coordinator::admit_worker(int64_t now_ms, MemberInfo& member) {
+void Coordinator::admit_worker(MemberInfo& member) {
   member.declared = true;
   member.rank = free_rank();
   if (member.rank < 0) {
@@ -241,7 +241,7 @@ void Coordinator::admit_worker(int64_t now_ms, MemberInfo& member) {
                        std::to_string(options_.workers));
   } else {
     notices_.push_back(member.name() + " takes the free place");
-    fill_vacancies(now_ms);
+    fill_vacancies();
   }
   ++state_version_;
   check_start();

@@ -128,12 +128,12 @@ class Coordinator : public TrainingObserver {
   void add_member(const wire::Hello& hello, int servers);
   bool freeze(const wire::Declare& declare, std::string* why);
   std::string mismatch(const wire::Declare& declare) const;
-  void admit_worker(int64_t now_ms, MemberInfo& member);
+  void admit_worker(MemberInfo& member);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
   void lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& text,
                    ErrorCode code);
   void promote_spares();
-  void fill_vacancies(int64_t now_ms);
+  void fill_vacancies();
   void give_share(ShareOwner& share, uint64_t incarnation);
   void check_start();
   void check_vacancies(int64_t now_ms);

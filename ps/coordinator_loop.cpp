@@ -72,7 +72,6 @@ class CoordinatorLoop {
   const int64_t began_ms_ = now_ms();
   int64_t ticked_ms_ = 0;
   int64_t told_ms_ = 0;
-  int64_t norms_ms_ = 0;
   int64_t moment_ms_ = 0;
   int64_t training_since_ms_ = -1;
   int64_t training_until_ms_ = -1;

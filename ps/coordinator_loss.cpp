@@ -102,7 +102,7 @@ void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const st
       text + (options_.job.on_worker_loss == OnWorkerLoss::kWait ? "; waiting for a replacement"
               : members_.count(wire::ROLE_WORKER) > 0            ? "; the others go on"
                                                       : "; waiting for another, none is left"));
-  fill_vacancies(now_ms);
+  fill_vacancies();
 }
 
 void Coordinator::give_share(ShareOwner& share, uint64_t incarnation) {
@@ -129,7 +129,7 @@ void Coordinator::promote_spares() {
 
 // Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
 // to busy ones, the least loaded first.
-void Coordinator::fill_vacancies(int64_t /*now_ms*/) {
+void Coordinator::fill_vacancies() {
   if (phase_ != wire::PHASE_TRAINING) return;
   promote_spares();
   for (ShareOwner& share : share_owners_) {

@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -166,18 +167,22 @@ void Trainer::compute_node(const Task& task, Range node, bool stream, std::vecto
 
 double Trainer::push_squares(int64_t micro_batches) const {
   const std::span<const float> sum = gradient_.sum();
-  std::vector<float> mean(sum.size());
-  for (const TensorInfo& tensor : model_.table().tensors) {
-    if (tensor.rule != UpdateRule::kOptimizer) continue;
-    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
-      mean[static_cast<size_t>(i)] =
-          sum[static_cast<size_t>(i)] / static_cast<float>(micro_batches);
-    }
-  }
+  const auto total = static_cast<int64_t>(sum.size());
   std::vector<double> squares;
-  const auto total = static_cast<int64_t>(mean.size());
+  std::array<float, kBlockElements> mean{};
   for (int64_t lo = 0; lo < total; lo += kBlockElements) {
-    squares.push_back(block_squares(mean.data() + lo, std::min(kBlockElements, total - lo)));
+    const int64_t hi = std::min(lo + kBlockElements, total);
+    mean.fill(0.0F);  // running statistics do not count
+    for (const TensorInfo& tensor : model_.table().tensors) {
+      if (tensor.rule != UpdateRule::kOptimizer) continue;
+      const int64_t first = std::max(lo, tensor.offset);
+      const int64_t last = std::min(hi, tensor.offset + tensor.size);
+      for (int64_t i = first; i < last; ++i) {
+        mean[static_cast<size_t>(i - lo)] =
+            sum[static_cast<size_t>(i)] / static_cast<float>(micro_batches);
+      }
+    }
+    squares.push_back(block_squares(mean.data(), hi - lo));
   }
   return total_squares(norm_parts(squares, 0, std::ssize(squares)), std::ssize(squares));
 }
