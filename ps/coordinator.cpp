@@ -72,6 +72,8 @@ bool Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Message& 
       return on_eval_result(peer, header.eval_result());
     case wire::Header::kNorms:
       return on_norms(header.norms());
+    case wire::Header::kArrived:
+      return on_arrived(header.arrived());
     case wire::Header::kLeave:
       return on_leave(now_ms, header.leave());
     default:
@@ -203,6 +205,11 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
       return true;
     }
     check_job_against_data(options_.job, declaration_.train_samples);
+    if (options_.job.strategy.in_lockstep() && declare.numerics() != declaration_.numerics) {
+      notices_.push_back(member->name() + " computes with other bits, \"" + declare.numerics() +
+                         "\", than the first worker, \"" + declaration_.numerics +
+                         "\": the run goes on, but cannot be had again bit by bit");
+    }
   } catch (const Error& e) {
     refuse(peer, e.code(), e.what());
     // a table that cannot be one is this peer's fault alone
@@ -277,10 +284,8 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   start_ = start;
   const Job& job = options_.job;
   total_steps_ = pushpull::total_steps(job, declaration_.train_samples);
-  barriers_.eval_every = job.eval_every;
-  barriers_.checkpoint_every = job.checkpoint_every;
-  barriers_.start_step = start.step;
-  barriers_.end_step = job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_;
+  barriers_ = barriers_of(
+      job, start.step, job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_);
   const int64_t leaves = job.micro_batches();
   shares_ = static_cast<int>(std::min<int64_t>(options_.workers, leaves));
   training_ = std::make_unique<TrainingRecord>(job, options_.workers, start.step);
@@ -302,11 +307,12 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   } else {
     pool_ = std::make_unique<LeasePool>(barriers_, shares_, leaves, evaluations_->chunks());
   }
-  const int slices = SliceMap(declaration_.table.total, job.slice_bytes, options_.servers).slices();
-  if (slices < options_.servers) {
-    notices_.push_back("the model has only " + std::to_string(slices) + " slices: " +
-                       std::to_string(options_.servers - slices) + " servers hold none");
+  const int with_slices = servers_with_slices();
+  if (with_slices < options_.servers) {
+    notices_.push_back("the model has only " + std::to_string(with_slices) + " slices: " +
+                       std::to_string(options_.servers - with_slices) + " servers hold none");
   }
+  if (backup()) choice_.emplace(with_slices, static_cast<int>(needed_shares()));
   change_phase(wire::PHASE_TRAINING);
 }
 
@@ -340,10 +346,12 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   for (const auto& [rank, endpoint] : endpoints) state.add_data_endpoints(endpoint);
   if (member.role == wire::ROLE_WORKER) {
     for (size_t i = 0; i < share_owners_.size(); ++i) {
-      if (share_owners_[i].owner != member.incarnation) continue;
+      const bool owns = share_owners_[i].owner == member.incarnation;
+      if (!owns && share_owners_[i].evaluator != member.incarnation) continue;
       wire::Share* share = state.add_assigned();
-      share->set_lo(share_owners_[i].range.lo);
-      share->set_hi(share_owners_[i].range.hi);
+      // without micro-batches: only its chunks are evaluated
+      if (owns) share->set_lo(share_owners_[i].range.lo);
+      if (owns) share->set_hi(share_owners_[i].range.hi);
       share->set_from_step(share_owners_[i].from_step);
       share->set_index(static_cast<int32_t>(i));
     }
@@ -359,6 +367,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   state.set_updates(start_.updates);
   state.set_load(start_.load);
   state.set_released_barrier(released_barrier_);
+  if (backup()) state.set_evaluated_barrier(evaluated_barrier());
   return state;
 }
 
@@ -404,7 +413,8 @@ void Coordinator::on_commit(const Commit& commit) {
   training_->add(commit, member == nullptr ? -1 : member->rank);
   if (pool_) pool_->finish_training(commit.incarnation, commit.step, commit.range);
   for (ShareOwner& share : share_owners_) {
-    if (share.range == commit.range) share.clock = std::max(share.clock, commit.step + 1);
+    if (share.range != commit.range) continue;
+    share.clock = std::max(share.clock, commit.step + commit.steps);
   }
 }
 
@@ -444,7 +454,11 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});
   for (const wire::ChunkResult& chunk : result.chunks()) {
-    evaluations_->add(result.step(), chunk);
+    if (evaluations_->add(result.step(), chunk) && backup()) {
+      // the next evaluation's barrier waits for this
+      ++state_version_;
+      dirty_ = true;
+    }
     if (pool_) pool_->finish_evaluation(result.incarnation(), result.step(), chunk.chunk());
   }
   return true;
@@ -464,9 +478,8 @@ bool Coordinator::on_norms(const wire::Norms& norms) {
   if (norms.step() > norm_step_) norms_.clear();
   norm_step_ = norms.step();
   norms_[norms.incarnation()] = norms;
+  if (static_cast<int>(norms_.size()) < servers_with_slices()) return true;
   const SliceMap map(declaration_.table.total, options_.job.slice_bytes, options_.servers);
-  const auto with_slices = std::min(options_.servers, map.slices());
-  if (static_cast<int>(norms_.size()) < with_slices) return true;
   std::vector<NormPart> parts;
   for (const auto& [incarnation, part] : norms_) {
     for (const wire::NormNode& node : part.nodes()) {
@@ -477,13 +490,44 @@ bool Coordinator::on_norms(const wire::Norms& norms) {
   norm_total_->set_step(norm_step_);
   norm_total_->set_norm(std::sqrt(total_squares(std::move(parts), map.blocks())));
   norms_.clear();
+  Message message;
+  *message.header.mutable_norm_total() = *norm_total_;
+  tell_servers(message);
+  return true;
+}
+
+void Coordinator::tell_servers(const Message& message) {
   for (const auto& [incarnation, server] : members_.all()) {
-    if (server.role != wire::ROLE_SERVER) continue;
-    Message message;
-    *message.header.mutable_norm_total() = *norm_total_;
-    outgoing_.push_back({server.peer, std::move(message)});
+    if (server.role == wire::ROLE_SERVER) outgoing_.push_back({server.peer, message});
+  }
+}
+
+int Coordinator::servers_with_slices() const {
+  const SliceMap map(declaration_.table.total, options_.job.slice_bytes, options_.servers);
+  return std::min(options_.servers, map.slices());
+}
+
+// ---- backup:B ----
+
+bool Coordinator::on_arrived(const wire::Arrived& arrived) {
+  const MemberInfo* member = members_.find(arrived.incarnation());
+  if (member == nullptr || member->role != wire::ROLE_SERVER || !choice_) return false;
+  if (arrived.step() < barriers_.start_step || arrived.step() >= barriers_.end_step) return false;
+  if (!choice_->take(arrived)) return true;
+  Message message;
+  *message.header.mutable_chosen() = *choice_->chosen();
+  if (choice_->fixed_now()) {
+    tell_servers(message);
+  } else {
+    outgoing_.push_back({member->peer, std::move(message)});
   }
   return true;
+}
+
+int64_t Coordinator::evaluated_barrier() const {
+  if (evaluations_->complete(barriers_.end_step)) return barriers_.end_step;
+  const auto& newest = evaluations_->newest();
+  return newest ? newest->step : barriers_.start_step;
 }
 
 }  // namespace pushpull

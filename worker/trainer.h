@@ -13,6 +13,7 @@
 #include "worker/compute.h"
 #include "worker/control.h"
 #include "worker/evaluate.h"
+#include "worker/local_steps.h"
 #include "worker/push_pull.h"
 
 namespace pushpull {
@@ -32,6 +33,7 @@ class Trainer {
   void send_outgoing();
   void wait();
   void compute(const Task& task);
+  void compute_round(const Task& task);
   void evaluate(const Task& task);
   void hint_next();
 
@@ -41,6 +43,7 @@ class Trainer {
   Evaluator evaluator_;
   PushPull push_pull_;
   Compute compute_;
+  std::unique_ptr<LocalSteps> local_;  // local:H
   std::vector<std::unique_ptr<Dealer>> servers_;
   std::vector<zmq::pollitem_t> poll_items_;
 };

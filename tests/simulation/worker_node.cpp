@@ -200,8 +200,7 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.job = scenario.job;
   setup.total_elements = cluster_.toy().table().total;
   setup.servers = state.data_endpoints_size();
-  setup.barriers = {scenario.job.eval_every, scenario.job.checkpoint_every, state.start_step(),
-                    state.end_step()};
+  setup.barriers = barriers_of(scenario.job, state.start_step(), state.end_step());
   setup.shares = state.shares();
   setup.chunks = (scenario.test_samples + scenario.job.micro_batch - 1) / scenario.job.micro_batch;
   setup.flush_bytes = scenario.flush_bytes;
