@@ -155,10 +155,10 @@ void check_combinations(const Job& job, const Settings& given) {
 void check_job_against_workers(const Job& job, int64_t workers) {
   const int64_t shares = std::min(workers, job.micro_batches());
   if (job.strategy.backups < shares) return;
-  const std::string whose =
-      shares < workers ? "a step has only " + std::to_string(shares) + " micro-batches for the " +
-                             std::to_string(workers) + " workers"
-                       : "there are " + std::to_string(workers) + " workers";
+  const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
+                                                   " micro-batches for the " +
+                                                   std::to_string(workers) + " workers"
+                                             : "there are " + std::to_string(workers) + " workers";
   fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
        ", so B must be below " + std::to_string(shares));
 }

@@ -5,7 +5,9 @@
 
 namespace pushpull {
 
-bool BackupSet::add(Push push) { return pushes_.try_emplace(push.range.lo, std::move(push)).second; }
+bool BackupSet::add(Push push) {
+  return pushes_.try_emplace(push.range.lo, std::move(push)).second;
+}
 
 std::vector<int64_t> BackupSet::complete() const {
   std::vector<int64_t> out;

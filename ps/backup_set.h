@@ -1,5 +1,5 @@
-// backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981): a step takes the
-// pushes of all shares but B. State machines without socket, clock or weights. One thread.
+// backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981): a step takes
+// the pushes of all shares but B. State machines without socket, clock or weights. One thread.
 //
 //   BackupSet     at each server: the pushes of the running step that are complete there, and which
 //                 of them the step takes.

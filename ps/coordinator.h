@@ -109,10 +109,10 @@ class Coordinator : public TrainingObserver {
  private:
   struct ShareOwner {
     Range range;
-    uint64_t owner = 0;     // incarnation; 0: nobody
+    uint64_t owner = 0;      // incarnation; 0: nobody
     uint64_t evaluator = 0;  // backup:B: who evaluates its chunks while nobody owns it
-    int64_t clock = 0;      // steps of it that have reached server 0
-    int64_t from_step = 0;  // told to the owner
+    int64_t clock = 0;       // steps of it that have reached server 0
+    int64_t from_step = 0;   // told to the owner
     int64_t vacant_since_ms = -1;
   };
 

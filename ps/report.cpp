@@ -152,11 +152,11 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
                    (s.resumed_from_step ? ", resumed at " + std::to_string(*s.resumed_from_step)
                                         : std::string()));
   row("samples", std::to_string(s.samples) + " (per worker: " + list(s.samples_per_worker) + ")");
-  row("pushes", std::to_string(s.pushes_applied) + " applied, " + std::to_string(s.pushes_dropped) +
-                    " dropped" +
-                    (s.pushes_dropped > 0
-                         ? " (per worker: " + list(s.pushes_dropped_per_worker) + ")"
-                         : std::string()));
+  row("pushes",
+      std::to_string(s.pushes_applied) + " applied, " + std::to_string(s.pushes_dropped) +
+          " dropped" +
+          (s.pushes_dropped > 0 ? " (per worker: " + list(s.pushes_dropped_per_worker) + ")"
+                                : std::string()));
   row("time", fixed(s.seconds, 2) + " s, " + fixed(s.samples_per_second, 0) + " samples/s");
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));

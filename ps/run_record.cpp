@@ -57,8 +57,8 @@ void TrainingRecord::add(const Commit& commit, int rank) {
   const std::span<const float> losses = commit.losses;
   const size_t each = losses.size() / static_cast<size_t>(commit.steps);
   for (int64_t i = 0; i < commit.steps; ++i) {
-    add_losses(commit.step + i, commit.range.lo, losses.subspan(static_cast<size_t>(i) * each, each),
-               commit.range.size());
+    add_losses(commit.step + i, commit.range.lo,
+               losses.subspan(static_cast<size_t>(i) * each, each), commit.range.size());
   }
   close_steps();
 }

@@ -45,9 +45,8 @@ double Server::step_divisor() const {
 
 void Server::apply_step(int slice, double clip) {
   UpdateInfo info;
-  info.learning_rate = local()
-                           ? setup_.job.outer_lr
-                           : learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
+  info.learning_rate = local() ? setup_.job.outer_lr
+                               : learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
   info.divisor = step_divisor();
   info.clip = clip;
   info.changes = local();
@@ -103,9 +102,9 @@ void Server::finish_backup_push(uint64_t incarnation, const wire::Push& push, As
   if (too_late(push)) {
     Commit commit{incarnation, push.step(), range, std::move(assembly.losses), false};
     // who took a share over has computed again what was taken of the one before
-    const bool twice = push.step() == floor_ ? backups_.has_taken(range.lo)
-                                             : push.step() + 1 == floor_ &&
-                                                   backups_.had_taken(range.lo);
+    const bool twice = push.step() == floor_
+                           ? backups_.has_taken(range.lo)
+                           : push.step() + 1 == floor_ && backups_.had_taken(range.lo);
     commit.dropped = !twice;
     if (observer_ != nullptr) observer_->on_commit(commit);
     return;

@@ -1,10 +1,10 @@
-// The local steps of a worker under local:H (Stich, Local SGD Converges Fast and Communicates Little,
-// arXiv 1805.09767; DiLoCo, arXiv 2311.08105): the job's optimizer moves a copy of the pulled
-// weights, and what is pushed is how far they have come. Knows no connection and no model. One
-// thread.
+// The local steps of a worker under local:H (Stich, Local SGD Converges Fast and Communicates
+// Little, arXiv 1805.09767; DiLoCo, arXiv 2311.08105): the job's optimizer moves a copy of the
+// pulled weights, and what is pushed is how far they have come. Knows no connection and no model.
+// One thread.
 //
-// Optimizer state stays with the worker from round to round, one for each share that it computes; it
-// begins at zero, also where another worker had the share before.
+// Optimizer state stays with the worker from round to round, one for each share that it computes;
+// it begins at zero, also where another worker had the share before.
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,8 @@ class PushPull {
   std::vector<Range> nodes(Range range) const;
   void begin_push(int64_t step, Range range);
   void add_part(int slice, Range node, Payload payload);
-  // losses: of each micro-batch, step by step; squares: of the mean gradient, where clip-norm works per push.
+  // losses: of each micro-batch, step by step; squares: of the mean gradient, where clip-norm works
+  // per push.
   void end_push(const std::vector<float>& losses, double squares, int64_t now_ms);
   void finish_evaluation();
 

@@ -1,5 +1,6 @@
-// PushPull under backup:B, where the others may have gone on without this worker: it always computes
-// on the newest version, and still evaluates its chunks of every evaluation that it has passed.
+// PushPull under backup:B, where the others may have gone on without this worker: it always
+// computes on the newest version, and still evaluates its chunks of every evaluation that it has
+// passed.
 #include <algorithm>
 
 #include "common/error.h"

@@ -37,8 +37,8 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }) {
   compute_.set_rank(state.rank());
   if (job.strategy.kind == StrategyKind::kLocal) {
-    local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
-                                          state.total_steps());
+    local_ =
+        std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
   }
   EndpointLimits limits;
   limits.max_frame_bytes = std::max(limits.max_frame_bytes, job.slice_bytes + (int64_t{1} << 16));

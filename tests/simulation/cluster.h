@@ -44,6 +44,8 @@ class Cluster {
   const Coordinator& coordinator() const;
   std::map<int64_t, FlatState> checkpoints;   // by step
   std::map<int64_t, Evaluation> evaluations;  // by step
+  // backup: first micro-batches of the pushes that make up each step.
+  std::map<int64_t, std::vector<int64_t>> chosen;
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 
