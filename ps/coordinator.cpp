@@ -1,11 +1,9 @@
 #include "ps/coordinator.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/net/address.h"
 #include "common/net/tensor_wire.h"
-#include "common/slice_map.h"
 
 namespace pushpull {
 
@@ -462,72 +460,6 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
     if (pool_) pool_->finish_evaluation(result.incarnation(), result.step(), chunk.chunk());
   }
   return true;
-}
-
-bool Coordinator::on_norms(const wire::Norms& norms) {
-  const MemberInfo* member = members_.find(norms.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER || !training_) return false;
-  if (norms.step() < barriers_.start_step || norms.step() >= barriers_.end_step) return false;
-  if (norm_total_ && norm_total_->step() == norms.step()) {
-    Message message;
-    *message.header.mutable_norm_total() = *norm_total_;
-    outgoing_.push_back({member->peer, std::move(message)});
-    return true;
-  }
-  if (norms.step() < norm_step_) return true;
-  if (norms.step() > norm_step_) norms_.clear();
-  norm_step_ = norms.step();
-  norms_[norms.incarnation()] = norms;
-  if (static_cast<int>(norms_.size()) < servers_with_slices()) return true;
-  const SliceMap map(declaration_.table.total, options_.job.slice_bytes, options_.servers);
-  std::vector<NormPart> parts;
-  for (const auto& [incarnation, part] : norms_) {
-    for (const wire::NormNode& node : part.nodes()) {
-      parts.push_back({{node.lo(), node.hi()}, node.squares()});
-    }
-  }
-  norm_total_.emplace();
-  norm_total_->set_step(norm_step_);
-  norm_total_->set_norm(std::sqrt(total_squares(std::move(parts), map.blocks())));
-  norms_.clear();
-  Message message;
-  *message.header.mutable_norm_total() = *norm_total_;
-  tell_servers(message);
-  return true;
-}
-
-void Coordinator::tell_servers(const Message& message) {
-  for (const auto& [incarnation, server] : members_.all()) {
-    if (server.role == wire::ROLE_SERVER) outgoing_.push_back({server.peer, message});
-  }
-}
-
-int Coordinator::servers_with_slices() const {
-  const SliceMap map(declaration_.table.total, options_.job.slice_bytes, options_.servers);
-  return std::min(options_.servers, map.slices());
-}
-
-// ---- backup:B ----
-
-bool Coordinator::on_arrived(const wire::Arrived& arrived) {
-  const MemberInfo* member = members_.find(arrived.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER || !choice_) return false;
-  if (arrived.step() < barriers_.start_step || arrived.step() >= barriers_.end_step) return false;
-  if (!choice_->take(arrived)) return true;
-  Message message;
-  *message.header.mutable_chosen() = *choice_->chosen();
-  if (choice_->fixed_now()) {
-    tell_servers(message);
-  } else {
-    outgoing_.push_back({member->peer, std::move(message)});
-  }
-  return true;
-}
-
-int64_t Coordinator::evaluated_barrier() const {
-  if (evaluations_->complete(barriers_.end_step)) return barriers_.end_step;
-  const auto& newest = evaluations_->newest();
-  return newest ? newest->step : barriers_.start_step;
 }
 
 }  // namespace pushpull

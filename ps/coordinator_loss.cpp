@@ -169,31 +169,6 @@ void Coordinator::fill_vacancies() {
   if (backup() && options_.job.on_worker_loss == OnWorkerLoss::kContinue) find_evaluators();
 }
 
-// The chunks of a share that nobody computes are evaluated all the same.
-void Coordinator::find_evaluators() {
-  for (ShareOwner& share : share_owners_) {
-    if (share.owner != 0 || share.evaluator != 0) continue;
-    share.evaluator = least_loaded(INT64_MAX);
-    if (share.evaluator == 0) return;
-    share.from_step = evaluated_barrier();
-    ++state_version_;
-    dirty_ = true;
-  }
-}
-
-// backup:B: whose pushes came too late, and how many.
-void Coordinator::say_dropped() {
-  const std::vector<int64_t>& dropped = training_->pushes_dropped_per_worker();
-  std::string text;
-  for (size_t rank = 0; rank < dropped.size(); ++rank) {
-    if (dropped[rank] == 0) continue;
-    text += text.empty() ? "dropped " : ", ";
-    text += std::to_string(dropped[rank]) + (text == "dropped " ? " pushes" : "") + " of worker " +
-            std::to_string(rank);
-  }
-  if (!text.empty()) notices_.push_back(text + ": their steps were made of other pushes");
-}
-
 void Coordinator::check_vacancies(int64_t now_ms) {
   if (phase_ != wire::PHASE_TRAINING) return;
   const auto timeout_ms = static_cast<int64_t>(options_.job.replacement_timeout_s * 1000);
