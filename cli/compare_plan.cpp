@@ -1,0 +1,124 @@
+#include "cli/compare_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace pushpull {
+namespace {
+
+// A name for a folder: "ssp:4" -> "ssp-4".
+std::string file_name(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == ':' || c == '=' || c == ' ' || c == '/'; }, '-');
+  return text;
+}
+
+std::string name_of(const Cell& cell) {
+  return file_name(cell.strategy) + "-w" + std::to_string(cell.workers);
+}
+
+// All combinations, the last key changing fastest.
+std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
+  std::vector<Tuned> all(1);
+  for (const TuneKey& key : keys) {
+    std::vector<Tuned> longer;
+    for (const Tuned& tuned : all) {
+      for (const std::string& value : key.values) {
+        longer.push_back(tuned);
+        longer.back()[key.key] = value;
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+// The cells of one round, the strategies turned by `round` and the number of workers' place.
+std::vector<Cell> cells_of_round(const CompareOptions& options, size_t round) {
+  std::vector<Cell> cells;
+  const size_t strategies = options.strategies.size();
+  for (size_t w = 0; w < options.workers.size(); ++w) {
+    for (size_t s = 0; s < strategies; ++s) {
+      cells.push_back({options.strategies[(s + round + w) % strategies], options.workers[w]});
+    }
+  }
+  return cells;
+}
+
+}  // namespace
+
+std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
+                                     const std::map<Cell, Tuned>& chosen) {
+  std::vector<PlannedRun> runs;
+  for (size_t round = 0; round < options.seeds.size(); ++round) {
+    const uint64_t seed = options.seeds[round];
+    for (const Cell& cell : cells_of_round(options, round)) {
+      const auto found = chosen.find(cell);
+      runs.push_back({cell, seed, found == chosen.end() ? Tuned{} : found->second,
+                      name_of(cell) + "-s" + std::to_string(seed)});
+    }
+  }
+  return runs;
+}
+
+std::vector<PlannedRun> plan_tries(const CompareOptions& options) {
+  std::vector<PlannedRun> runs;
+  if (options.tune.empty()) return runs;
+  const std::vector<Tuned> values = combinations(options.tune);
+  for (size_t round = 0; round < values.size(); ++round) {
+    for (const Cell& cell : cells_of_round(options, round)) {
+      runs.push_back({cell, options.seeds.front(), values[round],
+                      "tune-" + name_of(cell) + "-" + file_name(to_string(values[round]))});
+    }
+  }
+  return runs;
+}
+
+std::string to_string(const Tuned& tuned) {
+  std::string text;
+  for (const auto& [key, value] : tuned) {
+    text.append(text.empty() ? "" : " ").append(key).append("=").append(value);
+  }
+  return text;
+}
+
+std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
+  // smaller is better; the first of equals wins
+  const auto rank = [](const CompareRun& run) {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : kNever;
+    return std::tuple{run.seconds_to_target.value_or(kNever), -run.test_accuracy.value_or(-1.0),
+                      loss};
+  };
+  std::optional<size_t> best;
+  for (size_t i = 0; i < tries.size(); ++i) {
+    if (!tries[i].failure.empty()) continue;
+    if (!best || rank(tries[i]) < rank(tries[*best])) best = i;
+  }
+  return best;
+}
+
+int64_t eval_every(int64_t total_steps) {
+  return std::max<int64_t>(1, (total_steps + kEvaluations / 2) / kEvaluations);
+}
+
+std::map<std::string, std::string> keys_of(const CompareOptions& options, const PlannedRun& run,
+                                           int64_t eval_every) {
+  // each run starts anew, in a folder of its own
+  std::map<std::string, std::string> keys = {{"strategy", run.cell.strategy},
+                                             {"seed", std::to_string(run.seed)},
+                                             {"eval-every", std::to_string(eval_every)},
+                                             {"checkpoint-every", "0"},
+                                             {"checkpoint-dir", ""},
+                                             {"resume", "false"}};
+  keys.insert(run.tuned.begin(), run.tuned.end());
+  for (const KeyHelp& key : job_keys()) {
+    if (key.key == "record") keys[key.key] = "";
+  }
+  keys.insert(options.keys.begin(), options.keys.end());
+  return keys;
+}
+
+}  // namespace pushpull
