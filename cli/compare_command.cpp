@@ -163,7 +163,8 @@ void Comparison::prepare() {
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
   check_job_against_data(job, dataset->train_size());
   steps_ = total_steps(job, dataset->train_size());
-  eval_every_ = job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_);
+  eval_every_ =
+      job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
   result_.model_parameters = make_model(job, dataset->input(), dataset->classes())->table().total;
 
   const MachineInfo machine = machine_info();

@@ -160,29 +160,26 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
 
 // backup:B drops the B slowest of a step; somebody must be left.
 void check_backups(const CompareOptions& options) {
-  constexpr std::string_view kBackup = "backup:";
   for (const std::string& strategy : options.strategies) {
-    if (!strategy.starts_with(kBackup)) continue;
-    const auto dropped = parse_int64(std::string_view(strategy).substr(kBackup.size()));
+    const int64_t backups = Strategy::parse(strategy).backups;
     for (const int64_t workers : options.workers) {
-      if (dropped && *dropped >= workers) {
-        fail(strategy + " drops " + std::to_string(*dropped) +
-             " of the workers, and --workers has " + std::to_string(workers) +
-             ": it needs at least " + std::to_string(*dropped + 1) + " in every entry");
+      if (backups > 0 && backups >= workers) {
+        fail(strategy + " drops the " + std::to_string(backups) +
+             " slowest workers, and --workers has " + std::to_string(workers) +
+             ": it needs at least " + std::to_string(backups + 1) + " in every entry");
       }
     }
   }
 }
 
-// "0:4": the rank must exist in every run, or some would have a straggler and some would not.
+// The rank must exist in every run, or some would have a straggler and some would not.
 void check_straggler(const CompareOptions& options) {
-  if (options.straggler.empty()) return;
-  const auto rank = parse_int64(options.straggler.substr(0, options.straggler.find(':')));
+  const Straggler& straggler = options.job.straggler;
   for (const int64_t workers : options.workers) {
-    if (rank && *rank >= workers) {
-      fail("straggler " + options.straggler + ": there is no worker " + std::to_string(*rank) +
-           " where --workers is " + std::to_string(workers) + ": name a rank below " +
-           std::to_string(std::ranges::min(options.workers)));
+    if (straggler.rank >= workers) {
+      fail("--straggler " + straggler.to_string() + ": there is no worker " +
+           std::to_string(straggler.rank) + " where --workers is " + std::to_string(workers) +
+           "; name a rank below " + std::to_string(std::ranges::min(options.workers)));
     }
   }
 }
@@ -199,12 +196,13 @@ void refuse_keys_of_ours(const CommandLine& line) {
   }
 }
 
-Job parse_with(const CompareOptions& options, const std::map<std::string, std::string>& changes,
-               const std::string& where) {
-  std::map<std::string, std::string> keys = changes;
-  keys.insert(options.keys.begin(), options.keys.end());
+// The job under a strategy. An error says `where` it came from.
+Job parse_with(const CompareOptions& options, const std::string& strategy,
+               std::map<std::string, std::string> changes, const std::string& where) {
+  changes.merge(keys_of_strategy(strategy));
+  changes.insert(options.keys.begin(), options.keys.end());
   try {
-    return parse_job(options.job_file, keys);
+    return parse_job(options.job_file, changes);
   } catch (const Error& error) {
     if (where.empty()) throw;
     fail(where + ": " + error.what());
@@ -213,17 +211,17 @@ Job parse_with(const CompareOptions& options, const std::map<std::string, std::s
 
 // A key that is wrong under every strategy is the job's fault, and said as such.
 void check_jobs(CompareOptions& options) {
-  options.job = parse_with(options, {{"strategy", "sync"}}, "");
+  parse_with(options, "sync", {}, "");
   for (const std::string& strategy : options.strategies) {
-    parse_with(options, {{"strategy", strategy}}, "strategy " + strategy);
+    parse_with(options, strategy, {}, "strategy " + strategy);
     for (const TuneKey& tune : options.tune) {
       for (const std::string& value : tune.values) {
-        parse_with(options, {{"strategy", strategy}, {tune.key, value}},
-                   "--tune " + tune.key + "=" + value);
+        parse_with(options, strategy, {{tune.key, value}},
+                   "--tune " + tune.key + "=" + value + " under " + strategy);
       }
     }
   }
-  options.job = parse_with(options, {{"strategy", options.strategies.front()}}, "");
+  options.job = parse_with(options, options.strategies.front(), {}, "");
 }
 
 }  // namespace
@@ -304,9 +302,23 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   for (int64_t i = 0; i < seeds; ++i) {
     options.seeds.push_back(options.job.seed + static_cast<uint64_t>(i));
   }
-  options.straggler = job_value(options.job, "straggler");
   check_straggler(options);
+  if (options.job.straggler.rank >= 0) options.straggler = options.job.straggler.to_string();
   return options;
+}
+
+std::map<std::string, std::string> keys_of_strategy(const std::string& strategy) {
+  std::map<std::string, std::string> keys = {{"strategy", strategy},
+                                             {"resume", "false"},
+                                             {"checkpoint-every", "0"},
+                                             {"checkpoint-dir", ""},
+                                             {"record", ""}};
+  const Strategy parsed = Strategy::parse(strategy);
+  if (parsed.in_lockstep()) {
+    keys.insert({{"staleness-aware", "false"}, {"delay-compensation", "0"}});
+  }
+  if (parsed.kind == StrategyKind::kAllReduce) keys["on-worker-loss"] = "abort";
+  return keys;
 }
 
 std::string shell_command(const std::string& program, const std::vector<std::string>& words) {

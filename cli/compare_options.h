@@ -46,6 +46,11 @@ std::vector<std::string> gather_tune(int argc, const char* const* argv);
 // Error(kUsage) with one line that names the word and the way out.
 CompareOptions parse_compare(const CommandLine& line, const std::string& command);
 
+// The keys that compare sets for every run of this strategy, whatever the job says: a run starts
+// anew in a folder of its own, and what only asynchronous strategies know does not keep the others
+// from running.
+std::map<std::string, std::string> keys_of_strategy(const std::string& strategy);
+
 // `words` behind the program's name, quoted for a POSIX shell where they need it.
 std::string shell_command(const std::string& program, const std::vector<std::string>& words);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 namespace pushpull {
@@ -100,23 +101,21 @@ std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
   return best;
 }
 
-int64_t eval_every(int64_t total_steps) {
-  return std::max<int64_t>(1, (total_steps + kEvaluations / 2) / kEvaluations);
+int64_t eval_every(int64_t total_steps, const std::vector<std::string>& strategies) {
+  int64_t round = 1;
+  for (const std::string& strategy : strategies) {
+    round = std::min(std::lcm(round, Strategy::parse(strategy).local_steps), total_steps);
+  }
+  const int64_t wanted = std::max<int64_t>(1, (total_steps + kEvaluations / 2) / kEvaluations);
+  return (wanted + round - 1) / round * round;
 }
 
 std::map<std::string, std::string> keys_of(const CompareOptions& options, const PlannedRun& run,
                                            int64_t eval_every) {
-  // each run starts anew, in a folder of its own
-  std::map<std::string, std::string> keys = {{"strategy", run.cell.strategy},
-                                             {"seed", std::to_string(run.seed)},
-                                             {"eval-every", std::to_string(eval_every)},
-                                             {"checkpoint-every", "0"},
-                                             {"checkpoint-dir", ""},
-                                             {"resume", "false"}};
-  keys.insert(run.tuned.begin(), run.tuned.end());
-  for (const KeyHelp& key : job_keys()) {
-    if (key.key == "record") keys[key.key] = "";
-  }
+  std::map<std::string, std::string> keys = run.tuned;
+  keys["seed"] = std::to_string(run.seed);
+  keys["eval-every"] = std::to_string(eval_every);
+  keys.merge(keys_of_strategy(run.cell.strategy));
   keys.insert(options.keys.begin(), options.keys.end());
   return keys;
 }

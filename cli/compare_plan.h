@@ -49,9 +49,10 @@ std::string to_string(const Tuned& tuned);
 // where all have failed.
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries);
 
-// Steps between two evaluations so that there are about kEvaluations.
+// Steps between two evaluations so that there are about kEvaluations. An evaluation ends a round of
+// local:H, so the steps are a multiple of every H among the strategies.
 constexpr int64_t kEvaluations = 20;
-int64_t eval_every(int64_t total_steps);
+int64_t eval_every(int64_t total_steps, const std::vector<std::string>& strategies);
 
 // What `pushpull run` is told beside the job file: the job's keys for this run.
 std::map<std::string, std::string> keys_of(const CompareOptions& options, const PlannedRun& run,

@@ -19,8 +19,11 @@ constexpr double kMilli = 1e3;
 constexpr double kMega = 1e6;
 constexpr double kPercent = 100.0;
 
+// Large numbers need no decimals, and the tables no more columns.
 std::string fixed(double value, int digits) {
   if (std::isinf(value)) return "never";
+  const double size = std::abs(value);
+  digits = std::min(digits, size >= 1000.0 ? 0 : size >= 100.0 ? 1 : digits);
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
