@@ -119,10 +119,10 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
     const std::optional<int64_t> total = integer(moment, "test_total");
     if (!seconds || !step || !correct || !total || *total <= 0) continue;
     CurvePoint point;
-    point.seconds = *seconds;
-    point.step = *step;
     // of the weights that were evaluated; when the result is in, training is further on
-    point.samples = *step * global_batch;
+    point.seconds = real(moment, "test_seconds").value_or(*seconds);
+    point.samples = integer(moment, "test_samples").value_or(*step * global_batch);
+    point.step = *step;
     point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
     point.test_loss = real(moment, "test_loss");
     point.train_loss = real(moment, "loss");

@@ -17,8 +17,8 @@ namespace pushpull {
 //   global_batch: samples of a step.
 void read_run(const std::string& folder, int64_t global_batch, CompareRun& run);
 
-// The evaluations in the text of metrics.jsonl, in its order. A line that is cut or damaged is left
-// out.
+// The evaluations in the text of metrics.jsonl, in its order, each at the moment at which its
+// weights came to be. A line that is cut or damaged is left out.
 std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch);
 
 // Sets time and samples at the first evaluation with at least this accuracy; leaves them empty

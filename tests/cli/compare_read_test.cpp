@@ -66,7 +66,6 @@ TEST(CompareRead, ReadsWhatAServerWrites) {
   summary.test_correct = 3;
   summary.test_total = 4;
   summary.staleness = {{0, 10}};
-  summary.server_peak_rss_mib = 7.0;
   {
     Report report(folder.path(), ProgressStyle::kPlain);
     Moment moment;
@@ -81,10 +80,9 @@ TEST(CompareRead, ReadsWhatAServerWrites) {
   EXPECT_EQ(run.failure, "");
   EXPECT_EQ(run.samples_per_second, 640.0);
   EXPECT_EQ(run.test_accuracy, 0.75);
-  EXPECT_EQ(run.peak_mib.at("server"), 7.0);
   ASSERT_EQ(run.curve.size(), 1U);
   EXPECT_EQ(run.curve[0].test_accuracy, 0.75);
-  EXPECT_EQ(run.curve[0].samples, 640);
+  EXPECT_EQ(run.curve[0].step, 10);
 }
 
 TEST(CompareRead, ARunWithoutASummaryHasFailed) {
@@ -133,6 +131,16 @@ TEST(CompareRead, APointCountsTheSamplesOfTheWeightsThatWereEvaluated) {
   EXPECT_EQ(curve[0].test_accuracy, 0.5);
   EXPECT_EQ(curve[0].train_loss, 1.0);
   EXPECT_FALSE(curve[1].test_loss);
+}
+
+TEST(CompareRead, APointIsWhereItsWeightsCameToBeWhereARunTellsIt) {
+  const auto curve =
+      read_curve(R"({"seconds":2.0,"step":13,"test_step":10,"test_correct":1,"test_total":2,)"
+                 R"("test_seconds":1.5,"test_samples":600})",
+                 64);
+  ASSERT_EQ(curve.size(), 1U);
+  EXPECT_EQ(curve[0].seconds, 1.5);
+  EXPECT_EQ(curve[0].samples, 600);
 }
 
 TEST(CompareRead, DamagedLinesOfMetricsAreLeftOut) {
