@@ -96,9 +96,9 @@ std::string joined(const std::vector<std::string>& words) {
 
 template <class T>
 std::string joined(const std::vector<T>& values) {
-  std::vector<std::string> words;
-  for (const T& value : values) words.push_back(std::to_string(value));
-  return joined(words);
+  std::string text;
+  for (const T& value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
+  return text;
 }
 
 class Comparison {
@@ -147,10 +147,9 @@ int Comparison::run() {
   describe();
   const std::vector<PlannedRun> tries = plan_tries(options_);
   runs_planned_ = tries.size() + plan_repeats(options_, {}).size();
-  bool going = run_all(tries, result_.tuning);
-  if (going) {
+  if (run_all(tries, result_.tuning)) {
     choose();
-    going = run_all(plan_repeats(options_, chosen_), result_.runs);
+    run_all(plan_repeats(options_, chosen_), result_.runs);
   }
   finish();
   return exit_code();
@@ -378,6 +377,7 @@ int Comparison::exit_code() const {
 int compare_command(int argc, const char* const* argv) {
   const std::vector<std::string> words = gather_tune(argc, argv);
   std::vector<const char*> pointers;
+  pointers.reserve(words.size());
   for (const std::string& word : words) pointers.push_back(word.c_str());
   const CommandLine line =
       parse_command_line(static_cast<int>(pointers.size()), pointers.data(), compare_options());

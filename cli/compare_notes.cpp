@@ -197,8 +197,8 @@ std::vector<std::string> notes_after(const CompareResult& result) {
 std::vector<std::string> same_start_lines(const CompareResult& result) {
   std::vector<std::string> lines;
   for (const auto& [seed, runs] : by_seed(result)) {
-    const auto say = [&](Hash hash) {
-      const auto found = values(runs, hash);
+    const auto say = [&all = runs](Hash hash) {
+      const auto found = values(all, hash);
       if (found.empty()) return std::string("not told");
       return found.size() == 1 ? found.begin()->first : std::string("DIFFERENT, see the notes");
     };

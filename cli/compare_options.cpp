@@ -213,11 +213,13 @@ Job parse_with(const CompareOptions& options, const std::string& strategy,
 void check_jobs(CompareOptions& options) {
   parse_with(options, "sync", {}, "");
   for (const std::string& strategy : options.strategies) {
-    parse_with(options, strategy, {}, "strategy " + strategy);
+    const std::string under = "strategy " + strategy;
+    parse_with(options, strategy, {}, under);
     for (const TuneKey& tune : options.tune) {
       for (const std::string& value : tune.values) {
-        parse_with(options, strategy, {{tune.key, value}},
-                   "--tune " + tune.key + "=" + value + " under " + strategy);
+        std::string where = under;
+        where.append(", --tune ").append(tune.key).append("=").append(value);
+        parse_with(options, strategy, {{tune.key, value}}, where);
       }
     }
   }

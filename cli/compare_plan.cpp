@@ -90,8 +90,8 @@ std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
   const auto rank = [](const CompareRun& run) {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : kNever;
-    return std::tuple{run.seconds_to_target.value_or(kNever), -run.test_accuracy.value_or(-1.0),
-                      loss};
+    const double error = run.test_accuracy ? 1.0 - *run.test_accuracy : kNever;
+    return std::tuple{run.seconds_to_target.value_or(kNever), error, loss};
   };
   std::optional<size_t> best;
   for (size_t i = 0; i < tries.size(); ++i) {

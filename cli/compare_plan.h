@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "cli/compare_options.h"
@@ -21,7 +21,9 @@ using Tuned = std::map<std::string, std::string>;
 struct Cell {
   std::string strategy;
   int64_t workers = 1;
-  friend auto operator<=>(const Cell&, const Cell&) = default;
+  friend bool operator<(const Cell& a, const Cell& b) {
+    return std::tie(a.strategy, a.workers) < std::tie(b.strategy, b.workers);
+  }
 };
 
 struct PlannedRun {

@@ -50,9 +50,9 @@ struct Group {
     return spread_text(values(measure), digits);
   }
   std::string runs() const {
+    const size_t failed = all.size() - well.size();
     const std::string whole = std::to_string(all.size());
-    if (well.size() == all.size()) return whole;
-    return std::to_string(all.size() - well.size()) + " of " + whole + " FAILED";
+    return failed == 0 ? whole : std::to_string(failed) + " of " + whole + " FAILED";
   }
 };
 
