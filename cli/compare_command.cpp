@@ -72,11 +72,13 @@ class HeldSignals {
 
 // Hosts joined by links of a given rate and delay; the only place that knows whether they can be
 // had.
-void check_link(const CompareOptions& options) {
-  if (options.link.empty()) return;
-  throw Error(ErrorCode::kUsage, "[compare] --link " + options.link +
-                                     ": not available here; leave it out to compare on this "
-                                     "machine's loopback");
+void check_links(const CompareOptions& options) {
+  for (const std::string& link : options.links) {
+    if (link.empty()) continue;
+    throw Error(ErrorCode::kUsage, "[compare] --link " + link +
+                                       ": not available here; leave it out to compare on this "
+                                       "machine's loopback");
+  }
 }
 
 std::string utc_now() {
@@ -124,13 +126,14 @@ class Comparison {
   void report(const CompareRun& run);
   void finish();
   int exit_code() const;
+  std::vector<std::string> names_of_links() const;
 
   const CompareOptions options_;
   const std::string program_dir_;
   const bool terminal_;
   HeldSignals signals_;
   CompareResult result_;
-  std::map<Cell, Tuned> chosen_;
+  std::map<Variant, Tuned> chosen_;
   std::vector<std::string> notes_before_;
   int64_t eval_every_ = 0;
   int64_t steps_ = 0;
@@ -209,7 +212,7 @@ void Comparison::describe() {
        << "  workers     " << joined(options_.workers) << "; servers " << options_.servers
        << "; seeds " << joined(options_.seeds) << "\n"
        << "  machine     " << result_.machine << "\n"
-       << "  network     loopback, TCP congestion control "
+       << "  network     " << joined(names_of_links()) << "; TCP congestion control "
        << (result_.congestion_control.empty() ? "unknown" : result_.congestion_control) << "\n"
        << "  evaluation  every " << eval_every_ << " steps"
        << (job.eval_every > 0 ? "" : ", set by compare (eval-every was not given)") << "\n";
@@ -218,6 +221,12 @@ void Comparison::describe() {
   }
   for (const std::string& note : notes_before_) text << "  note        " << note << "\n";
   std::cout << text.str() << std::flush;
+}
+
+std::vector<std::string> Comparison::names_of_links() const {
+  std::vector<std::string> names;
+  for (const std::string& link : options_.links) names.push_back(link.empty() ? "loopback" : link);
+  return names;
 }
 
 bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<CompareRun>& done) {
@@ -242,11 +251,11 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
 
 CompareRun Comparison::run_one(const PlannedRun& planned) {
   CompareRun run;
-  run.strategy = planned.cell.strategy;
-  run.workers = planned.cell.workers;
+  run.strategy = planned.variant.strategy;
+  run.workers = planned.variant.workers;
   run.servers = options_.servers;
   run.seed = planned.seed;
-  run.link = options_.link;
+  run.link = planned.variant.link;
   run.tuned = to_string(planned.tuned);
   run.out = "runs/" + planned.name;
   const std::string folder = options_.out + "/" + run.out;
@@ -276,7 +285,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   line.keys = keys_of(options_, planned, eval_every_);
   if (!options_.job_file.empty()) line.local["job"] = options_.job_file;
   line.local["servers"] = std::to_string(options_.servers);
-  line.local["workers"] = std::to_string(planned.cell.workers);
+  line.local["workers"] = std::to_string(planned.variant.workers);
   line.local["out"] = folder;
   LauncherOptions launcher = plan_run(line, program_dir_, false);
   const std::string log = folder + "/log.txt";
@@ -294,8 +303,8 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
 void Comparison::announce(const PlannedRun& planned) {
   if (!terminal_) return;
   std::cout << kClear << "[" << runs_done_ + 1 << "/" << runs_planned_ << "] "
-            << cell_name(planned.cell.strategy, planned.cell.workers) << ", seed " << planned.seed
-            << " ..." << std::flush;
+            << variant_name(planned.variant.strategy, planned.variant.workers, planned.variant.link)
+            << ", seed " << planned.seed << " ..." << std::flush;
 }
 
 void Comparison::report(const CompareRun& run) {
@@ -304,7 +313,7 @@ void Comparison::report(const CompareRun& run) {
       seconds / static_cast<double>(runs_done_) * static_cast<double>(runs_planned_ - runs_done_);
   std::ostringstream text;
   text << (terminal_ ? kClear : "") << "[" << runs_done_ << "/" << runs_planned_ << "] "
-       << cell_name(run) << ", seed " << run.seed << (run.tuned.empty() ? "" : ", " + run.tuned)
+       << variant_name(run) << ", seed " << run.seed << (run.tuned.empty() ? "" : ", " + run.tuned)
        << ": ";
   if (run.failure.empty()) {
     text << spread_text({run.samples_per_second}, 0) << " samples/s";
@@ -319,15 +328,15 @@ void Comparison::report(const CompareRun& run) {
 
 void Comparison::choose() {
   if (options_.tune.empty()) return;
-  std::map<Cell, std::vector<size_t>> tries;
+  std::map<Variant, std::vector<size_t>> tries;
   const std::vector<PlannedRun> plan = plan_tries(options_);
-  for (size_t i = 0; i < plan.size(); ++i) tries[plan[i].cell].push_back(i);
-  for (const auto& [cell, indices] : tries) {
+  for (size_t i = 0; i < plan.size(); ++i) tries[plan[i].variant].push_back(i);
+  for (const auto& [variant, indices] : tries) {
     std::vector<CompareRun> runs;
     for (const size_t i : indices) runs.push_back(result_.tuning[i]);
-    const std::string name = cell_name(runs.front());
+    const std::string name = variant_name(runs.front());
     if (const std::optional<size_t> best = best_try(runs)) {
-      chosen_[cell] = plan[indices[*best]].tuned;
+      chosen_[variant] = plan[indices[*best]].tuned;
       std::cout << "tuned " << name << ": " << runs[*best].tuned << ", the best of " << runs.size()
                 << std::endl;
     } else {
@@ -375,7 +384,7 @@ int Comparison::exit_code() const {
 }  // namespace
 
 int compare_command(int argc, const char* const* argv) {
-  const std::vector<std::string> words = gather_tune(argc, argv);
+  const std::vector<std::string> words = gather_repeated(argc, argv);
   std::vector<const char*> pointers;
   pointers.reserve(words.size());
   for (const std::string& word : words) pointers.push_back(word.c_str());
@@ -391,7 +400,7 @@ int compare_command(int argc, const char* const* argv) {
   }
   CompareOptions options =
       parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
-  check_link(options);
+  check_links(options);
   const fs::path self = fs::read_symlink("/proc/self/exe");
   return Comparison(std::move(options), self.parent_path().string()).run();
 }

@@ -23,21 +23,21 @@ std::map<uint64_t, std::vector<const CompareRun*>> by_seed(const CompareResult& 
   return seeds;
 }
 
-// Runs by (strategy, workers), in the order of their first run.
-std::vector<std::vector<const CompareRun*>> by_cell(const CompareResult& result) {
-  std::vector<std::vector<const CompareRun*>> cells;
+// Runs by (strategy, workers, link), in the order of their first run.
+std::vector<std::vector<const CompareRun*>> by_variant(const CompareResult& result) {
+  std::vector<std::vector<const CompareRun*>> variants;
   for (const CompareRun& run : result.runs) {
-    const auto same = [&](const std::vector<const CompareRun*>& cell) {
-      return cell.front()->strategy == run.strategy && cell.front()->workers == run.workers;
+    const auto same = [&](const std::vector<const CompareRun*>& variant) {
+      return variant_name(*variant.front()) == variant_name(run);
     };
-    const auto found = std::ranges::find_if(cells, same);
-    if (found == cells.end()) {
-      cells.push_back({&run});
+    const auto found = std::ranges::find_if(variants, same);
+    if (found == variants.end()) {
+      variants.push_back({&run});
     } else {
       found->push_back(&run);
     }
   }
-  return cells;
+  return variants;
 }
 
 std::string of(size_t part, size_t whole) {
@@ -71,7 +71,7 @@ void note_differences(uint64_t seed, const std::vector<const CompareRun*>& runs,
     std::string text =
         "NOT COMPARABLE: seed " + std::to_string(seed) + " has runs with other " + name + ":";
     for (const auto& [value, run] : found) {
-      text += " " + short_hash(value) + " (" + cell_name(*run) + ")";
+      text += " " + short_hash(value) + " (" + variant_name(*run) + ")";
     }
     notes.push_back(text);
   }
@@ -89,16 +89,17 @@ void note_silence(const CompareResult& result, const char* name, Hash hash,
                   ": whether they are comparable is not known");
 }
 
-void note_cell(const CompareResult& result, const std::vector<const CompareRun*>& cell,
-               std::vector<std::string>& notes) {
-  const std::string name = cell_name(*cell.front());
+void note_variant(const CompareResult& result, const std::vector<const CompareRun*>& variant,
+                  std::vector<std::string>& notes) {
+  const std::string name = variant_name(*variant.front());
   std::vector<const CompareRun*> well;
-  for (const CompareRun* run : cell) {
+  for (const CompareRun* run : variant) {
     if (run->failure.empty()) well.push_back(run);
   }
-  if (well.size() < cell.size()) {
-    const auto first = std::ranges::find_if(cell, [](auto* run) { return !run->failure.empty(); });
-    notes.push_back("FAILED: " + name + ": " + of(cell.size() - well.size(), cell.size()) +
+  if (well.size() < variant.size()) {
+    const auto first =
+        std::ranges::find_if(variant, [](auto* run) { return !run->failure.empty(); });
+    notes.push_back("FAILED: " + name + ": " + of(variant.size() - well.size(), variant.size()) +
                     " runs; seed " + std::to_string((*first)->seed) + ": " + (*first)->failure);
   }
   const auto never = std::ranges::count_if(
@@ -111,8 +112,8 @@ void note_cell(const CompareResult& result, const std::vector<const CompareRun*>
 
 // Where the best of some values is the first or the last, a better one may lie beyond.
 void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
-  // (strategy, workers) -> all values that were tried, by key
-  std::map<std::pair<std::string, int64_t>, std::map<std::string, std::set<double>>> tried;
+  // by variant and key: all values that were tried
+  std::map<std::string, std::map<std::string, std::set<double>>> tried;
   const auto parts = [](const std::string& tuned) {
     std::vector<std::pair<std::string, double>> all;
     for (size_t begin = 0; begin < tuned.size();) {
@@ -128,15 +129,15 @@ void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
   };
   for (const CompareRun& run : result.tuning) {
     for (const auto& [key, value] : parts(run.tuned)) {
-      tried[{run.strategy, run.workers}][key].insert(value);
+      tried[variant_name(run)][key].insert(value);
     }
   }
   std::set<std::string> said;
   for (const CompareRun& run : result.runs) {
     for (const auto& [key, value] : parts(run.tuned)) {
-      const std::set<double>& all = tried[{run.strategy, run.workers}][key];
+      const std::set<double>& all = tried[variant_name(run)][key];
       if (all.size() < 2 || (value != *all.begin() && value != *all.rbegin())) continue;
-      std::string text = cell_name(run);
+      std::string text = variant_name(run);
       text.append(": the best ").append(key).append(", ").append(print_real(value));
       text.append(value == *all.begin() ? ", is the smallest" : ", is the largest");
       text.append(" that was tried: a better one may lie beyond");
@@ -178,7 +179,7 @@ std::vector<std::string> notes_after(const CompareResult& result) {
   }
   note_silence(result, "initial weights", &CompareRun::initial_weights_sha256, notes);
   note_silence(result, "data order", &CompareRun::data_order_sha256, notes);
-  for (const auto& cell : by_cell(result)) note_cell(result, cell, notes);
+  for (const auto& variant : by_variant(result)) note_variant(result, variant, notes);
   note_edges(result, notes);
   std::vector<double> seconds;
   for (const CompareRun& run : result.runs) {

@@ -158,6 +158,20 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
   return all;
 }
 
+// "none" is this machine's loopback, beside which others may stand.
+std::vector<std::string> parse_links(const std::string& text) {
+  std::vector<std::string> links;
+  for (const std::string& word : split(text, ';')) {
+    const std::string link = word == "none" ? "" : word;
+    if (word.empty()) fail("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
+    if (std::ranges::count(links, link) > 0) {
+      fail("--link: " + printable(word) + " is there twice: leave one out");
+    }
+    links.push_back(link);
+  }
+  return links;
+}
+
 // backup:B drops the B slowest of a step; somebody must be left.
 void check_backups(const CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
@@ -236,7 +250,9 @@ const std::vector<KeyHelp>& compare_options() {
       {"servers", "1", "servers of every run"},
       {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
       {"target-accuracy", "", "also report time and samples until the test accuracy is this: 0.97"},
-      {"link", "", "RATE,DELAY[,LOSS]: put the processes on hosts joined by such links"},
+      {"link", "none",
+       "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
+       "none: this machine's loopback; may be given several times"},
       {"tune", "",
        "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
        "the "
@@ -257,22 +273,25 @@ std::string compare_help() {
                    compare_options());
 }
 
-std::vector<std::string> gather_tune(int argc, const char* const* argv) {
-  constexpr std::string_view kFlag = "--tune";
+std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
   std::vector<std::string> words;
-  std::optional<std::string> values;
+  std::map<std::string, std::string> values;  // by flag
   for (int i = 0; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const bool apart =
-        word == kFlag && i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--");
-    if (apart || word.starts_with("--tune=")) {
-      values = values ? *values + ";" : "";
-      *values += apart ? argv[++i] : word.substr(kFlag.size() + 1);
-    } else {
-      words.emplace_back(word);
+    const std::string word = argv[i];
+    const std::string flag = word.substr(0, word.find('='));
+    const bool apart = flag == word;
+    const bool repeated = flag == "--tune" || flag == "--link";
+    // without a value of its own, the parser says so
+    if (!repeated ||
+        (apart && (i + 1 == argc || std::string_view(argv[i + 1]).starts_with("--")))) {
+      words.push_back(word);
+      continue;
     }
+    const std::string value = apart ? argv[++i] : word.substr(flag.size() + 1);
+    const auto [found, is_new] = values.try_emplace(flag, value);
+    if (!is_new) found->second += ";" + value;
   }
-  if (values) words.push_back("--tune=" + *values);
+  for (const auto& [flag, value] : values) words.push_back(flag + "=" + value);
   return words;
 }
 
@@ -290,7 +309,7 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.workers = parse_workers(local(line, "workers", "1,2"));
   options.servers = count("servers", local(line, "servers", "1"), kMaxWorkers);
   options.target_accuracy = parse_target(line);
-  options.link = local(line, "link", "");
+  options.links = parse_links(local(line, "link", "none"));
   options.tune = parse_tune(line);
   options.out = local(line, "out", "pushpull-compare");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");

@@ -27,8 +27,8 @@ struct CompareOptions {
   int64_t servers = 1;
   std::vector<uint64_t> seeds;
   std::optional<double> target_accuracy;
-  std::string straggler;  // "0:4", the job's own; empty: none
-  std::string link;       // "100mbit,5ms", as typed; empty: this machine's loopback
+  std::string straggler;                  // "0:4", the job's own; empty: none
+  std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty: this machine's loopback
   std::vector<TuneKey> tune;
   std::string out;
   bool keep_checkpoints = false;
@@ -39,8 +39,9 @@ struct CompareOptions {
 const std::vector<KeyHelp>& compare_options();
 std::string compare_help();
 
-// The words with all values of --tune behind one flag, since it may be given several times.
-std::vector<std::string> gather_tune(int argc, const char* const* argv);
+// The words with all values of --tune behind one flag, and so for --link: they may be given several
+// times.
+std::vector<std::string> gather_repeated(int argc, const char* const* argv);
 
 // Checks every flag, and the job under each strategy, seed and value of --tune. Throws
 // Error(kUsage) with one line that names the word and the way out.

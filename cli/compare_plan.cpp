@@ -11,13 +11,17 @@ namespace {
 
 // A name for a folder: "ssp:4" -> "ssp-4".
 std::string file_name(std::string text) {
+  const auto is_plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.';
+  };
   std::ranges::replace_if(
-      text, [](char c) { return c == ':' || c == '=' || c == ' ' || c == '/'; }, '-');
+      text, [&](char c) { return !is_plain(c); }, '-');
   return text;
 }
 
-std::string name_of(const Cell& cell) {
-  return file_name(cell.strategy) + "-w" + std::to_string(cell.workers);
+std::string name_of(const Variant& variant) {
+  return file_name(variant.strategy) + "-w" + std::to_string(variant.workers) +
+         (variant.link.empty() ? "" : "-" + file_name(variant.link));
 }
 
 // All combinations, the last key changing fastest.
@@ -36,29 +40,33 @@ std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   return all;
 }
 
-// The cells of one round, the strategies turned by `round` and the number of workers' place.
-std::vector<Cell> cells_of_round(const CompareOptions& options, size_t round) {
-  std::vector<Cell> cells;
+// The cells of one round, the strategies turned on by one with each group.
+std::vector<Variant> variants_of_round(const CompareOptions& options, size_t round) {
+  std::vector<Variant> variants;
   const size_t strategies = options.strategies.size();
-  for (size_t w = 0; w < options.workers.size(); ++w) {
-    for (size_t s = 0; s < strategies; ++s) {
-      cells.push_back({options.strategies[(s + round + w) % strategies], options.workers[w]});
+  size_t turn = round;
+  for (const std::string& link : options.links) {
+    for (const int64_t workers : options.workers) {
+      for (size_t s = 0; s < strategies; ++s) {
+        variants.push_back({options.strategies[(s + turn) % strategies], workers, link});
+      }
+      ++turn;
     }
   }
-  return cells;
+  return variants;
 }
 
 }  // namespace
 
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
-                                     const std::map<Cell, Tuned>& chosen) {
+                                     const std::map<Variant, Tuned>& chosen) {
   std::vector<PlannedRun> runs;
   for (size_t round = 0; round < options.seeds.size(); ++round) {
     const uint64_t seed = options.seeds[round];
-    for (const Cell& cell : cells_of_round(options, round)) {
-      const auto found = chosen.find(cell);
-      runs.push_back({cell, seed, found == chosen.end() ? Tuned{} : found->second,
-                      name_of(cell) + "-s" + std::to_string(seed)});
+    for (const Variant& variant : variants_of_round(options, round)) {
+      const auto found = chosen.find(variant);
+      runs.push_back({variant, seed, found == chosen.end() ? Tuned{} : found->second,
+                      name_of(variant) + "-s" + std::to_string(seed)});
     }
   }
   return runs;
@@ -69,9 +77,9 @@ std::vector<PlannedRun> plan_tries(const CompareOptions& options) {
   if (options.tune.empty()) return runs;
   const std::vector<Tuned> values = combinations(options.tune);
   for (size_t round = 0; round < values.size(); ++round) {
-    for (const Cell& cell : cells_of_round(options, round)) {
-      runs.push_back({cell, options.seeds.front(), values[round],
-                      "tune-" + name_of(cell) + "-" + file_name(to_string(values[round]))});
+    for (const Variant& variant : variants_of_round(options, round)) {
+      runs.push_back({variant, options.seeds.front(), values[round],
+                      "tune-" + name_of(variant) + "-" + file_name(to_string(values[round]))});
     }
   }
   return runs;
@@ -115,7 +123,7 @@ std::map<std::string, std::string> keys_of(const CompareOptions& options, const 
   std::map<std::string, std::string> keys = run.tuned;
   keys["seed"] = std::to_string(run.seed);
   keys["eval-every"] = std::to_string(eval_every);
-  keys.merge(keys_of_strategy(run.cell.strategy));
+  keys.merge(keys_of_strategy(run.variant.strategy));
   keys.insert(options.keys.begin(), options.keys.end());
   return keys;
 }

@@ -18,35 +18,36 @@ namespace pushpull {
 using Tuned = std::map<std::string, std::string>;
 
 // A row of the tables.
-struct Cell {
+struct Variant {
   std::string strategy;
   int64_t workers = 1;
-  friend bool operator<(const Cell& a, const Cell& b) {
-    return std::tie(a.strategy, a.workers) < std::tie(b.strategy, b.workers);
+  std::string link = {};  // empty: this machine's loopback
+  friend bool operator<(const Variant& a, const Variant& b) {
+    return std::tie(a.strategy, a.workers, a.link) < std::tie(b.strategy, b.workers, b.link);
   }
 };
 
 struct PlannedRun {
-  Cell cell;
+  Variant variant;
   uint64_t seed = 0;
   Tuned tuned;
   std::string name;  // of its folder
 };
 
-// The repeats, interleaved: seed by seed, within a seed number of workers by number of workers,
-// strategies in turn. Who begins moves on by one each time, so that what drifts on a machine (heat,
-// other people's work) meets all strategies alike.
+// The repeats, interleaved: seed by seed, within a seed link by link and number of workers by
+// number of workers, strategies in turn. Who begins moves on by one each time, so that what drifts
+// on a machine (heat, other people's work) meets all strategies alike.
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
-                                     const std::map<Cell, Tuned>& chosen);
+                                     const std::map<Variant, Tuned>& chosen);
 
-// The tries of --tune, with the first seed: every combination of its values for every cell.
+// The tries of --tune, with the first seed: every combination of its values for every variant.
 // Interleaved in the same way.
 std::vector<PlannedRun> plan_tries(const CompareOptions& options);
 
 // "lr=0.5 momentum=0.9".
 std::string to_string(const Tuned& tuned);
 
-// Index of the best of a cell's tries. With a target: who reaches it sooner; never is worse than
+// Index of the best of a variant's tries. With a target: who reaches it sooner; never is worse than
 // ever. Then the higher accuracy at the end, then the lower test loss, then the earlier one. Empty
 // where all have failed.
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries);

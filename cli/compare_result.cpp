@@ -17,7 +17,7 @@ std::optional<double> scaling(const CompareResult& result, const CompareRun& run
   if (!run.failure.empty()) return std::nullopt;
   const auto one = std::ranges::find_if(result.runs, [&](const CompareRun& other) {
     return other.workers == 1 && other.strategy == run.strategy && other.seed == run.seed &&
-           other.failure.empty() && other.samples_per_second > 0.0;
+           other.link == run.link && other.failure.empty() && other.samples_per_second > 0.0;
   });
   if (one == result.runs.end()) return std::nullopt;
   return run.samples_per_second / one->samples_per_second;
@@ -45,10 +45,13 @@ StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness) {
   return summary;
 }
 
-std::string cell_name(const std::string& strategy, int64_t workers) {
-  return strategy + ", " + std::to_string(workers) + (workers == 1 ? " worker" : " workers");
+std::string variant_name(const std::string& strategy, int64_t workers, const std::string& link) {
+  return strategy + ", " + std::to_string(workers) + (workers == 1 ? " worker" : " workers") +
+         (link.empty() ? "" : " over " + link);
 }
 
-std::string cell_name(const CompareRun& run) { return cell_name(run.strategy, run.workers); }
+std::string variant_name(const CompareRun& run) {
+  return variant_name(run.strategy, run.workers, run.link);
+}
 
 }  // namespace pushpull

@@ -106,8 +106,8 @@ struct Spread {
 // Empty where there are no values. The median of an even number is the mean of the middle two.
 std::optional<Spread> spread(std::vector<double> values);
 
-// Speed over that of one worker under the same strategy and seed; empty where no such run went
-// well, or where this one failed.
+// Speed over that of one worker under the same strategy, seed and link; empty where no such run
+// went well, or where this one failed.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
 
 // False: the run did not measure it.
@@ -122,8 +122,8 @@ struct StalenessSummary {
 };
 StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness);
 
-// "sync, 2 workers", "ssp:4, 1 worker".
-std::string cell_name(const std::string& strategy, int64_t workers);
-std::string cell_name(const CompareRun& run);
+// "sync, 2 workers", "ssp:4, 1 worker over 100mbit,5ms".
+std::string variant_name(const std::string& strategy, int64_t workers, const std::string& link);
+std::string variant_name(const CompareRun& run);
 
 }  // namespace pushpull

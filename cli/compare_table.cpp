@@ -56,21 +56,51 @@ struct Group {
   }
 };
 
-// By number of workers, then in the order of the strategies.
+// In the order of their first run.
+std::vector<std::string> links_of(const CompareResult& result) {
+  std::vector<std::string> links;
+  for (const CompareRun& run : result.runs) {
+    if (std::ranges::count(links, run.link) == 0) links.push_back(run.link);
+  }
+  return links;
+}
+
+Group group_of(const CompareResult& result, const std::string& strategy, int64_t workers,
+               const std::string& link) {
+  Group group;
+  for (const CompareRun& run : result.runs) {
+    if (run.strategy != strategy || run.workers != workers || run.link != link) continue;
+    group.all.push_back(&run);
+    if (run.failure.empty()) group.well.push_back(&run);
+  }
+  return group;
+}
+
+// By link, then by number of workers, then in the order of the strategies.
 std::vector<Group> groups_of(const CompareResult& result) {
   std::vector<Group> groups;
-  for (const int64_t workers : result.workers) {
-    for (const std::string& strategy : result.strategies) {
-      Group group;
-      for (const CompareRun& run : result.runs) {
-        if (run.strategy != strategy || run.workers != workers) continue;
-        group.all.push_back(&run);
-        if (run.failure.empty()) group.well.push_back(&run);
+  for (const std::string& link : links_of(result)) {
+    for (const int64_t workers : result.workers) {
+      for (const std::string& strategy : result.strategies) {
+        groups.push_back(group_of(result, strategy, workers, link));
+        if (groups.back().all.empty()) groups.pop_back();
       }
-      if (!group.all.empty()) groups.push_back(group);
     }
   }
   return groups;
+}
+
+// Where all runs were on loopback, nobody needs to be told.
+bool has_links(const CompareResult& result) {
+  return std::ranges::any_of(result.runs, [](const CompareRun& run) { return !run.link.empty(); });
+}
+
+// Strategy, workers, and the link where there is one.
+Row begin_row(const CompareResult& result, const Group& group) {
+  const CompareRun& first = *group.all.front();
+  Row row = {first.strategy, std::to_string(first.workers)};
+  if (has_links(result)) row.push_back(first.link.empty() ? "loopback" : first.link);
+  return row;
 }
 
 std::optional<double> positive(double value) {
@@ -167,9 +197,12 @@ std::string speed_table(const CompareResult& result) {
       {"", "", "", "", "ms of a step", "", "", "", "staleness", "MB per", "CPU s", "peak MiB", ""},
       {"strategy", "workers", "samples/s", "scaling", "compute", "push", "wait", "pull", "mean/max",
        "step", "srv/wrk", "srv/wrk", "runs"}};
+  if (has_links(result)) {
+    rows[0].insert(rows[0].begin() + 2, "");
+    rows[1].insert(rows[1].begin() + 2, "link");
+  }
   for (const Group& group : groups_of(result)) {
-    const CompareRun& first = *group.all.front();
-    Row row = {first.strategy, std::to_string(first.workers)};
+    Row row = begin_row(result, group);
     if (group.well.empty()) {
       row.insert(row.end(), {"FAILED", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
     } else {
@@ -198,6 +231,7 @@ std::string learning_table(const CompareResult& result) {
   const std::string target =
       has_target ? "to " + print_real(*result.target_accuracy) : std::string();
   Row header = {"strategy", "workers", "accuracy %", "test loss", "seconds"};
+  if (has_links(result)) header.insert(header.begin() + 2, "link");
   if (has_target) {
     header.insert(header.end(), {"seconds " + target, "samples " + target, "reached"});
   }
@@ -205,14 +239,14 @@ std::string learning_table(const CompareResult& result) {
   header.emplace_back("runs");
   std::vector<Row> rows = {header};
   for (const Group& group : groups_of(result)) {
-    const CompareRun& first = *group.all.front();
     const auto accuracy = [](const CompareRun& run) -> std::optional<double> {
       return run.test_accuracy ? std::optional(*run.test_accuracy * kPercent) : std::nullopt;
     };
-    Row row = {first.strategy, std::to_string(first.workers),
-               group.well.empty() ? "FAILED" : group.with_range(accuracy, 2),
-               group.median([](const CompareRun& run) { return run.test_loss; }, 4),
-               group.median([](const CompareRun& run) { return positive(run.seconds); }, 2)};
+    Row row = begin_row(result, group);
+    row.insert(row.end(),
+               {group.well.empty() ? "FAILED" : group.with_range(accuracy, 2),
+                group.median([](const CompareRun& run) { return run.test_loss; }, 4),
+                group.median([](const CompareRun& run) { return positive(run.seconds); }, 2)});
     if (has_target) {
       const auto reached = std::ranges::count_if(
           group.well, [](const CompareRun* run) { return run->seconds_to_target.has_value(); });

@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 CompareOptions parse(std::vector<const char*> words) {
   words.insert(words.begin(), "compare");
   const std::vector<std::string> gathered =
-      gather_tune(static_cast<int>(words.size()), words.data());
+      gather_repeated(static_cast<int>(words.size()), words.data());
   words.clear();
   for (const std::string& word : gathered) words.push_back(word.c_str());
   return parse_compare(
@@ -102,6 +102,15 @@ TEST(CompareOptions, ReadsTuneAsOftenAsItIsGiven) {
   EXPECT_THAT(options.tune[0].values, ElementsAre("0.5", "1"));
   EXPECT_EQ(options.tune[1].key, "momentum");
   EXPECT_THAT(options.tune[1].values, ElementsAre("0", "0.9", "0.95"));
+}
+
+TEST(CompareOptions, ReadsLinksAsOftenAsTheyAreGiven) {
+  EXPECT_THAT(parse({"--steps=10"}).links, ElementsAre(""));
+  EXPECT_THAT(parse({"--steps=10", "--link", "none", "--link=100mbit,5ms"}).links,
+              ElementsAre("", "100mbit,5ms"));
+  EXPECT_THAT(refusal({"--link", "1gbit,1ms", "--link", "1gbit,1ms"}), HasSubstr("twice"));
+  EXPECT_THAT(refusal({"--link="}), HasSubstr("RATE,DELAY"));
+  EXPECT_THAT(refusal({"--link"}), HasSubstr("link"));
 }
 
 TEST(CompareOptions, RefusesTriesThatCannotRunOrWouldNotBeEqual) {

@@ -34,7 +34,7 @@ TEST(ComparePlan, EverySeedMeetsEveryStrategyAndNumberOfWorkersOnce) {
   std::set<std::tuple<std::string, int64_t, uint64_t>> met;
   std::set<std::string> names;
   for (const PlannedRun& run : plan) {
-    met.insert({run.cell.strategy, run.cell.workers, run.seed});
+    met.insert({run.variant.strategy, run.variant.workers, run.seed});
     names.insert(run.name);
   }
   EXPECT_EQ(met.size(), 18U);
@@ -49,24 +49,39 @@ TEST(ComparePlan, RunsAreInterleavedSeedBySeedAndWorkersByWorkers) {
                                  "async-w1-s8", "sync-w1-s8", "sync-w2-s8", "async-w2-s8"));
 }
 
+TEST(ComparePlan, EveryLinkGetsTheSameRuns) {
+  CompareOptions options = options_of({"sync", "async"}, {1, 2}, {7});
+  options.links = {"", "100mbit,5ms,0.1%"};
+  std::map<std::string, int64_t> runs;
+  std::set<std::string> names;
+  for (const PlannedRun& run : plan_repeats(options, {})) {
+    ++runs[run.variant.link];
+    names.insert(run.name);
+  }
+  EXPECT_EQ(runs, (std::map<std::string, int64_t>{{"", 4}, {"100mbit,5ms,0.1%", 4}}));
+  EXPECT_EQ(names.size(), 8U);
+  EXPECT_TRUE(names.contains("sync-w2-100mbit-5ms-0.1--s7"));
+}
+
 TEST(ComparePlan, NoStrategyAlwaysRunsFirst) {
   const std::vector<std::string> strategies = {"sync", "async", "ssp:4"};
   const auto plan = plan_repeats(options_of(strategies, {2}, {1, 2, 3}), {});
   std::set<std::string> first;
-  for (size_t i = 0; i < plan.size(); i += strategies.size()) first.insert(plan[i].cell.strategy);
+  for (size_t i = 0; i < plan.size(); i += strategies.size())
+    first.insert(plan[i].variant.strategy);
   EXPECT_EQ(first.size(), 3U);
 }
 
 TEST(ComparePlan, EveryCellGetsTheSameTries) {
   CompareOptions options = options_of({"sync", "async"}, {1, 2}, {7, 8});
   options.tune = {{"lr", {"0.5", "1"}}, {"momentum", {"0", "0.9", "0.95"}}};
-  std::map<Cell, std::multiset<std::string>> tries;
+  std::map<Variant, std::multiset<std::string>> tries;
   for (const PlannedRun& run : plan_tries(options)) {
     EXPECT_EQ(run.seed, 7U);
-    tries[run.cell].insert(to_string(run.tuned));
+    tries[run.variant].insert(to_string(run.tuned));
   }
   ASSERT_EQ(tries.size(), 4U);
-  for (const auto& [cell, values] : tries) EXPECT_EQ(values, tries.begin()->second);
+  for (const auto& [variant, values] : tries) EXPECT_EQ(values, tries.begin()->second);
   EXPECT_EQ(tries.begin()->second.size(), 6U);
   EXPECT_EQ(tries.begin()->second.count("lr=0.5 momentum=0.95"), 1U);
 }
@@ -76,8 +91,8 @@ TEST(ComparePlan, WithoutTuneThereAreNoTries) {
 }
 
 TEST(ComparePlan, RepeatsUseWhatTheTriesOfTheirOwnCellHaveChosen) {
-  const std::map<Cell, Tuned> chosen = {{{"sync", 1}, {{"lr", "0.5"}}},
-                                        {{"sync", 2}, {{"lr", "1"}}}};
+  const std::map<Variant, Tuned> chosen = {{{"sync", 1}, {{"lr", "0.5"}}},
+                                           {{"sync", 2}, {{"lr", "1"}}}};
   const auto plan = plan_repeats(options_of({"sync"}, {1, 2}, {7}), chosen);
   ASSERT_EQ(plan.size(), 2U);
   EXPECT_EQ(plan[0].tuned.at("lr"), "0.5");
@@ -116,7 +131,7 @@ TEST(ComparePlan, KeysOfARunWinOverTheFlagsThatAllRunsShare) {
   CompareOptions options = options_of({"async"}, {1}, {7});
   options.keys = {{"lr", "0.1"}, {"seed", "7"}, {"eval-every", "1"}, {"epochs", "3"}};
   PlannedRun run;
-  run.cell = {"async", 1};
+  run.variant = {"async", 1};
   run.seed = 9;
   run.tuned["lr"] = "0.5";
   const auto keys = keys_of(options, run, 50);

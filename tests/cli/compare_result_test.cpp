@@ -34,6 +34,9 @@ TEST(CompareResult, ScalingStandsOnTheSameStrategyAndSeed) {
   EXPECT_EQ(scaling(result, result.runs[4]), 0.75);
   EXPECT_EQ(scaling(result, result.runs[0]), 1.0);
   EXPECT_FALSE(scaling(result, result.runs[5])) << "there is no run with one worker";
+  result.runs[3].link = "100mbit,5ms";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "no run with one worker over this link";
+  result.runs[3].link.clear();
   result.runs[0].failure = "lost";
   EXPECT_FALSE(scaling(result, result.runs[3])) << "a failed run is nothing to stand on";
   EXPECT_FALSE(scaling(result, result.runs[0]));
@@ -56,8 +59,8 @@ TEST(CompareResult, StalenessIsWeighedByUpdates) {
 }
 
 TEST(CompareResult, OneWorkerIsNoWorkers) {
-  EXPECT_EQ(cell_name("ssp:4", 1), "ssp:4, 1 worker");
-  EXPECT_EQ(cell_name(run_of("sync", 2, 7, 1)), "sync, 2 workers");
+  EXPECT_EQ(variant_name("ssp:4", 1, "1gbit,1ms"), "ssp:4, 1 worker over 1gbit,1ms");
+  EXPECT_EQ(variant_name(run_of("sync", 2, 7, 1)), "sync, 2 workers");
 }
 
 }  // namespace

@@ -106,6 +106,20 @@ TEST(CompareTable, ATargetThatIsNotReachedIsNeverANumber) {
               AllOf(HasSubstr("never (2.00-never)"), HasSubstr("1 of 2")));
 }
 
+TEST(CompareTable, LinksHaveRowsOfTheirOwn) {
+  CompareResult result = two_seeds();
+  EXPECT_THAT(speed_table(result) + learning_table(result), Not(HasSubstr("loopback")));
+  for (const CompareRun& run : two_seeds().runs) {
+    result.runs.push_back(run);
+    result.runs.back().link = "100mbit,5ms";
+  }
+  for (const std::string& table : {speed_table(result), learning_table(result)}) {
+    EXPECT_THAT(table, HasSubstr("  link"));
+    EXPECT_NE(line_with(table, "sync                  2     loopback"), "");
+    EXPECT_NE(line_with(table, "sync                  2  100mbit,5ms"), "");
+  }
+}
+
 TEST(CompareTable, WhatWasNotMeasuredIsNoZero) {
   CompareResult result = two_seeds();
   for (CompareRun& run : result.runs) {
