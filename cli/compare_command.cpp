@@ -116,7 +116,6 @@ class Comparison {
   void prepare();
   void describe();
   void make_folder();
-  void tune();
   void choose();
   // False where a signal has ended it.
   bool run_all(const std::vector<PlannedRun>& plan, std::vector<CompareRun>& done);

@@ -52,8 +52,9 @@ std::string to_string(const Tuned& tuned);
 // where all have failed.
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries);
 
-// Steps between two evaluations so that there are about kEvaluations. An evaluation ends a round of
-// local:H, so the steps are a multiple of every H among the strategies.
+// Steps between two evaluations so that there are about kEvaluations. local:H can be evaluated at
+// the ends of its rounds only; a multiple of every H among the strategies has all evaluated at the
+// same steps.
 constexpr int64_t kEvaluations = 20;
 int64_t eval_every(int64_t total_steps, const std::vector<std::string>& strategies);
 
