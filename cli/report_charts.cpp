@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kColours = 8;            // in the page's style; then again, dashed
 constexpr int64_t kMostBins = 16;         // of a staleness histogram
-constexpr size_t kMostHistograms = 24;    // more are not looked at
+constexpr size_t kMostHistograms = 12;    // more are not looked at
 constexpr double kHistogramShare = 0.99;  // of updates, in bins of their own
 
 struct SplitPart {

@@ -15,11 +15,11 @@ namespace pushpull {
 namespace {
 
 // Curves are most of a page: with these limits it stays below a megabyte for hundreds of runs.
-constexpr size_t kPointsOfAllCurves = 36000;
+constexpr size_t kPointsOfAllCurves = 32000;
 constexpr size_t kMostPoints = 120;  // of one curve; more are not seen
 constexpr size_t kFewestPoints = 12;
 constexpr size_t kCurvesOfACell = 4;
-constexpr size_t kLinksWithCharts = 4;  // of more links: tables
+constexpr size_t kLinksWithCharts = 3;  // of more links: tables
 
 size_t points_per_curve(const ReportData& data) {
   size_t outlines = 0;  // a band has two edges beside its line

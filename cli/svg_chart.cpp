@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "cli/html_text.h"
 
@@ -12,10 +13,9 @@ namespace {
 
 constexpr double kWidth = 360;
 constexpr double kHeight = 232;
-constexpr double kCharWidth = 6.6;  // of text of 12 units, a wide font
-constexpr double kTop = 26;         // the y axis' title stands above
-constexpr double kBottom = 42;      // ticks' labels and the x axis' title
-constexpr double kRight = 14;       // half of the last label
+constexpr double kTop = 26;     // the y axis' title stands above
+constexpr double kBottom = 42;  // ticks' labels and the x axis' title
+constexpr double kRight = 14;   // half of the last label
 
 // A coordinate to a tenth of a unit: what is finer is not seen, and curves are most of a report.
 std::string at(double value) {
@@ -47,7 +47,17 @@ std::string open_svg(double height, const std::string& about) {
          html(about) + "\">";
 }
 
-double width_of(const std::string& text) { return kCharWidth * static_cast<double>(text.size()); }
+// Of text of 12 units in a wide font (DejaVu Sans); others need less.
+double width_of(const std::string& text) {
+  double width = 0;
+  for (const char c : text) {
+    const bool continued = (static_cast<unsigned char>(c) & 0xc0U) == 0x80U;  // of UTF-8
+    const bool narrow = std::string_view(" .,:;ijl|'").find(c) != std::string_view::npos;
+    const bool wide = std::string_view("%mwMW@").find(c) != std::string_view::npos;
+    if (!continued) width += narrow ? 4 : wide ? 11.5 : 7.7;
+  }
+  return width;
+}
 
 // Where an axis' value lies between 0 and 1.
 double share(const Axis& axis, double value) {

@@ -72,14 +72,14 @@ TEST(SvgChart, ALineGoesThroughItsPoints) {
   expect_well_formed(text);
   EXPECT_THAT(text, HasSubstr("a &amp; b"));
   EXPECT_THAT(text, HasSubstr("aria-label=\"about &lt;this&gt;\""));
-  // the plot is 164 units high: 0 lies at its foot, 5 in its middle
-  EXPECT_THAT(text, HasSubstr("d=\"M0 164L324.8 82\""));
+  // the plot is 164 units high: 0 lies at its foot, 5 in its middle; 322.6 is its right end
+  EXPECT_THAT(text, HasSubstr("d=\"M0 164L322.6 82\""));
 }
 
 TEST(SvgChart, AStepHoldsItsValueUntilTheNext) {
   LineChart chart = two_points();
   chart.lines[0].steps = true;
-  EXPECT_THAT(svg(chart), HasSubstr("d=\"M0 164H324.8V82\""));
+  EXPECT_THAT(svg(chart), HasSubstr("d=\"M0 164H322.6V82\""));
   EXPECT_THAT(svg(chart), Not(HasSubstr("class=\"band")));
   chart.lines[0].band = true;
   EXPECT_THAT(svg(chart), HasSubstr("class=\"band s0\""));
