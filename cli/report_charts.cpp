@@ -15,14 +15,14 @@ constexpr size_t kMostHistograms = 12;    // more are not looked at
 constexpr double kHistogramShare = 0.99;  // of updates, in bins of their own
 
 struct SplitPart {
-  std::string name;
-  std::string style;
+  const char* name;
+  const char* style;
   double StepSplit::*value;
 };
-const std::array<SplitPart, 4> kParts = {{{"compute", "p0", &StepSplit::compute},
-                                          {"push", "p1", &StepSplit::push},
-                                          {"wait", "p2", &StepSplit::wait},
-                                          {"pull", "p3", &StepSplit::pull}}};
+constexpr std::array<SplitPart, 4> kParts = {{{"compute", "p0", &StepSplit::compute},
+                                              {"push", "p1", &StepSplit::push},
+                                              {"wait", "p2", &StepSplit::wait},
+                                              {"pull", "p3", &StepSplit::pull}}};
 
 std::string range_note(const Spread& value, const std::string& unit) {
   std::string out = number(value.median) + unit;
@@ -74,16 +74,19 @@ std::string time_to_target(const LinkCells& link, std::optional<double> target) 
                  .y = linear_axis(0, most, "seconds"),
                  .x_title = "workers",
                  .groups = {}};
-  chart.groups = bars_by_workers(link, [](const Cell& cell) {
+  chart.groups = bars_by_workers(link, [&](const Cell& cell) {
     const Reached& there = cell.seconds;
     Bar bar{strategy_style(cell.colour), cell.strategy + ": ", std::nullopt, "×"};
-    if (there.median) bar.value = Spread{*there.median, *there.min, *there.max, there.reached};
-    bar.label += bar.value ? range_note(*bar.value, " s") : "never";
+    if (there.median) {
+      const bool all = there.reached == there.asked;
+      bar.value = Spread{*there.median, *there.min, all ? *there.max : chart.y.max, there.asked};
+    }
+    bar.label += there.median ? number(*there.median) + " s" : "never";
     bar.label += ", " + std::to_string(there.reached) + " of " + counted(there.asked, "seed");
     return bar;
   });
   return figure("Time to " + compact(*target * 100) + "% test accuracy",
-                "lower is better; × half of the seeds or more never got there", svg(chart));
+                "whisker to the top: a seed never got there; ×: half of them or more", svg(chart));
 }
 
 std::string scaling(const LinkCells& link) {
@@ -160,11 +163,13 @@ std::string histogram(const Cell& cell) {
     const int64_t from = static_cast<int64_t>(i) * bins.width;
     std::string label = std::to_string(from);
     if (from == bins.rest_from) {
-      label = "≥" + label;
+      label.insert(0, "≥");
     } else if (bins.width > 1) {
-      label += "–" + std::to_string(from + bins.width - 1);
+      label += "–";
+      label += std::to_string(from + bins.width - 1);
     }
-    const std::string said = label + ": " + number(bins.shares[i]) + "% of updates";
+    std::string said = label;
+    said += ": " + number(bins.shares[i]) + "% of updates";
     const Spread value{bins.shares[i], bins.shares[i], bins.shares[i], 1};
     chart.groups.push_back({label, {{strategy_style(cell.colour), said, value, ""}}});
   }
@@ -178,7 +183,8 @@ std::string split_table(const LinkCells& link) {
   std::string out =
       "<details><summary>The numbers</summary><div class=\"scroll\" tabindex=\"0\"><table><thead>"
       "<tr><th>strategy</th><th class=\"n\">workers</th>";
-  for (const SplitPart& part : kParts) out += "<th class=\"n\">" + part.name + ", ms</th>";
+  for (const SplitPart& part : kParts)
+    out += std::string("<th class=\"n\">") + part.name + ", ms</th>";
   out += "</tr></thead><tbody>";
   for (const Cell& cell : link.cells) {
     if (cell.good.empty()) continue;
@@ -240,7 +246,7 @@ std::string split_charts(const LinkCells& link) {
   const std::string name = small ? " ms" : " s";
   std::string out = "<p class=\"legend\">";
   for (const SplitPart& part : kParts) {
-    out += "<span class=\"chip " + part.style + "\">" + part.name + "</span> ";
+    out += std::string("<span class=\"chip ") + part.style + "\">" + part.name + "</span> ";
   }
   out += "</p><div class=\"charts\">";
   for (const int64_t workers : link.workers) {
@@ -253,7 +259,8 @@ std::string split_charts(const LinkCells& link) {
       StackRow row{cell->strategy, number(total(cell->split) / unit) + name, {}};
       for (const SplitPart& part : kParts) {
         const double value = cell->split.*part.value / unit;
-        row.parts.push_back({part.style, part.name + " " + number(value) + name, value});
+        row.parts.push_back(
+            {part.style, std::string(part.name) + " " + number(value) + name, value});
       }
       chart.rows.push_back(std::move(row));
     }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cli/html_text.h"
 #include "cli/report_charts.h"
@@ -55,8 +56,8 @@ std::vector<Panel> panels_of(const LinkCells& link, const Kind& kind, size_t poi
 
 struct Range {
   double x_max = 0;
-  double y_min = INFINITY;
-  double y_max = -INFINITY;
+  double y_min = std::numeric_limits<double>::infinity();
+  double y_max = -std::numeric_limits<double>::infinity();
   bool cut = false;  // part of the curves lies outside
 };
 
@@ -64,8 +65,8 @@ struct Range {
 // steep and its end is what differs: the axis has room for what comes after a curve's first third.
 Range range_of(const std::vector<Panel>& panels, bool loss) {
   Range range;
-  double lowest = INFINITY;
-  double highest = -INFINITY;
+  double lowest = range.y_min;
+  double highest = range.y_max;
   for (const Panel& panel : panels) {
     for (const Line& line : panel.lines) {
       const double end = line.points.back().x;

@@ -40,16 +40,17 @@ std::string part(const std::string& title, const std::string& lead, const std::s
   return "<h3>" + title + "</h3><p>" + lead + "</p>" + body;
 }
 
-const std::string kCurvesLead =
+constexpr const char* kCurvesLead =
     "Every panel of a row has the same axes. Steps: what was evaluated last holds until the next "
-    "evaluation.";
-const std::string kSpeedLead = "How fast samples went through, and whether more workers helped.";
-const std::string kSplitLead =
+    "evaluation. Where curves are the same, the one later in the legend covers the others.";
+constexpr const char* kSpeedLead =
+    "How fast samples went through, and whether more workers helped.";
+constexpr const char* kSplitLead =
     "Seconds of a step by what a worker did. Wait is for others: servers, slower workers.";
-const std::string kStaleLead =
+constexpr const char* kStaleLead =
     "How many updates were made between the weights that a gradient was computed on and its own "
     "update. All seeds together; what is rare is put into the last bar.";
-const std::string kCostsLead =
+constexpr const char* kCostsLead =
     "Bytes are payloads of all workers per step, CPU seconds the sum over a role's processes, "
     "memory the largest process of a role.";
 
@@ -149,7 +150,7 @@ std::string report_html(const CompareResult& result) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
       "<meta name=\"generator\" content=\"pushpull\"/><link rel=\"icon\" href=\"data:,\"/>"
       "<title>pushpull: strategies compared</title><style>";
-  out += kReportStyle;
+  out += report_style();
   out += "</style></head><body><main>\n" + header(result, data) + warnings(result, data);
   if (!data.links.empty()) {
     out += headline(data.links[0], data.target, data.links.size() > 1) +

@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-const std::string kRing = "allreduce:ring";
+constexpr const char* kRing = "allreduce:ring";
 
 bool without_server(const std::string& strategy) { return strategy.starts_with("allreduce"); }
 

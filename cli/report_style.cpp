@@ -1,16 +1,17 @@
 #include "cli/report_style.h"
 
 namespace pushpull {
+namespace {
 
 // Strategies' colours: eight that stay apart with all common kinds of colour blindness and have a
 // contrast of 3 and more against the card behind them. s0 to s7 are strategies, p0 to p3 the parts
 // of a step.
-const std::string_view kReportStyle = R"css(
+constexpr std::string_view kStyle = R"css(
 :root{color-scheme:light dark;
 --page:#f4f5f7;--card:#fff;--text:#1b1f24;--soft:#5a6472;--rule:#dfe3e8;--grid:#e7eaee;--head:#f8f9fb;
 --accent:#0b5cad;--bad:#b3261e;--badback:#fdecea;--noteback:#fff6df;--noteline:#b07900;
 --s0:#0072b2;--s1:#e8650a;--s2:#00966d;--s3:#7123e7;--s4:#835521;--s5:#60295d;--s6:#262697;--s7:#1a3d28;
---p0:#46535f;--p1:#3f8fc4;--p2:#c26a12;--p3:#78b3d6}
+--p0:#46535f;--p1:#1b659b;--p2:#c26a12;--p3:#5096c4}
 @media (prefers-color-scheme:dark){:root{
 --page:#121418;--card:#1b1e24;--text:#e8eaed;--soft:#a3adba;--rule:#343a44;--grid:#2b3039;--head:#20242b;
 --accent:#7cb8ff;--bad:#ff8a80;--badback:#3a1c1c;--noteback:#332a13;--noteline:#d6a53a;
@@ -123,5 +124,9 @@ dl>:nth-last-child(2){padding-top:6px}
 }
 @media print{body{background:none}figure,tr,.card{break-inside:avoid}.scroll{overflow:visible}}
 )css";
+
+}  // namespace
+
+std::string_view report_style() { return kStyle; }
 
 }  // namespace pushpull

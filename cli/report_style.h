@@ -5,6 +5,6 @@
 
 namespace pushpull {
 
-extern const std::string_view kReportStyle;
+std::string_view report_style();
 
 }  // namespace pushpull

@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-const std::string kNothing = "<td class=\"n none\">–</td>";
+constexpr const char* kNothing = "<td class=\"n none\">–</td>";
 
 std::string head(const std::string& name, const std::string& unit = "") {
   return "<th class=\"n\">" + html(name) +

@@ -79,7 +79,7 @@ function measure(page) {
     smallest, overlaps,
     text: ["--text", "--soft", "--accent", "--bad"].map(c => [c, contrast(colour(c), colour("--card"))])
         .concat(["--text", "--soft", "--accent"].map(c => [c + " on page", contrast(colour(c), colour("--page"))])),
-    marks_contrast: ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7", "--p0", "--p1", "--p2"]
+    marks_contrast: ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7", "--p0", "--p1", "--p2", "--p3"]
         .map(c => [c, contrast(colour(c), colour("--card"))]),
     background: [...rgb(view.getComputedStyle(page.body).backgroundColor)],
     fetched: view.performance.getEntriesByType("resource").map(e => e.name),
