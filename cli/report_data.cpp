@@ -225,7 +225,8 @@ ReportData report_data(const CompareResult& result) {
     if (!run.failure.empty()) ++out.failures;
     if (std::ranges::find(links, run.link) == links.end()) links.push_back(run.link);
   }
-  std::ranges::stable_partition(links, [](const std::string& link) { return link.empty(); });
+  std::stable_partition(links.begin(), links.end(),
+                        [](const std::string& link) { return link.empty(); });
   for (const std::string& link : links) {
     out.links.push_back(link_cells(result, out.strategies, link));
   }
@@ -245,7 +246,9 @@ std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers) {
     const Reached& there = cell.seconds;
     if (!there.median || !there.min || !there.max) return std::nullopt;
     const bool all = there.reached == there.asked;
-    return Spread{*there.median, *there.min, all ? *there.max : kNever, there.asked};
+    Spread out{*there.median, *there.min, *there.max, there.asked};
+    if (!all) out.max = kNever;
+    return out;
   });
 }
 

@@ -93,7 +93,8 @@ std::string fact(const std::string& name, const std::string& value) {
 std::string facts(const CompareResult& result, const ReportData& data) {
   std::string libraries;
   for (const auto& [name, version] : result.libraries) {
-    libraries += (libraries.empty() ? "" : ", ") + name + " " + version;
+    if (!libraries.empty()) libraries += ", ";
+    libraries.append(name).append(" ").append(version);
   }
   const std::optional<double> target = data.target;
   std::string out = "<dl>";

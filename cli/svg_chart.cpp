@@ -193,7 +193,10 @@ Axis log_axis(double min, double max, std::string title) {
   Axis axis{.min = min, .max = std::max(max, min * 1.5), .ticks = {}, .title = std::move(title)};
   axis.log = true;
   const bool many = axis.max / axis.min > 200;
-  for (double power = std::pow(10.0, std::floor(std::log10(min))); power <= axis.max; power *= 10) {
+  const int first = static_cast<int>(std::floor(std::log10(axis.min)));
+  const int last = static_cast<int>(std::floor(std::log10(axis.max)));
+  for (int exponent = first; exponent <= last; ++exponent) {
+    const double power = std::pow(10.0, exponent);
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double at = factor * power;
       if (at < axis.min * 0.999 || at > axis.max * 1.001 || (many && factor != 1.0)) continue;
@@ -251,8 +254,9 @@ std::string svg(const StackChart& chart) {
   for (const Tick& tick : chart.x.ticks) {
     const double x = plot.x(chart.x, tick.at);
     places.push_back({x, tick.label});
-    for (double row = 0; row < rows; ++row) {
-      out += line_at(x, plot.top + kRow * row + 17, x, plot.top + kRow * (row + 1), "grid");
+    for (size_t i = 0; i < chart.rows.size(); ++i) {
+      const double row = plot.top + kRow * static_cast<double>(i);
+      out += line_at(x, row + 17, x, row + kRow, "grid");
     }
   }
   double top = plot.top;
