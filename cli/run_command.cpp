@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/job.h"
+#include "common/job_check.h"
 #include "common/strict_number.h"
 #include "common/text.h"
 

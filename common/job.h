@@ -135,10 +135,6 @@ Job parse_job_text(const std::string& ini, const std::string& source);
 // Checks what depends on the data: sizes against batch, epochs. Throws Error(kUsage | kData).
 void check_job_against_data(const Job& job, int64_t train_samples);
 
-// Checks what depends on the number of workers: that the straggler is one of them. Throws
-// Error(kUsage).
-void check_job_against_workers(const Job& job, int64_t workers);
-
 // Steps of one epoch (the last incomplete batch is dropped), and of the whole job.
 int64_t steps_per_epoch(const Job& job, int64_t train_samples);
 int64_t total_steps(const Job& job, int64_t train_samples);

@@ -6,6 +6,7 @@
 
 #include "common/command_line.h"
 #include "common/error.h"
+#include "common/job_check.h"
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/join.h"

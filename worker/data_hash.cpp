@@ -1,30 +1,21 @@
 #include "worker/data_hash.h"
 
 #include <array>
+#include <bit>
 #include <cstddef>
 
 #include "common/io/sha256.h"
 
 namespace pushpull {
 
-namespace {
-
-// Little-endian, whatever the machine has.
-void add(Sha256& hash, int64_t value) {
-  std::array<std::byte, 8> bytes{};
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
-  }
-  hash.update(bytes);
-}
-
-}  // namespace
+// The bytes that are hashed are those in memory.
+static_assert(std::endian::native == std::endian::little, "hashes would differ between machines");
 
 HashSum data_hash(int64_t step, int64_t micro_batch, std::span<const int64_t> indices) {
+  const std::array<int64_t, 2> place{step, micro_batch};
   Sha256 hash;
-  add(hash, step);
-  add(hash, micro_batch);
-  for (const int64_t index : indices) add(hash, index);
+  hash.update(std::as_bytes(std::span(place)));
+  hash.update(std::as_bytes(indices));
   return HashSum(hash.digest());
 }
 

@@ -122,6 +122,10 @@ void Trainer::compute(const Task& task) {
     if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
+  finish_push(losses, squares);
+}
+
+void Trainer::finish_push(const std::vector<float>& losses, double squares) {
   split_.enter(TimeSplit::kPush);
   push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
   send_outgoing();

@@ -33,6 +33,7 @@ class Trainer {
   void send_outgoing();
   void wait();
   void compute(const Task& task);
+  void finish_push(const std::vector<float>& losses, double squares);
   void evaluate(const Task& task);
   void hint_next();
 
