@@ -152,17 +152,6 @@ void check_combinations(const Job& job, const Settings& given) {
   }
 }
 
-void check_job_against_workers(const Job& job, int64_t workers) {
-  const int64_t shares = std::min(workers, job.micro_batches());
-  if (job.strategy.backups < shares) return;
-  const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
-                                                   " micro-batches for the " +
-                                                   std::to_string(workers) + " workers"
-                                             : "there are " + std::to_string(workers) + " workers";
-  fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
-       ", so B must be below " + std::to_string(shares));
-}
-
 void check_job_against_data(const Job& job, int64_t train_samples) {
   const std::string dataset =
       "dataset " + job.dataset + " has " + std::to_string(train_samples) + " training samples";
@@ -180,6 +169,22 @@ void check_job_against_data(const Job& job, int64_t train_samples) {
     fail("stop-after = " + std::to_string(job.stop_after) + " lies beyond the end of the job, " +
          std::to_string(steps) + " steps");
   }
+}
+
+void check_job_against_workers(const Job& job, int64_t workers) {
+  if (job.straggler.rank >= workers) {
+    fail("straggler = " + job.straggler.to_string() + " names worker " +
+         std::to_string(job.straggler.rank) + ", but there are only " + std::to_string(workers) +
+         ": ranks go from 0 to " + std::to_string(workers - 1));
+  }
+  const int64_t shares = std::min(workers, job.micro_batches());
+  if (job.strategy.backups < shares) return;
+  const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
+                                                   " micro-batches for the " +
+                                                   std::to_string(workers) + " workers"
+                                             : "there are " + std::to_string(workers) + " workers";
+  fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
+       ", so B must be below " + std::to_string(shares));
 }
 
 }  // namespace pushpull

@@ -15,6 +15,7 @@
 #include <set>
 #include <vector>
 
+#include "common/hash_sum.h"
 #include "common/net/message.h"
 #include "ps/shard.h"
 
@@ -27,6 +28,7 @@ class BackupSet {
     Range range;
     std::map<int, PartialSum> parts;  // by slice
     std::vector<float> losses;        // of each micro-batch
+    HashSum data_hash = {};           // of the samples that were drawn
   };
   // The pushes of a step that is done, ascending by share.
   struct Done {

@@ -52,6 +52,7 @@ void TrainingRecord::add(const Commit& commit, int rank) {
   ++pushes_applied_;
   const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
   samples_ += samples;
+  data_hash_ += commit.data_hash;
   if (known) samples_per_worker_[worker] += samples;
   // no losses at all, or those of each step
   const std::span<const float> losses = commit.losses;

@@ -60,6 +60,8 @@ class TrainingRecord {
   const std::vector<int64_t>& pushes_dropped_per_worker() const {
     return pushes_dropped_per_worker_;
   }
+  // Of the samples of all commits that count.
+  const HashSum& data_hash() const { return data_hash_; }
   // First step that is not wholly in, at server 0.
   int64_t floor() const { return floor_; }
   // Mean loss of the newest whole step; empty before the first.
@@ -84,6 +86,7 @@ class TrainingRecord {
   std::vector<int64_t> pushes_dropped_per_worker_;
   int64_t samples_ = 0;
   std::vector<int64_t> samples_per_worker_;
+  HashSum data_hash_;
   int64_t floor_;
   std::map<int64_t, Step> open_;
   std::deque<double> losses_;  // of the newest whole steps

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/barriers.h"
+#include "common/hash_sum.h"
 #include "common/job.h"
 #include "common/net/message.h"
 #include "ps/aggregation.h"
@@ -54,6 +55,7 @@ struct Commit {
   Range range;
   std::vector<float> losses;  // of each micro-batch, step by step
   bool counted = true;        // false: these micro-batches were in already, or it was dropped
+  HashSum data_hash = {};     // of the samples that were drawn
   bool dropped = false;       // backup:B: the step was made of other pushes
   int64_t steps = 1;          // local:H: it covers [step, step + steps)
 };
@@ -112,6 +114,7 @@ class Server {
     std::map<int, PartialSum> parts;     // kept until complete (not in sync)
     std::vector<float> losses;
     double squares = 0.0;
+    HashSum data_hash;
   };
   struct PendingPull {
     PeerId peer;
@@ -189,10 +192,11 @@ class Server {
   int64_t applied_slices_ = 0;  // sync, local: slices that have had the update of step floor_
   int64_t updates_;
   int64_t open_barrier_;
-  int64_t released_barrier_ = 0;
+  int64_t released_barrier_ = -1;
   int64_t evaluated_barrier_ = 0;
   Snapshot at_barrier_;  // weights of the newest barrier (backup: evaluation); not in sync, local
   Snapshot checkpoint_;  // weights and state, kept until released
+  Snapshot start_;       // weights of start_step, likewise
   std::optional<wire::Norms> norms_;
   std::optional<wire::Arrived> arrived_;
   std::map<uint64_t, Worker> workers_;

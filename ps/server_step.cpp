@@ -109,7 +109,8 @@ void Server::finish_backup_push(uint64_t incarnation, const wire::Push& push, As
     if (observer_ != nullptr) observer_->on_commit(commit);
     return;
   }
-  if (!backups_.add({incarnation, range, std::move(assembly.parts), std::move(assembly.losses)})) {
+  if (!backups_.add({incarnation, range, std::move(assembly.parts), std::move(assembly.losses),
+                     assembly.data_hash})) {
     return;
   }
   arrived_.emplace();
@@ -134,13 +135,12 @@ void Server::on_chosen(const wire::Chosen& chosen) {
 void Server::end_backup_step() {
   BackupSet::Done done = backups_.take();
   if (observer_ == nullptr) return;
-  for (BackupSet::Push& push : done.counted) {
-    observer_->on_commit({push.incarnation, floor_, push.range, std::move(push.losses), true});
-  }
-  for (BackupSet::Push& push : done.dropped) {
-    observer_->on_commit(
-        {push.incarnation, floor_, push.range, std::move(push.losses), false, true});
-  }
+  const auto tell = [&](BackupSet::Push& push, bool counted) {
+    observer_->on_commit({push.incarnation, floor_, push.range, std::move(push.losses), counted,
+                          push.data_hash, !counted});
+  };
+  for (BackupSet::Push& push : done.counted) tell(push, true);
+  for (BackupSet::Push& push : done.dropped) tell(push, false);
 }
 
 // The newest that may be handed out. Where the newest barrier is still closed, that is the version

@@ -65,6 +65,9 @@ void Trainer::exchange() {
   for (size_t server = 0; server < servers_.size(); ++server) {
     while (auto message = servers_[server]->receive()) {
       push_pull_.on_message(static_cast<int>(server), *message, now);
+      if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
+        split_.enter(TimeSplit::kPull);
+      }
     }
   }
   push_pull_.on_tick(now);
@@ -107,6 +110,7 @@ void Trainer::hint_next() {
 }
 
 void Trainer::compute(const Task& task) {
+  split_.enter(TimeSplit::kCompute);
   if (local_) return compute_round(task);
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
@@ -115,14 +119,24 @@ void Trainer::compute(const Task& task) {
   std::vector<float> losses;
   for (const Range& node : push_pull_.nodes(task.range)) {
     const auto push_slice = [&](int slice, Payload part) {
+      split_.enter(TimeSplit::kPush);
       push_pull_.add_part(slice, node, std::move(part));
       if (!clip) send_outgoing();
+      split_.enter(TimeSplit::kCompute);
     };
     if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
-  push_pull_.end_push(losses, squares, now_ms());
+  finish_push(losses, squares);
+}
+
+void Trainer::finish_push(const std::vector<float>& losses, double squares) {
+  split_.enter(TimeSplit::kPush);
+  push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
   send_outgoing();
+  split_.enter(TimeSplit::kWait);
+  split_.count_task();
+  control_.set_times(split_.totals());
 }
 
 // local:H: all steps of a round, then one push.
@@ -144,11 +158,12 @@ void Trainer::compute_round(const Task& task) {
     push_pull_.add_part(slice, task.range, std::move(part));
     send_outgoing();
   });
-  push_pull_.end_push(losses, 0.0, now_ms());
-  send_outgoing();
+  finish_push(losses, 0.0);
 }
 
 void Trainer::evaluate(const Task& task) {
+  split_.enter(TimeSplit::kOther);
+  control_.set_times(split_.totals());
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(task.step);

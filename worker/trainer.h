@@ -15,6 +15,7 @@
 #include "worker/evaluate.h"
 #include "worker/local_steps.h"
 #include "worker/push_pull.h"
+#include "worker/time_split.h"
 
 namespace pushpull {
 
@@ -34,6 +35,7 @@ class Trainer {
   void wait();
   void compute(const Task& task);
   void compute_round(const Task& task);
+  void finish_push(const std::vector<float>& losses, double squares);
   void evaluate(const Task& task);
   void hint_next();
 
@@ -44,6 +46,7 @@ class Trainer {
   PushPull push_pull_;
   Compute compute_;
   std::unique_ptr<LocalSteps> local_;  // local:H
+  TimeSplit split_{now_seconds};
   std::vector<std::unique_ptr<Dealer>> servers_;
   std::vector<zmq::pollitem_t> poll_items_;
 };

@@ -260,7 +260,8 @@ TEST_F(BackupJob, SaysAtTheEndWhosePushesWereDropped) {
   for (int64_t step = 0; step < 10; ++step) {
     commit(kAnna, step, {0, 1});
     commit(kBert, step, {1, 2});
-    Commit late{kCarl, step, {2, 4}, {}, false, true};
+    Commit late{kCarl, step, {2, 4}, {}, false};
+    late.dropped = true;
     if (step % 3 == 0) coordinator_->on_commit(late);
   }
   evaluate(kAnna, 10);

@@ -81,6 +81,7 @@ class Run {
     cluster_->run();
     if (!cluster_->trouble().empty()) return complain(cluster_->trouble());
     if (cluster_->coordinator().phase() != wire::PHASE_FINISHED) complain("it did not finish");
+    check_start(start);
   }
 
   FlatState start_state() {
@@ -139,11 +140,14 @@ class Run {
     const auto pushes = static_cast<size_t>(coordinator.shares() - scenario_.job.strategy.backups);
     const Barriers& barriers = coordinator.barriers();
     int64_t micro_batches = 0;
+    HashSum drawn;
     for (const auto& [step, set] : cluster_->chosen) {
       if (set.size() != pushes) return complain("a set of " + std::to_string(set.size()));
       for (int i = 0; i < coordinator.shares(); ++i) {
         const Range share = share_range(i, coordinator.shares(), scenario_.job.micro_batches());
-        if (std::count(set.begin(), set.end(), share.lo) > 0) micro_batches += share.size();
+        if (std::count(set.begin(), set.end(), share.lo) == 0) continue;
+        micro_batches += share.size();
+        for (int64_t m = share.lo; m < share.hi; ++m) drawn += Toy::data_hash(step, m);
       }
     }
     const int64_t steps = barriers.end_step - barriers.start_step;
@@ -155,6 +159,7 @@ class Run {
     if (record.samples() != micro_batches * scenario_.job.micro_batch) {
       return complain(std::to_string(record.samples()) + " samples");
     }
+    if (record.data_hash() != drawn) return complain("another data hash");
     for (int64_t step = barriers.start_step + 1; step <= barriers.end_step; ++step) {
       if (scenario_.test_samples > 0 && barriers.evaluation_due(step) &&
           !cluster_->evaluations.contains(step)) {
@@ -192,6 +197,18 @@ class Run {
         cluster_->coordinator().training().samples() != steps * scenario_.job.global_batch) {
       return complain("samples were counted twice or not at all");
     }
+    if (backup()) return;  // counts what it has chosen
+    HashSum drawn;
+    for (int64_t step = barriers.start_step; step < barriers.end_step; ++step) {
+      for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
+    }
+    if (cluster_->coordinator().training().data_hash() != drawn) complain("another data hash");
+  }
+
+  // What is hashed as the initial weights.
+  void check_start(const std::shared_ptr<const FlatState>& start) {
+    const std::vector<float>& want = start ? start->weights : reference_.at(0).weights;
+    if (!same_bits(cluster_->start_weights, want)) complain("other weights at the start");
   }
 
   void check() {
