@@ -421,7 +421,9 @@ void Coordinator::on_commit(const Commit& commit) {
 }
 
 void Coordinator::on_barrier_open(int64_t step) {
-  opened_.push_back(step);
+  // the push that opens it in sync is told of later
+  const int64_t whole = (step - barriers_.start_step) * options_.job.global_batch;
+  opened_.push_back({step, backup() ? training_->samples() : whole});
   if (barriers_.checkpoint_due(step)) snapshots_.push_back(step);
   if (pool_) pool_->open_barrier(step);
 }

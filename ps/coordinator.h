@@ -51,6 +51,13 @@ struct Start {
   bool load = false;  // weights come by Load
 };
 
+// A barrier that server 0 has opened.
+struct OpenedBarrier {
+  int64_t step = 0;
+  int64_t samples = 0;  // of this run, that are in its weights
+  friend bool operator==(const OpenedBarrier&, const OpenedBarrier&) = default;
+};
+
 class Coordinator : public TrainingObserver {
  public:
   explicit Coordinator(CoordinatorOptions options);
@@ -82,8 +89,8 @@ class Coordinator : public TrainingObserver {
   // The next barrier whose snapshot must be fetched and given back by checkpoint_done. The first is
   // the start: weights only, for their hash.
   std::optional<int64_t> take_snapshot_request();
-  // Barriers that server 0 has opened since the last call.
-  std::vector<int64_t> take_opened_barriers() { return std::exchange(opened_, {}); }
+  // Those since the last call.
+  std::vector<OpenedBarrier> take_opened_barriers() { return std::exchange(opened_, {}); }
   // All is computed, and every member has reported its Stats (or a deadline has passed).
   bool wants_summary() const { return wants_summary_; }
   // Everybody has left (or a deadline has passed): the program may end.
@@ -190,7 +197,7 @@ class Coordinator : public TrainingObserver {
   std::unique_ptr<TrainingRecord> training_;
   std::unique_ptr<EvaluationRecord> evaluations_;
   std::deque<int64_t> snapshots_;
-  std::vector<int64_t> opened_;
+  std::vector<OpenedBarrier> opened_;
   int64_t released_barrier_ = -1;
   RunTotals departed_;
   int64_t empty_since_ms_ = -1;  // async: no worker is left since then

@@ -70,7 +70,11 @@ class CoordinatorLoop {
   bool writing_ = false;
   std::string weights_sha256_;
   std::string initial_weights_sha256_;
-  std::map<int64_t, int64_t> opened_ms_;  // when barriers opened, until they are evaluated
+  struct Opened {
+    int64_t at_ms = 0;
+    int64_t samples = 0;  // in its weights
+  };
+  std::map<int64_t, Opened> opened_;  // barriers, until they are evaluated
 
   AwakeClock clock_;  // of coordinator_
   const int64_t began_ms_ = now_ms();
@@ -316,8 +320,10 @@ void CoordinatorLoop::snapshots() {
 
 // A barrier opens when the weights that are evaluated there exist: asked at once, for its time.
 void CoordinatorLoop::note_barriers() {
-  for (const int64_t step : coordinator_.take_opened_barriers()) {
-    if (coordinator_.barriers().evaluation_due(step)) opened_ms_[step] = now_ms();
+  for (const auto& [step, samples] : coordinator_.take_opened_barriers()) {
+    if (coordinator_.barriers().evaluation_due(step)) {
+      opened_[step] = {now_ms(), samples};
+    }
     if (step == coordinator_.barriers().end_step) training_until_ms_ = now_ms();
   }
 }
@@ -402,13 +408,13 @@ void CoordinatorLoop::moment(bool last) {
 }
 
 void CoordinatorLoop::add_evaluation(Moment& m, const Evaluation& evaluation) {
-  const auto opened = opened_ms_.find(evaluation.step);
-  const int64_t existed_ms = opened == opened_ms_.end() ? now_ms() : opened->second;
+  const auto found = opened_.find(evaluation.step);
+  const Opened opened =
+      found != opened_.end() ? found->second : Opened{now_ms(), coordinator_.training().samples()};
   m.evaluation = evaluation;
-  m.test_seconds = static_cast<double>(existed_ms - training_since_ms_) / 1000.0;
-  m.test_samples =
-      (evaluation.step - coordinator_.barriers().start_step) * program_.job.global_batch;
-  opened_ms_.erase(opened_ms_.begin(), opened_ms_.upper_bound(evaluation.step));
+  m.test_seconds = static_cast<double>(opened.at_ms - training_since_ms_) / 1000.0;
+  m.test_samples = opened.samples;
+  opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
 }
 
 void CoordinatorLoop::summarise() {

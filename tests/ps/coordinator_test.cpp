@@ -355,7 +355,7 @@ TEST_F(CoordinatorTest, SaysOnceWhichBarriersHaveOpened) {
   train("strategy = sync\neval-every = 5\n");
   EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
   coordinator_->on_barrier_open(5);
-  EXPECT_EQ(coordinator_->take_opened_barriers(), (std::vector<int64_t>{5}));
+  EXPECT_EQ(coordinator_->take_opened_barriers(), (std::vector<OpenedBarrier>{{5, 40}}));
   EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
 }
 
