@@ -54,6 +54,14 @@ def backup_goes_on_while_a_worker_stands_still(lab):
     expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
 
 
+def backup_leaves_a_straggler_behind(lab):
+    keys = {**BACKUP, "steps": 100, "straggler": "1:100", "eval-every": 30}
+    summary = lab.train(lab.job(keys), 2, 3, slice_bytes=4096)
+    expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
+    samples = summary["samples_per_worker"]
+    expect(samples[1] < min(samples[0], samples[2]), f"samples by worker: {samples}")
+
+
 def backup_goes_on_without_workers(lab):
     keys = {**BACKUP, "steps": lab.steps(4000), "lr": 0.02, "eval-every": 200}
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)

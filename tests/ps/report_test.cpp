@@ -28,6 +28,9 @@ Summary some_summary() {
   s.steps = 40;
   s.samples = 2560;
   s.samples_per_worker = {1000, 1000, 560};
+  s.pushes_applied = 80;
+  s.pushes_dropped = 12;
+  s.pushes_dropped_per_worker = {0, 2, 10};
   s.seconds = 2.5;
   s.samples_per_second = 1024.0;
   s.train_loss = 0.25;
@@ -59,6 +62,9 @@ TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
   EXPECT_TRUE(j.at("resumed_from_step").is_null());
   EXPECT_EQ(j.at("samples"), 2560);
   EXPECT_EQ(j.at("samples_per_worker"), json({1000, 1000, 560}));
+  EXPECT_EQ(j.at("pushes_applied"), 80);
+  EXPECT_EQ(j.at("pushes_dropped"), 12);
+  EXPECT_EQ(j.at("pushes_dropped_per_worker"), json({0, 2, 10}));
   EXPECT_EQ(j.at("seconds"), 2.5);
   EXPECT_EQ(j.at("samples_per_second"), 1024.0);
   EXPECT_EQ(j.at("train_loss"), 0.25);
@@ -120,6 +126,7 @@ TEST(SummaryTable, ShowsWhatAPersonAsksFirst) {
        {std::string("ssp:2"), std::string("341 of 359"), std::string("94.99 %"),
         std::string("0.2500"), std::string("mean 1.25"), std::string(64, 'a'),
         std::string("compute 40.00, push 10.00, wait 20.00, pull 5.00 ms"),
+        std::string("80 applied, 12 dropped (per worker: 0 2 10)"),
         std::string("1.5 s servers, 2.2 s workers"), std::string("/tmp/out")}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
