@@ -18,7 +18,7 @@ readonly state_root=${PUSHPULL_NETLAB_STATE:-/run/pushpull-netlab}
 PATH=$PATH:/usr/sbin:/sbin
 here=$(dirname "$(readlink -f "$0")")
 
-say() { echo "[netlab] $*" >&2; }
+say() { echo "[netlab] $*" >&2 || true; } # who listened may have gone; cleaning up goes on
 usage() { say "$*; see netlab.sh --help"; exit 2; }
 cannot() { say "$*"; exit 3; }
 
@@ -55,13 +55,13 @@ delay_ms() {
     printf "%.3f", text * unit }'
 }
 
-# Buckets of 2 ms and queues of 25 ms, but never less than a few packets.
+# Buckets of 2 ms and queues of 50 ms, but never less than a few packets.
 shape() { # shape NAMESPACE DEVICE PARENT...
   local namespace=$1 device=$2 bytes burst limit
   shift 2
   bytes=$(rate_bytes "$rate")
   burst=$((bytes / 500 > 4000 ? bytes / 500 : 4000))
-  limit=$((bytes / 40 > 32000 ? bytes / 40 : 32000))
+  limit=$((bytes / 20 > 64000 ? bytes / 20 : 64000))
   tc -n "$namespace" qdisc add dev "$device" "$@" tbf rate "$rate" burst "$burst" limit "$limit"
 }
 
@@ -223,7 +223,7 @@ end_up() {
 # Removes what there is of a lab, in whatever state `up` has left it.
 down() {
   local lab=$1 pid host i
-  trap '' INT TERM HUP
+  trap '' INT TERM HUP PIPE
   if [ -f "$state_root/$lab/proxies" ]; then
     while read -r pid; do
       # only what still is our proxy: numbers are given again
@@ -260,7 +260,7 @@ measure() {
   ip netns exec "$lab-1" "$proxy" --answer "$subnet.2:$measure_port" --insecure >"$log" 2>&1 &
   answerer=$!
   # shellcheck disable=SC2064 # as they are now
-  trap "kill $answerer 2>/dev/null; rm -f '$log'" EXIT
+  trap "kill $answerer 2>/dev/null || true; rm -f '$log'" EXIT
   until grep -q '^listening' "$log"; do
     tries=$((tries + 1))
     [ "$tries" -le 200 ] || { say "host 1 does not answer: $(head -c 300 "$log")"; exit 1; }
