@@ -116,8 +116,8 @@ std::vector<TimedCommand> parse_link_script(const std::string& text) {
       throw Error(ErrorCode::kUsage, "[proxy] script line '" + printable(line) +
                                          "': must be +SECONDS COMMAND, such as +2.5 hold");
     }
-    script.push_back(
-        {static_cast<int64_t>(*at * 1e6), parse_link_command(command.substr(space + 1))});
+    const std::string rest = command.substr(space + 1);
+    script.push_back({static_cast<int64_t>(*at * 1e6), parse_link_command(rest), rest});
   }
   std::stable_sort(script.begin(), script.end(),
                    [](const TimedCommand& a, const TimedCommand& b) { return a.at_us < b.at_us; });

@@ -47,6 +47,7 @@ LinkCommand parse_link_command(const std::string& text);
 struct TimedCommand {
   int64_t at_us = 0;
   LinkCommand command;
+  std::string text;
 };
 
 // Lines "+SECONDS COMMAND"; # begins a comment. In the order of their times. Throws Error(kUsage)

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "cli/tcp_socket.h"
 #include "common/error.h"
 #include "common/process.h"
+#include "common/text.h"
 
 namespace pushpull {
 namespace {
@@ -87,6 +89,7 @@ class Proxy {
   void handle(const epoll_event& event);
   void run_due();
   bool read_commands();  // false: there will be no more
+  void say_done(const std::string& text);
   void command_line(const std::string& text);
   void carry_out(LinkModel::Then then);
 
@@ -253,7 +256,9 @@ void Proxy::run_due() {
   quit_ |= options_.end_us > 0 && now >= began_us_ + options_.end_us;
   while (script_next_ < options_.script.size() &&
          now >= began_us_ + options_.script[script_next_].at_us) {
-    carry_out(model_.apply(options_.script[script_next_++].command, now));
+    const TimedCommand& next = options_.script[script_next_++];
+    carry_out(model_.apply(next.command, now));
+    say_done(next.text);
   }
   if (const LinkModel::Then then = model_.tick(now); then != LinkModel::Then::kNothing) {
     carry_out(then);
@@ -294,9 +299,15 @@ void Proxy::command_line(const std::string& text) {
   }
   try {
     carry_out(model_.apply(parse_link_command(text), now_us()));
+    say_done(std::string(trim(text)));
   } catch (const Error& error) {
     std::cerr << error.what() << std::endl;
   }
+}
+
+void Proxy::say_done(const std::string& text) {
+  std::cout << std::fixed << std::setprecision(3) << static_cast<double>(now_us() - began_us_) / 1e6
+            << " s: " << text << std::endl;
 }
 
 void Proxy::carry_out(LinkModel::Then then) {

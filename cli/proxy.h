@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ struct ProxyCounts {
 // Connections at one time; later ones are refused.
 inline constexpr size_t kMaxProxyConnections = 4000;
 
-// Prints "listening on HOST:PORT" for each port, then works until it is told to quit, a signal
+// Prints "listening on HOST:PORT" for each port, later every command that it has carried out, and
+// its time. Works until it is told to quit, a signal
 // (SIGINT, SIGTERM, SIGHUP) comes, or the time is up. Throws Error(kUnreachable) where a name
 // cannot be resolved, Error(kFailed) where a port cannot be listened on.
 ProxyCounts run_proxy(const ProxyOptions& options);

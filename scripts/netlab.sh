@@ -14,7 +14,7 @@
 set -euo pipefail
 
 readonly proxy_port=7099 measure_port=7098 subnet=10.77.0
-readonly state_root=${PUSHPULL_NETLAB_STATE:-/run/pushpull-netlab}
+readonly state_root=${NETLAB_STATE:-/run/pushpull-netlab}
 PATH=$PATH:/usr/sbin:/sbin
 here=$(dirname "$(readlink -f "$0")")
 
@@ -213,7 +213,7 @@ end_up() {
   local code=$1 said
   said=$(tail -n 1 "$state/said" 2>/dev/null || true)
   down "$name"
-  if [ -n "$said" ] && [ "$code" -ne 0 ]; then
+  if [ -n "$said" ] && { [ "$code" -eq 1 ] || [ "$code" -eq 3 ]; }; then
     say "this machine cannot make such a lab: ${said#"[netlab] "}"
     exit 3
   fi
