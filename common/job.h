@@ -14,16 +14,36 @@
 
 namespace pushpull {
 
-enum class StrategyKind { kSync, kAsync, kSsp };
+enum class StrategyKind { kSync, kAsync, kSsp, kBackup, kLocal, kAllReduce };
+enum class AllReduceKind { kTree, kRing, kGloo };
 
+// When gradients move the weights, and where; docs/strategies.md compares them.
 struct Strategy {
   StrategyKind kind = StrategyKind::kSync;
-  int64_t staleness = 0;  // S of ssp:S; ssp:0 is parsed as kSync
+  int64_t staleness = 0;                           // S of ssp:S; ssp:0 is parsed as kSync
+  int64_t backups = 0;                             // B of backup:B; backup:0 is parsed as kSync
+  int64_t local_steps = 1;                         // H of local:H
+  AllReduceKind algorithm = AllReduceKind::kTree;  // of allreduce:KIND
 
-  // "sync", "async", "ssp:4". Throws Error(kUsage) that names the text.
+  // "sync", "async", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
+  // names the text.
   static Strategy parse(const std::string& text);
   std::string to_string() const;
+
+  // All updates of a step at once, on fixed shares: the weights have one version per step.
+  bool in_lockstep() const { return kind != StrategyKind::kAsync && kind != StrategyKind::kSsp; }
   friend bool operator==(const Strategy&, const Strategy&) = default;
+};
+
+// A worker that computes `factor` times slower, to see what that does.
+struct Straggler {
+  int64_t rank = -1;  // -1: none
+  double factor = 1.0;
+
+  // "0:4", "none". Throws Error(kUsage).
+  static Straggler parse(const std::string& text);
+  std::string to_string() const;
+  friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
 enum class OnWorkerLoss {
@@ -64,6 +84,12 @@ struct Job {
   double clip_norm = 0.0;  // 0: no clipping
   uint64_t seed = 1;
   Strategy strategy;
+  double outer_lr = 0.7;            // local:H: rate of the outer optimizer (DiLoCo)
+  double outer_momentum = 0.9;      // local:H: its Nesterov momentum; 0: none
+  bool staleness_aware = false;     // async, ssp: lr / (1 + staleness)
+  double delay_compensation = 0.0;  // async, ssp: lambda of DC-ASGD; 0: off
+  Straggler straggler;
+  std::string record;             // file of the run's record (async, ssp, backup); empty: none
   int64_t slice_bytes = 1 << 20;  // at most; rounded up to 4 KiB
   std::string transport = "tcp";  // tcp
   int64_t eval_every = 0;         // steps; 0: at the end only
@@ -73,7 +99,7 @@ struct Job {
   Resume resume = Resume::kFalse;
   std::string init_from;  // safetensors file with initial weights; empty: init rules
   OnWorkerLoss on_worker_loss =
-      OnWorkerLoss::kAbort;  // default: abort in sync, continue in async and ssp
+      OnWorkerLoss::kAbort;  // default: continue in async, ssp and backup, else abort
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
 

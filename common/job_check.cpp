@@ -109,7 +109,30 @@ void check_schedule(const Job& job, const Settings& given) {
 
 }  // namespace
 
+namespace {
+
+void check_strategy(const Job& job, const Settings& given) {
+  const StrategyKind kind = job.strategy.kind;
+  if (!job.record.empty() && job.strategy.in_lockstep() && kind != StrategyKind::kBackup) {
+    fail(said(job, given, "record") + " has nothing to record under " +
+         said(job, given, "strategy") +
+         ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
+  }
+  if (job.strategy.in_lockstep() && (job.staleness_aware || job.delay_compensation > 0)) {
+    fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
+         " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
+  }
+  if (kind == StrategyKind::kAllReduce && job.on_worker_loss != OnWorkerLoss::kAbort) {
+    fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
+         said(job, given, "strategy") +
+         ", whose workers hold the weights: take abort, and resume from a checkpoint");
+  }
+}
+
+}  // namespace
+
 void check_combinations(const Job& job, const Settings& given) {
+  check_strategy(job, given);
   check_batches(job, given);
   check_length(job, given);
   check_schedule(job, given);

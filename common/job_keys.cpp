@@ -323,17 +323,38 @@ Keys strategy_keys() {
       {{"abort", OnWorkerLoss::kAbort},
        {"wait", OnWorkerLoss::kWait},
        {"continue", OnWorkerLoss::kContinue}}};
+  constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
+      {{"false", false}, {"true", true}}};
   return {
-      parsed({"strategy", "when a push counts: sync, async or ssp:S (at most S clocks ahead)"},
-             field(&Job::strategy), "sync, async or ssp:S with S from 0 to 1000000, such as ssp:4",
-             Strategy::parse, [](const Strategy& strategy) { return strategy.to_string(); }),
+      parsed(
+          {"strategy",
+           "when a push counts: sync, async, ssp:S, backup:B, local:H; or allreduce:tree, :ring, "
+           ":gloo"},
+          field(&Job::strategy), kStrategyWords.data(), Strategy::parse,
+          [](const Strategy& strategy) { return strategy.to_string(); }),
+      real({"outer-lr", "rate at which mean changes are applied (local:H)"}, field(&Job::outer_lr),
+           "a number > 0", [](double v) { return v > 0.0; }),
+      real({"outer-momentum", "Nesterov momentum of the mean changes (local:H); 0: none"},
+           field(&Job::outer_momentum), "a number >= 0 and < 1",
+           [](double v) { return v >= 0.0 && v < 1.0; }),
+      word({"staleness-aware", "divide a push's learning rate by 1 + its staleness (async, ssp)"},
+           field(&Job::staleness_aware), "false or true", kTruths),
+      real({"delay-compensation", "lambda of DC-ASGD (async, ssp); 0: off"},
+           field(&Job::delay_compensation), "a number >= 0", [](double v) { return v >= 0.0; }),
+      parsed({"straggler", "RANK:FACTOR: this worker computes FACTOR times slower, on purpose",
+              AtResume::kMayChange},
+             field(&Job::straggler), kStragglerWords.data(), Straggler::parse,
+             [](const Straggler& straggler) { return straggler.to_string(); }),
+      path({"record", "file to record the order of updates in, for replay (async, ssp, backup)",
+            AtResume::kMayChange, "none"},
+           &Job::record),
       integer(
           {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
           field(&Job::slice_bytes), 256, int64_t{1} << 30),
       name({"transport", "how workers and servers talk: tcp", AtResume::kMayChange},
            &Job::transport, "tcp", std::array{"tcp"}),
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
-            AtResume::kMayChange, "abort in sync, continue in async and ssp"},
+            AtResume::kMayChange, "continue in async, ssp and backup, else abort"},
            field(&Job::on_worker_loss), "abort, wait or continue", kLosses),
   };
 }

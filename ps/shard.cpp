@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/random.h"
-#include "ps/tree_sum.h"
+#include "common/tree_sum.h"
 
 namespace pushpull {
 
@@ -16,26 +15,29 @@ int64_t largest_slice(const SliceMap& map) {
   return map.slices() == 0 ? 0 : map.elements(0).size();
 }
 
+std::vector<TreePart> tree_parts(const std::vector<PartialSum>& parts) {
+  std::vector<TreePart> out;
+  out.reserve(parts.size());
+  for (const PartialSum& part : parts) out.push_back({part.range, part.payload.floats()});
+  return out;
+}
+
 }  // namespace
 
-Shard::Shard(const SliceMap& map, int server, TensorTable table, const OptimizerOptions& optimizer)
+Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
+             const OptimizerOptions& optimizer)
     : map_(map),
       server_(server),
-      table_(std::move(table)),
       optimizer_(optimizer),
       slices_(map.slices_of(server)),
       pool_(static_cast<size_t>(largest_slice(map))) {
   for (const int slice : slices_) {
-    SliceData d;
-    d.elements = map_.elements(slice);
-    d.blocks = map_.blocks(slice);
-    for (size_t t = 0; t < table_.tensors.size(); ++t) {
-      const TensorInfo& tensor = table_.tensors[t];
-      const int64_t lo = std::max(d.elements.lo, tensor.offset);
-      const int64_t hi = std::min(d.elements.hi, tensor.offset + tensor.size);
-      if (lo < hi) d.segments.push_back({{lo - d.elements.lo, hi - d.elements.lo}, t});
-    }
-    d.current = pool_.get();
+    SliceData d{.elements = map_.elements(slice),
+                .blocks = map_.blocks(slice),
+                .update = RangeUpdate(table, map_.elements(slice), optimizer_),
+                .current = pool_.get(),
+                .previous = nullptr,
+                .state = {}};
     d.state.assign(state_vectors(), std::vector<float>(static_cast<size_t>(d.elements.size())));
     data_.push_back(std::move(d));
   }
@@ -60,20 +62,7 @@ Shard::SliceData& Shard::data(int slice) {
 }
 
 void Shard::initialise(uint64_t seed) {
-  for (SliceData& d : data_) {
-    for (const Segment& segment : d.segments) {
-      const TensorInfo& tensor = table_.tensors[segment.tensor];
-      float* out = d.current.get() + segment.elements.lo;
-      const auto count = static_cast<uint64_t>(segment.elements.size());
-      if (tensor.init == InitKind::kConstant) {
-        std::fill_n(out, count, tensor.value);
-      } else {
-        const int64_t first = d.elements.lo + segment.elements.lo - tensor.offset;
-        fill_uniform(seed, RandomStream::kInit, static_cast<uint32_t>(segment.tensor),
-                     static_cast<uint64_t>(first), tensor.value, count, out);
-      }
-    }
-  }
+  for (SliceData& d : data_) d.update.initialise(seed, d.current.get());
 }
 
 void Shard::load(int slice, std::span<const Payload> payloads) {
@@ -95,40 +84,21 @@ void Shard::set_start(int64_t version, int64_t updates) {
   }
 }
 
-void Shard::update_stride(SliceData& slice, Range stride, const float* sum, const UpdateInfo& info,
-                          float* out) {
-  for (const Segment& segment : slice.segments) {
-    const int64_t lo = std::max(stride.lo, segment.elements.lo);
-    const int64_t hi = std::min(stride.hi, segment.elements.hi);
-    if (lo >= hi) continue;
-    const TensorInfo& tensor = table_.tensors[segment.tensor];
-    const auto n = static_cast<size_t>(hi - lo);
-    const float* before = slice.current.get() + lo;
-    const float* g = sum + (lo - stride.lo);
-    if (tensor.rule == UpdateRule::kAverage) {
-      average_range(tensor.average_momentum, info.share, info.divisor, n, before, g, out + lo);
-      continue;
-    }
-    std::array<float*, 2> state{};
-    for (size_t s = 0; s < slice.state.size(); ++s) state[s] = slice.state[s].data() + lo;
-    const UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip,
-                                slice.updates + 1};
-    update_range(optimizer_, context, n, before, g, std::span(state.data(), slice.state.size()),
-                 out + lo);
-  }
-}
-
 void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                   const UpdateInfo& info) {
   SliceData& d = data(slice);
-  TreeSum sum(parts, leaves);
+  TreeSum sum(tree_parts(parts), leaves);
   // the version before the previous one goes back to the pool first, so that its pages are used
   // again
   d.previous.reset();
   std::shared_ptr<float[]> next = pool_.get();
+  std::array<float*, 2> state{};
+  for (size_t s = 0; s < d.state.size(); ++s) state[s] = d.state[s].data();
   for (int64_t lo = 0; lo < d.elements.size(); lo += TreeSum::kStride) {
     const Range stride{lo, std::min(lo + TreeSum::kStride, d.elements.size())};
-    update_stride(d, stride, sum.block(stride.lo, stride.size()), info, next.get());
+    d.update.apply(stride, info, d.updates + 1, d.current.get(),
+                   sum.block(stride.lo, stride.size()), std::span(state.data(), d.state.size()),
+                   next.get());
   }
   d.previous = std::move(d.current);
   d.current = std::move(next);
@@ -139,22 +109,11 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
 std::vector<NormPart> Shard::norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                                    double divisor) {
   const SliceData& d = data(slice);
-  TreeSum sum(parts, leaves);
+  TreeSum sum(tree_parts(parts), leaves);
   std::vector<double> squares;
-  std::array<float, kBlockElements> block{};
   for (int64_t lo = 0; lo < d.elements.size(); lo += kBlockElements) {
-    const Range range{lo, std::min(lo + kBlockElements, d.elements.size())};
-    const float* total = sum.block(range.lo, range.size());
-    block.fill(0.0F);
-    for (const Segment& segment : d.segments) {
-      if (table_.tensors[segment.tensor].rule != UpdateRule::kOptimizer) continue;
-      const int64_t first = std::max(range.lo, segment.elements.lo);
-      const int64_t last = std::min(range.hi, segment.elements.hi);
-      for (int64_t i = first; i < last; ++i) {
-        block[static_cast<size_t>(i - lo)] = total[i - lo] / static_cast<float>(divisor);
-      }
-    }
-    squares.push_back(block_squares(block.data(), range.size()));
+    const Range block{lo, std::min(lo + kBlockElements, d.elements.size())};
+    squares.push_back(d.update.squares(block, sum.block(block.lo, block.size()), divisor));
   }
   return norm_parts(squares, d.blocks.lo, map_.blocks());
 }

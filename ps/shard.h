@@ -15,6 +15,7 @@
 #include "common/net/message.h"
 #include "common/norm.h"
 #include "common/optimizer.h"
+#include "common/range_update.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
 
@@ -26,17 +27,10 @@ struct PartialSum {
   Payload payload;
 };
 
-// How a sum moves the weights.
-struct UpdateInfo {
-  double learning_rate = 0.0;  // of the step, not yet scaled by `share`
-  double divisor = 1.0;        // micro-batches in the sum
-  double share = 1.0;          // of the global batch: divisor / micro-batches of a step
-  double clip = 1.0;           // factor of the gradient
-};
-
 class Shard {
  public:
-  Shard(const SliceMap& map, int server, TensorTable table, const OptimizerOptions& optimizer);
+  Shard(const SliceMap& map, int server, const TensorTable& table,
+        const OptimizerOptions& optimizer);
 
   const std::vector<int>& slices() const { return slices_; }
   bool owns(int slice) const;
@@ -69,15 +63,10 @@ class Shard {
   std::vector<Payload> copy_state(int slice) const;
 
  private:
-  // A part of a slice that lies in one tensor; `lo` counts from the slice's first element.
-  struct Segment {
-    Range elements;
-    size_t tensor = 0;
-  };
   struct SliceData {
     Range elements;
     Range blocks;
-    std::vector<Segment> segments;
+    RangeUpdate update;
     std::shared_ptr<float[]> current;
     std::shared_ptr<float[]> previous;
     std::vector<std::vector<float>> state;
@@ -88,12 +77,9 @@ class Shard {
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
   Payload payload(const std::shared_ptr<float[]>& buffer, int64_t elements) const;
-  void update_stride(SliceData& slice, Range stride, const float* sum, const UpdateInfo& info,
-                     float* out);
 
   SliceMap map_;
   int server_;
-  TensorTable table_;
   OptimizerOptions optimizer_;
   std::vector<int> slices_;
   std::vector<SliceData> data_;  // of slices_[i]

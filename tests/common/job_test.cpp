@@ -62,7 +62,7 @@ TEST(Job, ReadsEveryKindOfValue) {
   EXPECT_EQ(job.schedule.lr, 0.0025);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kAdamW);
   EXPECT_EQ(job.schedule.kind, ScheduleKind::kCosine);
-  EXPECT_EQ(job.strategy, (Strategy{StrategyKind::kSsp, 3}));
+  EXPECT_EQ(job.strategy, (Strategy{.kind = StrategyKind::kSsp, .staleness = 3}));
   EXPECT_FALSE(job.shuffle);
   EXPECT_EQ(job.resume, Resume::kAuto);
   EXPECT_EQ(job.seed, UINT64_MAX);

@@ -33,7 +33,7 @@ TEST(OptionNames, UnknownOnesAreNamedWithTheListOfWhatExists) {
   EXPECT_THAT(usage_error([] { parse_schedule("linear"); }),
               AllOf(HasSubstr("'linear'"), HasSubstr("constant, step or cosine")));
   EXPECT_THAT(usage_error([] { Strategy::parse("ssp:x"); }),
-              AllOf(HasSubstr("'ssp:x'"), HasSubstr("sync, async or ssp:S")));
+              AllOf(HasSubstr("'ssp:x'"), HasSubstr("sync, async, ssp:S")));
 }
 
 TEST(Strategy, SspWithABoundOfZeroIsSync) { EXPECT_EQ(Strategy::parse("ssp:0"), Strategy{}); }

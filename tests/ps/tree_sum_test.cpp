@@ -1,4 +1,4 @@
-#include "ps/tree_sum.h"
+#include "common/tree_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -31,8 +31,14 @@ PartialSum partial(Range node) {
   return {node, {owner, std::as_bytes(std::span<const float>(*owner))}};
 }
 
+std::vector<TreePart> borrowed(const std::vector<PartialSum>& parts) {
+  std::vector<TreePart> out;
+  for (const PartialSum& part : parts) out.push_back({part.range, part.payload.floats()});
+  return out;
+}
+
 std::vector<float> sum_of(const std::vector<PartialSum>& parts, int64_t leaves, int64_t stride) {
-  TreeSum sum(parts, leaves);
+  TreeSum sum(borrowed(parts), leaves);
   std::vector<float> out;
   for (int64_t lo = 0; lo < kElements; lo += stride) {
     const int64_t n = std::min(stride, kElements - lo);
@@ -65,14 +71,14 @@ TEST(TreeSum, OnePartAloneIsItsOwnSum) {
 
 TEST(TreeSum, ReadsASinglePartWhereItLies) {
   const std::vector<PartialSum> parts{partial({0, 4})};
-  TreeSum sum(parts, 4);
+  TreeSum sum(borrowed(parts), 4);
   EXPECT_EQ(sum.block(1000, 10), parts[0].payload.floats() + 1000);
 }
 
 TEST(TreeSum, RefusesPartsThatDoNotMakeUpTheStep) {
   const auto code_of = [](const std::vector<PartialSum>& parts) {
     try {
-      const TreeSum sum(parts, 8);
+      const TreeSum sum(borrowed(parts), 8);
     } catch (const Error& e) {
       return e.code();
     }

@@ -2,28 +2,32 @@
 // thread.
 #pragma once
 
-#include <array>
-#include <span>
+#include <cstdint>
 #include <vector>
 
 #include "common/fixed_tree.h"
-#include "ps/shard.h"
 
 namespace pushpull {
+
+// The sum over the micro-batches `range`, of as many elements as its user says. Borrowed.
+struct TreePart {
+  Range range;
+  const float* floats = nullptr;
+};
 
 class TreeSum {
  public:
   static constexpr int64_t kStride = 4096;  // elements summed at once
 
   // parts: one alone, or ascending nodes that cover the tree over `leaves` leaves; throws
-  // Error(kProtocol) otherwise. Borrowed.
-  TreeSum(const std::vector<PartialSum>& parts, int64_t leaves);
+  // Error(kProtocol) otherwise.
+  TreeSum(std::vector<TreePart> parts, int64_t leaves);
 
   // The sum over elements [lo, lo + n), n at most kStride. Valid until the next call.
   const float* block(int64_t lo, int64_t n);
 
  private:
-  const std::vector<PartialSum>& parts_;
+  std::vector<TreePart> parts_;
   std::vector<int> merges_;
   std::vector<std::vector<float>> scratch_;  // by depth of the stack
   std::vector<const float*> stack_;

@@ -1,4 +1,6 @@
-#include "ps/tree_sum.h"
+#include "common/tree_sum.h"
+
+#include <utility>
 
 #include "common/error.h"
 #include "common/simd.h"
@@ -13,11 +15,11 @@ PUSHPULL_SIMD void add(const float* a, const float* b, int64_t n, float* out) {
 
 }  // namespace
 
-TreeSum::TreeSum(const std::vector<PartialSum>& parts, int64_t leaves) : parts_(parts) {
+TreeSum::TreeSum(std::vector<TreePart> parts, int64_t leaves) : parts_(std::move(parts)) {
   std::vector<Range> nodes;
-  nodes.reserve(parts.size());
-  for (const PartialSum& part : parts) nodes.push_back(part.range);
-  merges_ = parts.size() == 1 ? std::vector<int>{0} : merge_plan(nodes, leaves);
+  nodes.reserve(parts_.size());
+  for (const TreePart& part : parts_) nodes.push_back(part.range);
+  merges_ = parts_.size() == 1 ? std::vector<int>{0} : merge_plan(nodes, leaves);
   if (merges_.empty()) {
     throw Error(ErrorCode::kProtocol, "[push] the partial sums do not make up one range");
   }
@@ -27,7 +29,7 @@ const float* TreeSum::block(int64_t lo, int64_t n) {
   PP_ASSERT(n <= kStride);
   stack_.clear();
   for (size_t i = 0; i < parts_.size(); ++i) {
-    stack_.push_back(parts_[i].payload.floats() + lo);
+    stack_.push_back(parts_[i].floats + lo);
     for (int m = 0; m < merges_[i]; ++m) {
       const float* right = stack_.back();
       stack_.pop_back();

@@ -1,0 +1,74 @@
+#include "common/range_update.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/error.h"
+#include "common/norm.h"
+#include "common/random.h"
+#include "common/slice_map.h"
+
+namespace pushpull {
+
+RangeUpdate::RangeUpdate(const TensorTable& table, Range elements,
+                         const OptimizerOptions& optimizer)
+    : size_(elements.size()), optimizer_(optimizer) {
+  for (size_t t = 0; t < table.tensors.size(); ++t) {
+    const TensorInfo& tensor = table.tensors[t];
+    const int64_t lo = std::max(elements.lo, tensor.offset);
+    const int64_t hi = std::min(elements.hi, tensor.offset + tensor.size);
+    if (lo >= hi) continue;
+    segments_.push_back({{lo - elements.lo, hi - elements.lo}, t, lo - tensor.offset, tensor});
+  }
+}
+
+void RangeUpdate::initialise(uint64_t seed, float* out) const {
+  for (const Segment& segment : segments_) {
+    float* to = out + segment.elements.lo;
+    const auto count = static_cast<uint64_t>(segment.elements.size());
+    if (segment.tensor.init == InitKind::kConstant) {
+      std::fill_n(to, count, segment.tensor.value);
+    } else {
+      fill_uniform(seed, RandomStream::kInit, static_cast<uint32_t>(segment.index),
+                   static_cast<uint64_t>(segment.first), segment.tensor.value, count, to);
+    }
+  }
+}
+
+void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
+                        const float* sum, std::span<float* const> state, float* out) const {
+  PP_ASSERT(state.size() == state_vectors());
+  for (const Segment& segment : segments_) {
+    const int64_t lo = std::max(stride.lo, segment.elements.lo);
+    const int64_t hi = std::min(stride.hi, segment.elements.hi);
+    if (lo >= hi) continue;
+    const TensorInfo& tensor = segment.tensor;
+    const auto n = static_cast<size_t>(hi - lo);
+    const float* g = sum + (lo - stride.lo);
+    if (tensor.rule == UpdateRule::kAverage) {
+      average_range(tensor.average_momentum, info.share, info.divisor, n, before + lo, g, out + lo);
+      continue;
+    }
+    std::array<float*, 2> here{};
+    for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + lo;
+    const UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
+    update_range(optimizer_, context, n, before + lo, g, std::span(here.data(), state.size()),
+                 out + lo);
+  }
+}
+
+double RangeUpdate::squares(Range block, const float* sum, double divisor) const {
+  PP_ASSERT(block.size() <= kBlockElements);
+  std::array<float, kBlockElements> mean{};
+  for (const Segment& segment : segments_) {
+    if (segment.tensor.rule != UpdateRule::kOptimizer) continue;
+    const int64_t first = std::max(block.lo, segment.elements.lo);
+    const int64_t last = std::min(block.hi, segment.elements.hi);
+    for (int64_t i = first; i < last; ++i) {
+      mean[static_cast<size_t>(i - block.lo)] = sum[i - block.lo] / static_cast<float>(divisor);
+    }
+  }
+  return block_squares(mean.data(), block.size());
+}
+
+}  // namespace pushpull

@@ -1,0 +1,63 @@
+// How a range of the flat vector is filled and moved: each tensor that lies in it by its own rule.
+// Servers have one for each slice, workers that update by themselves one for the whole vector. Owns
+// no weights. Constant after construction; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/fixed_tree.h"
+#include "common/optimizer.h"
+#include "common/tensor_table.h"
+
+namespace pushpull {
+
+// How a sum of gradients moves the weights.
+struct UpdateInfo {
+  double learning_rate = 0.0;  // of the step, not yet scaled by `share`
+  double divisor = 1.0;        // micro-batches in the sum
+  double share = 1.0;          // of the global batch: divisor / micro-batches of a step
+  double clip = 1.0;           // factor of the gradient
+};
+
+class RangeUpdate {
+ public:
+  // elements: of the flat vector. Everything below counts from its first one.
+  RangeUpdate(const TensorTable& table, Range elements, const OptimizerOptions& optimizer);
+
+  int64_t size() const { return size_; }
+  size_t state_vectors() const { return state_names(optimizer_.kind).size(); }
+
+  // Fills the range by the tensors' init rules.
+  //   out: size() floats.
+  void initialise(uint64_t seed, float* out) const;
+
+  // Moves the elements `stride` by one update.
+  //   before, out, state[i]: the range's first element; out may be before.
+  //   sum: of gradients, its first element is that of stride.lo.
+  //   updates: that the range has had, this one included.
+  void apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
+             const float* sum, std::span<float* const> state, float* out) const;
+
+  // Squares of the gradient (sum / divisor) over one block of at most kBlockElements; running
+  // statistics do not count.
+  //   sum: its first element is that of block.lo.
+  double squares(Range block, const float* sum, double divisor) const;
+
+ private:
+  // The part of a tensor that lies in the range.
+  struct Segment {
+    Range elements;
+    size_t index = 0;   // of the tensor in its table
+    int64_t first = 0;  // element of the tensor that the segment begins with
+    TensorInfo tensor;
+  };
+
+  int64_t size_;
+  OptimizerOptions optimizer_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace pushpull

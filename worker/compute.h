@@ -1,0 +1,61 @@
+// Computes gradients: reads micro-batches, runs the model forward and backward, sums along the
+// fixed tree, refuses what is not finite. Knows no connection: trainers push what it hands out, a
+// replay applies it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "common/job.h"
+#include "common/range_update.h"
+#include "common/slice_map.h"
+#include "datasets/dataset.h"
+#include "datasets/loader.h"
+#include "models/model.h"
+#include "worker/gradient_sum.h"
+
+namespace pushpull {
+
+class Compute {
+ public:
+  // Borrows everything but the map. over: true once nothing more needs to be computed; asked
+  // between micro-batches.
+  Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
+          std::function<bool()> over);
+
+  // For messages, and for the straggler. -1: not known yet.
+  void set_rank(int rank) { rank_ = rank; }
+
+  // The sum of the gradients of micro-batches `node` of `step` at `weights` (the flat vector), by
+  // slices, in the order in which backward finishes them.
+  //   losses: the mean loss of each micro-batch is added at its end.
+  // Returns false when it was over before the end. Throws Error(kNotFinite) that names worker, step
+  // and tensor.
+  bool node(int64_t step, Range node, std::span<const float> weights,
+            const GradientSum::SliceReady& ready, std::vector<float>& losses);
+
+  // The whole sum of the last node. Valid until the next call of `node`.
+  std::span<const float> sum() const { return gradient_.sum(); }
+  // Squares of the mean gradient of the last node, for clipping by its norm.
+  double squares(int64_t micro_batches) const;
+
+  // What will be computed next: read it ahead.
+  void hint(int64_t step, Range range);
+
+ private:
+  void check_loss(int64_t step, int64_t micro_batch, float loss) const;
+  void check_finite(int64_t step, int slice, const Payload& part) const;
+
+  const Job& job_;
+  Model& model_;
+  SliceMap map_;
+  RangeUpdate whole_;
+  Loader loader_;
+  GradientSum gradient_;
+  std::function<bool()> over_;
+  int rank_ = -1;
+};
+
+}  // namespace pushpull
