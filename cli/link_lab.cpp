@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <map>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "common/error.h"
 #include "common/process.h"
@@ -75,9 +76,15 @@ pid_t spawn(std::vector<std::string> words, int in, int out) {
   return pid;
 }
 
+// Its exit code. Who does not end in time is killed.
 int wait_for_end(pid_t pid) {
+  const int64_t deadline_ms = now_ms() + kPatienceMs;
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (now_ms() > deadline_ms) {
+      kill(-pid, SIGKILL);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
