@@ -10,7 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <map>
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -45,6 +44,7 @@ struct Ends {
 // a Ctrl-C of the terminal is not for it.
 pid_t spawn(std::vector<std::string> words, int in, int out) {
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) {
     argv.push_back(word.data());
   }
@@ -130,10 +130,10 @@ std::optional<LinkSpec> parse_link(const std::string& text) {
   if (text == "none") {
     return std::nullopt;
   }
-  static const std::regex kPattern(
+  static const std::regex pattern(
       R"((any|[0-9]{1,9}(?:\.[0-9]{1,6})?[kmg]bit),([0-9]{1,9}(?:\.[0-9]{1,6})?(?:us|ms|s))(?:,([0-9]{1,2}(?:\.[0-9]{1,4})?)%)?)");
   std::smatch parts;
-  if (!std::regex_match(text, parts, kPattern)) {
+  if (!std::regex_match(text, parts, pattern)) {
     throw Error(ErrorCode::kUsage, "[link] '" + printable(text) +
                                        "': must be RATE,DELAY[,LOSS] such as 100mbit,5ms or "
                                        "1gbit,200us,0.1%, or none for this machine's loopback");
@@ -261,6 +261,43 @@ void put_on_hosts(LauncherOptions& options, const LinkLab& lab) {
       place.arguments = {"--insecure"};
     }
     options.places.push_back(place);
+  }
+}
+
+LinkLabs::LinkLabs(const std::vector<std::string>& links, int64_t hosts,
+                   const std::string& program_dir, std::vector<std::string>& notes) {
+  for (const std::string& link : links) {
+    const std::optional<LinkSpec> spec = parse_link(link.empty() ? "none" : link);
+    if (!spec) {
+      links_.emplace_back();
+      continue;
+    }
+    try {
+      labs_[link] = std::make_unique<LinkLab>(*spec, hosts, program_dir);
+      links_.push_back(link);
+    } catch (const Error& error) {
+      notes.push_back(std::string(error.what()) + "; left out");
+    }
+  }
+  if (links_.empty()) {
+    notes.emplace_back("[link] no link could be had: the runs are on this machine's loopback");
+    links_.emplace_back();
+  }
+}
+
+std::vector<LinkMeasured> LinkLabs::measured() const {
+  std::vector<LinkMeasured> all;
+  for (const std::string& link : links_) {
+    if (const auto found = labs_.find(link); found != labs_.end()) {
+      all.push_back(found->second->measured());
+    }
+  }
+  return all;
+}
+
+void LinkLabs::put_on(const std::string& link, LauncherOptions& options) const {
+  if (!link.empty()) {
+    put_on_hosts(options, *labs_.at(link));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,5 +65,26 @@ class LinkLab {
 // Every process of the job on a host of its own, in the order of the slots: servers, then workers.
 // The lab must have at least as many hosts.
 void put_on_hosts(LauncherOptions& options, const LinkLab& lab);
+
+// The labs of a comparison: one for each link that is asked for, all at one time. An idle lab costs
+// nothing, and runs can take turns.
+class LinkLabs {
+ public:
+  // links: as parse_link() reads them; "" and "none": this machine's loopback.
+  // hosts: of the largest job. A link that cannot be had is left out, with a line in `notes`; where
+  // none is left, loopback is.
+  LinkLabs(const std::vector<std::string>& links, int64_t hosts, const std::string& program_dir,
+           std::vector<std::string>& notes);
+
+  // Those that are there, in the order asked for; "": loopback.
+  const std::vector<std::string>& links() const { return links_; }
+  std::vector<LinkMeasured> measured() const;
+  // The processes of a job onto the hosts of this link; "" leaves them where they are.
+  void put_on(const std::string& link, LauncherOptions& options) const;
+
+ private:
+  std::vector<std::string> links_;
+  std::map<std::string, std::unique_ptr<LinkLab>> labs_;
+};
 
 }  // namespace pushpull

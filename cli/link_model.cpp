@@ -202,9 +202,9 @@ size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
   bucket.tokens = std::min(depth(), bucket.tokens + passed * rate_ / 1e6);
   bucket.filled_us = now_us;
   const double least = std::min(static_cast<double>(waiting), kLeastBucket);
-  // the next time is rounded to microseconds; half a byte must not cost another turn
-  return bucket.tokens + 0.5 < least ? 0
-                                     : std::min(waiting, static_cast<size_t>(bucket.tokens + 0.5));
+  // times are whole microseconds; a part of a byte must not cost another turn
+  const auto whole = static_cast<size_t>(std::max(0.0, std::ceil(bucket.tokens - 0.5)));
+  return static_cast<double>(whole) < std::floor(least) ? 0 : std::min(waiting, whole);
 }
 
 int64_t LinkModel::next_allowance_us(Way way, size_t waiting) const {

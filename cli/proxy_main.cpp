@@ -38,7 +38,7 @@ commands, one a line, on standard input or in --script as "+SECONDS COMMAND":
 )";
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> kOptions = {
+  static const std::vector<KeyHelp> all = {
       {"listen", "", "HOST:PORT[,HOST:PORT...]: where to listen; port 0 picks a free one"},
       {"to", "",
        "HOST:PORT for each of them, in the same order; 'original' for connections that this "
@@ -53,7 +53,7 @@ const std::vector<KeyHelp>& options() {
       {"answer", "", "HOST:PORT: answer one --measure there"},
       {"insecure", "", "allow listening beyond loopback, for whoever reaches it", "", false},
   };
-  return kOptions;
+  return all;
 }
 
 std::string value_of(const CommandLine& line, const std::string& flag) {

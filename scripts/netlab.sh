@@ -173,7 +173,7 @@ up() {
   done
   check_name "$name"
   local number='[0-9]+(\.[0-9]+)?'
-  [[ $hosts =~ ^[0-9]{1,3}$ ]] && ((10#$hosts >= 1 && 10#$hosts <= 250)) ||
+  [[ $hosts =~ ^[0-9]{1,3}$ && $((10#$hosts)) -ge 1 && $((10#$hosts)) -le 250 ]] ||
     usage "--hosts '$hosts': must be a whole number from 1 to 250"
   [[ -z $rate || $rate =~ ^${number}[kmg]bit$ ]] || usage "--rate '$rate': must be such as 100mbit"
   [[ -z $delay || $delay =~ ^${number}(us|ms|s)$ ]] || usage "--delay '$delay': must be such as 5ms"
@@ -201,8 +201,7 @@ up() {
   say "lab $name: $hosts hosts, $subnet.1 to $subnet.$hosts; $(asked_of "$name"); $(cat "$state/how")"
   echo "$name" # tells who reads that it is ready
   if [ -n "$attached" ]; then
-    local line
-    while read -r line; do :; done
+    while read -r _; do :; done
     exit 0
   fi
   trap - EXIT INT TERM HUP
@@ -211,7 +210,7 @@ up() {
 # end_up CODE: what `up` leaves when it does not leave a lab.
 end_up() {
   local code=$1 said
-  said=$(tail -n 1 "$state/said" 2>/dev/null || true)
+  said=$(grep -m 1 '^\[netlab\]' "$state/said" 2>/dev/null || head -n 1 "$state/said" 2>/dev/null || true)
   down "$name"
   if [ -n "$said" ] && { [ "$code" -eq 1 ] || [ "$code" -eq 3 ]; }; then
     say "this machine cannot make such a lab: ${said#"[netlab] "}"
@@ -244,7 +243,7 @@ on_host() {
   local lab=$1 host=$2
   shift 2
   check_lab "$lab"
-  [[ $host =~ ^[0-9]{1,3}$ ]] && ((10#$host < $(hosts_of "$lab"))) ||
+  [[ $host =~ ^[0-9]{1,3}$ && $((10#$host)) -lt $(hosts_of "$lab") ]] ||
     usage "host '$host': lab $lab has hosts 0 to $(($(hosts_of "$lab") - 1))"
   [ $# -gt 0 ] || usage "which command?"
   exec ip netns exec "$lab-$host" "$@"

@@ -58,5 +58,24 @@ TEST(LinkLab, AMissingScriptIsNamed) {
   }
 }
 
+TEST(LinkLabs, ALinkThatCannotBeHadIsNotedAndTheRestGoesOn) {
+  const std::string dir = ::testing::TempDir() + "no-such-folder";
+  std::vector<std::string> notes;
+  const LinkLabs labs({"100mbit,0ms", "none", "any,5ms"}, 3, dir, notes);
+  EXPECT_THAT(labs.links(), ::testing::ElementsAre(""));
+  EXPECT_THAT(notes, ::testing::ElementsAre(HasSubstr("; left out"), HasSubstr("; left out")));
+  EXPECT_TRUE(labs.measured().empty());
+  LauncherOptions options;
+  labs.put_on("", options);
+  EXPECT_TRUE(options.places.empty());
+}
+
+TEST(LinkLabs, WhereNoLinkIsLeftLoopbackIs) {
+  std::vector<std::string> notes;
+  const LinkLabs labs({"100mbit,0ms"}, 3, ::testing::TempDir() + "no-such-folder", notes);
+  EXPECT_THAT(labs.links(), ::testing::ElementsAre(""));
+  EXPECT_THAT(notes.back(), HasSubstr("loopback"));
+}
+
 }  // namespace
 }  // namespace pushpull
