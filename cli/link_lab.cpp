@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <iomanip>
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -243,6 +244,14 @@ std::string LinkLab::address(int64_t host) const { return "10.77.0." + std::to_s
 std::vector<std::string> LinkLab::prefix(int64_t host) const {
   PP_ASSERT(host >= 0 && host < hosts_);
   return {ip_, "netns", "exec", name_ + "-" + std::to_string(host)};
+}
+
+std::string link_text(const LinkMeasured& link) {
+  std::ostringstream text;
+  text << link.asked << ": measured " << std::fixed << std::setprecision(1)
+       << link.bytes_per_second * 8 / 1e6 << " Mbit/s and " << std::setprecision(2)
+       << link.round_trip_ms << " ms for a round trip (" << link.how << ")";
+  return text.str();
 }
 
 void put_on_hosts(LauncherOptions& options, const LinkLab& lab) {

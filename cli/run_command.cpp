@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -90,19 +89,6 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   return options;
 }
 
-namespace {
-
-// As asked and as found, before the job's own lines.
-void say_link(const LinkLab& lab) {
-  const LinkMeasured& link = lab.measured();
-  std::cout << "[link] asked " << link.asked << ", measured "
-            << std::llround(link.bytes_per_second * 8 / 1e4) / 100.0 << " Mbit/s and "
-            << std::llround(link.round_trip_ms * 100) / 100.0 << " ms for a round trip; "
-            << link.how << "; TCP " << lab.congestion_control() << std::endl;
-}
-
-}  // namespace
-
 int run_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, run_options());
   if (line.help) {
@@ -123,7 +109,8 @@ int run_command(int argc, const char* const* argv) {
     return launch(options);
   }
   const LinkLab lab(*link, options.supervisor.servers + options.supervisor.workers, dir);
-  say_link(lab);
+  std::cout << "[link] " << link_text(lab.measured()) << "; TCP " << lab.congestion_control()
+            << std::endl;
   put_on_hosts(options, lab);
   return launch(options);
 }

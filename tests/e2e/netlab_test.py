@@ -159,7 +159,7 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
     code, text = lab.call("pushpull", "run", "--job", job, "--servers", 2, "--workers", 2, "--out", out,
                           "--link", "50mbit,3ms,0.5%", seconds=180)
     expect(code == 0, text)
-    expect(re.search(r"\[link\] asked 50mbit,3ms,0.5%, measured [0-9.]+ Mbit/s and ([6-9]|\d\d+)\.?\d* ms",
+    expect(re.search(r"\[link\] 50mbit,3ms,0.5%: measured [0-9.]+ Mbit/s and ([6-9]|\d\d+)\.\d+ ms",
                      text), f"no link was measured: {text}")
     expect("tcp://10.77.0.2:" in text, f"the second server has no host of its own: {text}")
     found = base.summary_of(out)["weights_sha256"]
