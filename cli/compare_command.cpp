@@ -372,7 +372,7 @@ void Comparison::finish() {
   if (!result_.notes.empty()) text << "\nnotes\n";
   for (const std::string& note : result_.notes) text << "  - " << note << "\n";
   text << "\nwritten to " << options_.out
-       << ": compare.json, compare.csv, runs (one folder each)\n";
+       << ": report.html, compare.json, compare.csv, runs (one folder each)\n";
   std::cout << text.str() << std::flush;
 }
 

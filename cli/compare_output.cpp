@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/report_html.h"
 #include "common/strict_number.h"
 #include "ps/report.h"
 
@@ -252,6 +253,7 @@ std::string compare_csv(const CompareResult& result) {
 void write_results(const CompareResult& result, const std::string& folder) {
   write_file(folder + "/compare.json", compare_json(result));
   write_file(folder + "/compare.csv", compare_csv(result));
+  write_file(folder + "/report.html", report_html(result));
 }
 
 }  // namespace pushpull

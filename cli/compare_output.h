@@ -1,4 +1,5 @@
-// A comparison as compare.json and compare.csv; docs/compare.md defines every field. Any thread.
+// A comparison as files: compare.json, compare.csv and report.html; docs/compare.md defines every
+// field. Any thread.
 #pragma once
 
 #include <string>

@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/net/endpoint.h"
 #include "common/process.h"
+#include "worker/time_split.h"
 
 namespace pushpull {
 
@@ -47,6 +48,8 @@ class Control {
   // Repeated until the coordinator has taken it in.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
+  // What the next heartbeats say.
+  void set_times(const TimeTotals& times);
   // The last words: finished (code 0) or why not. Call once, before the end.
   void leave(int code, const std::string& text);
 
@@ -80,6 +83,7 @@ class Control {
   std::optional<wire::Declare> declare_;
   std::map<int64_t, wire::EvalResult> results_;  // not taken yet
   std::optional<wire::Leave> leave_;
+  TimeTotals times_;
   int64_t next_result_ = 1;
   bool post_ = false;  // something is new to send
 
