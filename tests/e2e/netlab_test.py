@@ -1,5 +1,6 @@
 """Labs of network namespaces: measured, used, and gone without a trace."""
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -167,6 +168,22 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
     labs.gone()
     namespaces = list(pathlib.Path("/run/netns").glob("p*")) if pathlib.Path("/run/netns").exists() else []
     expect(not [n for n in namespaces if not alive(n.name)], f"left behind: {namespaces}")
+
+
+def a_comparison_runs_over_every_link_and_says_what_was_measured(lab):
+    labs = Netlab(lab).need()
+    out = lab.folder / "compared"
+    code, text = lab.call("pushpull", "compare", "--job", lab.job({**MLP, "steps": 8}), "--strategies", "sync",
+                          "--workers", 2, "--seeds", 1, "--link", "none", "--link", "50mbit,2ms",
+                          "--out", out, seconds=180)
+    expect(code == 0, text)
+    found = json.loads((out / "compare.json").read_text())
+    expect([link["asked"] for link in found["links"]] == ["50mbit,2ms"], f"{found['links']}")
+    link = found["links"][0]
+    expect(link["round_trip_ms"] >= 4 and 0 < link["bytes_per_second"] <= 50e6 / 8 * 1.02, f"{link}")
+    hashes = {run["link"]: run["weights_sha256"] for run in found["runs"]}
+    expect(set(hashes) == {None, "50mbit,2ms"} and len(set(hashes.values())) == 1, f"{hashes}")
+    labs.gone()
 
 
 def alive(name):
