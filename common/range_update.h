@@ -20,6 +20,9 @@ struct UpdateInfo {
   double divisor = 1.0;        // micro-batches in the sum
   double share = 1.0;          // of the global batch: divisor / micro-batches of a step
   double clip = 1.0;           // factor of the gradient
+  // The sum is one of changes, start minus end, of weights that have moved elsewhere (local:H):
+  // running statistics move by the mean change, trainable weights take it for a gradient.
+  bool changes = false;
 };
 
 class RangeUpdate {

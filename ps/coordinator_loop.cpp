@@ -214,8 +214,10 @@ void CoordinatorLoop::deliver() {
     } else if (out.message.header.has_state()) {
       data_.on_state(out.message.header.state(), run_id_, coordinator_.self_incarnation(),
                      program_.servers, program_.job, &coordinator_);
-    } else if (out.message.header.has_norm_total() && data_.server() != nullptr) {
-      data_.server()->on_norm_total(out.message.header.norm_total());
+    } else if (data_.server() != nullptr) {
+      const wire::Header& header = out.message.header;
+      if (header.has_norm_total()) data_.server()->on_norm_total(header.norm_total());
+      if (header.has_chosen()) data_.server()->on_chosen(header.chosen());
     }
   }
   data_.send();
@@ -230,12 +232,20 @@ void CoordinatorLoop::say_notices() {
   }
 }
 
+// What the server in this process waits for of the coordinator.
 void CoordinatorLoop::repeat_norms() {
   Server* server = data_.server();
-  if (server == nullptr || !server->waiting_norms()) return;
-  Message message;
-  *message.header.mutable_norms() = *server->waiting_norms();
-  coordinator_.on_message(clock_.now_ms(), "", message);
+  if (server == nullptr) return;
+  if (server->waiting_arrived()) {
+    Message message;
+    *message.header.mutable_arrived() = *server->waiting_arrived();
+    coordinator_.on_message(clock_.now_ms(), "", message);
+  }
+  if (server->waiting_norms()) {
+    Message message;
+    *message.header.mutable_norms() = *server->waiting_norms();
+    coordinator_.on_message(clock_.now_ms(), "", message);
+  }
 }
 
 // ---- start and snapshots ----
@@ -252,7 +262,7 @@ void CoordinatorLoop::start() {
   training_since_ms_ = now;
   moment_ms_ = now;
   const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
-  const auto& slot_names = state_names(program_.job.optimizer.kind);
+  const auto& slot_names = state_names(server_optimizer(program_.job).kind);
   writer_ = std::make_unique<CheckpointWriter>(
       CheckpointStore(start_state_.checkpoint_dir(), program_.job.checkpoint_keep),
       declaration.table, slot_names);
@@ -414,6 +424,9 @@ void CoordinatorLoop::summarise() {
   if (start_state_.resumes()) s.resumed_from_step = start_state_.resumed_step();
   s.samples = record.samples();
   s.samples_per_worker = record.samples_per_worker();
+  s.pushes_applied = record.pushes_applied();
+  s.pushes_dropped = record.pushes_dropped();
+  s.pushes_dropped_per_worker = record.pushes_dropped_per_worker();
   s.seconds = static_cast<double>(training_until_ms_ - training_since_ms_) / 1000.0;
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(program_.job, declaration.train_samples));

@@ -117,6 +117,9 @@ std::string summary_json(const Summary& s) {
   j["resumed_from_step"] = s.resumed_from_step ? ordered_json(*s.resumed_from_step) : nullptr;
   j["samples"] = s.samples;
   j["samples_per_worker"] = s.samples_per_worker;
+  j["pushes_applied"] = s.pushes_applied;
+  j["pushes_dropped"] = s.pushes_dropped;
+  j["pushes_dropped_per_worker"] = s.pushes_dropped_per_worker;
   j["seconds"] = number(s.seconds);
   j["samples_per_second"] = number(s.samples_per_second);
   j["train_loss"] = number(s.train_loss);
@@ -164,6 +167,11 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
                    (s.resumed_from_step ? ", resumed at " + std::to_string(*s.resumed_from_step)
                                         : std::string()));
   row("samples", std::to_string(s.samples) + " (per worker: " + list(s.samples_per_worker) + ")");
+  row("pushes",
+      std::to_string(s.pushes_applied) + " applied, " + std::to_string(s.pushes_dropped) +
+          " dropped" +
+          (s.pushes_dropped > 0 ? " (per worker: " + list(s.pushes_dropped_per_worker) + ")"
+                                : std::string()));
   row("time", fixed(s.seconds, 2) + " s, " + fixed(s.samples_per_second, 0) + " samples/s");
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));

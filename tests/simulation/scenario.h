@@ -39,7 +39,7 @@ struct Scenario {
   std::string to_string() const;
 };
 
-// A job without faults; strategy "sync", "async" or "ssp:S".
+// A job without faults; strategy "sync", "async", "ssp:S", "backup:B" (B at most) or "local:H".
 Scenario draw(uint64_t seed, const std::string& strategy);
 // Messages are lost, repeated, late; connections break.
 void add_faults(Scenario& scenario);
