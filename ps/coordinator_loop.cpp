@@ -267,8 +267,6 @@ void CoordinatorLoop::start() {
   moment_ms_ = now;
   const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
   const auto& slot_names = state_names(server_optimizer(program_.job).kind);
-  client_ = std::make_unique<ShardClient>(run_id_, coordinator_.self_incarnation(), map,
-                                          slot_names.size());
   writer_ = std::make_unique<CheckpointWriter>(
       CheckpointStore(start_state_.checkpoint_dir(), program_.job.checkpoint_keep),
       declaration.table, slot_names);
@@ -279,6 +277,9 @@ void CoordinatorLoop::start() {
   for (const std::string& endpoint : state.data_endpoints()) {
     shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
   }
+  // last: the loop uses it, and what it needs, as soon as it is there
+  client_ = std::make_unique<ShardClient>(run_id_, coordinator_.self_incarnation(), map,
+                                          slot_names.size());
   if (initial) client_->load(initial, now);
   log_.info("training starts: " + std::to_string(declaration.table.total) + " parameters in " +
             std::to_string(map.slices()) + " slices, steps " +

@@ -186,8 +186,8 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
   row("mean task", "compute " + fixed(1e3 * split.compute, 2) + ", push " +
                        fixed(1e3 * split.push, 2) + ", wait " + fixed(1e3 * split.wait, 2) +
                        ", pull " + fixed(1e3 * split.pull, 2) + " ms");
-  row("CPU time", fixed(t.servers.cpu_seconds, 1) + " s servers, " +
-                      fixed(t.workers.cpu_seconds, 1) + " s workers");
+  row("CPU time", fixed(t.servers.cpu_seconds, 2) + " s servers, " +
+                      fixed(t.workers.cpu_seconds, 2) + " s workers");
   row("memory", fixed(mib(t.servers.peak_rss_kib), 0) + " MiB server, " +
                     fixed(mib(t.workers.peak_rss_kib), 0) + " MiB worker (peak)");
   row("weights", s.weights_sha256);
