@@ -14,6 +14,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct Range {
@@ -119,6 +120,16 @@ TEST(JobValues, BadOnesAreRefusedByNameAndSource) {
       EXPECT_THAT(text, HasSubstr(" (--" + range.key + "): must be "));
     }
   }
+}
+
+// Its losses are one message.
+TEST(JobValues, ARoundOfLocalStepsHasSoManyLosses) {
+  const auto parse = [](const std::string& h) {
+    return parse_job_text("global-batch = 64\nmicro-batch = 8\nstrategy = local:" + h, "test");
+  };
+  EXPECT_EQ(parse("250000").strategy.local_steps, 250'000);
+  EXPECT_THAT(usage_error([&] { parse("250001"); }),
+              AllOf(HasSubstr("local:250001"), HasSubstr("8 micro-batches")));
 }
 
 TEST(StrictNumber, TakesTheWholeTextOrNothing) {
