@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/eval_command.h"
+#include "cli/replay_command.h"
 #include "cli/run_command.h"
 #include "common/error.h"
 
@@ -22,6 +23,7 @@ constexpr const char* kHelp =
 usage:
   pushpull run --job FILE --servers S --workers W     train on this machine
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
+  pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
   pushpull --version
 
@@ -34,8 +36,8 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 2> kCommands = {
-    {{"run", run_command}, {"eval", eval_command}}};
+constexpr std::array<std::pair<std::string_view, Command>, 3> kCommands = {
+    {{"run", run_command}, {"eval", eval_command}, {"replay", replay_command}}};
 
 int dispatch(int argc, const char* const* argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
@@ -52,10 +54,10 @@ int dispatch(int argc, const char* const* argv) {
       return command(argc - 1, argv + 1);
     }
   }
-  throw Error(ErrorCode::kUsage, word.empty()
-                                     ? "[pushpull] which command? run or eval; --help explains them"
-                                     : "[pushpull] unknown command '" + std::string(word) +
-                                           "': must be run or eval; --help explains them");
+  throw Error(ErrorCode::kUsage,
+              word.empty() ? "[pushpull] which command? run, eval or replay; --help explains them"
+                           : "[pushpull] unknown command '" + std::string(word) +
+                                 "': must be run, eval or replay; --help explains them");
 }
 
 // Descriptors 0 to 2 may have been closed by who started us; pipes must not land there.

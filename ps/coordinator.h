@@ -22,6 +22,7 @@
 #include "ps/membership.h"
 #include "ps/run_record.h"
 #include "ps/server.h"
+#include "ps/server_logs.h"
 
 namespace pushpull {
 
@@ -98,6 +99,10 @@ class Coordinator : public TrainingObserver {
   std::vector<Evaluation> take_evaluations() {
     return evaluations_ ? evaluations_->take_new() : std::vector<Evaluation>();
   }
+  // What servers have applied, in a recorded run; else null.
+  const ServerLogs* logs() const { return logs_.get(); }
+  // The push whose loss or gradient was not finite, where that has ended the job.
+  const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
   // One line that says what is being waited for, "" in training.
   std::string waiting_for() const;
   uint64_t run() const { return options_.run; }
@@ -120,6 +125,8 @@ class Coordinator : public TrainingObserver {
   bool on_eval_result(const PeerId& peer, const wire::EvalResult& result);
   bool on_norms(const wire::Norms& norms);
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
+  bool on_record_part(const PeerId& peer, const wire::RecordPart& part);
+  bool logs_are_whole() const;
 
   bool fixed_shares() const { return options_.job.strategy.kind != StrategyKind::kAsync; }
   bool has_room() const;
@@ -168,6 +175,8 @@ class Coordinator : public TrainingObserver {
   std::unique_ptr<LeasePool> pool_;
   std::unique_ptr<TrainingRecord> training_;
   std::unique_ptr<EvaluationRecord> evaluations_;
+  std::unique_ptr<ServerLogs> logs_;
+  std::optional<RecordedPush> failed_push_;
   std::deque<int64_t> snapshots_;
   int64_t released_barrier_ = 0;
   int64_t empty_since_ms_ = -1;  // async: no worker is left since then

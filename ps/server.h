@@ -15,7 +15,9 @@
 #include "common/job.h"
 #include "common/net/message.h"
 #include "ps/aggregation.h"
+#include "ps/handed_weights.h"
 #include "ps/shard.h"
+#include "ps/update_log.h"
 
 namespace pushpull {
 
@@ -89,6 +91,9 @@ class Server {
   int64_t floor() const { return floor_; }
   // The newest barrier whose snapshot is taken.
   int64_t open_barrier() const { return open_barrier_; }
+  // What has been applied, where the job is recorded. The caller passes it to the coordinator.
+  UpdateLog& log() { return log_; }
+  const UpdateLog& log() const { return log_; }
   // Everything but memory and rejected frames, which the caller knows.
   wire::Stats stats() const;
 
@@ -108,9 +113,11 @@ class Server {
     bool open = false;
   };
   struct Worker {
+    int rank = -1;
     PushTracker pushes;
     std::map<int64_t, Assembly> open;  // by push number
     PendingPull pull;
+    HandedWeights handed;  // with delay compensation
   };
   struct Snapshot {
     int64_t step = -1;
@@ -129,6 +136,9 @@ class Server {
   void take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                  std::vector<Payload>& payloads);
   void finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push, Assembly assembly);
+  // async, ssp: one update (ps/server_async.cpp)
+  bool reads_fit(const wire::Push& push) const;
+  void apply_push(Worker& worker, const wire::Push& push, Assembly& assembly);
   void add_sync_part(int slice, int64_t step, PartialSum part);
   void apply_sync(int slice, double clip);
   void start_norms();
@@ -165,6 +175,7 @@ class Server {
   std::optional<wire::Norms> norms_;
   std::map<uint64_t, Worker> workers_;
   std::vector<Outgoing> outgoing_;
+  UpdateLog log_;
   wire::Stats stats_;
 };
 

@@ -113,11 +113,25 @@ void Trainer::compute(const Task& task) {
       push_pull_.add_part(slice, node, std::move(part));
       if (!clip) send_outgoing();
     };
-    if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
+    try {
+      if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::kNotFinite) note_failed(task);
+      throw;
+    }
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
   push_pull_.end_push(losses, squares, now_ms());
   send_outgoing();
+}
+
+void Trainer::note_failed(const Task& task) {
+  wire::Applied push;
+  push.set_step(task.step);
+  push.set_lo(static_cast<int32_t>(task.range.lo));
+  push.set_hi(static_cast<int32_t>(task.range.hi));
+  for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
+  control_.note_failed(std::move(push));
 }
 
 void Trainer::evaluate(const Task& task) {

@@ -32,6 +32,8 @@ class Trainer {
   void send_outgoing();
   void wait();
   void compute(const Task& task);
+  // Says which push it was: a replay of the run finds it.
+  void note_failed(const Task& task);
   void evaluate(const Task& task);
   void hint_next();
 
