@@ -111,6 +111,7 @@ void CoordinatorNode::tick() {
       written_.reset();
     }
     repeat_norms();
+    pass_record();
     coordinator_.on_tick(now);
     if (coordinator_.wants_start()) start();
     snapshots();
@@ -187,6 +188,16 @@ void CoordinatorNode::repeat_norms() {
   coordinator_.on_message(cluster_.clock().now_ms(), "", message);
 }
 
+void CoordinatorNode::pass_record() {
+  if (data_.server() == nullptr) return;
+  for (wire::RecordPart& part : data_.server()->log().take_rest()) {
+    part.set_incarnation(coordinator_.self_incarnation());
+    Message message;
+    *message.header.mutable_record_part() = std::move(part);
+    coordinator_.on_message(cluster_.clock().now_ms(), "", message);
+  }
+}
+
 void CoordinatorNode::deliver() {
   for (Outgoing& out : coordinator_.take_outgoing()) {
     const wire::Header& header = out.message.header;
@@ -251,6 +262,10 @@ void ServerNode::take(const Message& message) {
     }
     if (header.has_norm_total()) {
       if (data_.server() != nullptr) data_.server()->on_norm_total(header.norm_total());
+    } else if (header.has_record_taken()) {
+      if (data_.server() != nullptr) {
+        data_.server()->log().confirm(header.record_taken().through());
+      }
     } else if (header.has_refused()) {
       cluster_.wrong("server " + std::to_string(number_) +
                      " was refused: " + header.refused().text());
@@ -264,7 +279,17 @@ void ServerNode::take(const Message& message) {
   });
 }
 
+void ServerNode::send_part(wire::RecordPart part) {
+  part.set_incarnation(incarnation_);
+  Message message;
+  *message.header.mutable_record_part() = std::move(part);
+  cluster_.network().to_router(control_, std::move(message));
+}
+
 void ServerNode::leave() {
+  if (data_.server() != nullptr) {
+    for (wire::RecordPart& part : data_.server()->log().take_rest()) send_part(std::move(part));
+  }
   Message message;
   message.header.mutable_leave()->set_incarnation(incarnation_);
   cluster_.network().to_router(control_, std::move(message));
@@ -311,6 +336,9 @@ void ServerNode::tick() {
   const int64_t now = cluster_.clock().now_ms();
   if (text_) {
     norms();
+    if (data_.server() != nullptr) {
+      if (auto part = data_.server()->log().due(now)) send_part(std::move(*part));
+    }
     heartbeat();
   } else if (now - hello_ms_ >= kHelloMs) {
     hello_ms_ = now;

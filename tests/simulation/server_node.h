@@ -57,6 +57,7 @@ class CoordinatorNode {
   void shard_messages();
   void write(const std::shared_ptr<FlatState>& snapshot);
   void repeat_norms();
+  void pass_record();
   void deliver();
   void note_evaluation();
 
@@ -86,6 +87,7 @@ class ServerNode {
   void tick();
   void heartbeat();
   void norms();
+  void send_part(wire::RecordPart part);
   void leave();
 
   Cluster& cluster_;
