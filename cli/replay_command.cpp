@@ -116,13 +116,16 @@ std::string summary_text(const RunRecord& record, const Job& job, const ReplayRe
   out["recorded_weights_sha256"] =
       record.weights_sha256.empty() ? ordered_json(nullptr) : ordered_json(record.weights_sha256);
   out["verified"] = result.verified ? ordered_json(*result.verified) : ordered_json(nullptr);
-  out["incomplete"] = record.incomplete.empty() ? ordered_json(nullptr)
-                                                : ordered_json(printable(record.incomplete));
+  out["incomplete"] = record.incomplete.empty()
+                          ? ordered_json(nullptr)
+                          : ordered_json(printable(record.incomplete, kMaxPathBytes));
   out["first_not_finite"] =
       result.first_not_finite ? not_finite_json(*result.first_not_finite) : ordered_json(nullptr);
   out["same_numerics"] = numerics_fingerprint() == record.numerics;
   out["seconds"] = seconds;
-  return out.dump(2) + "\n";
+  return out.dump(2) +
+         "
+         ";
 }
 
 void print_result(const RunRecord& record, const ReplayResult& result, const std::string& out) {
@@ -139,7 +142,7 @@ void print_result(const RunRecord& record, const ReplayResult& result, const std
   }
   std::cout << "\n";
   if (!record.incomplete.empty())
-    std::cout << "incomplete  " << printable(record.incomplete) << "\n";
+    std::cout << "incomplete  " << printable(record.incomplete, kMaxPathBytes) << "\n";
   if (result.first_not_finite) std::cout << "not finite  " << result.first_not_finite->text << "\n";
   std::cout << "written to  " << out << std::endl;
 }
