@@ -123,9 +123,7 @@ std::string summary_text(const RunRecord& record, const Job& job, const ReplayRe
       result.first_not_finite ? not_finite_json(*result.first_not_finite) : ordered_json(nullptr);
   out["same_numerics"] = numerics_fingerprint() == record.numerics;
   out["seconds"] = seconds;
-  return out.dump(2) +
-         "
-         ";
+  return out.dump(2) + "\n";
 }
 
 void print_result(const RunRecord& record, const ReplayResult& result, const std::string& out) {
