@@ -13,4 +13,45 @@ std::optional<Spread> spread(std::vector<double> values) {
   return Spread{median, values.front(), values.back(), static_cast<int64_t>(values.size())};
 }
 
+std::optional<double> scaling(const CompareResult& result, const CompareRun& run) {
+  if (!run.failure.empty()) return std::nullopt;
+  const auto one = std::ranges::find_if(result.runs, [&](const CompareRun& other) {
+    return other.workers == 1 && other.strategy == run.strategy && other.seed == run.seed &&
+           other.link == run.link && other.failure.empty() && other.samples_per_second > 0.0;
+  });
+  if (one == result.runs.end()) return std::nullopt;
+  return run.samples_per_second / one->samples_per_second;
+}
+
+bool is_told(const StepSplit& split) {
+  return split.compute + split.push + split.wait + split.pull > 0.0;
+}
+
+double bytes_per_step(const CompareRun& run) {
+  if (run.steps <= 0) return 0.0;
+  return static_cast<double>(run.bytes_pushed + run.bytes_pulled) / static_cast<double>(run.steps);
+}
+
+StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness) {
+  StalenessSummary summary;
+  double sum = 0.0;
+  double updates = 0.0;
+  for (const auto& [value, count] : staleness) {
+    sum += static_cast<double>(value) * static_cast<double>(count);
+    updates += static_cast<double>(count);
+    summary.max = std::max(summary.max, value);
+  }
+  summary.mean = updates > 0.0 ? sum / updates : 0.0;
+  return summary;
+}
+
+std::string variant_name(const std::string& strategy, int64_t workers, const std::string& link) {
+  return strategy + ", " + std::to_string(workers) + (workers == 1 ? " worker" : " workers") +
+         (link.empty() ? "" : " over " + link);
+}
+
+std::string variant_name(const CompareRun& run) {
+  return variant_name(run.strategy, run.workers, run.link);
+}
+
 }  // namespace pushpull

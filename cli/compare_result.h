@@ -92,6 +92,7 @@ struct CompareResult {
   std::vector<int64_t> workers;
   std::vector<std::string> notes;  // "more processes than cores: ..." and the like
   std::vector<CompareRun> runs;    // in the order in which they ran
+  std::vector<CompareRun> tuning;  // the tries of --tune, likewise; they are no runs of the table
 };
 
 // The median run of a cell of the table.
@@ -104,5 +105,25 @@ struct Spread {
 
 // Empty where there are no values. The median of an even number is the mean of the middle two.
 std::optional<Spread> spread(std::vector<double> values);
+
+// Speed over that of one worker under the same strategy, seed and link; empty where no such run
+// went well, or where this one failed.
+std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
+
+// False: the run did not measure it.
+bool is_told(const StepSplit& split);
+
+// Pushed and pulled, by all workers; 0 where no step was done.
+double bytes_per_step(const CompareRun& run);
+
+struct StalenessSummary {
+  double mean = 0.0;
+  int64_t max = 0;
+};
+StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness);
+
+// "sync, 2 workers", "ssp:4, 1 worker over 100mbit,5ms".
+std::string variant_name(const std::string& strategy, int64_t workers, const std::string& link);
+std::string variant_name(const CompareRun& run);
 
 }  // namespace pushpull

@@ -61,7 +61,7 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
 }
 
 void print_table(const std::string& path, const Checkpoint& checkpoint, const Job& job,
-                 const TestResult& result) {
+                 const CheckpointScore& result) {
   const double accuracy = static_cast<double>(result.correct) / static_cast<double>(result.total);
   std::cout << "checkpoint  " << path << ", step " << checkpoint.state.step << " of "
             << checkpoint.state.total_steps << "\n"
@@ -73,7 +73,7 @@ void print_table(const std::string& path, const Checkpoint& checkpoint, const Jo
 }
 
 void print_json(const std::string& path, const Checkpoint& checkpoint, const Job& job,
-                const TestResult& result) {
+                const CheckpointScore& result) {
   nlohmann::ordered_json json;
   json["checkpoint"] = path;
   json["step"] = checkpoint.state.step;
@@ -89,10 +89,10 @@ void print_json(const std::string& path, const Checkpoint& checkpoint, const Job
 
 }  // namespace
 
-TestResult evaluate_all(const Job& job, const Dataset& dataset, Model& model,
-                        std::span<const float> weights) {
+CheckpointScore evaluate_all(const Job& job, const Dataset& dataset, Model& model,
+                             std::span<const float> weights) {
   Evaluator evaluator(job, dataset, model);
-  TestResult result;
+  CheckpointScore result;
   for (int64_t chunk = 0; chunk < evaluator.chunks(); ++chunk) {
     const ChunkResult one = evaluator.run(weights, chunk);
     result.correct += one.correct;
@@ -159,7 +159,7 @@ int eval_command(int argc, const char* const* argv) {
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
   const std::unique_ptr<Model> model = make_model(job, dataset->input(), dataset->classes());
   const std::vector<float> weights = weights_for(checkpoint, model->table(), path);
-  const TestResult result = evaluate_all(job, *dataset, *model, weights);
+  const CheckpointScore result = evaluate_all(job, *dataset, *model, weights);
   if (line.local.contains("json")) {
     print_json(path, checkpoint, job, result);
   } else {

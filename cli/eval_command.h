@@ -13,15 +13,15 @@
 
 namespace pushpull {
 
-struct TestResult {
+struct CheckpointScore {
   int64_t correct = 0;
   int64_t total = 0;
   double loss = 0.0;  // mean over the samples
 };
 
 // Each sample of the test split exactly once. Throws Error(kData) for an empty split.
-TestResult evaluate_all(const Job& job, const Dataset& dataset, Model& model,
-                        std::span<const float> weights);
+CheckpointScore evaluate_all(const Job& job, const Dataset& dataset, Model& model,
+                             std::span<const float> weights);
 
 // The checkpoint's weights in the model's order. Throws Error(kData) naming `path` and the tensor
 // that is missing, unknown or of another shape.

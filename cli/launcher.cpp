@@ -220,6 +220,9 @@ void Launcher::handle_signals() {
       case SIGCHLD:
         break;  // reap() follows anyway
       default:
+        if (options_.stopped_by != nullptr) {
+          *options_.stopped_by = signal;
+        }
         act(supervisor_.signalled(signal, now_ms()));
     }
   }

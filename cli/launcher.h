@@ -19,6 +19,7 @@ struct LauncherOptions {
   int64_t announce_timeout_ms = 60000;             // until the coordinator listens
   int out_fd = 1;
   int err_fd = 2;
+  int* stopped_by = nullptr;  // where given: set to a signal that came for the job, even at its end
 };
 
 // Returns the job's exit code: 0, that of the process that broke it, or 128 + signal. Blocks

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/job.h"
+#include "common/job_check.h"
 #include "common/strict_number.h"
 #include "common/text.h"
 
@@ -55,7 +56,9 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   options.supervisor.servers = count(line, "servers");
   options.supervisor.workers = count(line, "workers");
   const std::string file = local(line, "job", "");
-  options.supervisor.on_worker_loss = parse_job(file, line.keys).on_worker_loss;
+  const Job job = parse_job(file, line.keys);
+  check_job_against_workers(job, options.supervisor.workers);
+  options.supervisor.on_worker_loss = job.on_worker_loss;
   options.server_program = program_dir + "/pushpull-server";
   options.worker_program = program_dir + "/pushpull-worker";
 

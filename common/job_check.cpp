@@ -164,4 +164,12 @@ void check_job_against_data(const Job& job, int64_t train_samples) {
   }
 }
 
+void check_job_against_workers(const Job& job, int64_t workers) {
+  if (job.straggler.rank >= workers) {
+    fail("straggler = " + job.straggler.to_string() + " names worker " +
+         std::to_string(job.straggler.rank) + ", but there are only " + std::to_string(workers) +
+         ": ranks go from 0 to " + std::to_string(workers - 1));
+  }
+}
+
 }  // namespace pushpull

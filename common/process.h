@@ -7,8 +7,9 @@
 
 namespace pushpull {
 
-// Milliseconds of a clock that never jumps.
+// Milliseconds, or seconds, of a clock that never jumps.
 int64_t now_ms();
+double now_seconds();
 
 // Time as a loop of this process lives it: stands still while the process is stopped (SIGSTOP,
 // Ctrl-Z, a debugger), so that what others could not say meanwhile is no silence of theirs. Ask it
@@ -27,8 +28,11 @@ class AwakeClock {
 // Random and not 0: names one life of a process, or a run.
 uint64_t random_id();
 
-// The most memory that this process has used.
+// The most memory that this process has used since its program was started.
 int64_t peak_rss_kib();
+
+// Processor time of this process so far, all threads, user and system.
+double cpu_seconds();
 
 // Keeps freed memory in the process: fresh pages for every message cost more than half of the
 // bandwidth.

@@ -30,7 +30,6 @@ enum class SlotState {
 struct Slot {
   SlotState state = SlotState::kFree;
   uint64_t order = 0;  // of its hint
-  std::vector<int64_t> samples;
   MicroBatch batch;
   std::exception_ptr error;
 
@@ -71,8 +70,9 @@ struct Loader::Impl {
     batch.labels.resize(static_cast<size_t>(micro_batch));
   }
 
-  void read(std::span<const int64_t> samples, MicroBatch& batch) const {
-    dataset.read_train(samples, batch.images.data(), batch.labels.data());
+  // Fills the batch with the samples that it names.
+  void read(MicroBatch& batch) const {
+    dataset.read_train(batch.indices, batch.images.data(), batch.labels.data());
   }
 
   // The loader's thread: reads the oldest queued hint, again and again.
@@ -87,7 +87,7 @@ struct Loader::Impl {
       lock.unlock();
       std::exception_ptr error;
       try {
-        read(slot->samples, slot->batch);
+        read(slot->batch);
       } catch (...) {
         error = std::current_exception();
       }
@@ -139,7 +139,7 @@ struct Loader::Impl {
       Slot* slot = oldest(SlotState::kFree);
       PP_ASSERT(slot != nullptr);
       make_buffer(slot->batch);
-      slot->samples.assign(samples.begin(), samples.end());
+      slot->batch.indices.assign(samples.begin(), samples.end());
       slot->batch.step = step;
       slot->batch.index = index;
       slot->order = hints_given;
@@ -200,7 +200,9 @@ const MicroBatch& Loader::get(int64_t step, int64_t index) {
   MicroBatch& batch = impl_->direct;
   batch.step = -1;  // where reading fails, nobody takes the old content for it
   impl_->make_buffer(batch);
-  impl_->read(impl_->sampler.indices(step, index), batch);
+  const std::span<const int64_t> samples = impl_->sampler.indices(step, index);
+  batch.indices.assign(samples.begin(), samples.end());
+  impl_->read(batch);
   batch.step = step;
   batch.index = index;
   return batch;

@@ -14,9 +14,10 @@ namespace pushpull {
 
 struct MicroBatch {
   int64_t step = -1;
-  int64_t index = -1;           // micro-batch of the step
-  std::vector<float> images;    // [micro_batch, C, H, W]
-  std::vector<int32_t> labels;  // [micro_batch]
+  int64_t index = -1;            // micro-batch of the step
+  std::vector<float> images;     // [micro_batch, C, H, W]
+  std::vector<int32_t> labels;   // [micro_batch]
+  std::vector<int64_t> indices;  // [micro_batch], of the samples in the training split
 };
 
 class Loader {

@@ -4,6 +4,14 @@
 
 namespace pushpull {
 
+namespace {
+
+std::string hash_of(const FlatState& snapshot) {
+  return sha256_hex(std::as_bytes(std::span<const float>(snapshot.weights)));
+}
+
+}  // namespace
+
 CheckpointWriter::CheckpointWriter(CheckpointStore store, TensorTable table,
                                    std::vector<std::string> slot_names)
     : store_(std::move(store)), table_(std::move(table)), slot_names_(std::move(slot_names)) {}
@@ -15,7 +23,7 @@ CheckpointWriter::Result CheckpointWriter::run(const FlatState& snapshot,
   Result result;
   result.step = state.step;
   try {
-    result.weights_sha256 = sha256_hex(std::as_bytes(std::span<const float>(snapshot.weights)));
+    result.weights_sha256 = hash_of(snapshot);
     std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
     store_.write(state, table_, snapshot.weights, slots, slot_names_);
   } catch (...) {
@@ -26,11 +34,20 @@ CheckpointWriter::Result CheckpointWriter::run(const FlatState& snapshot,
 
 void CheckpointWriter::write(std::shared_ptr<const FlatState> snapshot, CheckpointState state) {
   thread_ = std::jthread([this, snapshot = std::move(snapshot), state = std::move(state)] {
-    Result result = run(*snapshot, state);
-    const std::lock_guard lock(mutex_);
-    result_ = std::move(result);
-    done_.wake();
+    finish(run(*snapshot, state));
   });
+}
+
+void CheckpointWriter::hash(std::shared_ptr<const FlatState> snapshot) {
+  thread_ = std::jthread([this, snapshot = std::move(snapshot)] {
+    finish({snapshot->step, hash_of(*snapshot), nullptr});
+  });
+}
+
+void CheckpointWriter::finish(Result result) {
+  const std::lock_guard lock(mutex_);
+  result_ = std::move(result);
+  done_.wake();
 }
 
 std::optional<CheckpointWriter::Result> CheckpointWriter::take() {

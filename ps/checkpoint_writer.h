@@ -1,5 +1,5 @@
-// Writes checkpoints on a thread of its own, so that a slow disk does not stop the server. One
-// snapshot at a time: the coordinator hands in the next one after the result of the one before.
+// Writes and hashes snapshots on a thread of its own, so that a slow disk does not stop the server.
+// One snapshot at a time: the coordinator hands in the next one after the result of the one before.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,15 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   void write(std::shared_ptr<const FlatState> snapshot, CheckpointState state);
-  // The result of `write`, once; readable on done().fd() when it has come.
+  // Only hashes the weights, as `write` does.
+  void hash(std::shared_ptr<const FlatState> snapshot);
+  // The result of `write` or `hash`, once; readable on done().fd() when it has come.
   std::optional<Result> take();
   WakeFd& done() { return done_; }
 
  private:
   Result run(const FlatState& snapshot, const CheckpointState& state);
+  void finish(Result result);
 
   CheckpointStore store_;
   const TensorTable table_;

@@ -285,6 +285,9 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   barriers_.checkpoint_every = job.checkpoint_every;
   barriers_.start_step = start.step;
   barriers_.end_step = job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_;
+  // the start's own snapshot goes as those of barriers do: once it is released
+  released_barrier_ = start.step - 1;
+  snapshots_.push_back(start.step);
   const int64_t leaves = job.micro_batches();
   shares_ = static_cast<int>(std::min<int64_t>(options_.workers, leaves));
   training_ = std::make_unique<TrainingRecord>(job, options_.workers, start.step);
@@ -391,6 +394,7 @@ void Coordinator::send_states() {
 
 bool Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
                                const wire::Heartbeat& heartbeat) {
+  if (!plausible(heartbeat.stats())) return false;
   MemberInfo* member = members_.find(heartbeat.incarnation());
   if (member == nullptr) {
     // it was given up, or belongs to another run
@@ -416,6 +420,7 @@ void Coordinator::on_commit(const Commit& commit) {
 }
 
 void Coordinator::on_barrier_open(int64_t step) {
+  opened_.push_back(step);
   if (barriers_.checkpoint_due(step)) snapshots_.push_back(step);
   if (pool_) pool_->open_barrier(step);
 }

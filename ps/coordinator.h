@@ -21,6 +21,7 @@
 #include "ps/lease_pool.h"
 #include "ps/membership.h"
 #include "ps/run_record.h"
+#include "ps/run_totals.h"
 #include "ps/server.h"
 #include "ps/server_logs.h"
 
@@ -63,7 +64,7 @@ class Coordinator : public TrainingObserver {
   // so.
   bool wants_start() const { return wants_start_; }
   void start(int64_t now_ms, const Start& start);
-  // The snapshot at barrier `step` is on disk, or is not needed any more.
+  // The snapshot at barrier `step` is on disk; or, of the start, hashed.
   void checkpoint_done(int64_t now_ms, int64_t step);
   // The summary is written: everybody may go.
   void finish();
@@ -78,8 +79,11 @@ class Coordinator : public TrainingObserver {
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   // Lines for people: joins, losses, replacements.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
-  // The next barrier whose snapshot must be fetched and given back by checkpoint_done.
+  // The next barrier whose snapshot must be fetched and given back by checkpoint_done. The first is
+  // the start: weights only, for their hash.
   std::optional<int64_t> take_snapshot_request();
+  // Barriers that server 0 has opened since the last call.
+  std::vector<int64_t> take_opened_barriers() { return std::exchange(opened_, {}); }
   // All is computed, and every member has reported its Stats (or a deadline has passed).
   bool wants_summary() const { return wants_summary_; }
   // Everybody has left (or a deadline has passed): the program may end.
@@ -95,6 +99,8 @@ class Coordinator : public TrainingObserver {
   int shares() const { return shares_; }
   const Membership& members() const { return members_; }
   const TrainingRecord& training() const { return *training_; }
+  // What workers that are gone had used and done, as they last said.
+  const RunTotals& departed() const { return departed_; }
   const EvaluationRecord& evaluations() const { return *evaluations_; }
   std::vector<Evaluation> take_evaluations() {
     return evaluations_ ? evaluations_->take_new() : std::vector<Evaluation>();
@@ -178,7 +184,9 @@ class Coordinator : public TrainingObserver {
   std::unique_ptr<ServerLogs> logs_;
   std::optional<RecordedPush> failed_push_;
   std::deque<int64_t> snapshots_;
-  int64_t released_barrier_ = 0;
+  std::vector<int64_t> opened_;
+  int64_t released_barrier_ = -1;
+  RunTotals departed_;
   int64_t empty_since_ms_ = -1;  // async: no worker is left since then
   int64_t norm_step_ = -1;
   std::map<uint64_t, wire::Norms> norms_;  // of step norm_step_, by server

@@ -43,6 +43,7 @@ class CoordinatorLoop {
   void start();
   void snapshots();
   void take_written();
+  void note_barriers();
   void shard_messages();
   void repeat_norms();
   void pass_record();
@@ -50,6 +51,7 @@ class CoordinatorLoop {
   void tell();
   // last: in any case, the end of training
   void moment(bool last);
+  void add_evaluation(Moment& m, const Evaluation& evaluation);
   void summarise();
   std::map<int64_t, int64_t> staleness() const;
   int exit_code() const;
@@ -71,6 +73,8 @@ class CoordinatorLoop {
   bool writing_ = false;
   std::string weights_sha256_;
   std::optional<RunRecorder> recorder_;
+  std::string initial_weights_sha256_;
+  std::map<int64_t, int64_t> opened_ms_;  // when barriers opened, until they are evaluated
 
   AwakeClock clock_;  // of coordinator_
   const int64_t began_ms_ = now_ms();
@@ -166,6 +170,7 @@ void CoordinatorLoop::turn() {
   poll_sockets(items, kPollMs);
   try {
     data_.receive();
+    note_barriers();
     receive_control();
     shard_messages();
     take_written();
@@ -223,6 +228,7 @@ void CoordinatorLoop::deliver() {
     }
   }
   data_.send();
+  note_barriers();
   say_notices();
 }
 
@@ -313,6 +319,7 @@ void CoordinatorLoop::shard_messages() {
   }
   const std::shared_ptr<const FlatState> fetched = client_->take_fetched();
   if (!fetched) return;
+  if (fetched->step == coordinator_.barriers().start_step) return writer_->hash(fetched);
   CheckpointState state;
   state.step = fetched->step;
   state.updates = fetched->updates;
@@ -327,9 +334,16 @@ void CoordinatorLoop::snapshots() {
   if (!client_ || client_->busy() || writing_) return;
   const std::optional<int64_t> step = coordinator_.take_snapshot_request();
   if (!step) return;
-  if (*step == coordinator_.barriers().end_step) training_until_ms_ = now_ms();
   writing_ = true;
-  client_->fetch(*step, now_ms());
+  client_->fetch(*step, *step != coordinator_.barriers().start_step, now_ms());
+}
+
+// A barrier opens when the weights that are evaluated there exist: asked at once, for its time.
+void CoordinatorLoop::note_barriers() {
+  for (const int64_t step : coordinator_.take_opened_barriers()) {
+    if (coordinator_.barriers().evaluation_due(step)) opened_ms_[step] = now_ms();
+    if (step == coordinator_.barriers().end_step) training_until_ms_ = now_ms();
+  }
 }
 
 void CoordinatorLoop::take_written() {
@@ -338,7 +352,8 @@ void CoordinatorLoop::take_written() {
   if (!result) return;
   writing_ = false;
   if (result->error) std::rethrow_exception(result->error);
-  weights_sha256_ = result->weights_sha256;
+  const bool at_start = result->step == coordinator_.barriers().start_step;
+  (at_start ? initial_weights_sha256_ : weights_sha256_) = result->weights_sha256;
   coordinator_.checkpoint_done(clock_.now_ms(), result->step);
 }
 
@@ -405,9 +420,19 @@ void CoordinatorLoop::moment(bool last) {
   m.staleness_mean = count > 0 ? sum / count : 0.0;
   // a line for each evaluation, and one in any case
   for (size_t i = 0; i < std::max<size_t>(1, evaluations.size()); ++i) {
-    if (i < evaluations.size()) m.evaluation = evaluations[i];
+    if (i < evaluations.size()) add_evaluation(m, evaluations[i]);
     report_.moment(m);
   }
+}
+
+void CoordinatorLoop::add_evaluation(Moment& m, const Evaluation& evaluation) {
+  const auto opened = opened_ms_.find(evaluation.step);
+  const int64_t existed_ms = opened == opened_ms_.end() ? now_ms() : opened->second;
+  m.evaluation = evaluation;
+  m.test_seconds = static_cast<double>(existed_ms - training_since_ms_) / 1000.0;
+  m.test_samples =
+      (evaluation.step - coordinator_.barriers().start_step) * program_.job.global_batch;
+  opened_ms_.erase(opened_ms_.begin(), opened_ms_.upper_bound(evaluation.step));
 }
 
 void CoordinatorLoop::summarise() {
@@ -436,19 +461,13 @@ void CoordinatorLoop::summarise() {
     s.slices_per_server.push_back(std::ssize(map.slices_of(server)));
   }
   s.staleness = staleness();
-  s.rejected_frames = control_.rejected_frames();
-  const auto add = [&](const wire::Stats& stats, bool server) {
-    const double rss_mib = static_cast<double>(stats.peak_rss_kib()) / 1024.0;
-    double& peak = server ? s.server_peak_rss_mib : s.worker_peak_rss_mib;
-    peak = std::max(peak, rss_mib);
-    s.clock_gap_max = std::max(s.clock_gap_max, stats.clock_gap_max());
-    s.bytes_pushed += stats.bytes_pushed();
-    s.bytes_pulled += stats.bytes_pulled();
-    s.rejected_frames += stats.rejected_frames();
-  };
-  add(data_.stats(), true);
+  s.initial_weights_sha256 = initial_weights_sha256_;
+  s.data_order_sha256 = record.data_hash().hex();
+  s.totals = coordinator_.departed();
+  s.totals.rejected_frames += control_.rejected_frames();
+  s.totals.add(wire::ROLE_SERVER, data_.stats());
   for (const auto& [incarnation, member] : coordinator_.members().all()) {
-    if (!member.peer.empty()) add(member.stats, member.role == wire::ROLE_SERVER);
+    if (!member.peer.empty()) s.totals.add(member.role, member.stats);
   }
   if (recorder_) recorder_->finish(coordinator_, weights_sha256_, "");
   report_.write_summary(s);

@@ -85,6 +85,7 @@ void Coordinator::lose(int64_t now_ms, uint64_t incarnation, const std::string& 
 
 void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& text,
                               ErrorCode code) {
+  departed_.add(wire::ROLE_WORKER, member.stats);
   if (pool_) pool_->lose(member.incarnation);
   bool had_work = pool_ != nullptr && member.rank >= 0;
   for (ShareOwner& share : share_owners_) {

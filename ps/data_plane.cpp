@@ -62,6 +62,7 @@ void DataPlane::send() {
 wire::Stats DataPlane::stats() const {
   wire::Stats stats = server_ ? server_->stats() : wire::Stats();
   stats.set_peak_rss_kib(peak_rss_kib());
+  stats.set_cpu_seconds(cpu_seconds());
   stats.set_rejected_frames(router_.rejected_frames());
   return stats;
 }

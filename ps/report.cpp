@@ -67,6 +67,8 @@ std::pair<double, int64_t> mean_and_max(const std::map<int64_t, int64_t>& histog
   return {count > 0 ? sum / count : 0.0, most};
 }
 
+double mib(int64_t kib) { return static_cast<double>(kib) / 1024.0; }
+
 std::string list(const std::vector<int64_t>& values) {
   std::string out;
   for (const int64_t value : values) out += (out.empty() ? "" : " ") + std::to_string(value);
@@ -100,6 +102,8 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 std::string summary_json(const Summary& s) {
+  const RunTotals& t = s.totals;
+  const RunTotals::Split split = t.mean_split();
   const auto [mean, most] = mean_and_max(s.staleness);
   ordered_json histogram = ordered_json::object();
   for (const auto& [staleness, updates] : s.staleness) {
@@ -123,18 +127,29 @@ std::string summary_json(const Summary& s) {
       s.test_total > 0
           ? number(static_cast<double>(s.test_correct) / static_cast<double>(s.test_total))
           : ordered_json(nullptr);
+  j["initial_weights_sha256"] = s.initial_weights_sha256;
+  j["data_order_sha256"] = s.data_order_sha256;
   j["weights_sha256"] = s.weights_sha256;
   j["slices_per_server"] = s.slices_per_server;
   j["staleness"] = {
-      {"max", most}, {"mean", mean}, {"histogram", histogram}, {"clock_gap_max", s.clock_gap_max}};
-  j["bytes_pushed"] = s.bytes_pushed;
-  j["bytes_pulled"] = s.bytes_pulled;
-  j["rejected_frames"] = s.rejected_frames;
-  j["peak_rss_mib"] = {{"server", s.server_peak_rss_mib}, {"worker", s.worker_peak_rss_mib}};
+      {"max", most}, {"mean", mean}, {"histogram", histogram}, {"clock_gap_max", t.clock_gap_max}};
+  j["bytes_pushed"] = t.bytes_pushed;
+  j["bytes_pulled"] = t.bytes_pulled;
+  j["rejected_frames"] = t.rejected_frames;
+  j["split"] = {{"compute", number(split.compute)},
+                {"push", number(split.push)},
+                {"wait", number(split.wait)},
+                {"pull", number(split.pull)}};
+  j["cpu_seconds"] = {{"server", number(t.servers.cpu_seconds)},
+                      {"worker", number(t.workers.cpu_seconds)}};
+  j["peak_rss_mib"] = {{"server", mib(t.servers.peak_rss_kib)},
+                       {"worker", mib(t.workers.peak_rss_kib)}};
   return j.dump(2) + "\n";
 }
 
 std::string summary_table(const Summary& s, const std::string& out_dir) {
+  const RunTotals& t = s.totals;
+  const RunTotals::Split split = t.mean_split();
   std::ostringstream out;
   const auto row = [&](const std::string& name, const std::string& value) {
     out << "  " << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ') << value
@@ -158,10 +173,15 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
             " % (" + std::to_string(s.test_correct) + " of " + std::to_string(s.test_total) + ")");
   }
   row("staleness", "mean " + fixed(mean, 2) + ", max " + std::to_string(most) + " updates");
-  row("traffic", fixed(static_cast<double>(s.bytes_pushed) / 1e6, 1) + " MB pushed, " +
-                     fixed(static_cast<double>(s.bytes_pulled) / 1e6, 1) + " MB pulled");
-  row("memory", fixed(s.server_peak_rss_mib, 0) + " MiB server, " +
-                    fixed(s.worker_peak_rss_mib, 0) + " MiB worker (peak)");
+  row("traffic", fixed(static_cast<double>(t.bytes_pushed) / 1e6, 1) + " MB pushed, " +
+                     fixed(static_cast<double>(t.bytes_pulled) / 1e6, 1) + " MB pulled");
+  row("mean task", "compute " + fixed(1e3 * split.compute, 2) + ", push " +
+                       fixed(1e3 * split.push, 2) + ", wait " + fixed(1e3 * split.wait, 2) +
+                       ", pull " + fixed(1e3 * split.pull, 2) + " ms");
+  row("CPU time", fixed(t.servers.cpu_seconds, 1) + " s servers, " +
+                      fixed(t.workers.cpu_seconds, 1) + " s workers");
+  row("memory", fixed(mib(t.servers.peak_rss_kib), 0) + " MiB server, " +
+                    fixed(mib(t.workers.peak_rss_kib), 0) + " MiB worker (peak)");
   row("weights", s.weights_sha256);
   row("written to", out_dir);
   return out.str();
@@ -233,6 +253,8 @@ void Report::moment(const Moment& m) {
   j["staleness_max"] = m.staleness_max;
   if (m.evaluation) {
     j["test_step"] = m.evaluation->step;
+    j["test_seconds"] = number(m.test_seconds);
+    j["test_samples"] = m.test_samples;
     j["test_loss"] = number(m.evaluation->loss);
     j["test_correct"] = m.evaluation->correct;
     j["test_total"] = m.evaluation->total;

@@ -11,6 +11,7 @@
 
 #include "common/job.h"
 #include "ps/run_record.h"
+#include "ps/run_totals.h"
 
 namespace pushpull {
 
@@ -24,19 +25,16 @@ struct Summary {
   std::vector<int64_t> samples_per_worker;
   double seconds = 0.0;
   double samples_per_second = 0.0;
-  std::optional<double> train_loss;
+  std::optional<double> train_loss;  // mean over the newest epoch, of this run's steps only
   std::optional<double> test_loss;
   int64_t test_correct = 0;
   int64_t test_total = 0;
+  std::string initial_weights_sha256;
+  std::string data_order_sha256;  // of the samples that this run has drawn
   std::string weights_sha256;
   std::vector<int64_t> slices_per_server;
   std::map<int64_t, int64_t> staleness;  // updates by staleness
-  int64_t clock_gap_max = 0;
-  int64_t bytes_pushed = 0;
-  int64_t bytes_pulled = 0;
-  int64_t rejected_frames = 0;
-  double server_peak_rss_mib = 0.0;
-  double worker_peak_rss_mib = 0.0;
+  RunTotals totals;
 };
 
 // summary.json, and the table that is printed.
@@ -57,6 +55,8 @@ struct Moment {
   double staleness_mean = 0.0;
   int64_t staleness_max = 0;
   std::optional<Evaluation> evaluation;  // new since the moment before
+  double test_seconds = 0.0;             // since training began, when its weights came to be
+  int64_t test_samples = 0;              // of this run, that are in these weights
 };
 
 enum class ProgressStyle { kTerminal, kPlain };

@@ -41,6 +41,7 @@ void TrainingRecord::add(const Commit& commit, int rank) {
   if (!commit.counted) return;
   const int64_t samples = commit.range.size() * micro_batch_;
   samples_ += samples;
+  data_hash_ += commit.data_hash;
   if (rank >= 0 && static_cast<size_t>(rank) < samples_per_worker_.size()) {
     samples_per_worker_[static_cast<size_t>(rank)] += samples;
   }

@@ -53,6 +53,8 @@ class TrainingRecord {
 
   int64_t samples() const { return samples_; }
   const std::vector<int64_t>& samples_per_worker() const { return samples_per_worker_; }
+  // Of the samples of all commits that count.
+  const HashSum& data_hash() const { return data_hash_; }
   // First step that is not wholly in, at server 0.
   int64_t floor() const { return floor_; }
   // Mean loss of the newest whole step; empty before the first.
@@ -69,6 +71,7 @@ class TrainingRecord {
   int64_t leaves_;
   int64_t samples_ = 0;
   std::vector<int64_t> samples_per_worker_;
+  HashSum data_hash_;
   int64_t floor_;
   std::map<int64_t, Step> open_;
   std::deque<double> losses_;  // of the newest whole steps

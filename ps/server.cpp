@@ -66,6 +66,7 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
     shard_.initialise(setup_.job.seed);
   }
   shard_.set_start(floor_, updates_);
+  if (ready()) start_ = take_snapshot(floor_, false);
 }
 
 bool Server::on_data(const PeerId& peer, Message message) {
@@ -91,6 +92,7 @@ void Server::on_state(const wire::State& state) {
   workers_ = std::move(known);
   released_barrier_ = std::max(released_barrier_, state.released_barrier());
   if (released_barrier_ >= checkpoint_.step) checkpoint_ = {};
+  if (released_barrier_ >= setup_.barriers.start_step) start_ = {};
   try_open_barrier();
 }
 
@@ -108,6 +110,7 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
   if (to_load_.contains(load.slice())) {
     shard_.load(load.slice(), payloads);
     to_load_.erase(load.slice());
+    if (ready()) start_ = take_snapshot(floor_, false);
   }
   Message answer;
   answer.header.mutable_loaded()->set_slice(load.slice());
@@ -118,7 +121,10 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
 bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
   if (fetch.step() < 0) return false;  // no snapshot is marked by -1
-  if (checkpoint_.step != fetch.step()) {
+  const bool at_start = fetch.step() == setup_.barriers.start_step;
+  if (at_start && fetch.state()) return false;
+  const Snapshot& snapshot = at_start ? start_ : checkpoint_;
+  if (snapshot.step != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
   }
@@ -126,10 +132,10 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   wire::Fetched* fetched = answer.header.mutable_fetched();
   fetched->set_slice(fetch.slice());
   fetched->set_step(fetch.step());
-  fetched->set_updates(checkpoint_.updates);
-  answer.payloads.push_back(checkpoint_.weights.at(fetch.slice()));
+  fetched->set_updates(snapshot.updates);
+  answer.payloads.push_back(snapshot.weights.at(fetch.slice()));
   if (fetch.state()) {
-    for (const Payload& state : checkpoint_.state.at(fetch.slice())) {
+    for (const Payload& state : snapshot.state.at(fetch.slice())) {
       answer.payloads.push_back(state);
     }
   }
@@ -200,6 +206,7 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
   if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
     return false;
   if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
+  if (!push.data_hash().empty() && push.data_hash().size() != HashSum::kBytes) return false;
   if (static_cast<size_t>(push.parts_size()) != payloads.size()) return false;
   const auto subtrees = sync() ? maximal_subtrees(range, leaves_) : std::vector<Range>{range};
   if (static_cast<size_t>(push.parts_total()) != subtrees.size() * shard_.slices().size()) {
@@ -226,6 +233,7 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
   assembly.range = {push.lo(), push.hi()};
   if (push.losses_size() != 0) assembly.losses.assign(push.losses().begin(), push.losses().end());
   if (push.squares() != 0.0) assembly.squares = push.squares();
+  if (!push.data_hash().empty()) assembly.data_hash = HashSum::from_bytes(push.data_hash());
   for (int i = 0; i < push.parts_size(); ++i) {
     const wire::Part& part = push.parts(i);
     if (!assembly.seen.insert({part.slice(), part.lo()}).second) continue;
@@ -249,7 +257,8 @@ void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push&
                          Assembly assembly) {
   worker.pushes.mark(push.number());
   const Range range{push.lo(), push.hi()};
-  Commit commit{incarnation, push.step(), range, std::move(assembly.losses), true};
+  Commit commit{incarnation, push.step(),       range, std::move(assembly.losses),
+                true,        assembly.data_hash};
   commit.counted = !ledger_.contains(push.step(), range);
   if (commit.counted) {
     ledger_.add(push.step(), range);

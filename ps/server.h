@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/barriers.h"
+#include "common/hash_sum.h"
 #include "common/job.h"
 #include "common/net/message.h"
 #include "ps/aggregation.h"
@@ -50,6 +51,7 @@ struct Commit {
   Range range;
   std::vector<float> losses;  // of each micro-batch
   bool counted = true;        // false: these micro-batches were in already
+  HashSum data_hash = {};     // of the samples that were drawn
 };
 
 // What the coordinator hears from the server in its own process, and gives to its workers.
@@ -105,6 +107,7 @@ class Server {
     std::map<int, PartialSum> parts;     // kept until complete (not in sync)
     std::vector<float> losses;
     double squares = 0.0;
+    HashSum data_hash;
   };
   struct PendingPull {
     PeerId peer;
@@ -169,9 +172,10 @@ class Server {
   int64_t applied_slices_ = 0;  // sync: slices that have had the update of step floor_
   int64_t updates_;
   int64_t open_barrier_;
-  int64_t released_barrier_ = 0;
+  int64_t released_barrier_ = -1;
   Snapshot at_barrier_;  // weights of the newest barrier
   Snapshot checkpoint_;  // weights and state, kept until released
+  Snapshot start_;       // weights of start_step, likewise
   std::optional<wire::Norms> norms_;
   std::map<uint64_t, Worker> workers_;
   std::vector<Outgoing> outgoing_;

@@ -6,6 +6,7 @@
 
 #include "common/command_line.h"
 #include "common/error.h"
+#include "common/job_check.h"
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
@@ -108,6 +109,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.job = parse_job(value_of(line, "job", ""), line.keys);
   program.servers = static_cast<int>(count_of(line, "servers", 1, 1));
   program.workers = static_cast<int>(count_of(line, "workers", 1, 1));
+  check_job_against_workers(program.job, program.workers);
   program.listen = value_of(line, "listen", "tcp://127.0.0.1:5555");
   check_listen(program.listen, line.local.contains("insecure"));
   program.advertise = advertise_of(line);

@@ -32,13 +32,14 @@ void ShardClient::load(std::shared_ptr<const FlatState> state, int64_t now_ms) {
   begin(Mode::kLoad, now_ms);
 }
 
-void ShardClient::fetch(int64_t step, int64_t now_ms) {
+void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
   step_ = step;
+  state_ = state;
   const auto total = static_cast<size_t>(map_.total());
   fetching_ = std::make_shared<FlatState>();
   fetching_->step = step;
   fetching_->weights.resize(total);
-  fetching_->slots.assign(state_vectors_, std::vector<float>(total));
+  if (state) fetching_->slots.assign(state_vectors_, std::vector<float>(total));
   begin(Mode::kFetch, now_ms);
 }
 
@@ -71,7 +72,7 @@ void ShardClient::send(int slice) {
   } else {
     header.mutable_fetch()->set_slice(slice);
     header.mutable_fetch()->set_step(step_);
-    header.mutable_fetch()->set_state(true);
+    header.mutable_fetch()->set_state(state_);
     sender = header.mutable_fetch()->mutable_sender();
   }
   sender->set_run(run_);
@@ -103,7 +104,8 @@ bool ShardClient::on_message(const Message& message, int64_t now_ms) {
   const wire::Fetched& fetched = header.fetched();
   if (mode_ != Mode::kFetch || fetched.step() != step_) return true;
   if (fetched.slice() < 0 || fetched.slice() >= map_.slices()) return false;
-  if (message.payloads.size() != 1 + state_vectors_) return false;
+  const size_t vectors = state_ ? state_vectors_ : 0;
+  if (message.payloads.size() != 1 + vectors) return false;
   const Range e = map_.elements(fetched.slice());
   for (const Payload& p : message.payloads) {
     if (p.float_count() != static_cast<size_t>(e.size())) return false;
@@ -111,7 +113,7 @@ bool ShardClient::on_message(const Message& message, int64_t now_ms) {
   fetching_->updates = fetched.updates();
   std::memcpy(fetching_->weights.data() + e.lo, message.payloads[0].bytes.data(),
               message.payloads[0].bytes.size());
-  for (size_t s = 0; s < state_vectors_; ++s) {
+  for (size_t s = 0; s < vectors; ++s) {
     const Payload& p = message.payloads[1 + s];
     std::memcpy(fetching_->slots[s].data() + e.lo, p.bytes.data(), p.bytes.size());
   }

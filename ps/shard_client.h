@@ -33,7 +33,8 @@ class ShardClient {
 
   // One of these at a time; `busy` until all slices are answered.
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
-  void fetch(int64_t step, int64_t now_ms);
+  // state: with the optimizer's state vectors.
+  void fetch(int64_t step, bool state, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
   // Server that has not answered the longest-standing request, for messages. -1: none.
@@ -63,7 +64,8 @@ class ShardClient {
   SliceMap map_;
   size_t state_vectors_;
   Mode mode_ = Mode::kIdle;
-  int64_t step_ = 0;
+  int64_t step_ = 0;  // of the fetch
+  bool state_ = true;
   int next_slice_ = 0;
   std::vector<Request> asked_;
   std::shared_ptr<const FlatState> to_load_;

@@ -1,13 +1,16 @@
 #include "worker/compute.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "common/error.h"
 #include "common/norm.h"
+#include "common/process.h"
 
 namespace pushpull {
 
@@ -34,14 +37,31 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       loader_(job, dataset),
       gradient_(model.table(), map),
-      over_(std::move(over)) {}
+      over_(std::move(over)),
+      straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {}
+
+void Compute::set_rank(int rank) {
+  rank_ = rank;
+  const bool slow = rank >= 0 && rank == job_.straggler.rank;
+  straggling_.set_factor(slow ? job_.straggler.factor : 1.0);
+}
+
+// In pieces, so that the end of the job is noticed.
+void Compute::sleep(double seconds) const {
+  constexpr double kPiece = 0.02;
+  for (; seconds > 0.0 && !over_(); seconds -= kPiece) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(seconds, kPiece)));
+  }
+}
 
 bool Compute::node(int64_t step, Range node, std::span<const float> weights,
                    const GradientSum::SliceReady& ready, std::vector<float>& losses) {
   gradient_.begin(node.size());
   const auto checked = [&](int slice, Payload part) {
     check_finite(step, slice, part);
+    straggling_.lag();
     ready(slice, std::move(part));
+    straggling_.resume();
   };
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (gradient_.in_last_leaf()) gradient_.tensor_ready(tensor, checked);
@@ -49,11 +69,14 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
   for (int64_t m = node.lo; m < node.hi; ++m) {
     if (over_()) return false;
     const MicroBatch& batch = loader_.get(step, m);
+    data_hash_ += data_hash(step, m, batch.indices);
+    straggling_.resume();
     const float loss = model_.train(weights, batch.images.data(), batch.labels.data(),
                                     gradient_.leaf(), tensor_ready);
     check_loss(step, m, loss);
     losses.push_back(loss);
     gradient_.end_leaf();
+    straggling_.lag();
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/job.h"
@@ -14,7 +15,9 @@
 #include "datasets/dataset.h"
 #include "datasets/loader.h"
 #include "models/model.h"
+#include "worker/data_hash.h"
 #include "worker/gradient_sum.h"
+#include "worker/straggling.h"
 
 namespace pushpull {
 
@@ -26,7 +29,7 @@ class Compute {
           std::function<bool()> over);
 
   // For messages, and for the straggler. -1: not known yet.
-  void set_rank(int rank) { rank_ = rank; }
+  void set_rank(int rank);
 
   // The sum of the gradients of micro-batches `node` of `step` at `weights` (the flat vector), by
   // slices, in the order in which backward finishes them.
@@ -35,6 +38,9 @@ class Compute {
   // and tensor.
   bool node(int64_t step, Range node, std::span<const float> weights,
             const GradientSum::SliceReady& ready, std::vector<float>& losses);
+
+  // The hash of the samples of all nodes since the last call.
+  HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
   // The whole sum of the last node. Valid until the next call of `node`.
   std::span<const float> sum() const { return gradient_.sum(); }
@@ -45,6 +51,7 @@ class Compute {
   void hint(int64_t step, Range range);
 
  private:
+  void sleep(double seconds) const;
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
 
@@ -55,6 +62,8 @@ class Compute {
   Loader loader_;
   GradientSum gradient_;
   std::function<bool()> over_;
+  Straggling straggling_;
+  HashSum data_hash_;
   int rank_ = -1;
 };
 

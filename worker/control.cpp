@@ -44,6 +44,11 @@ void Control::report(wire::EvalResult result) {
   posted_.wake();
 }
 
+void Control::set_times(const TimeTotals& times) {
+  const std::lock_guard lock(mutex_);
+  times_ = times;
+}
+
 void Control::leave(int code, const std::string& text) {
   const std::lock_guard lock(mutex_);
   leave_.emplace();
@@ -132,8 +137,11 @@ void Control::send_due(int64_t now_ms) {
   wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
   heartbeat->set_incarnation(options_.incarnation);
   heartbeat->set_state_version(state_ ? state_->version() : -1);
-  heartbeat->mutable_stats()->set_peak_rss_kib(peak_rss_kib());
-  heartbeat->mutable_stats()->set_rejected_frames(dealer_->rejected_frames());
+  wire::Stats* stats = heartbeat->mutable_stats();
+  stats->set_peak_rss_kib(peak_rss_kib());
+  stats->set_cpu_seconds(cpu_seconds());
+  stats->set_rejected_frames(dealer_->rejected_frames());
+  times_.put(stats);
   dealer_->send(message);
 }
 

@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/net/endpoint.h"
 #include "common/process.h"
+#include "worker/time_split.h"
 
 namespace pushpull {
 
@@ -49,6 +50,8 @@ class Control {
   void report(wire::EvalResult result);
   // The push that is being computed cannot be: said in the last words.
   void note_failed(wire::Applied push);
+  // What the next heartbeats say.
+  void set_times(const TimeTotals& times);
   // The last words: finished (code 0) or why not. Call once, before the end.
   void leave(int code, const std::string& text);
 
@@ -83,6 +86,7 @@ class Control {
   std::map<int64_t, wire::EvalResult> results_;  // not taken yet
   std::optional<wire::Leave> leave_;
   std::optional<wire::Applied> failed_;
+  TimeTotals times_;
   int64_t next_result_ = 1;
   bool post_ = false;  // something is new to send
 

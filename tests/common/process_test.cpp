@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <string>
+#include <vector>
 
 #include "common/log.h"
 
@@ -24,6 +25,24 @@ TEST(AwakeClock, StandsStillWhileTheProcessIsStopped) {
   EXPECT_LE(clock.advance(1'060'000) - begin, 500) << "a minute of Ctrl-Z is no silence";
   const int64_t awake = clock.advance(1'060'010);
   EXPECT_EQ(clock.advance(1'060'030) - awake, 20);
+}
+
+TEST(PeakRss, IsTheMostThatWasEverInUse) {
+  constexpr int64_t kMib = 64;
+  const int64_t before = peak_rss_kib();
+  EXPECT_GT(before, 0);
+  { const std::vector<char> touched(kMib << 20, 'x'); }
+  const int64_t after = peak_rss_kib();
+  // at the moment of the peak other pages may have been given back
+  EXPECT_GE(after, kMib * 1024 * 9 / 10);
+  EXPECT_GE(after, before);
+}
+
+TEST(CpuSeconds, GrowWithWork) {
+  const double before = cpu_seconds();
+  volatile uint64_t work = 0;
+  for (int i = 0; i < 20'000'000; ++i) work = work + static_cast<uint64_t>(i);
+  EXPECT_GT(cpu_seconds(), before);
 }
 
 TEST(RaiseFileLimit, LeavesNothingBelowTheHardLimit) {

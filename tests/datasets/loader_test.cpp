@@ -100,6 +100,8 @@ void expect_holds(const MicroBatch& batch, const Job& job, const Dataset& data, 
   ASSERT_EQ(batch.index, index);
   ASSERT_EQ(std::ssize(batch.images), std::ssize(samples) * data.input().size());
   ASSERT_EQ(batch.labels.size(), samples.size());
+  ASSERT_TRUE(
+      std::equal(samples.begin(), samples.end(), batch.indices.begin(), batch.indices.end()));
   for (size_t k = 0; k < samples.size(); ++k) {
     const auto* image = batch.images.data() + static_cast<int64_t>(k) * data.input().size();
     EXPECT_EQ(batch.labels[k], samples[k]);

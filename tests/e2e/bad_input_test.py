@@ -56,6 +56,8 @@ def mistakes_in_the_job_are_named(lab):
             ("tiny slices", {"slice-bytes": 1}, ("slice-bytes", "256")),
             ("no width", {"hidden": "64,,32"}, ("hidden",)),
             ("idx without a folder", {"dataset": "idx"}, ("data-dir",)),
+            ("no such straggler", {"straggler": "2:4"}, ("straggler = 2:4", "only 2", "0 to 1")),
+            ("straggler in words", {"straggler": "slow"}, ("straggler", "slow")),
             ("stop after the end", {"stop-after": 41}, ("stop-after", "40")),
             ("more batch than data", {"global-batch": 4096, "train-samples": 1000},
              ("global-batch", "4096", "1000")),

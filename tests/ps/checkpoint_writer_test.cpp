@@ -58,6 +58,17 @@ TEST_F(Writer, WritesASnapshotAndSaysItsHash) {
   EXPECT_EQ(read.weights, weights->weights);
 }
 
+TEST_F(Writer, HashesWithoutWriting) {
+  auto start = std::make_shared<FlatState>(*snapshot(2.0F));
+  start->slots.clear();
+  writer_.hash(start);
+  const auto hashed = result();
+  EXPECT_EQ(hashed.step, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "c/step-00000000"));
+  writer_.write(snapshot(2.0F), state(1));
+  EXPECT_EQ(result().weights_sha256, hashed.weights_sha256);
+}
+
 TEST_F(Writer, WritesOneAfterTheOther) {
   for (int64_t step = 1; step <= 4; ++step) {
     writer_.write(snapshot(static_cast<float>(step)), state(step));

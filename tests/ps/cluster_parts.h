@@ -38,7 +38,7 @@ constexpr uint64_t kBert = 102;
 ServerSetup server_setup(const Job& job, int64_t elements, int rank = 0, int servers = 1,
                          int shares = 2);
 wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
-                               int64_t released_barrier = 0);
+                               int64_t released_barrier = -1);
 
 // A whole push of share [lo, hi) to the server that `setup` describes, every gradient `value`.
 Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t number, int64_t step,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <climits>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -321,6 +322,41 @@ TEST_F(CoordinatorTest, TheNormOfAllServersGoesToAllServers) {
     }
   }
   EXPECT_THAT(told, testing::UnorderedElementsAre("", peer_of(50), peer_of(50)));
+}
+
+// ---- statistics ----
+
+TEST_F(CoordinatorTest, StatisticsThatCannotBeAreRefused) {
+  train("strategy = sync\n");
+  Message message;
+  wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
+  heartbeat->set_incarnation(kAnna);
+  heartbeat->mutable_stats()->set_cpu_seconds(std::nan(""));
+  EXPECT_FALSE(say(kAnna, message));
+  heartbeat->mutable_stats()->set_cpu_seconds(1.5);
+  EXPECT_TRUE(say(kAnna, message));
+}
+
+TEST_F(CoordinatorTest, WhatALostWorkerHadUsedStaysInTheTotals) {
+  train("strategy = sync\non-worker-loss = continue\n");
+  Message message;
+  wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
+  heartbeat->set_incarnation(kAnna);
+  heartbeat->mutable_stats()->set_cpu_seconds(1.5);
+  heartbeat->mutable_stats()->set_computed(3);
+  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_EQ(coordinator_->departed().tasks, 0);
+  leave(kAnna, 9, "gone");
+  EXPECT_EQ(coordinator_->departed().workers.cpu_seconds, 1.5);
+  EXPECT_EQ(coordinator_->departed().tasks, 3);
+}
+
+TEST_F(CoordinatorTest, SaysOnceWhichBarriersHaveOpened) {
+  train("strategy = sync\neval-every = 5\n");
+  EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
+  coordinator_->on_barrier_open(5);
+  EXPECT_EQ(coordinator_->take_opened_barriers(), (std::vector<int64_t>{5}));
+  EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
 }
 
 // ---- the end ----

@@ -37,12 +37,16 @@ Summary some_summary() {
   s.weights_sha256 = std::string(64, 'a');
   s.slices_per_server = {4, 3};
   s.staleness = {{0, 10}, {1, 20}, {3, 10}};
-  s.clock_gap_max = 2;
-  s.bytes_pushed = 123456789;
-  s.bytes_pulled = 987654321;
-  s.rejected_frames = 7;
-  s.server_peak_rss_mib = 50.5;
-  s.worker_peak_rss_mib = 80.25;
+  s.initial_weights_sha256 = std::string(64, 'b');
+  s.data_order_sha256 = std::string(64, 'c');
+  s.totals.clock_gap_max = 2;
+  s.totals.bytes_pushed = 123456789;
+  s.totals.bytes_pulled = 987654321;
+  s.totals.rejected_frames = 7;
+  s.totals.servers = {1.5, 51712};
+  s.totals.workers = {2.25, 82176};
+  s.totals.split = {4.0, 1.0, 2.0, 0.5};
+  s.totals.tasks = 100;
   return s;
 }
 
@@ -66,6 +70,11 @@ TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
   EXPECT_EQ(j.at("bytes_pushed"), 123456789);
   EXPECT_EQ(j.at("bytes_pulled"), 987654321);
   EXPECT_EQ(j.at("rejected_frames"), 7);
+  EXPECT_EQ(j.at("initial_weights_sha256"), std::string(64, 'b'));
+  EXPECT_EQ(j.at("data_order_sha256"), std::string(64, 'c'));
+  EXPECT_EQ(j.at("split"),
+            json({{"compute", 0.04}, {"push", 0.01}, {"wait", 0.02}, {"pull", 0.005}}));
+  EXPECT_EQ(j.at("cpu_seconds"), json({{"server", 1.5}, {"worker", 2.25}}));
   EXPECT_EQ(j.at("peak_rss_mib").at("server"), 50.5);
   EXPECT_EQ(j.at("peak_rss_mib").at("worker"), 80.25);
 }
@@ -110,7 +119,8 @@ TEST(SummaryTable, ShowsWhatAPersonAsksFirst) {
   for (const std::string& text :
        {std::string("ssp:2"), std::string("341 of 359"), std::string("94.99 %"),
         std::string("0.2500"), std::string("mean 1.25"), std::string(64, 'a'),
-        std::string("/tmp/out")}) {
+        std::string("compute 40.00, push 10.00, wait 20.00, pull 5.00 ms"),
+        std::string("1.5 s servers, 2.2 s workers"), std::string("/tmp/out")}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
 }
@@ -144,6 +154,8 @@ TEST(Report, MetricsAreAJsonLinePerMomentReadableAtOnce) {
   Moment second = moment_at(1.0, 20);
   second.loss = std::nan("");
   second.evaluation = Evaluation{20, 8, 10, 0.75};
+  second.test_seconds = 0.875;
+  second.test_samples = 1280;
   printed(report, {moment_at(0.5, 10), second});
   const std::string text = read_bytes(folder / "new/out/metrics.jsonl");
   std::vector<json> lines;
@@ -157,6 +169,10 @@ TEST(Report, MetricsAreAJsonLinePerMomentReadableAtOnce) {
   EXPECT_EQ(lines[0].at("staleness_max"), 2);
   EXPECT_FALSE(lines[0].contains("test_loss"));
   EXPECT_TRUE(lines[1].at("loss").is_null());
+  EXPECT_FALSE(lines[0].contains("test_seconds"));
+  EXPECT_EQ(lines[1].at("seconds"), 1.0);
+  EXPECT_EQ(lines[1].at("test_seconds"), 0.875);
+  EXPECT_EQ(lines[1].at("test_samples"), 1280);
   EXPECT_EQ(lines[1].at("test_correct"), 8);
   EXPECT_EQ(lines[1].at("test_loss"), 0.75);
 }

@@ -93,6 +93,23 @@ TEST(TrainingRecord, CountsSamplesByRankAndOnce) {
   EXPECT_EQ(record.floor(), 2);
 }
 
+TEST(TrainingRecord, AddsUpTheHashesOfWhatCounts) {
+  const auto number = [](int last) {
+    std::string bytes(HashSum::kBytes, '\0');
+    bytes.back() = static_cast<char>(last);
+    return HashSum::from_bytes(bytes);
+  };
+  TrainingRecord record(job_of(), 2, 0);
+  Commit first = commit(0, {0, 2}, {1, 1});
+  first.data_hash = number(5);
+  Commit again = commit(0, {0, 2}, {1, 1}, false);
+  again.data_hash = number(5);
+  Commit later = commit(2, {2, 4}, {1, 1});
+  later.data_hash = number(8);
+  for (const Commit& c : {first, again, later}) record.add(c, 0);
+  EXPECT_EQ(record.data_hash(), number(13));
+}
+
 TEST(TrainingRecord, TheLossIsTheMeanOfTheNewestWholeStep) {
   TrainingRecord record(job_of(), 2, 3);
   EXPECT_FALSE(record.newest_loss());

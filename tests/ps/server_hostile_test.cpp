@@ -253,6 +253,14 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
   EXPECT_FALSE(server_->ready());
 }
 
+TEST_P(Hostile, ADataHashOfAnotherLengthIsRefused) {
+  for (const size_t length : {1, 31, 33, 64}) {
+    expect_refused("data_hash of " + std::to_string(length), [&](Message&, wire::Push* push) {
+      push->set_data_hash(std::string(length, 'x'));
+    });
+  }
+}
+
 TEST_P(Hostile, MessagesOfTheControlConnectionDoNotBelongHere) {
   Message message;
   message.header.mutable_hello();

@@ -388,6 +388,26 @@ TEST_F(ServerTest, TheNextSnapshotWaitsUntilTheOneBeforeIsOnDisk) {
   EXPECT_TRUE(answered(kAnna));
 }
 
+TEST_F(ServerTest, TheStartIsFetchedAsItWasUntilItIsReleased) {
+  make("strategy = sync\noptimizer = momentum\nlr = 0.1\n");
+  server_->on_state(state_with_workers({kAnna, kBert}, -1));
+  pull(kAnna, 1, 0);
+  const auto before = server_->take_outgoing();
+  push(kAnna, 1, 0, kFirst, 1.0F);
+  push(kBert, 1, 0, kSecond, 1.0F);
+  server_->take_outgoing();
+  Message fetch = fetch_message(0, 0);
+  EXPECT_FALSE(server_->on_data("c", fetch)) << "it is kept without optimizer state";
+  fetch.header.mutable_fetch()->set_state(false);
+  EXPECT_TRUE(server_->on_data("c", fetch));
+  const auto start = server_->take_outgoing();
+  ASSERT_EQ(start[0].message.payloads.size(), 1U);
+  EXPECT_EQ(floats_of(start[0].message.payloads[0]), floats_of(before[0].message.payloads[0]));
+  server_->on_state(state_with_workers({kAnna, kBert}, 0));
+  EXPECT_TRUE(server_->on_data("c", fetch));
+  EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
+}
+
 // ---- initial weights ----
 
 Message load_message(const ServerSetup& setup, int slice, float value, size_t payloads = 1) {
@@ -413,6 +433,10 @@ TEST_F(ServerTest, WaitsForInitialWeightsBeforeItServes) {
     EXPECT_TRUE(server_->take_outgoing()[0].message.header.has_loaded());
   }
   EXPECT_TRUE(server_->ready());
+  Message start = fetch_message(1, 0);
+  start.header.mutable_fetch()->set_state(false);
+  EXPECT_TRUE(server_->on_data("c", start));
+  EXPECT_EQ(server_->take_outgoing()[0].message.payloads[0].floats()[0], 7.0F);
   pull(kAnna, 1, 0);
   EXPECT_EQ(server_->take_outgoing()[0].message.payloads[1].floats()[0], 7.0F);
 }

@@ -78,7 +78,7 @@ TEST_F(Client, HandsOutAStateAndGathersTheNext) {
   run();
   for (const auto& server : servers_) EXPECT_TRUE(server->ready());
   one_step();
-  client_.fetch(1, now_);
+  client_.fetch(1, true, now_);
   run();
   const auto fetched = client_.take_fetched();
   ASSERT_TRUE(fetched);
@@ -129,7 +129,7 @@ TEST_F(Client, AnswersThatComeTwiceChangeNothing) {
   client_.load(state, now_);
   run(3);
   one_step();
-  client_.fetch(1, now_);
+  client_.fetch(1, true, now_);
   run(3);
   EXPECT_TRUE(client_.take_fetched());
 }
@@ -143,7 +143,7 @@ Message fetched(int slice, int64_t step, const std::vector<int64_t>& sizes) {
 }
 
 TEST_F(Client, AnswersThatDoNotFitAreRefused) {
-  client_.fetch(1, now_);
+  client_.fetch(1, true, now_);
   EXPECT_FALSE(client_.on_message(fetched(-1, 1, {1024, 1024}), now_));
   EXPECT_FALSE(client_.on_message(fetched(1000, 1, {1024, 1024}), now_));
   EXPECT_FALSE(client_.on_message(fetched(0, 1, {1024}), now_));

@@ -43,6 +43,7 @@ class Cluster {
   std::string describe() const;
   const Coordinator& coordinator() const;
   std::map<int64_t, FlatState> checkpoints;   // by step
+  std::vector<float> start_weights;           // as the servers held them before the first push
   std::map<int64_t, Evaluation> evaluations;  // by step
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed

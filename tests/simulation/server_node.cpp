@@ -165,7 +165,9 @@ void CoordinatorNode::shard_messages() {
 }
 
 void CoordinatorNode::write(const std::shared_ptr<FlatState>& snapshot) {
-  if (!cluster_.checkpoints.emplace(snapshot->step, *snapshot).second) {
+  if (snapshot->step == coordinator_.barriers().start_step) {
+    cluster_.start_weights = snapshot->weights;  // hashed, not written
+  } else if (!cluster_.checkpoints.emplace(snapshot->step, *snapshot).second) {
     cluster_.wrong("barrier " + std::to_string(snapshot->step) + " was written twice");
   }
   const int64_t duration = cluster_.dice().between(0, cluster_.scenario().write_us);
@@ -177,7 +179,7 @@ void CoordinatorNode::snapshots() {
   const std::optional<int64_t> step = coordinator_.take_snapshot_request();
   if (!step) return;
   writing_ = true;
-  client_->fetch(*step, cluster_.clock().now_ms());
+  client_->fetch(*step, *step != coordinator_.barriers().start_step, cluster_.clock().now_ms());
 }
 
 void CoordinatorNode::repeat_norms() {

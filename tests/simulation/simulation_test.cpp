@@ -59,6 +59,7 @@ class Run {
     cluster_->run();
     if (!cluster_->trouble().empty()) return complain(cluster_->trouble());
     if (cluster_->coordinator().phase() != wire::PHASE_FINISHED) complain("it did not finish");
+    check_start(start);
   }
 
   void complain(const std::string& what) {
@@ -111,6 +112,17 @@ class Run {
     if (cluster_->coordinator().training().samples() != steps * scenario_.job.global_batch) {
       return complain("samples were counted twice or not at all");
     }
+    HashSum drawn;
+    for (int64_t step = barriers.start_step; step < barriers.end_step; ++step) {
+      for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
+    }
+    if (cluster_->coordinator().training().data_hash() != drawn) complain("another data hash");
+  }
+
+  // What is hashed as the initial weights.
+  void check_start(const std::shared_ptr<const FlatState>& start) {
+    const std::vector<float>& want = start ? start->weights : reference_.at(0).weights;
+    if (!same_bits(cluster_->start_weights, want)) complain("other weights at the start");
   }
 
   void check() {

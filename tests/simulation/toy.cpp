@@ -72,6 +72,14 @@ float Toy::loss(int64_t step, int64_t micro_batch) {
   return noise(7, static_cast<uint32_t>(step), static_cast<uint32_t>(micro_batch));
 }
 
+HashSum Toy::data_hash(int64_t step, int64_t micro_batch) {
+  std::array<float, HashSum::kBytes / sizeof(float)> numbers{};
+  for (uint32_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = noise(i, static_cast<uint32_t>(step), static_cast<uint32_t>(micro_batch));
+  }
+  return HashSum(std::as_bytes(std::span(numbers)).first<HashSum::kBytes>());
+}
+
 wire::ChunkResult Toy::evaluate(std::span<const float> weights, int64_t chunk) const {
   wire::ChunkResult out;
   out.set_chunk(chunk);

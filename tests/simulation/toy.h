@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/hash_sum.h"
 #include "common/job.h"
 #include "common/net/message.h"
 #include "common/tensor_table.h"
@@ -29,6 +30,7 @@ class Toy {
   void gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
                 std::span<float> out) const;
   static float loss(int64_t step, int64_t micro_batch);
+  static HashSum data_hash(int64_t step, int64_t micro_batch);
   wire::ChunkResult evaluate(std::span<const float> weights, int64_t chunk) const;
 
   // Counting form: what `weights` contain is exactly all micro-batches of steps below `from`, some

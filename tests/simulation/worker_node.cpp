@@ -330,7 +330,11 @@ void WorkerNode::push_some(size_t count, const Task& task, std::vector<float> lo
             send();
             return push_some(count, task, std::move(losses));
           }
-          push_pull_->end_push(losses, 0.0, cluster_.clock().now_ms());
+          HashSum drawn;
+          for (int64_t m = task.range.lo; m < task.range.hi; ++m) {
+            drawn += Toy::data_hash(task.step, m);
+          }
+          push_pull_->end_push(losses, 0.0, cluster_.clock().now_ms(), drawn.bytes());
           send();
           busy_ = false;
           turn();

@@ -120,14 +120,15 @@ class Exchange : public testing::Test {
     }
     return next();
   }
-  void push(const Task& task) {
+  void push(const Task& task, const std::string& data_hash = {}) {
     worker_->begin_push(task.step, task.range);
     for (const Range& node : worker_->nodes(task.range)) {
       for (int slice = 0; slice < 3; ++slice) {
         worker_->add_part(slice, node, constant(worker_->slices().elements(slice).size(), 2.0F));
       }
     }
-    worker_->end_push(std::vector<float>(static_cast<size_t>(task.range.size()), 0.5F), 4.0, now_);
+    worker_->end_push(std::vector<float>(static_cast<size_t>(task.range.size()), 0.5F), 4.0, now_,
+                      data_hash);
   }
   void later(int64_t ms) {
     now_ += ms;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <climits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,38 @@ namespace pushpull {
 namespace {
 
 using testing::HasSubstr;
+
+// ---- what is measured ----
+
+TEST_F(Exchange, TheDataHashGoesToServer0WithTheLosses) {
+  make("strategy = sync\n");
+  assign({1});
+  const Task task = ready_at(4);
+  worker_->take_outgoing();
+  push(task, std::string(32, 'h'));
+  std::map<int, std::string> got;
+  for (const ToServer& out : worker_->take_outgoing()) {
+    const wire::Push& part = out.message.header.exchange().push();
+    got[out.server] += part.data_hash();
+    EXPECT_EQ(part.data_hash().empty(), part.losses_size() == 0);
+  }
+  EXPECT_EQ(got, (std::map<int, std::string>{{0, std::string(32, 'h')}, {1, ""}}));
+}
+
+TEST_F(Exchange, SaysWhenTheFirstWeightsSinceAPushHaveCome) {
+  make("strategy = sync\n");
+  assign({1});
+  const Task task = ready_at(4);
+  EXPECT_TRUE(worker_->pull_answered());
+  push(task);
+  EXPECT_FALSE(worker_->pull_answered());
+  const int64_t number = newest_pull().number();
+  hear(0, status(number, 0));
+  EXPECT_FALSE(worker_->pull_answered()) << "these are no weights";
+  hear(1, weights(1, number, 5, 1.0F, 1));
+  EXPECT_TRUE(worker_->pull_answered());
+  EXPECT_EQ(next().kind, Task::kWait) << "one server is still missing";
+}
 
 // ---- sync ----
 

@@ -1,0 +1,42 @@
+// What all members of a run have used and done, added up from their statistics. Plain bookkeeping;
+// one thread.
+#pragma once
+
+#include <cstdint>
+
+#include "common/net/message.h"
+
+namespace pushpull {
+
+// Numbers that a member may honestly send: finite, none below zero.
+bool plausible(const wire::Stats& stats);
+
+struct RunTotals {
+  // Of servers, or of workers.
+  struct Role {
+    double cpu_seconds = 0.0;  // of all
+    int64_t peak_rss_kib = 0;  // of the largest
+  };
+  // Seconds of training tasks.
+  struct Split {
+    double compute = 0.0;
+    double push = 0.0;
+    double wait = 0.0;
+    double pull = 0.0;
+  };
+
+  Role servers;
+  Role workers;
+  Split split;        // of all workers
+  int64_t tasks = 0;  // that these were spent on
+  int64_t bytes_pushed = 0;
+  int64_t bytes_pulled = 0;
+  int64_t rejected_frames = 0;
+  int64_t clock_gap_max = 0;
+
+  void add(wire::Role role, const wire::Stats& stats);
+  // Of a mean task; 0 where there is none.
+  Split mean_split() const;
+};
+
+}  // namespace pushpull

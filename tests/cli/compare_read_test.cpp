@@ -1,0 +1,198 @@
+#include "cli/compare_read.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "ps/report.h"
+#include "tests/common/scratch_folder.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kSummary = R"({
+  "strategy": "async", "steps": 40, "samples": 2560, "seconds": 2.0, "samples_per_second": 1280.0,
+  "train_loss": 0.5, "test_loss": null, "test_accuracy": 0.9,
+  "initial_weights_sha256": "aa", "data_order_sha256": "bb", "weights_sha256": "cc",
+  "staleness": {"max": 3, "mean": 0.5, "histogram": {"0": 30, "3": 10, "x": 1, "4": "many"}},
+  "bytes_pushed": 1000, "bytes_pulled": 2000, "pushes_applied": 80, "pushes_dropped": 1,
+  "cpu_seconds": {"server": 0.5, "worker": 1.5}, "peak_rss_mib": {"server": 10.5, "worker": 20},
+  "split": {"compute": 0.01, "push": 0.002, "wait": 0.003, "pull": 0.004}
+})";
+constexpr const char* kMetrics =
+    R"({"seconds":0.1,"step":3,"samples":192,"loss":2.0}
+{"seconds":0.5,"step":13,"samples":832,"loss":1.0,"test_step":10,"test_loss":0.9,"test_correct":5,"test_total":10}
+{"seconds":1.5,"step":20,"samples":1280,"loss":null,"test_step":20,"test_loss":null,"test_correct":9,"test_total":10}
+)";
+
+TEST(CompareRead, FillsAllThatASummaryTells) {
+  const ScratchFolder folder;
+  write_bytes(folder / "summary.json", kSummary);
+  write_bytes(folder / "metrics.jsonl", kMetrics);
+  CompareRun run;
+  read_run(folder.path(), 64, run);
+  EXPECT_EQ(run.failure, "");
+  EXPECT_EQ(run.initial_weights_sha256 + run.data_order_sha256 + run.weights_sha256, "aabbcc");
+  EXPECT_EQ(run.steps, 40);
+  EXPECT_EQ(run.samples, 2560);
+  EXPECT_EQ(run.seconds, 2.0);
+  EXPECT_EQ(run.samples_per_second, 1280.0);
+  EXPECT_EQ(run.train_loss, 0.5);
+  EXPECT_FALSE(run.test_loss);
+  EXPECT_EQ(run.test_accuracy, 0.9);
+  EXPECT_EQ(run.staleness, (std::map<int64_t, int64_t>{{0, 30}, {3, 10}}));
+  EXPECT_EQ(run.bytes_pushed, 1000);
+  EXPECT_EQ(run.bytes_pulled, 2000);
+  EXPECT_EQ(run.pushes_applied, 80);
+  EXPECT_EQ(run.pushes_dropped, 1);
+  EXPECT_EQ(run.cpu_seconds.at("worker"), 1.5);
+  EXPECT_EQ(run.peak_mib.at("server"), 10.5);
+  EXPECT_EQ(run.split.compute, 0.01);
+  EXPECT_EQ(run.split.pull, 0.004);
+  EXPECT_EQ(run.curve.size(), 2U);
+}
+
+TEST(CompareRead, ReadsWhatAServerWrites) {
+  const ScratchFolder folder;
+  Summary summary;
+  summary.strategy = "sync";
+  summary.steps = 10;
+  summary.samples_per_second = 640.0;
+  summary.test_correct = 3;
+  summary.test_total = 4;
+  summary.staleness = {{0, 10}};
+  {
+    Report report(folder.path(), ProgressStyle::kPlain);
+    Moment moment;
+    moment.seconds = 1.0;
+    moment.step = moment.end_step = 10;
+    moment.evaluation = Evaluation{10, 3, 4, 0.25};
+    report.moment(moment);
+    report.write_summary(summary);
+  }
+  CompareRun run;
+  read_run(folder.path(), 64, run);
+  EXPECT_EQ(run.failure, "");
+  EXPECT_EQ(run.samples_per_second, 640.0);
+  EXPECT_EQ(run.test_accuracy, 0.75);
+  ASSERT_EQ(run.curve.size(), 1U);
+  EXPECT_EQ(run.curve[0].test_accuracy, 0.75);
+  EXPECT_EQ(run.curve[0].step, 10);
+}
+
+TEST(CompareRead, ARunWithoutASummaryHasFailed) {
+  const ScratchFolder folder;
+  CompareRun run;
+  read_run(folder.path(), 64, run);
+  EXPECT_THAT(run.failure, AllOf(HasSubstr("summary.json"), Not(HasSubstr("\n"))));
+}
+
+TEST(CompareRead, ASummaryThatMakesNoSenseIsAFailure) {
+  for (const char* text : {"", "{", "[]", "null", "{}", R"({"samples_per_second": "fast"})",
+                           R"({"samples_per_second": 1e999})", "\xff\xfe"}) {
+    const ScratchFolder folder;
+    write_bytes(folder / "summary.json", text);
+    CompareRun run;
+    read_run(folder.path(), 64, run);
+    EXPECT_THAT(run.failure, HasSubstr("damaged")) << text;
+  }
+}
+
+TEST(CompareRead, WhatHasAnotherTypeIsNotTold) {
+  const ScratchFolder folder;
+  write_bytes(folder / "summary.json",
+              R"({"samples_per_second": 1, "steps": "many", "staleness": [1], "cpu_seconds": 3,
+                  "split": {"compute": null}, "test_accuracy": true, "weights_sha256": 5,
+                  "peak_rss_mib": {"server": "big"}, "bytes_pushed": 1.5})");
+  CompareRun run;
+  read_run(folder.path(), 64, run);
+  EXPECT_EQ(run.failure, "");
+  EXPECT_EQ(run.steps, 0);
+  EXPECT_TRUE(run.staleness.empty());
+  EXPECT_TRUE(run.cpu_seconds.empty());
+  EXPECT_TRUE(run.peak_mib.empty());
+  EXPECT_FALSE(run.test_accuracy);
+  EXPECT_EQ(run.weights_sha256, "");
+  EXPECT_EQ(run.bytes_pushed, 0);
+  EXPECT_TRUE(run.curve.empty());
+}
+
+TEST(CompareRead, APointCountsTheSamplesOfTheWeightsThatWereEvaluated) {
+  const auto curve = read_curve(kMetrics, 64);
+  ASSERT_EQ(curve.size(), 2U);
+  EXPECT_EQ(curve[0].step, 10);
+  EXPECT_EQ(curve[0].samples, 640) << "of step 10, though training was at 13";
+  EXPECT_EQ(curve[0].seconds, 0.5);
+  EXPECT_EQ(curve[0].test_accuracy, 0.5);
+  EXPECT_EQ(curve[0].train_loss, 1.0);
+  EXPECT_FALSE(curve[1].test_loss);
+}
+
+TEST(CompareRead, APointIsWhereItsWeightsCameToBeWhereARunTellsIt) {
+  const auto curve =
+      read_curve(R"({"seconds":2.0,"step":13,"test_step":10,"test_correct":1,"test_total":2,)"
+                 R"("test_seconds":1.5,"test_samples":600})",
+                 64);
+  ASSERT_EQ(curve.size(), 1U);
+  EXPECT_EQ(curve[0].seconds, 1.5);
+  EXPECT_EQ(curve[0].samples, 600);
+}
+
+TEST(CompareRead, DamagedLinesOfMetricsAreLeftOut) {
+  const std::string text = std::string(kMetrics) +
+                           "{\"seconds\":1.6,\"test_step\":30,\"test_corr\n"
+                           "[]\n7\n\xff\n"
+                           R"({"seconds":2,"test_step":30,"test_correct":1,"test_total":0})"
+                           "\n"
+                           R"({"seconds":"2","test_step":30,"test_correct":1,"test_total":2})";
+  EXPECT_EQ(read_curve(text, 64).size(), 2U);
+}
+
+TEST(CompareRead, TheTargetIsReachedAtTheFirstEvaluationThatHasIt) {
+  CompareRun run;
+  run.curve = read_curve(kMetrics, 64);
+  find_target(0.5, run);
+  EXPECT_EQ(run.seconds_to_target, 0.5);
+  EXPECT_EQ(run.samples_to_target, 640);
+  find_target(0.9, run);
+  EXPECT_EQ(run.seconds_to_target, 1.5);
+}
+
+TEST(CompareRead, ATargetThatIsNeverReachedIsNoNumber) {
+  CompareRun run;
+  run.curve = read_curve(kMetrics, 64);
+  run.seconds_to_target = 1.0;
+  find_target(0.95, run);
+  EXPECT_FALSE(run.seconds_to_target);
+  EXPECT_FALSE(run.samples_to_target);
+  find_target(std::nullopt, run);
+  EXPECT_FALSE(run.seconds_to_target);
+}
+
+TEST(CompareRead, TheLastErrorOfTheLogSaysWhyARunFailed) {
+  EXPECT_EQ(failure_line("server 0: listening\n"
+                         "worker 1 | worker: error: [train] the loss is nan\n"
+                         "[run] worker 1 (pid 7) ended with exit code 7 (not finite)\n",
+                         7),
+            "[train] the loss is nan (exit code 7)");
+  EXPECT_EQ(failure_line("[job] lr = -1: must be > 0\n\n", 2),
+            "[job] lr = -1: must be > 0 (exit code 2)");
+  EXPECT_THAT(failure_line("", 137), HasSubstr("137"));
+  EXPECT_THAT(failure_line("error: [x] \x1b[31m\x01 odd\n", 1), Not(HasSubstr("\x1b")));
+}
+
+TEST(CompareRead, OnlyTheEndOfALongLogIsRead) {
+  const ScratchFolder folder;
+  write_bytes(folder / "log.txt", "0123456789");
+  EXPECT_EQ(read_tail(folder / "log.txt", 4), "6789");
+  EXPECT_EQ(read_tail(folder / "log.txt", 100), "0123456789");
+  EXPECT_EQ(read_tail(folder / "none", 100), "");
+}
+
+}  // namespace
+}  // namespace pushpull

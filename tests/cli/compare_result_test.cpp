@@ -1,0 +1,67 @@
+#include "cli/compare_result.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+CompareRun run_of(const std::string& strategy, int64_t workers, uint64_t seed, double rate) {
+  CompareRun run;
+  run.strategy = strategy;
+  run.workers = workers;
+  run.seed = seed;
+  run.samples_per_second = rate;
+  return run;
+}
+
+TEST(CompareResult, ASpreadIsTheMedianWithBothEnds) {
+  EXPECT_FALSE(spread({}));
+  const auto odd = spread({3, 1, 2});
+  ASSERT_TRUE(odd);
+  EXPECT_EQ(odd->median, 2);
+  EXPECT_EQ(odd->min, 1);
+  EXPECT_EQ(odd->max, 3);
+  EXPECT_EQ(odd->count, 3);
+  EXPECT_EQ(spread({4, 1, 2, 3})->median, 2.5);
+  EXPECT_EQ(spread({5})->median, 5);
+}
+
+TEST(CompareResult, ScalingStandsOnTheSameStrategyAndSeed) {
+  CompareResult result;
+  result.runs = {run_of("sync", 1, 7, 100), run_of("sync", 1, 8, 200), run_of("async", 1, 7, 50),
+                 run_of("sync", 2, 7, 150), run_of("sync", 2, 8, 150), run_of("ssp:2", 2, 7, 1)};
+  EXPECT_EQ(scaling(result, result.runs[3]), 1.5);
+  EXPECT_EQ(scaling(result, result.runs[4]), 0.75);
+  EXPECT_EQ(scaling(result, result.runs[0]), 1.0);
+  EXPECT_FALSE(scaling(result, result.runs[5])) << "there is no run with one worker";
+  result.runs[3].link = "100mbit,5ms";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "no run with one worker over this link";
+  result.runs[3].link.clear();
+  result.runs[0].failure = "lost";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "a failed run is nothing to stand on";
+  EXPECT_FALSE(scaling(result, result.runs[0]));
+}
+
+TEST(CompareResult, BytesPerStepCountBothWays) {
+  CompareRun run;
+  EXPECT_EQ(bytes_per_step(run), 0.0);
+  run.steps = 10;
+  run.bytes_pushed = 100;
+  run.bytes_pulled = 50;
+  EXPECT_EQ(bytes_per_step(run), 15.0);
+}
+
+TEST(CompareResult, StalenessIsWeighedByUpdates) {
+  EXPECT_EQ(summarize({}).mean, 0.0);
+  const StalenessSummary summary = summarize({{0, 30}, {4, 10}});
+  EXPECT_EQ(summary.mean, 1.0);
+  EXPECT_EQ(summary.max, 4);
+}
+
+TEST(CompareResult, OneWorkerIsNoWorkers) {
+  EXPECT_EQ(variant_name("ssp:4", 1, "1gbit,1ms"), "ssp:4, 1 worker over 1gbit,1ms");
+  EXPECT_EQ(variant_name(run_of("sync", 2, 7, 1)), "sync, 2 workers");
+}
+
+}  // namespace
+}  // namespace pushpull

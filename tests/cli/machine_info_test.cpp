@@ -1,0 +1,44 @@
+#include "cli/machine_info.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+TEST(MachineInfo, SaysWhatThisMachineIs) {
+  const MachineInfo info = machine_info();
+  EXPECT_GE(info.cores, 1);
+  EXPECT_THAT(info.text, HasSubstr(" GiB, Linux "));
+  for (const char* library : {"libzmq", "oneDNN", "protobuf", "glibc", "OpenSSL"}) {
+    EXPECT_THAT(info.libraries.at(library), MatchesRegex("[0-9]+\\.[0-9]+.*")) << library;
+  }
+}
+
+TEST(MachineInfo, FindsTheProcessorsName) {
+  EXPECT_EQ(processor_name("processor\t: 0\nmodel name\t: AMD EPYC 7B13  \nflags\t: fpu\n"),
+            "AMD EPYC 7B13");
+  EXPECT_EQ(processor_name("processor : 0\n"), "");
+  EXPECT_EQ(processor_name(""), "");
+}
+
+TEST(MachineInfo, AQuotaTakesCoresAway) {
+  EXPECT_EQ(cores_of_quota("max 100000\n", 8), 8);
+  EXPECT_EQ(cores_of_quota("200000 100000\n", 8), 2);
+  EXPECT_EQ(cores_of_quota("250000 100000\n", 8), 2) << "whole cores";
+  EXPECT_EQ(cores_of_quota("50000 100000\n", 8), 1) << "at least one";
+  EXPECT_EQ(cores_of_quota("1600000 100000\n", 8), 8);
+  EXPECT_EQ(cores_of_quota("", 8), 8);
+  EXPECT_EQ(cores_of_quota("5\n", 8), 8);
+  EXPECT_EQ(cores_of_quota("100000 0\n", 8), 8);
+}
+
+TEST(MachineInfo, TheCommitIsAHashOrUnknown) {
+  EXPECT_THAT(built_commit(), MatchesRegex("([0-9a-f]+(-dirty)?)?"));
+}
+
+}  // namespace
+}  // namespace pushpull

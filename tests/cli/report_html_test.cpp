@@ -1,0 +1,205 @@
+#include "cli/report_html.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include "tests/cli/report_fixture.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using testing::fixture;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+size_t count_of(const std::string& page, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) ++count;
+  return count;
+}
+
+// The page, after the checks that hold for every page.
+std::string checked_page(const CompareResult& result) {
+  std::string page = report_html(result);
+  std::istringstream in(page);
+  boost::property_tree::ptree tree;
+  EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree));
+  EXPECT_EQ(tree.get("html.<xmlattr>.lang", ""), "en");
+  const std::regex outside(
+      R"((src|href)\s*=\s*"(?!#|data:,)|url\(|@import|<script|<img|<link rel="(?!icon))");
+  std::smatch found;
+  EXPECT_FALSE(std::regex_search(page, found, outside)) << found.str();
+  // what a number that is not one would leave in a drawing
+  EXPECT_FALSE(std::regex_search(page, found, std::regex(R"(="[^"]*\b(nan|inf)\b[^"]*")")))
+      << found.str();
+  return page;
+}
+
+TEST(ReportHtml, ShowsEveryStrategyEveryNumberOfWorkersAndEveryChart) {
+  const CompareResult result = fixture({});
+  const std::string page = checked_page(result);
+  for (const std::string& strategy : result.strategies) EXPECT_THAT(page, HasSubstr(strategy));
+  for (const char* title :
+       {"Accuracy over time", "Accuracy over samples", "Test loss over time",
+        "Test loss over samples", "Throughput: samples per second", "Time to 97% test accuracy",
+        "Scaling against one worker", "async, 4 workers", "ssp:4, 2 workers"}) {
+    EXPECT_THAT(page, HasSubstr(title));
+  }
+  // four rows of three panels; speed; split by workers; async and ssp with two and four workers
+  EXPECT_EQ(count_of(page, "<svg class=\"chart\""), 4U * 3 + 3 + 3 + 4);
+  EXPECT_THAT(page, HasSubstr("class=\"band s0\""));
+  EXPECT_THAT(page, HasSubstr("prefers-color-scheme:dark"));
+  EXPECT_THAT(page, Not(HasSubstr("Who wins over which link")));
+  EXPECT_THAT(page, Not(HasSubstr("This comparison is not fair")));
+}
+
+TEST(ReportHtml, SaysWhereItComesFrom) {
+  const CompareResult result = fixture({});
+  EXPECT_THAT(checked_page(result),
+              AllOf(HasSubstr(result.command), HasSubstr(result.commit), HasSubstr(result.machine),
+                    HasSubstr("libzmq 4.3.4"), HasSubstr("cubic"), HasSubstr("global-batch = 64"),
+                    HasSubstr("12 min 23 s"), HasSubstr(result.notes[0]),
+                    HasSubstr(result.runs[0].initial_weights_sha256),
+                    HasSubstr("the same in 18 of 18 runs")));
+}
+
+TEST(ReportHtml, TextFromOutsideIsNeverMarkup) {
+  CompareResult result = fixture({.strategies = {"sync", "<img src=x>"}, .failures = true});
+  const std::string bad = "<script>alert('&\"')</script>\x01\xff";
+  const std::string good = "&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;\\x01\\xff";
+  result.command = result.commit = result.version = result.machine = bad;
+  result.congestion_control = result.job_ini = result.began = result.straggler = bad;
+  result.libraries = {{bad, bad}};
+  result.links = {{bad, 1e6, 1, bad}};
+  result.notes = {bad};
+  for (CompareRun& run : result.runs) {
+    run.link = run.tuned = run.out = run.initial_weights_sha256 = run.data_order_sha256 = bad;
+    run.cpu_seconds = run.peak_mib = {{bad, 1.0}};
+  }
+  result.runs[0].failure = bad;
+  result.runs[1].initial_weights_sha256 = bad + bad;
+  const std::string page = checked_page(result);
+  EXPECT_THAT(page, HasSubstr(good));
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("&lt;img src=x&gt;"));
+}
+
+TEST(ReportHtml, FailuresAreShownAsFailures) {
+  const std::string page = checked_page(fixture({.failures = true}));
+  EXPECT_THAT(page, AllOf(HasSubstr("<b>6 of 90 runs failed.</b>"), HasSubstr("id=\"failures\""),
+                          HasSubstr("5 of 5<small>failed</small>"),
+                          HasSubstr("1 of 5<small>failed</small>"),
+                          HasSubstr("Gloo is not built into this worker"),
+                          HasSubstr("loss is not finite at step 311 &lt;script&gt;")));
+}
+
+TEST(ReportHtml, NothingButFailuresIsAReport) {
+  CompareResult result =
+      fixture({.strategies = {"allreduce:gloo"}, .workers = {4}, .failures = true});
+  const std::string page = checked_page(result);
+  EXPECT_THAT(page, AllOf(HasSubstr("5 of 5 runs failed."), HasSubstr("nobody"),
+                          HasSubstr("No run left a curve."), Not(HasSubstr("<svg"))));
+}
+
+TEST(ReportHtml, NoRunAtAllIsAReport) {
+  EXPECT_THAT(checked_page(CompareResult{}), HasSubstr("No run was made."));
+}
+
+TEST(ReportHtml, OneRunHasNoBandAndNoWhisker) {
+  const std::string page =
+      checked_page(fixture({.strategies = {"sync"}, .workers = {1}, .seeds = 1}));
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("one seed, no band"), HasSubstr("one seed, no whiskers"),
+                    Not(HasSubstr("<path class=\"band")), Not(HasSubstr("<path class=\"whisker")),
+                    HasSubstr("1 strategy · 1 worker · 1 seed")));
+}
+
+TEST(ReportHtml, ATargetThatIsNeverReachedIsSaidAsSuch) {
+  CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}});
+  for (CompareRun& run : result.runs) {
+    run.seconds_to_target.reset();
+    run.samples_to_target.reset();
+  }
+  EXPECT_THAT(checked_page(result),
+              AllOf(HasSubstr(">0 of 5<"), HasSubstr(">never<"), Not(HasSubstr("Time to 97%"))));
+  result.target_accuracy.reset();
+  EXPECT_THAT(checked_page(result), Not(HasSubstr("time to target")));
+}
+
+TEST(ReportHtml, DifferentHashesAreLoud) {
+  CompareResult result = fixture({});
+  result.runs[1].data_order_sha256 = std::string(64, 'd');
+  EXPECT_THAT(checked_page(result),
+              AllOf(HasSubstr("This comparison is not fair."), HasSubstr("DIFFERENT"),
+                    HasSubstr("seed 7, order of samples")));
+  result.runs[1].data_order_sha256.clear();
+  EXPECT_THAT(checked_page(result),
+              AllOf(Not(HasSubstr("not fair")),
+                    HasSubstr("the same in 17 of 18 runs, the others report none")));
+}
+
+TEST(ReportHtml, LinksHaveAMapAndTheModelBesideThem) {
+  const std::string page = checked_page(fixture({.links = {"", "1gbit,1ms", "100mbit,5ms"}}));
+  EXPECT_THAT(page, AllOf(HasSubstr("Who wins over which link"), HasSubstr("td class=\"won s"),
+                          HasSubstr("The textbook model beside what was measured"),
+                          HasSubstr("Tables and charts over 100mbit,5ms")));
+  // 54,442 parameters over 11.7 MB/s: a ring of two needs 18.6 ms, one server 37.2 ms
+  EXPECT_THAT(page,
+              HasSubstr("<td class=\"n\">18.6</td><td class=\"n\">37.2</td><td>all-reduce</td>"));
+}
+
+TEST(ReportHtml, MissingAndImpossibleValuesDoNotBreakIt) {
+  CompareResult result = fixture({.links = {"", "100mbit,5ms"}});
+  for (size_t i = 0; i < result.runs.size(); ++i) {
+    CompareRun& run = result.runs[i];
+    if (i % 5 == 0) {
+      const std::string strategy = run.strategy;
+      run = CompareRun{};
+      run.strategy = strategy;
+    }
+    if (i % 5 == 1) run.samples_per_second = NAN;
+    if (i % 5 == 2) run.split = {NAN, INFINITY, NAN, NAN};
+    if (i % 5 == 3) run.curve.resize(1);
+    if (i % 5 == 4) run.curve.back().test_loss = run.curve.back().test_accuracy = NAN;
+    if (i % 3 == 0) run.cpu_seconds["worker"] = NAN;
+    if (i % 7 == 0) run.staleness = {{0, 0}};
+  }
+  result.links[1].bytes_per_second = NAN;
+  result.seconds = NAN;
+  result.target_accuracy = NAN;
+  checked_page(result);
+  for (CompareRun& run : result.runs) run.samples_per_second = 0;
+  result.model_parameters = 0;
+  checked_page(result);
+}
+
+TEST(ReportHtml, AnAllZeroStalenessIsSaidNotDrawn) {
+  const std::string page = checked_page(fixture({.strategies = {"sync"}}));
+  EXPECT_THAT(page, HasSubstr("Never stale"));
+  EXPECT_THAT(page, Not(HasSubstr("staleness (updates)")));
+}
+
+TEST(ReportHtml, FourHundredRunsStayBelowAMegabyte) {
+  testing::FixtureOptions many{.workers = {1, 2, 4, 8, 16}, .evaluations = 600};
+  many.strategies = {"sync",    "async",    "ssp:1",          "ssp:4",
+                     "local:4", "local:16", "allreduce:ring", "allreduce:tree"};
+  many.seeds = 10;
+  const CompareResult ten_seeds = fixture(many);
+  EXPECT_EQ(ten_seeds.runs.size(), 400U);
+  EXPECT_LT(checked_page(ten_seeds).size(), 1000000U);
+  many.seeds = 1;
+  many.links = {"", "a", "b", "c", "d", "e", "f", "g", "h", "i"};
+  const CompareResult ten_links = fixture(many);
+  EXPECT_EQ(ten_links.runs.size(), 400U);
+  EXPECT_LT(checked_page(ten_links).size(), 1000000U);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,160 @@
+"""`pushpull compare`: every strategy gets the same runs, and what it leaves is complete and true."""
+import csv
+import json
+import os
+import signal
+
+from lab import MLP, expect, living_below
+
+USAGE, NOT_FINITE, SIGINT_CODE = 2, 7, 128 + signal.SIGINT
+
+
+def compare(lab, keys, *words, want=0, seconds=240):
+    """`pushpull compare` to its end. Returns its folder and all it said."""
+    out = lab.folder / lab.name("compared")
+    code, text = lab.call("pushpull", "compare", "--job", lab.job(keys), "--out", out, *words, seconds=seconds)
+    expect(code == want, f"exit code {code}, want {want}: {text[-1500:]}")
+    return out, text
+
+
+def result_of(out):
+    return json.loads((out / "compare.json").read_text())
+
+
+def rows_of(out):
+    with open(out / "compare.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def nothing_is_left(lab, seconds=20):
+    lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
+
+
+def every_strategy_gets_the_same_runs(lab):
+    out, text = compare(lab, {**MLP, "steps": 60}, "--strategies", "sync,async", "--workers", "1,2", "--seeds", 1,
+                        "--target-accuracy", "0.5")
+    result = result_of(out)
+    runs = result["runs"]
+    cells = {(run["strategy"], run["workers"], run["seed"]) for run in runs}
+    expect(len(runs) == 4 and cells == {(s, w, 7) for s in ("sync", "async") for w in (1, 2)}, f"{cells}")
+    for run in runs:
+        expect(run["failure"] is None and run["samples_per_second"] > 0 and run["test_accuracy"] > 0.5, f"{run}")
+        expect(run["seconds_to_target"] > 0 and run["samples_to_target"] % 64 == 0, f"{run}")
+        expect(run["curve"][-1]["test_accuracy"] == run["test_accuracy"], f"{run['curve']}")
+        expect(15 <= len(run["curve"]) <= 25, f"{len(run['curve'])} evaluations")
+        expect((out / run["out"] / "log.txt").exists() and (out / run["out"] / "metrics.jsonl").exists(), run["out"])
+        expect(not (out / run["out"] / "checkpoints").exists(), "weights are left")
+    sync = {run["weights_sha256"] for run in runs if run["strategy"] == "sync"}
+    expect(len(sync) == 1, "sync has other bits with another number of workers")
+    for key in ("initial_weights_sha256", "data_order_sha256"):
+        expect(len({run[key] for run in runs}) == 1, f"{key} differs")
+    rows = rows_of(out)
+    expect([(row["strategy"], int(row["workers"])) for row in rows] ==
+           [(run["strategy"], run["workers"]) for run in runs], "compare.csv has other rows")
+    for row, run in zip(rows, runs):
+        expect(float(row["samples_per_second"]) == run["samples_per_second"], f"{row}")
+    for word in ("sync", "async", "samples/s", "accuracy", "[4/4]", "congestion", "evaluation  every 3 steps"):
+        expect(word in text, f"no {word} in {text}")
+    expect(max(map(len, text.splitlines())) <= 240, "a very long line")
+
+
+def a_run_that_fails_does_not_stop_the_others(lab):
+    out = lab.folder / lab.name("compared")
+    process = lab.start("pushpull", "compare", "--job", lab.job({**MLP, "steps": lab.steps(4000)}), "--strategies",
+                        "sync,async", "--workers", 2, "--seeds", 1, "--out", out)
+    metrics = out / "runs" / "sync-w2-s7" / "metrics.jsonl"
+    lab.until(lambda: metrics.exists() and metrics.stat().st_size > 0, 60, lambda: f"no metrics: {process.said()}")
+    for pid in sorted(living_below(process.pid)):
+        with open(f"/proc/{pid}/cmdline", "rb") as words:
+            if words.read().split(b"\0")[0].endswith(b"pushpull-worker"):
+                os.kill(pid, signal.SIGKILL)
+                break
+    expect(process.ends(120) == 0, f"exit code {process.returncode}: {process.said()[-1500:]}")
+    sync, asynchronous = result_of(out)["runs"]
+    expect(sync["failure"] and "\n" not in sync["failure"] and sync["exit_code"] != 0, f"{sync}")
+    expect(sync["samples_per_second"] is None and sync["test_accuracy"] is None, f"{sync}")
+    expect(asynchronous["failure"] is None and asynchronous["samples_per_second"] > 0, f"{asynchronous}")
+    expect(len(rows_of(out)) == 2, "compare.csv has other rows")
+    text = process.said()
+    expect("1 of 1 FAILED" in text and sync["failure"] in text, text)
+    expect(any("FAILED: sync, 2 workers" in note for note in result_of(out)["notes"]), "no note")
+    nothing_is_left(lab)
+
+
+def all_failed_gives_the_first_failures_code(lab):
+    out, text = compare(lab, {**MLP, "lr": 1e38}, "--strategies", "sync,async", "--workers", 1, "--seeds", 1,
+                        want=NOT_FINITE)
+    expect(len(result_of(out)["runs"]) == 2 and all("[train]" in run["failure"] for run in result_of(out)["runs"]),
+           f"{result_of(out)['runs']}")
+    expect(text.count("FAILED: [train]") >= 2, text)
+
+
+def a_target_that_is_never_reached_is_no_number(lab):
+    out, text = compare(lab, {**MLP, "steps": 5}, "--strategies", "sync", "--workers", 1, "--seeds", 2,
+                        "--target-accuracy", "0.9999")
+    for run in result_of(out)["runs"]:
+        expect(run["seconds_to_target"] is None and run["samples_to_target"] is None, f"{run}")
+    expect(all(row["seconds_to_target"] == "" for row in rows_of(out)), "a number in compare.csv")
+    expect("never" in text and "0 of 2" in text, text)
+
+
+def tuning_gives_every_strategy_the_same_tries(lab):
+    out, text = compare(lab, {**MLP, "steps": 30}, "--strategies", "sync,async", "--workers", "1", "--seeds", 2,
+                        "--tune", "lr=0.1,1e38")
+    result = result_of(out)
+    tries = sorted((run["strategy"], run["tuned"], run["seed"]) for run in result["tuning"])
+    expect(tries == [(s, f"lr={lr}", 7) for s in ("async", "sync") for lr in ("0.1", "1e38")], f"{tries}")
+    expect(len(result["runs"]) == 4 and all(run["tuned"] == "lr=0.1" for run in result["runs"]), f"{result['runs']}")
+    expect("tuned sync, 1 worker: lr=0.1" in text and "tuned async, 1 worker: lr=0.1" in text, text)
+
+
+def ctrl_c_keeps_what_is_complete(lab):
+    out = lab.folder / lab.name("compared")
+    process = lab.start("pushpull", "compare", "--job", lab.job({**MLP, "steps": lab.steps(3000)}), "--strategies",
+                        "sync,async,ssp:2", "--workers", "1,2", "--seeds", 100, "--out", out, start_new_session=True)
+    process.says("[1/600]", 120)
+    lab.until(lambda: lab.left_behind() and len(lab.left_behind()) > 2, 60, lambda: "the second run does not start")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.said()[-1500:]}")
+    nothing_is_left(lab)
+    result = result_of(out)
+    expect(1 <= len(result["runs"]) < 600 and all(run["failure"] is None for run in result["runs"]),
+           f"{[run['failure'] for run in result['runs']]}")
+    expect(any("INTERRUPTED" in note and "SIGINT" in note for note in result["notes"]), f"{result['notes']}")
+    expect("INTERRUPTED" in process.said() and "samples/s" in process.said(), process.said()[-1500:])
+
+
+def mistakes_are_named_before_anything_runs(lab):
+    job = lab.job({**MLP, "steps": 5})
+    for words, said in ((["--strategies", "sync,psync"], ["psync", "async"]),
+                        (["--strategies", "local:0"], ["local:0"]),
+                        (["--strategies", "backup:9", "--workers", "2"], ["backup:9", "10"]),
+                        (["--strategies", "sync,sync"], ["sync", "twice"]),
+                        (["--seeds", "0"], ["--seeds", "'0'"]),
+                        (["--workers", "0"], ["--workers", "'0'"]),
+                        (["--workers", "1;2"], ["--workers", "1;2"]),
+                        (["--target-accuracy", "97"], ["--target-accuracy", "97"]),
+                        (["--straggler", "2:4", "--workers", "4,2"], ["straggler", "2:4", "--workers is 2"]),
+                        (["--tune", "speed=1,2"], ["--tune", "speed"]),
+                        (["--tune", "lr=0,1"], ["--tune", "lr=0"]),
+                        (["--strategy", "sync"], ["--strategy", "--strategies"]),
+                        (["--strategie", "sync"], ["--strategie", "--strategies"]),
+                        (["--global-batch", "65"], ["global-batch", "65"])):
+        out = lab.folder / lab.name("refused")
+        code, text = lab.call("pushpull", "compare", "--job", job, "--out", out, *words)
+        expect(code == USAGE, f"{words}: exit code {code}: {text}")
+        expect(len(text.splitlines()) == 1 and all(word in text for word in said), f"{words}: {text}")
+        expect(not out.exists(), f"{words}: something ran")
+
+
+def help_explains_the_flags(lab):
+    code, text = lab.call("pushpull", "compare", "--help")
+    expect(code == 0, text)
+    for word in ("--strategies", "--workers", "--seeds", "--target-accuracy", "--tune", "--straggler", "--out"):
+        expect(word in text, f"no {word} in the help")
+    expect("pushpull compare" in lab.call("pushpull", "--help")[1], "the program does not tell of it")
+
+
+if __name__ == "__main__":
+    import lab as base
+    base.main(globals())

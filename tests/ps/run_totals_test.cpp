@@ -1,0 +1,70 @@
+#include "ps/run_totals.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace pushpull {
+namespace {
+
+wire::Stats stats_of(double seconds, int64_t count) {
+  wire::Stats stats;
+  stats.set_cpu_seconds(seconds);
+  stats.set_compute_seconds(2 * seconds);
+  stats.set_push_seconds(3 * seconds);
+  stats.set_wait_seconds(4 * seconds);
+  stats.set_pull_seconds(5 * seconds);
+  stats.set_computed(count);
+  stats.set_peak_rss_kib(count);
+  stats.set_bytes_pushed(count);
+  stats.set_bytes_pulled(2 * count);
+  stats.set_rejected_frames(3 * count);
+  stats.set_clock_gap_max(count);
+  return stats;
+}
+
+TEST(RunTotals, SumsByRoleAndKeepsTheLargest) {
+  RunTotals totals;
+  totals.add(wire::ROLE_SERVER, stats_of(0.0, 50));
+  totals.add(wire::ROLE_WORKER, stats_of(1.0, 10));
+  totals.add(wire::ROLE_WORKER, stats_of(2.0, 20));
+  EXPECT_EQ(totals.servers.cpu_seconds, 0.0);
+  EXPECT_EQ(totals.servers.peak_rss_kib, 50);
+  EXPECT_EQ(totals.workers.cpu_seconds, 3.0);
+  EXPECT_EQ(totals.workers.peak_rss_kib, 20);
+  EXPECT_EQ(totals.bytes_pushed, 80);
+  EXPECT_EQ(totals.bytes_pulled, 160);
+  EXPECT_EQ(totals.rejected_frames, 240);
+  EXPECT_EQ(totals.clock_gap_max, 50);
+}
+
+TEST(RunTotals, TheMeanTaskIsOverAllWorkers) {
+  RunTotals totals;
+  EXPECT_EQ(totals.mean_split().compute, 0.0) << "no task, no time";
+  totals.add(wire::ROLE_WORKER, stats_of(1.0, 1));
+  totals.add(wire::ROLE_WORKER, stats_of(2.0, 3));
+  const RunTotals::Split split = totals.mean_split();
+  EXPECT_DOUBLE_EQ(split.compute, 6.0 / 4);
+  EXPECT_DOUBLE_EQ(split.push, 9.0 / 4);
+  EXPECT_DOUBLE_EQ(split.wait, 12.0 / 4);
+  EXPECT_DOUBLE_EQ(split.pull, 15.0 / 4);
+}
+
+TEST(Plausible, IsWhatAMemberMayHonestlySay) {
+  EXPECT_TRUE(plausible({}));
+  EXPECT_TRUE(plausible(stats_of(1.0, 1)));
+  EXPECT_FALSE(plausible(stats_of(-1.0, 1)));
+  EXPECT_FALSE(plausible(stats_of(1.0, -1)));
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    wire::Stats stats;
+    stats.set_pull_seconds(bad);
+    EXPECT_FALSE(plausible(stats));
+    stats = {};
+    stats.set_cpu_seconds(bad);
+    EXPECT_FALSE(plausible(stats));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

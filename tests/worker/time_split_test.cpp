@@ -1,0 +1,54 @@
+#include "worker/time_split.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+TEST(TimeSplit, EachSecondBelongsToWhatTheTrainerHadTurnedTo) {
+  double now = 100.0;
+  TimeSplit split([&now] { return now; });
+  const auto spend = [&](TimeSplit::Phase phase, double seconds) {
+    split.enter(phase);
+    now += seconds;
+  };
+  now += 50.0;  // before the first task
+  spend(TimeSplit::kCompute, 3.0);
+  spend(TimeSplit::kPush, 0.5);
+  spend(TimeSplit::kCompute, 1.0);
+  spend(TimeSplit::kPush, 0.25);
+  split.count_task();
+  spend(TimeSplit::kWait, 2.0);
+  spend(TimeSplit::kPull, 0.75);
+  spend(TimeSplit::kOther, 10.0);  // an evaluation
+  spend(TimeSplit::kCompute, 4.0);
+  spend(TimeSplit::kCompute, 1.0);  // goes on
+  split.enter(TimeSplit::kPush);
+  const TimeTotals totals = split.totals();
+  EXPECT_DOUBLE_EQ(totals.compute, 9.0);
+  EXPECT_DOUBLE_EQ(totals.push, 0.75);
+  EXPECT_DOUBLE_EQ(totals.wait, 2.0);
+  EXPECT_DOUBLE_EQ(totals.pull, 0.75);
+  EXPECT_EQ(totals.tasks, 1);
+}
+
+TEST(TimeSplit, AWaitThatNeverEndsIsNoneOfATasks) {
+  double now = 0.0;
+  TimeSplit split([&now] { return now; });
+  split.enter(TimeSplit::kWait);
+  now = 1000.0;
+  EXPECT_EQ(split.totals().wait, 0.0);
+}
+
+TEST(TimeTotals, TravelInTheirFields) {
+  wire::Stats stats;
+  TimeTotals{1.0, 2.0, 3.0, 4.0, 5}.put(&stats);
+  EXPECT_EQ(stats.compute_seconds(), 1.0);
+  EXPECT_EQ(stats.push_seconds(), 2.0);
+  EXPECT_EQ(stats.wait_seconds(), 3.0);
+  EXPECT_EQ(stats.pull_seconds(), 4.0);
+  EXPECT_EQ(stats.computed(), 5);
+}
+
+}  // namespace
+}  // namespace pushpull
