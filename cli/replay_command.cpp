@@ -177,7 +177,7 @@ Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
     throw Error(ErrorCode::kUsage, "[replay] " + given_name +
                                        " is another job than the record's; these keys shape the "
                                        "weights and differ: " +
-                                       names);
+                                       names + "; without --job its own is taken");
   }
   job.data_dir = given->data_dir;
   job.init_from = given->init_from.empty() ? job.init_from : given->init_from;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/norm.h"
+#include "common/schedule.h"
 #include "ps/async_update.h"
 
 namespace pushpull {
@@ -21,8 +23,10 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
       now_(static_cast<size_t>(rules_.with_slices), rules_.start),
       kept_(now_.size()),
       made_by_(now_.size()),
+      ends_step_(ends_of_steps(record)),
+      step_(now_.size()),
       left_(record.pushes.size()) {
-  if (job.strategy.in_lockstep()) {
+  if (job.strategy.in_lockstep() && job.strategy.kind != StrategyKind::kBackup) {
     throw Error(ErrorCode::kUsage,
                 "[replay] a run under " + job.strategy.to_string() + " has nothing to replay");
   }
@@ -104,23 +108,76 @@ Replay::OpenPush& Replay::open(size_t number) {
 void Replay::next() {
   PP_ASSERT(done_ < updates());
   const RecordedUpdate& update = record_.updates[done_];
+  const auto server = static_cast<size_t>(update.server);
+  const OpenPush& what = open(update.push);
+  ++done_;
+  if (!rules_.in_steps) {
+    apply_push(update, what);
+    ++now_[server];
+    close(update.push);
+  } else {
+    step_[server].push_back(update.push);
+    if (!ends_step_[done_ - 1]) return;
+    apply_step(server);
+  }
+  made_by_[server][now_[server]] = done_;
+  keep_version(update.server);
+}
+
+void Replay::close(size_t number) {
+  if (--left_[number] == 0) open_.erase(number);
+}
+
+void Replay::apply_push(const RecordedUpdate& update, const OpenPush& what) {
   const RecordedPush& push = record_.pushes[update.push];
   const auto server = static_cast<size_t>(update.server);
-  OpenPush& what = open(update.push);
-  const UpdateInfo info = async_update(
-      job_, record_.total_steps,
-      {push.step, push.range, what.gradient.squares, now_[server] - push.reads[server]});
+  const int64_t staleness = now_[server] - push.reads[server];
+  const UpdateInfo info = async_update(job_, record_.total_steps,
+                                       {push.step, push.range, what.gradient.squares, staleness});
   for (const int slice : shards_[server].slices()) {
     const bool compensate = !what.read.empty() && !update.uncompensated;
     const float* read = compensate ? what.read[server].at(slice).floats() : nullptr;
     shards_[server].apply(slice, {{push.range, what.gradient.slices.at(slice)}},
                           job_.micro_batches(), info, read);
   }
-  ++now_[server];
-  ++done_;
-  made_by_[server][now_[server]] = done_;
-  keep_version(update.server);
-  if (--left_[update.push] == 0) open_.erase(update.push);
+}
+
+// backup: the pushes of a step's set, ascending by share, are the leaves of a tree of their own.
+void Replay::apply_step(size_t server) {
+  std::vector<size_t> set = std::exchange(step_[server], {});
+  std::sort(set.begin(), set.end(),
+            [&](size_t a, size_t b) { return record_.pushes[a].range < record_.pushes[b].range; });
+  const auto leaves = std::ssize(set);
+  const auto parts = [&](int slice) {
+    std::vector<PartialSum> out;
+    for (int64_t i = 0; i < leaves; ++i) {
+      const OpenPush& push = open_.at(set[static_cast<size_t>(i)]);
+      out.push_back({{i, i + 1}, push.gradient.slices.at(slice)});
+    }
+    return out;
+  };
+  const int64_t step = record_.pushes[set.front()].step;
+  UpdateInfo info;
+  info.learning_rate = learning_rate(job_.schedule, step, record_.total_steps);
+  info.divisor = 0.0;
+  for (const size_t push : set)
+    info.divisor += static_cast<double>(record_.pushes[push].range.size());
+  if (job_.clip_norm > 0) {
+    std::vector<NormPart> norms;
+    for (Shard& shard : shards_) {
+      for (const int slice : shard.slices()) {
+        const auto some = shard.norms(slice, parts(slice), leaves, info.divisor);
+        norms.insert(norms.end(), some.begin(), some.end());
+      }
+    }
+    const double norm = std::sqrt(total_squares(std::move(norms), map_.blocks()));
+    info.clip = clip_factor(norm, job_.clip_norm);
+  }
+  for (const int slice : shards_[server].slices()) {
+    shards_[server].apply(slice, parts(slice), leaves, info);
+  }
+  now_[server] = step + 1;
+  for (const size_t push : set) close(push);
 }
 
 bool Replay::compute_failed() {

@@ -74,6 +74,9 @@ class Replay {
   std::vector<float> weights_of(const RecordedPush& push) const;
   void release(const RecordedPush& push);
   OpenPush& open(size_t number);
+  void apply_push(const RecordedUpdate& update, const OpenPush& what);
+  void apply_step(size_t server);
+  void close(size_t number);
 
   const RunRecord& record_;
   const Job job_;
@@ -85,6 +88,8 @@ class Replay {
   std::vector<int64_t> now_;                        // version of each
   std::vector<std::map<int64_t, Version>> kept_;    // by server; only what is still read
   std::vector<std::map<int64_t, size_t>> made_by_;  // by server: version -> update, from 1
+  std::vector<bool> ends_step_;                     // by update; backup
+  std::vector<std::vector<size_t>> step_;           // by server: pushes of the running step; backup
   std::vector<int> left_;                           // by push: updates that still apply it
   std::map<size_t, OpenPush> open_;
   size_t done_ = 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -142,6 +143,9 @@ class Server {
   // async, ssp: one update (ps/server_async.cpp)
   bool reads_fit(const wire::Push& push) const;
   void apply_push(Worker& worker, const wire::Push& push, Assembly& assembly);
+  // One entry of the log, where the run is recorded.
+  void log_push(int rank, int64_t step, Range range, std::span<const int64_t> reads,
+                bool uncompensated);
   void add_sync_part(int slice, int64_t step, PartialSum part);
   void apply_sync(int slice, double clip);
   void start_norms();

@@ -18,6 +18,19 @@ bool Server::reads_fit(const wire::Push& push) const {
   return sync() || (read >= setup_.updates && read <= updates_);
 }
 
+void Server::log_push(int rank, int64_t step, Range range, std::span<const int64_t> reads,
+                      bool uncompensated) {
+  if (setup_.job.record.empty()) return;
+  wire::Applied applied;
+  applied.set_rank(rank);
+  applied.set_step(step);
+  applied.set_lo(static_cast<int32_t>(range.lo));
+  applied.set_hi(static_cast<int32_t>(range.hi));
+  applied.mutable_read_versions()->Add(reads.begin(), reads.end());
+  applied.set_uncompensated(uncompensated);
+  log_.add(std::move(applied));
+}
+
 void Server::apply_push(Worker& worker, const wire::Push& push, Assembly& assembly) {
   const int64_t read = push.read_versions(setup_.rank);
   const int64_t staleness = updates_ - read;
@@ -29,16 +42,10 @@ void Server::apply_push(Worker& worker, const wire::Push& push, Assembly& assemb
     const float* weights = base == nullptr ? nullptr : base->at(slice).floats();
     shard_.apply(slice, {std::move(part)}, leaves_, info, weights);
   }
-  if (!setup_.job.record.empty()) {
-    wire::Applied applied;
-    applied.set_rank(worker.rank);
-    applied.set_step(push.step());
-    applied.set_lo(push.lo());
-    applied.set_hi(push.hi());
-    *applied.mutable_read_versions() = push.read_versions();
-    applied.set_uncompensated(setup_.job.delay_compensation > 0 && base == nullptr);
-    log_.add(std::move(applied));
-  }
+  const auto& reads = push.read_versions();
+  log_push(worker.rank, push.step(), assembly.range,
+           {reads.data(), static_cast<size_t>(reads.size())},
+           setup_.job.delay_compensation > 0 && base == nullptr);
   worker.handed.forget_before(read);
   ++(*stats_.mutable_staleness())[staleness];
   ++updates_;

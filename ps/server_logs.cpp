@@ -108,21 +108,25 @@ int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord&
   return left;
 }
 
+std::vector<bool> ends_of_steps(const RunRecord& record) {
+  const size_t none = record.updates.size();
+  std::vector<size_t> behind(static_cast<size_t>(record.servers), none);
+  std::vector<bool> out(none, true);
+  const auto step_of = [&](size_t i) { return record.pushes[record.updates[i].push].step; };
+  for (size_t i = none; i-- > 0;) {
+    const size_t later = std::exchange(behind[static_cast<size_t>(record.updates[i].server)], i);
+    out[i] = later == none || step_of(later) != step_of(i);
+  }
+  return out;
+}
+
 std::string check_order(const RunRecord& record, const VersionRules& rules) {
   Versions versions(rules);
-  std::vector<size_t> last_of(static_cast<size_t>(rules.with_slices), record.updates.size());
-  std::vector<bool> ends_step(record.updates.size(), true);
-  for (size_t i = record.updates.size(); i-- > 0;) {
-    const auto server = static_cast<size_t>(record.updates[i].server);
-    if (server >= last_of.size()) return "a server without slices has updates";
-    const size_t behind = std::exchange(last_of[server], i);
-    ends_step[i] =
-        behind == record.updates.size() || record.pushes[record.updates[behind].push].step !=
-                                               record.pushes[record.updates[i].push].step;
-  }
+  const std::vector<bool> ends_step = ends_of_steps(record);
   for (size_t i = 0; i < record.updates.size(); ++i) {
     const RecordedUpdate& update = record.updates[i];
     const RecordedPush& push = record.pushes[update.push];
+    if (update.server >= rules.with_slices) return "a server without slices has updates";
     if (!versions.holds(push)) {
       return "update " + std::to_string(i + 1) + " has read what does not exist then";
     }

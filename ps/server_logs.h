@@ -58,6 +58,9 @@ VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t e
 // how many entries that were.
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out);
 
+// By update: no later one of its server is of the same step.
+std::vector<bool> ends_of_steps(const RunRecord& record);
+
 // Whether a record's updates can be computed one after the other. Returns what is wrong, "" for
 // nothing.
 std::string check_order(const RunRecord& record, const VersionRules& rules);

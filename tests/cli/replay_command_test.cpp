@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <span>
 #include <utility>
 
 #include "cli/replay.h"
 #include "common/error.h"
 #include "common/io/checkpoint.h"
+#include "common/norm.h"
 #include "ps/run_recorder.h"
 #include "tests/common/scratch_folder.h"
 #include "worker/compute.h"
@@ -103,6 +105,39 @@ TEST_F(ReplayTest, AppliesEachPushAtTheWeightsThatItHasRead) {
     weights.push_back(next);
   }
   EXPECT_EQ(all.weights, weights.back());
+}
+
+// The mean over the micro-batches of the pushes that a step is made of, clipped by its norm.
+TEST_F(ReplayTest, AStepOfBackupIsOneUpdateOfItsPushes) {
+  make("hidden = none\nlr = 0.1\nclip-norm = 0.01\n");
+  job_.strategy = Strategy::parse("backup:1");
+  push(0, {2, 4}, 0);
+  push(0, {0, 1}, 0);
+  push(1, {0, 1}, 1);
+  const SliceMap map(model_->table().total, job_.slice_bytes, 1);
+  Compute compute(job_, *dataset_, *model_, map, [] { return false; });
+  const RangeUpdate whole(model_->table(), {0, model_->table().total}, job_.optimizer);
+  std::vector<float> weights = initial_weights(job_, model_->table());
+  const auto gradient = [&](int64_t step, Range range) {
+    std::vector<float> losses;
+    compute.node(
+        step, range, weights, [](int, Payload) {}, losses);
+    return std::vector<float>(compute.sum().begin(), compute.sum().end());
+  };
+  const auto apply = [&](const std::vector<float>& sum, float count) {
+    const double squares = whole.squares({0, std::ssize(sum)}, sum.data(), count);
+    const auto clip = static_cast<float>(clip_factor(std::sqrt(squares), 0.01));
+    EXPECT_LT(clip, 1.0F);
+    for (size_t i = 0; i < sum.size(); ++i) weights[i] -= 0.1F * (sum[i] / count * clip);
+  };
+  std::vector<float> sum = gradient(0, {0, 1});
+  const std::vector<float> right = gradient(0, {2, 4});
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  apply(sum, 3.0F);
+  EXPECT_EQ(run(2).weights, weights);
+  EXPECT_EQ(run(1).weights, initial_weights(job_, model_->table())) << "half of a step";
+  apply(gradient(1, {0, 1}), 1.0F);
+  EXPECT_EQ(run().weights, weights);
 }
 
 TEST_F(ReplayTest, NamesTheFirstUpdateAfterWhichAWeightIsNotFinite) {
