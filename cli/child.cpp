@@ -63,20 +63,6 @@ struct Pipe {
 
 }  // namespace
 
-UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-void UniqueFd::reset() {
-  if (fd_ >= 0) {
-    close(std::exchange(fd_, -1));
-  }
-}
-
 Child::Child(const std::string& program, const std::vector<std::string>& arguments, bool announce) {
   if (access(program.c_str(), X_OK) != 0) {
     throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());

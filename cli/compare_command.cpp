@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -21,6 +23,7 @@
 #include "cli/compare_plan.h"
 #include "cli/compare_read.h"
 #include "cli/compare_table.h"
+#include "cli/link_lab.h"
 #include "cli/machine_info.h"
 #include "cli/run_command.h"
 #include "common/error.h"
@@ -70,17 +73,6 @@ class HeldSignals {
   void (*pipe_before_)(int) = SIG_DFL;
 };
 
-// Hosts joined by links of a given rate and delay; the only place that knows whether they can be
-// had.
-void check_links(const CompareOptions& options) {
-  for (const std::string& link : options.links) {
-    if (link.empty()) continue;
-    throw Error(ErrorCode::kUsage, "[compare] --link " + link +
-                                       ": not available here; leave it out to compare on this "
-                                       "machine's loopback");
-  }
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -114,6 +106,7 @@ class Comparison {
 
  private:
   void prepare();
+  void make_labs();
   void describe();
   void make_folder();
   void choose();
@@ -127,11 +120,12 @@ class Comparison {
   int exit_code() const;
   std::vector<std::string> names_of_links() const;
 
-  const CompareOptions options_;
+  CompareOptions options_;
   const std::string program_dir_;
   const bool terminal_;
   HeldSignals signals_;
   CompareResult result_;
+  std::optional<LinkLabs> labs_;
   std::map<Variant, Tuned> chosen_;
   std::vector<std::string> notes_before_;
   int64_t eval_every_ = 0;
@@ -146,6 +140,7 @@ int Comparison::run() {
   began_ms_ = now_ms();
   prepare();
   make_folder();
+  make_labs();
   describe();
   const std::vector<PlannedRun> tries = plan_tries(options_);
   runs_planned_ = tries.size() + plan_repeats(options_, {}).size();
@@ -202,6 +197,14 @@ void Comparison::make_folder() {
   }
 }
 
+// Links that cannot be had here are said, and the rest goes on.
+void Comparison::make_labs() {
+  const int64_t hosts = options_.servers + std::ranges::max(options_.workers);
+  labs_.emplace(options_.links, hosts, program_dir_, notes_before_);
+  options_.links = labs_->links();
+  result_.links = labs_->measured();
+}
+
 void Comparison::describe() {
   const Job& job = options_.job;
   std::ostringstream text;
@@ -215,6 +218,8 @@ void Comparison::describe() {
        << (result_.congestion_control.empty() ? "unknown" : result_.congestion_control) << "\n"
        << "  evaluation  every " << eval_every_ << " steps"
        << (job.eval_every > 0 ? "" : ", set by compare (eval-every was not given)") << "\n";
+  for (const LinkMeasured& link : result_.links)
+    text << "  link        " << link_text(link) << "\n";
   if (!result_.straggler.empty()) {
     text << "  straggler   " << result_.straggler << " (worker:factor)\n";
   }
@@ -296,6 +301,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   launcher.out_fd = fd.get();
   launcher.err_fd = fd.get();
   launcher.stopped_by = &signal_;
+  labs_->put_on(planned.variant.link, launcher);
   return launch(launcher);
 }
 
@@ -399,7 +405,6 @@ int compare_command(int argc, const char* const* argv) {
   }
   CompareOptions options =
       parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
-  check_links(options);
   const fs::path self = fs::read_symlink("/proc/self/exe");
   return Comparison(std::move(options), self.parent_path().string()).run();
 }

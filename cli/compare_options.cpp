@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "cli/link_lab.h"
 #include "common/error.h"
 #include "common/nearest_name.h"
 #include "common/strict_number.h"
@@ -164,6 +165,7 @@ std::vector<std::string> parse_links(const std::string& text) {
   for (const std::string& word : split(text, ';')) {
     const std::string link = word == "none" ? "" : word;
     if (word.empty()) fail("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
+    parse_link(word);
     if (std::ranges::count(links, link) > 0) {
       fail("--link: " + printable(word) + " is there twice: leave one out");
     }

@@ -148,9 +148,16 @@ void Launcher::start(size_t slot) {
   } else {
     arguments = {"--join", address_};
   }
+  std::vector<std::string> words;
+  if (!options_.places.empty()) {
+    const Place& place = options_.places.at(slot);
+    words = place.prefix;
+    arguments.insert(arguments.end(), place.arguments.begin(), place.arguments.end());
+  }
+  words.push_back(supervisor_.is_worker(slot) ? options_.worker_program : options_.server_program);
+  words.insert(words.end(), arguments.begin(), arguments.end());
   slots_[slot].child = std::make_unique<Child>(
-      supervisor_.is_worker(slot) ? options_.worker_program : options_.server_program, arguments,
-      slot == 0);
+      words.front(), std::vector<std::string>(words.begin() + 1, words.end()), slot == 0);
   supervisor_.started(slot, slots_[slot].child->pid());
 }
 

@@ -11,11 +11,18 @@
 
 namespace pushpull {
 
+// Where and how one process runs, where that is not as usual.
+struct Place {
+  std::vector<std::string> prefix;     // a command that runs the rest: ip netns exec ...
+  std::vector<std::string> arguments;  // of the program, behind its others
+};
+
 struct LauncherOptions {
   SupervisorOptions supervisor;
   std::string server_program;
   std::string worker_program;
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
+  std::vector<Place> places;                       // by slot; empty, or one for each process
   int64_t announce_timeout_ms = 60000;             // until the coordinator listens
   int out_fd = 1;
   int err_fd = 2;

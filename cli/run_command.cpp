@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include "cli/link_lab.h"
 #include "common/error.h"
 #include "common/job.h"
 #include "common/job_check.h"
@@ -42,6 +43,9 @@ const std::vector<KeyHelp>& run_options() {
       {"workers", "1", "workers to start"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
       {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
+      {"link", "",
+       "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
+       "links; needs root"},
       {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
   };
   return options;
@@ -51,6 +55,14 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[run] '" + printable(line.positional.front()) +
                                        "' is no flag; the job file is given as --job FILE");
+  }
+  if (line.local.contains("link")) {
+    parse_link(line.local.at("link"));  // what is wrong with it is said before anything starts
+    if (line.local.contains("listen")) {
+      throw Error(ErrorCode::kUsage,
+                  "[run] --listen and --link: the hosts of a link have addresses of their own; "
+                  "leave --listen away");
+    }
   }
   LauncherOptions options;
   options.supervisor.servers = count(line, "servers");
@@ -93,7 +105,17 @@ int run_command(int argc, const char* const* argv) {
     return 0;
   }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  return launch(plan_run(line, self.parent_path().string(), isatty(STDOUT_FILENO) == 1));
+  const std::string dir = self.parent_path().string();
+  LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
+  const std::optional<LinkSpec> link = parse_link(local(line, "link", "none"));
+  if (!link) {
+    return launch(options);
+  }
+  const LinkLab lab(*link, options.supervisor.servers + options.supervisor.workers, dir);
+  std::cout << "[link] " << link_text(lab.measured()) << "; TCP " << lab.congestion_control()
+            << std::endl;
+  put_on_hosts(options, lab);
+  return launch(options);
 }
 
 }  // namespace pushpull

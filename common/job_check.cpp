@@ -122,6 +122,13 @@ void check_strategy(const Job& job, const Settings& given) {
     fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
          " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
   }
+  // they are one message, and its header holds at most 16 MiB
+  constexpr int64_t kMaxLosses = 2'000'000;
+  if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
+    fail(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
+         " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
+         " losses in a round: take a smaller H, or a larger micro-batch");
+  }
   if (kind == StrategyKind::kAllReduce && job.on_worker_loss != OnWorkerLoss::kAbort) {
     fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
          said(job, given, "strategy") +
@@ -132,8 +139,8 @@ void check_strategy(const Job& job, const Settings& given) {
 }  // namespace
 
 void check_combinations(const Job& job, const Settings& given) {
-  check_strategy(job, given);
   check_batches(job, given);
+  check_strategy(job, given);
   check_length(job, given);
   check_schedule(job, given);
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
@@ -170,6 +177,14 @@ void check_job_against_workers(const Job& job, int64_t workers) {
          std::to_string(job.straggler.rank) + ", but there are only " + std::to_string(workers) +
          ": ranks go from 0 to " + std::to_string(workers - 1));
   }
+  const int64_t shares = std::min(workers, job.micro_batches());
+  if (job.strategy.backups < shares) return;
+  const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
+                                                   " micro-batches for the " +
+                                                   std::to_string(workers) + " workers"
+                                             : "there are " + std::to_string(workers) + " workers";
+  fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
+       ", so B must be below " + std::to_string(shares));
 }
 
 }  // namespace pushpull

@@ -56,6 +56,11 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
     const TensorInfo& tensor = segment.tensor;
     const auto n = static_cast<size_t>(hi - lo);
     const float* g = sum + (lo - stride.lo);
+    if (tensor.rule == UpdateRule::kAverage && info.changes) {
+      update_range(OptimizerOptions{}, {1.0, info.divisor, 1.0, updates}, n, before + lo, g, {},
+                   out + lo);
+      continue;
+    }
     if (tensor.rule == UpdateRule::kAverage) {
       average_range(tensor.average_momentum, info.share, info.divisor, n, before + lo, g, out + lo);
       continue;

@@ -16,10 +16,13 @@ namespace pushpull {
 
 // How a sum of gradients moves the weights.
 struct UpdateInfo {
-  double learning_rate = 0.0;       // of the step, not yet scaled by `share`
-  double divisor = 1.0;             // micro-batches in the sum
-  double share = 1.0;               // of the global batch: divisor / micro-batches of a step
-  double clip = 1.0;                // factor of the gradient
+  double learning_rate = 0.0;  // of the step, not yet scaled by `share`
+  double divisor = 1.0;        // micro-batches in the sum
+  double share = 1.0;          // of the global batch: divisor / micro-batches of a step
+  double clip = 1.0;           // factor of the gradient
+  // The sum is one of changes, start minus end, of weights that have moved elsewhere (local:H):
+  // running statistics move by the mean change, trainable weights take it for a gradient.
+  bool changes = false;
   double delay_compensation = 0.0;  // lambda, see common/delay_compensation.h; 0: none
 };
 

@@ -69,7 +69,7 @@ void SyncSums::clear(int slice) {
 
 int64_t needed_floor(const Strategy& strategy, const Barriers& barriers, int64_t clock) {
   int64_t bound = std::numeric_limits<int64_t>::min();
-  if (strategy.kind == StrategyKind::kSync) bound = clock;
+  if (strategy.in_lockstep()) bound = clock;
   if (strategy.kind == StrategyKind::kSsp) bound = clock - strategy.staleness;
   return std::max(bound, barriers.last(clock));
 }

@@ -1,11 +1,9 @@
 #include "ps/coordinator.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/net/address.h"
 #include "common/net/tensor_wire.h"
-#include "common/slice_map.h"
 
 namespace pushpull {
 
@@ -72,6 +70,8 @@ bool Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Message& 
       return on_eval_result(peer, header.eval_result());
     case wire::Header::kNorms:
       return on_norms(header.norms());
+    case wire::Header::kArrived:
+      return on_arrived(header.arrived());
     case wire::Header::kLeave:
       return on_leave(now_ms, header.leave());
     case wire::Header::kRecordPart:
@@ -207,6 +207,11 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
       return true;
     }
     check_job_against_data(options_.job, declaration_.train_samples);
+    if (options_.job.strategy.in_lockstep() && declare.numerics() != declaration_.numerics) {
+      notices_.push_back(member->name() + " computes with other bits, \"" + declare.numerics() +
+                         "\", than the first worker, \"" + declaration_.numerics +
+                         "\": the run goes on, but cannot be had again bit by bit");
+    }
   } catch (const Error& e) {
     refuse(peer, e.code(), e.what());
     // a table that cannot be one is this peer's fault alone
@@ -281,10 +286,8 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   start_ = start;
   const Job& job = options_.job;
   total_steps_ = pushpull::total_steps(job, declaration_.train_samples);
-  barriers_.eval_every = job.eval_every;
-  barriers_.checkpoint_every = job.checkpoint_every;
-  barriers_.start_step = start.step;
-  barriers_.end_step = job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_;
+  barriers_ = barriers_of(
+      job, start.step, job.stop_after > 0 ? std::min(job.stop_after, total_steps_) : total_steps_);
   // the start's own snapshot goes as those of barriers do: once it is released
   released_barrier_ = start.step - 1;
   snapshots_.push_back(start.step);
@@ -312,11 +315,12 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   } else {
     pool_ = std::make_unique<LeasePool>(barriers_, shares_, leaves, evaluations_->chunks());
   }
-  const int slices = SliceMap(declaration_.table.total, job.slice_bytes, options_.servers).slices();
-  if (slices < options_.servers) {
-    notices_.push_back("the model has only " + std::to_string(slices) + " slices: " +
-                       std::to_string(options_.servers - slices) + " servers hold none");
+  const int with_slices = servers_with_slices();
+  if (with_slices < options_.servers) {
+    notices_.push_back("the model has only " + std::to_string(with_slices) + " slices: " +
+                       std::to_string(options_.servers - with_slices) + " servers hold none");
   }
+  if (backup()) choice_.emplace(with_slices, static_cast<int>(needed_shares()));
   change_phase(wire::PHASE_TRAINING);
 }
 
@@ -350,10 +354,12 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   for (const auto& [rank, endpoint] : endpoints) state.add_data_endpoints(endpoint);
   if (member.role == wire::ROLE_WORKER) {
     for (size_t i = 0; i < share_owners_.size(); ++i) {
-      if (share_owners_[i].owner != member.incarnation) continue;
+      const bool owns = share_owners_[i].owner == member.incarnation;
+      if (!owns && share_owners_[i].evaluator != member.incarnation) continue;
       wire::Share* share = state.add_assigned();
-      share->set_lo(share_owners_[i].range.lo);
-      share->set_hi(share_owners_[i].range.hi);
+      // without micro-batches: only its chunks are evaluated
+      if (owns) share->set_lo(share_owners_[i].range.lo);
+      if (owns) share->set_hi(share_owners_[i].range.hi);
       share->set_from_step(share_owners_[i].from_step);
       share->set_index(static_cast<int32_t>(i));
     }
@@ -369,6 +375,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   state.set_updates(start_.updates);
   state.set_load(start_.load);
   state.set_released_barrier(released_barrier_);
+  if (backup()) state.set_evaluated_barrier(evaluated_barrier());
   return state;
 }
 
@@ -415,7 +422,8 @@ void Coordinator::on_commit(const Commit& commit) {
   training_->add(commit, member == nullptr ? -1 : member->rank);
   if (pool_) pool_->finish_training(commit.incarnation, commit.step, commit.range);
   for (ShareOwner& share : share_owners_) {
-    if (share.range == commit.range) share.clock = std::max(share.clock, commit.step + 1);
+    if (share.range != commit.range) continue;
+    share.clock = std::max(share.clock, commit.step + commit.steps);
   }
 }
 
@@ -456,44 +464,12 @@ bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& res
   taken.header.mutable_eval_taken()->set_number(result.number());
   outgoing_.push_back({peer, std::move(taken)});
   for (const wire::ChunkResult& chunk : result.chunks()) {
-    evaluations_->add(result.step(), chunk);
-    if (pool_) pool_->finish_evaluation(result.incarnation(), result.step(), chunk.chunk());
-  }
-  return true;
-}
-
-bool Coordinator::on_norms(const wire::Norms& norms) {
-  const MemberInfo* member = members_.find(norms.incarnation());
-  if (member == nullptr || member->role != wire::ROLE_SERVER || !training_) return false;
-  if (norms.step() < barriers_.start_step || norms.step() >= barriers_.end_step) return false;
-  if (norm_total_ && norm_total_->step() == norms.step()) {
-    Message message;
-    *message.header.mutable_norm_total() = *norm_total_;
-    outgoing_.push_back({member->peer, std::move(message)});
-    return true;
-  }
-  if (norms.step() < norm_step_) return true;
-  if (norms.step() > norm_step_) norms_.clear();
-  norm_step_ = norms.step();
-  norms_[norms.incarnation()] = norms;
-  const SliceMap map(declaration_.table.total, options_.job.slice_bytes, options_.servers);
-  const auto with_slices = std::min(options_.servers, map.slices());
-  if (static_cast<int>(norms_.size()) < with_slices) return true;
-  std::vector<NormPart> parts;
-  for (const auto& [incarnation, part] : norms_) {
-    for (const wire::NormNode& node : part.nodes()) {
-      parts.push_back({{node.lo(), node.hi()}, node.squares()});
+    if (evaluations_->add(result.step(), chunk) && backup()) {
+      // the next evaluation's barrier waits for this
+      ++state_version_;
+      dirty_ = true;
     }
-  }
-  norm_total_.emplace();
-  norm_total_->set_step(norm_step_);
-  norm_total_->set_norm(std::sqrt(total_squares(std::move(parts), map.blocks())));
-  norms_.clear();
-  for (const auto& [incarnation, server] : members_.all()) {
-    if (server.role != wire::ROLE_SERVER) continue;
-    Message message;
-    *message.header.mutable_norm_total() = *norm_total_;
-    outgoing_.push_back({server.peer, std::move(message)});
+    if (pool_) pool_->finish_evaluation(result.incarnation(), result.step(), chunk.chunk());
   }
   return true;
 }

@@ -18,6 +18,7 @@
 #include "common/error.h"
 #include "common/job.h"
 #include "common/norm.h"
+#include "ps/backup_set.h"
 #include "ps/lease_pool.h"
 #include "ps/membership.h"
 #include "ps/run_record.h"
@@ -119,9 +120,10 @@ class Coordinator : public TrainingObserver {
  private:
   struct ShareOwner {
     Range range;
-    uint64_t owner = 0;     // incarnation; 0: nobody
-    int64_t clock = 0;      // steps of it that have reached server 0
-    int64_t from_step = 0;  // told to the owner
+    uint64_t owner = 0;      // incarnation; 0: nobody
+    uint64_t evaluator = 0;  // backup:B: who evaluates its chunks while nobody owns it
+    int64_t clock = 0;       // steps of it that have reached server 0
+    int64_t from_step = 0;   // told to the owner
     int64_t vacant_since_ms = -1;
   };
 
@@ -130,10 +132,19 @@ class Coordinator : public TrainingObserver {
   bool on_heartbeat(int64_t now_ms, const PeerId& peer, const wire::Heartbeat& heartbeat);
   bool on_eval_result(const PeerId& peer, const wire::EvalResult& result);
   bool on_norms(const wire::Norms& norms);
+  bool on_arrived(const wire::Arrived& arrived);
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
   bool on_record_part(const PeerId& peer, const wire::RecordPart& part);
   bool logs_are_whole() const;
 
+  bool backup() const { return options_.job.strategy.kind == StrategyKind::kBackup; }
+  // Pushes of a step without which it cannot end.
+  int64_t needed_shares() const { return shares_ - options_.job.strategy.backups; }
+  // Barriers up to here are evaluated.
+  int64_t evaluated_barrier() const;
+  int servers_with_slices() const;
+  // Sends it to every server.
+  void tell_servers(const Message& message);
   bool fixed_shares() const { return options_.job.strategy.kind != StrategyKind::kAsync; }
   bool has_room() const;
   // Refuses a server whose address another one has.
@@ -148,6 +159,10 @@ class Coordinator : public TrainingObserver {
   void promote_spares();
   void fill_vacancies();
   void give_share(ShareOwner& share, uint64_t incarnation);
+  // Who has the fewest shares, fewer than `below`; 0: nobody.
+  uint64_t least_loaded(int64_t below) const;
+  void find_evaluators();
+  void say_dropped();
   void check_start();
   void check_vacancies(int64_t now_ms);
   void check_finish(int64_t now_ms);
@@ -191,6 +206,7 @@ class Coordinator : public TrainingObserver {
   int64_t norm_step_ = -1;
   std::map<uint64_t, wire::Norms> norms_;  // of step norm_step_, by server
   std::optional<wire::NormTotal> norm_total_;
+  std::optional<BackupChoice> choice_;
 
   std::vector<Outgoing> outgoing_;
   std::vector<std::string> notices_;

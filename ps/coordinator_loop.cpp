@@ -223,8 +223,10 @@ void CoordinatorLoop::deliver() {
     } else if (out.message.header.has_state()) {
       data_.on_state(out.message.header.state(), run_id_, coordinator_.self_incarnation(),
                      program_.servers, program_.job, &coordinator_);
-    } else if (out.message.header.has_norm_total() && data_.server() != nullptr) {
-      data_.server()->on_norm_total(out.message.header.norm_total());
+    } else if (data_.server() != nullptr) {
+      const wire::Header& header = out.message.header;
+      if (header.has_norm_total()) data_.server()->on_norm_total(header.norm_total());
+      if (header.has_chosen()) data_.server()->on_chosen(header.chosen());
     }
   }
   data_.send();
@@ -239,12 +241,20 @@ void CoordinatorLoop::say_notices() {
   }
 }
 
+// What the server in this process waits for of the coordinator.
 void CoordinatorLoop::repeat_norms() {
   Server* server = data_.server();
-  if (server == nullptr || !server->waiting_norms()) return;
-  Message message;
-  *message.header.mutable_norms() = *server->waiting_norms();
-  coordinator_.on_message(clock_.now_ms(), "", message);
+  if (server == nullptr) return;
+  if (server->waiting_arrived()) {
+    Message message;
+    *message.header.mutable_arrived() = *server->waiting_arrived();
+    coordinator_.on_message(clock_.now_ms(), "", message);
+  }
+  if (server->waiting_norms()) {
+    Message message;
+    *message.header.mutable_norms() = *server->waiting_norms();
+    coordinator_.on_message(clock_.now_ms(), "", message);
+  }
 }
 
 // All that this process's own server has applied since the last turn.
@@ -286,9 +296,7 @@ void CoordinatorLoop::start() {
   training_since_ms_ = now;
   moment_ms_ = now;
   const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
-  const auto& slot_names = state_names(program_.job.optimizer.kind);
-  client_ = std::make_unique<ShardClient>(run_id_, coordinator_.self_incarnation(), map,
-                                          slot_names.size());
+  const auto& slot_names = state_names(server_optimizer(program_.job).kind);
   writer_ = std::make_unique<CheckpointWriter>(
       CheckpointStore(start_state_.checkpoint_dir(), program_.job.checkpoint_keep),
       declaration.table, slot_names);
@@ -299,6 +307,9 @@ void CoordinatorLoop::start() {
   for (const std::string& endpoint : state.data_endpoints()) {
     shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
   }
+  // last: the loop uses it, and what it needs, as soon as it is there
+  client_ = std::make_unique<ShardClient>(run_id_, coordinator_.self_incarnation(), map,
+                                          slot_names.size());
   if (initial) client_->load(initial, now);
   log_.info("training starts: " + std::to_string(declaration.table.total) + " parameters in " +
             std::to_string(map.slices()) + " slices, steps " +
@@ -447,6 +458,9 @@ void CoordinatorLoop::summarise() {
   if (start_state_.resumes()) s.resumed_from_step = start_state_.resumed_step();
   s.samples = record.samples();
   s.samples_per_worker = record.samples_per_worker();
+  s.pushes_applied = record.pushes_applied();
+  s.pushes_dropped = record.pushes_dropped();
+  s.pushes_dropped_per_worker = record.pushes_dropped_per_worker();
   s.seconds = static_cast<double>(training_until_ms_ - training_since_ms_) / 1000.0;
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(program_.job, declaration.train_samples));

@@ -96,6 +96,9 @@ void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const st
     // its last push may not have reached every server; servers drop what they have
     share.from_step = std::max(barriers_.start_step, share.clock - 1);
   }
+  for (ShareOwner& share : share_owners_) {
+    if (share.evaluator == member.incarnation) share.evaluator = 0;
+  }
   if (!had_work || phase_ != wire::PHASE_TRAINING) {
     notices_.push_back(text);
     return;
@@ -113,7 +116,10 @@ void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const st
 
 void Coordinator::give_share(ShareOwner& share, uint64_t incarnation) {
   share.owner = incarnation;
+  share.evaluator = 0;
   share.vacant_since_ms = -1;
+  // evaluations that are not complete may lack its chunks
+  if (backup()) share.from_step = evaluated_barrier();
   const MemberInfo* member = members_.find(incarnation);
   notices_.push_back("micro-batches " + std::to_string(share.range.lo) + " to " +
                      std::to_string(share.range.hi - 1) + " go to " + member->name());
@@ -133,27 +139,40 @@ void Coordinator::promote_spares() {
   }
 }
 
+uint64_t Coordinator::least_loaded(int64_t below) const {
+  uint64_t best = 0;
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+    const uint64_t who = incarnation;  // clang 14 captures no structured binding
+    const auto load = std::count_if(share_owners_.begin(), share_owners_.end(),
+                                    [who](const ShareOwner& s) { return s.owner == who; });
+    if (load < below) {
+      best = incarnation;
+      below = load;
+    }
+  }
+  return best;
+}
+
 // Free ranks go to spares first; vacant shares to idle workers, and where the job says `continue`
-// to busy ones, the least loaded first.
+// to busy ones, the least loaded first: in backup:B only as many as a step needs.
 void Coordinator::fill_vacancies() {
   if (phase_ != wire::PHASE_TRAINING) return;
   promote_spares();
+  auto owned = std::count_if(share_owners_.begin(), share_owners_.end(),
+                             [](const ShareOwner& share) { return share.owner != 0; });
   for (ShareOwner& share : share_owners_) {
     if (share.owner != 0) continue;
-    uint64_t best = 0;
-    int64_t best_load = options_.job.on_worker_loss == OnWorkerLoss::kContinue ? INT64_MAX : 1;
-    for (const auto& [incarnation, member] : members_.all()) {
-      if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
-      const uint64_t who = incarnation;  // clang 14 captures no structured binding
-      const auto load = std::count_if(share_owners_.begin(), share_owners_.end(),
-                                      [who](const ShareOwner& s) { return s.owner == who; });
-      if (load < best_load) {
-        best = incarnation;
-        best_load = load;
-      }
+    uint64_t best = least_loaded(1);
+    if (best == 0 && options_.job.on_worker_loss == OnWorkerLoss::kContinue &&
+        owned < needed_shares()) {
+      best = least_loaded(INT64_MAX);
     }
-    if (best != 0) give_share(share, best);
+    if (best == 0) continue;
+    give_share(share, best);
+    ++owned;
   }
+  if (backup() && options_.job.on_worker_loss == OnWorkerLoss::kContinue) find_evaluators();
 }
 
 void Coordinator::check_vacancies(int64_t now_ms) {
@@ -171,6 +190,8 @@ void Coordinator::check_vacancies(int64_t now_ms) {
   }
   for (const ShareOwner& share : share_owners_) {
     if (share.owner != 0 || now_ms - share.vacant_since_ms <= timeout_ms) continue;
+    // backup:B goes on without it
+    if (share.evaluator != 0) continue;
     fail(ErrorCode::kPeerLost,
          "[job] no worker has come for micro-batches " + std::to_string(share.range.lo) + " to " +
              std::to_string(share.range.hi - 1) +
@@ -182,6 +203,7 @@ void Coordinator::check_finish(int64_t now_ms) {
   if (phase_ == wire::PHASE_TRAINING && training_->floor() >= barriers_.end_step &&
       released_barrier_ >= barriers_.end_step && evaluations_->complete(barriers_.end_step)) {
     change_phase(wire::PHASE_FINISHING);
+    say_dropped();
   }
   const bool late = now_ms - phase_since_ms_ > kFinishDeadlineMs;
   if (phase_ == wire::PHASE_FINISHING) {

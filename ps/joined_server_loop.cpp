@@ -32,6 +32,7 @@ class JoinedServerLoop {
   void norms();
   void record();
   void send_part(wire::RecordPart part);
+  void arrived();
   void leave(int code, const std::string& text);
 
   const JoinedServerProgram& program_;
@@ -49,6 +50,8 @@ class JoinedServerLoop {
   int64_t heartbeat_ms_ = 0;
   int64_t norms_ms_ = 0;
   int64_t norms_step_ = -1;
+  int64_t arrived_ms_ = 0;
+  std::pair<int64_t, int> arrived_{-1, 0};  // step, pushes
   bool heartbeat_now_ = true;
   bool over_ = false;
   int exit_code_ = 0;
@@ -128,6 +131,10 @@ void JoinedServerLoop::take_message(const Message& message) {
     if (data_->server() != nullptr) data_->server()->log().confirm(header.record_taken().through());
     return;
   }
+  if (header.has_chosen()) {
+    if (data_->server() != nullptr) data_->server()->on_chosen(header.chosen());
+    return;
+  }
   if (header.has_refused()) {
     throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
   }
@@ -186,6 +193,20 @@ void JoinedServerLoop::record() {
   if (auto part = data_->server()->log().due(now_ms())) send_part(std::move(*part));
 }
 
+void JoinedServerLoop::arrived() {
+  Server* server = data_->server();
+  if (server == nullptr || !server->waiting_arrived()) return;
+  const int64_t now = now_ms();
+  const std::pair<int64_t, int> here{server->waiting_arrived()->step(),
+                                     server->waiting_arrived()->lo_size()};
+  if (here == arrived_ && now - arrived_ms_ < kNormsMs) return;
+  arrived_ = here;
+  arrived_ms_ = now;
+  Message message;
+  *message.header.mutable_arrived() = *server->waiting_arrived();
+  control_.send(message);
+}
+
 void JoinedServerLoop::turn() {
   zmq::pollitem_t items[] = {{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
                              {data_->router().socket().handle(), 0, ZMQ_POLLIN, 0},
@@ -198,6 +219,7 @@ void JoinedServerLoop::turn() {
   }
   if (over_) return;
   data_->receive();
+  arrived();
   norms();
   record();
   data_->send();

@@ -138,7 +138,7 @@ void Replay::apply_push(const RecordedUpdate& update, const OpenPush& what) {
     const bool compensate = !what.read.empty() && !update.uncompensated;
     const float* read = compensate ? what.read[server].at(slice).floats() : nullptr;
     shards_[server].apply(slice, {{push.range, what.gradient.slices.at(slice)}},
-                          job_.micro_batches(), info, read);
+                          job_.micro_batches(), info, 1, read);
   }
 }
 

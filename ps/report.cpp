@@ -117,6 +117,9 @@ std::string summary_json(const Summary& s) {
   j["resumed_from_step"] = s.resumed_from_step ? ordered_json(*s.resumed_from_step) : nullptr;
   j["samples"] = s.samples;
   j["samples_per_worker"] = s.samples_per_worker;
+  j["pushes_applied"] = s.pushes_applied;
+  j["pushes_dropped"] = s.pushes_dropped;
+  j["pushes_dropped_per_worker"] = s.pushes_dropped_per_worker;
   j["seconds"] = number(s.seconds);
   j["samples_per_second"] = number(s.samples_per_second);
   j["train_loss"] = number(s.train_loss);
@@ -164,6 +167,11 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
                    (s.resumed_from_step ? ", resumed at " + std::to_string(*s.resumed_from_step)
                                         : std::string()));
   row("samples", std::to_string(s.samples) + " (per worker: " + list(s.samples_per_worker) + ")");
+  row("pushes",
+      std::to_string(s.pushes_applied) + " applied, " + std::to_string(s.pushes_dropped) +
+          " dropped" +
+          (s.pushes_dropped > 0 ? " (per worker: " + list(s.pushes_dropped_per_worker) + ")"
+                                : std::string()));
   row("time", fixed(s.seconds, 2) + " s, " + fixed(s.samples_per_second, 0) + " samples/s");
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));
@@ -178,8 +186,8 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
   row("mean task", "compute " + fixed(1e3 * split.compute, 2) + ", push " +
                        fixed(1e3 * split.push, 2) + ", wait " + fixed(1e3 * split.wait, 2) +
                        ", pull " + fixed(1e3 * split.pull, 2) + " ms");
-  row("CPU time", fixed(t.servers.cpu_seconds, 1) + " s servers, " +
-                      fixed(t.workers.cpu_seconds, 1) + " s workers");
+  row("CPU time", fixed(t.servers.cpu_seconds, 2) + " s servers, " +
+                      fixed(t.workers.cpu_seconds, 2) + " s workers");
   row("memory", fixed(mib(t.servers.peak_rss_kib), 0) + " MiB server, " +
                     fixed(mib(t.workers.peak_rss_kib), 0) + " MiB worker (peak)");
   row("weights", s.weights_sha256);

@@ -23,6 +23,9 @@ struct Summary {
   std::optional<int64_t> resumed_from_step;
   int64_t samples = 0;
   std::vector<int64_t> samples_per_worker;
+  int64_t pushes_applied = 0;
+  int64_t pushes_dropped = 0;  // backup:B
+  std::vector<int64_t> pushes_dropped_per_worker;
   double seconds = 0.0;
   double samples_per_second = 0.0;
   std::optional<double> train_loss;  // mean over the newest epoch, of this run's steps only

@@ -34,27 +34,56 @@ bool EvaluationRecord::complete(int64_t step) const {
 TrainingRecord::TrainingRecord(const Job& job, int workers, int64_t start_step)
     : micro_batch_(job.micro_batch),
       leaves_(job.micro_batches()),
+      pushes_of_step_(job.strategy.kind == StrategyKind::kBackup
+                          ? std::min<int64_t>(workers, leaves_) - job.strategy.backups
+                          : 0),
+      pushes_dropped_per_worker_(static_cast<size_t>(workers)),
       samples_per_worker_(static_cast<size_t>(workers)),
       floor_(start_step) {}
 
 void TrainingRecord::add(const Commit& commit, int rank) {
+  const auto worker = static_cast<size_t>(rank);
+  const bool known = rank >= 0 && worker < samples_per_worker_.size();
+  if (commit.dropped) {
+    ++pushes_dropped_;
+    if (known) ++pushes_dropped_per_worker_[worker];
+  }
   if (!commit.counted) return;
-  const int64_t samples = commit.range.size() * micro_batch_;
+  ++pushes_applied_;
+  const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
   samples_ += samples;
   data_hash_ += commit.data_hash;
-  if (rank >= 0 && static_cast<size_t>(rank) < samples_per_worker_.size()) {
-    samples_per_worker_[static_cast<size_t>(rank)] += samples;
+  if (known) samples_per_worker_[worker] += samples;
+  // no losses at all, or those of each step
+  const std::span<const float> losses = commit.losses;
+  const size_t each = losses.size() / static_cast<size_t>(commit.steps);
+  for (int64_t i = 0; i < commit.steps; ++i) {
+    add_losses(commit.step + i, commit.range.lo,
+               losses.subspan(static_cast<size_t>(i) * each, each), commit.range.size());
   }
-  Step& step = open_[commit.step];
-  step.losses[commit.range.lo] = commit.losses;
-  step.covered += commit.range.size();
-  for (auto first = open_.find(floor_); first != open_.end() && first->second.covered == leaves_;
+  close_steps();
+}
+
+void TrainingRecord::add_losses(int64_t step, int64_t lo, std::span<const float> losses,
+                                int64_t covered) {
+  Step& open = open_[step];
+  open.losses[lo].assign(losses.begin(), losses.end());
+  open.covered += covered;
+}
+
+bool TrainingRecord::whole(const Step& step) const {
+  if (pushes_of_step_ == 0) return step.covered == leaves_;
+  return std::ssize(step.losses) == pushes_of_step_;
+}
+
+void TrainingRecord::close_steps() {
+  for (auto first = open_.find(floor_); first != open_.end() && whole(first->second);
        first = open_.find(floor_)) {
     double sum = 0.0;
     for (const auto& [lo, losses] : first->second.losses) {
       for (const float loss : losses) sum += loss;
     }
-    newest_loss_ = sum / static_cast<double>(leaves_);
+    newest_loss_ = sum / static_cast<double>(first->second.covered);
     losses_.push_back(*newest_loss_);
     if (losses_.size() > kMaxLosses) losses_.pop_front();
     open_.erase(first);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,12 @@ class TrainingRecord {
 
   int64_t samples() const { return samples_; }
   const std::vector<int64_t>& samples_per_worker() const { return samples_per_worker_; }
+  // Pushes that are in the weights, and those that backup:B has dropped, at server 0.
+  int64_t pushes_applied() const { return pushes_applied_; }
+  int64_t pushes_dropped() const { return pushes_dropped_; }
+  const std::vector<int64_t>& pushes_dropped_per_worker() const {
+    return pushes_dropped_per_worker_;
+  }
   // Of the samples of all commits that count.
   const HashSum& data_hash() const { return data_hash_; }
   // First step that is not wholly in, at server 0.
@@ -65,10 +72,18 @@ class TrainingRecord {
  private:
   struct Step {
     std::map<int64_t, std::vector<float>> losses;  // by first micro-batch
-    int64_t covered = 0;
+    int64_t covered = 0;                           // micro-batches
   };
+  void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
+  bool whole(const Step& step) const;
+  void close_steps();
+
   int64_t micro_batch_;
   int64_t leaves_;
+  int64_t pushes_of_step_;  // backup:B: that make a step whole; 0: all micro-batches do
+  int64_t pushes_applied_ = 0;
+  int64_t pushes_dropped_ = 0;
+  std::vector<int64_t> pushes_dropped_per_worker_;
   int64_t samples_ = 0;
   std::vector<int64_t> samples_per_worker_;
   HashSum data_hash_;

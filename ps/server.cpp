@@ -37,12 +37,20 @@ ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnatio
   setup.servers = servers;
   setup.job = job;
   setup.table = from_wire(state.tensors());
-  setup.barriers = {job.eval_every, job.checkpoint_every, state.start_step(), state.end_step()};
+  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
   setup.total_steps = state.total_steps();
   setup.updates = state.updates();
   setup.shares = state.shares();
   setup.load = state.load();
   return setup;
+}
+
+OptimizerOptions server_optimizer(const Job& job) {
+  if (job.strategy.kind != StrategyKind::kLocal) return job.optimizer;
+  OptimizerOptions outer;
+  outer.kind = job.outer_momentum > 0 ? OptimizerKind::kNesterov : OptimizerKind::kSgd;
+  outer.momentum = job.outer_momentum;
+  return outer;
 }
 
 Range share_range(int index, int shares, int64_t micro_batches) {
@@ -54,8 +62,8 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
       observer_(observer),
       leaves_(setup_.job.micro_batches()),
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
-      shard_(map_, setup_.rank, setup_.table, setup_.job.optimizer),
-      sums_(shard_.slices(), leaves_),
+      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job)),
+      sums_(shard_.slices(), local() ? setup_.shares : leaves_),
       ledger_(setup_.barriers.start_step, leaves_),
       floor_(setup_.barriers.start_step),
       updates_(setup_.updates),
@@ -91,6 +99,7 @@ void Server::on_state(const wire::State& state) {
   }
   workers_ = std::move(known);
   released_barrier_ = std::max(released_barrier_, state.released_barrier());
+  evaluated_barrier_ = std::max(evaluated_barrier_, state.evaluated_barrier());
   if (released_barrier_ >= checkpoint_.step) checkpoint_ = {};
   if (released_barrier_ >= setup_.barriers.start_step) start_ = {};
   try_open_barrier();
@@ -157,13 +166,16 @@ Server::Snapshot Server::take_snapshot(int64_t step, bool state) const {
 void Server::try_open_barrier() {
   const Barriers& barriers = setup_.barriers;
   if (floor_ <= open_barrier_ || !barriers.is_barrier(floor_)) return;
+  // a worker that is behind still needs the weights of the evaluation before
+  const bool evaluation = barriers.evaluation_due(floor_);
+  if (backup() && evaluation && at_barrier_.step > evaluated_barrier_) return;
   if (barriers.checkpoint_due(floor_)) {
     // the one before must be on disk first: memory stays bounded, and training waits for a slow
     // disk
     if (checkpoint_.step > released_barrier_) return;
     checkpoint_ = take_snapshot(floor_, true);
   }
-  if (!sync()) at_barrier_ = take_snapshot(floor_, false);
+  if (backup() ? evaluation : !whole_steps()) at_barrier_ = take_snapshot(floor_, false);
   open_barrier_ = floor_;
   if (observer_ != nullptr) observer_->on_barrier_open(floor_);
   answer_all();
@@ -205,7 +217,10 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
   if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
   if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
     return false;
-  if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
+  const int64_t steps = steps_of(push);
+  if (!setup_.barriers.starts_round(push.step())) return false;
+  if (steps != setup_.barriers.round_end(push.step()) - push.step()) return false;
+  if (push.losses_size() != 0 && push.losses_size() != range.size() * steps) return false;
   if (!push.data_hash().empty() && push.data_hash().size() != HashSum::kBytes) return false;
   if (static_cast<size_t>(push.parts_size()) != payloads.size()) return false;
   const auto subtrees = sync() ? maximal_subtrees(range, leaves_) : std::vector<Range>{range};
@@ -240,9 +255,10 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
     Payload& payload = payloads[static_cast<size_t>(i)];
     stats_.set_bytes_pushed(stats_.bytes_pushed() + static_cast<int64_t>(payload.bytes.size()));
     PartialSum sum{{part.lo(), part.hi()}, std::move(payload)};
-    if (sync()) {
-      add_sync_part(part.slice(), push.step(), std::move(sum));
-    } else {
+    if (local()) sum.range = {share_index(sum.range), share_index(sum.range) + 1};
+    if (whole_steps()) {
+      add_step_part(part.slice(), push.step(), std::move(sum));
+    } else if (!too_late(push)) {
       assembly.parts[part.slice()] = std::move(sum);
     }
   }
@@ -256,76 +272,21 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
 void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                          Assembly assembly) {
   worker.pushes.mark(push.number());
+  if (backup()) return finish_backup_push(incarnation, push, std::move(assembly));
   const Range range{push.lo(), push.hi()};
   Commit commit{incarnation, push.step(),       range, std::move(assembly.losses),
                 true,        assembly.data_hash};
   commit.counted = !ledger_.contains(push.step(), range);
+  commit.steps = steps_of(push);
   if (commit.counted) {
-    ledger_.add(push.step(), range);
-    if (!sync()) apply_push(worker, push, assembly);
+    for (int64_t i = 0; i < commit.steps; ++i) ledger_.add(push.step() + i, range);
+    if (!whole_steps()) apply_push(worker, push, assembly);
   }
   if (observer_ != nullptr) observer_->on_commit(commit);
-  if (!sync() && floor_ != ledger_.floor()) {
+  if (!whole_steps() && floor_ != ledger_.floor()) {
     floor_ = ledger_.floor();
     try_open_barrier();
   }
-}
-
-// ---- sync: the tree over all micro-batches ----
-
-void Server::add_sync_part(int slice, int64_t step, PartialSum part) {
-  if (step != shard_.version(slice)) return;  // this update is done: the part came twice
-  if (!sums_.add(slice, std::move(part))) return;
-  if (setup_.job.clip_norm > 0) {
-    if (sums_.all_complete()) start_norms();
-  } else {
-    apply_sync(slice, 1.0);
-    advance_floor();
-  }
-}
-
-void Server::apply_sync(int slice, double clip) {
-  UpdateInfo info;
-  info.learning_rate = learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
-  info.divisor = static_cast<double>(leaves_);
-  info.clip = clip;
-  shard_.apply(slice, sums_.parts(slice), leaves_, info);
-  sums_.clear(slice);
-  ++applied_slices_;
-}
-
-void Server::advance_floor() {
-  if (applied_slices_ < static_cast<int64_t>(shard_.slices().size())) return;
-  applied_slices_ = 0;
-  ++floor_;
-  ++updates_;
-  ++(*stats_.mutable_staleness())[0];
-  try_open_barrier();
-}
-
-void Server::start_norms() {
-  norms_.emplace();
-  norms_->set_incarnation(setup_.incarnation);
-  norms_->set_step(floor_);
-  for (const int slice : shard_.slices()) {
-    const auto parts =
-        shard_.norms(slice, sums_.parts(slice), leaves_, static_cast<double>(leaves_));
-    for (const NormPart& part : parts) {
-      wire::NormNode* node = norms_->add_nodes();
-      node->set_lo(part.blocks.lo);
-      node->set_hi(part.blocks.hi);
-      node->set_squares(part.squares);
-    }
-  }
-}
-
-void Server::on_norm_total(const wire::NormTotal& total) {
-  if (!norms_ || norms_->step() != total.step()) return;
-  norms_.reset();
-  const double clip = clip_factor(total.norm(), setup_.job.clip_norm);
-  for (const int slice : shard_.slices()) apply_sync(slice, clip);
-  advance_floor();
-  answer_all();
 }
 
 // ---- pulls ----
@@ -340,7 +301,7 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
   pending.open = true;
   pending.unsent.clear();
   if (!pull.lease_only()) pending.unsent.insert(shard_.slices().begin(), shard_.slices().end());
-  if (repeated) {
+  if (repeated || is_past(pull)) {
     // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
     const size_t before = outgoing_.size();
     answer(incarnation, worker);
@@ -352,32 +313,34 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
 
 bool Server::pull_fits(const wire::Pull& pull) const {
   if (pull.number() < 1) return false;
-  if (pull.latest() || pull.lease_only()) return true;  // the clock means nothing there
+  if (pull.lease_only()) return true;  // the clock means nothing there
+  if (pull.latest()) return pull.clock() >= 0 && pull.clock() <= setup_.barriers.end_step;
   return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
   // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows
   // could be all that the next step lacks
+  if (pull.latest() && backup()) return newest_version() >= pull.clock();
   if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
   if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
-  // sync answers slice by slice
-  if (sync()) return true;
+  // answered slice by slice
+  if (lockstep()) return true;
   return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
 }
 
 std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& pull,
                                                              int slice) const {
-  const int64_t version = shard_.version(slice);
-  if (!sync()) {
-    if (exactly_at_barrier(pull)) {
-      return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
-    }
-    return std::pair{shard_.weights(slice), updates_};
+  if (exactly_at_barrier(pull)) {
+    return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
   }
-  if (pull.latest() || version == pull.clock()) return std::pair{shard_.weights(slice), version};
-  if (version == pull.clock() + 1 && shard_.previous(slice).owner) {
-    return std::pair{shard_.previous(slice), version - 1};
+  if (!lockstep()) return std::pair{shard_.weights(slice), updates_};
+  const int64_t version = shard_.version(slice);
+  const bool any = pull.barrier() || pull.latest();
+  const int64_t wanted = !any ? pull.clock() : backup() ? newest_version() : version;
+  if (version == wanted) return std::pair{shard_.weights(slice), version};
+  if (shard_.previous(slice).owner && shard_.previous_version(slice) == wanted) {
+    return std::pair{shard_.previous(slice), wanted};
   }
   return std::nullopt;
 }

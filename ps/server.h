@@ -2,6 +2,7 @@
 // says what to send. Knows no socket, thread, clock or file. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "common/job.h"
 #include "common/net/message.h"
 #include "ps/aggregation.h"
+#include "ps/backup_set.h"
 #include "ps/handed_weights.h"
 #include "ps/shard.h"
 #include "ps/update_log.h"
@@ -42,6 +44,10 @@ struct ServerSetup {
 ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
                      const Job& job);
 
+// The update rule on the servers: the job's, or the outer optimizer of local:H, whose workers apply
+// the job's own. Its state vectors are those that checkpoints hold.
+OptimizerOptions server_optimizer(const Job& job);
+
 // Share `index` of `shares`: contiguous micro-batches, sizes differ by at most one.
 Range share_range(int index, int shares, int64_t micro_batches);
 
@@ -50,9 +56,11 @@ struct Commit {
   uint64_t incarnation = 0;
   int64_t step = 0;
   Range range;
-  std::vector<float> losses;  // of each micro-batch
-  bool counted = true;        // false: these micro-batches were in already
+  std::vector<float> losses;  // of each micro-batch, step by step
+  bool counted = true;        // false: these micro-batches were in already, or it was dropped
   HashSum data_hash = {};     // of the samples that were drawn
+  bool dropped = false;       // backup:B: the step was made of other pushes
+  int64_t steps = 1;          // local:H: it covers [step, step + steps)
 };
 
 // What the coordinator hears from the server in its own process, and gives to its workers.
@@ -80,7 +88,9 @@ class Server {
   bool on_data(const PeerId& peer, Message message);
   // The coordinator's newest state: workers that may push, snapshots that may go.
   void on_state(const wire::State& state);
-  // The norm of step `step`'s whole gradient (sync with clip-norm).
+  // The pushes that make up the running step (backup:B).
+  void on_chosen(const wire::Chosen& chosen);
+  // The norm of the running step's whole gradient (sync and backup:B with clip-norm).
   void on_norm_total(const wire::NormTotal& total);
   // Leases may have become available: tells workers that wait for one.
   void offer_leases();
@@ -89,6 +99,8 @@ class Server {
   // The norms of a step that waits for its total; repeated until on_norm_total. Empty when none
   // waits.
   const std::optional<wire::Norms>& waiting_norms() const { return norms_; }
+  // The complete pushes of a step that waits for its set; repeated until on_chosen.
+  const std::optional<wire::Arrived>& waiting_arrived() const { return arrived_; }
 
   bool ready() const { return to_load_.empty(); }
   int64_t floor() const { return floor_; }
@@ -131,6 +143,12 @@ class Server {
   };
 
   bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
+  bool backup() const { return setup_.job.strategy.kind == StrategyKind::kBackup; }
+  bool local() const { return setup_.job.strategy.kind == StrategyKind::kLocal; }
+  // One update for each step, and one version.
+  bool lockstep() const { return setup_.job.strategy.in_lockstep(); }
+  // ... of all shares: parts are summed as they come.
+  bool whole_steps() const { return lockstep() && !backup(); }
   bool on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                    std::vector<Payload>& payloads);
   bool on_load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads);
@@ -146,16 +164,27 @@ class Server {
   // One entry of the log, where the run is recorded.
   void log_push(int rank, int64_t step, Range range, std::span<const int64_t> reads,
                 bool uncompensated);
-  void add_sync_part(int slice, int64_t step, PartialSum part);
-  void apply_sync(int slice, double clip);
+  // ps/server_step.cpp
+  int64_t steps_of(const wire::Push& push) const { return std::max(1, push.steps()); }
+  int64_t share_index(Range range) const;
+  void add_step_part(int slice, int64_t step, PartialSum part);
+  const std::vector<PartialSum>& step_parts(int slice) const;
+  int64_t step_leaves() const;
+  double step_divisor() const;
+  void apply_step(int slice, double clip);
   void start_norms();
   void advance_floor();
+  bool too_late(const wire::Push& push) const;
+  void finish_backup_push(uint64_t incarnation, const wire::Push& push, Assembly assembly);
+  void end_backup_step();
+  int64_t newest_version() const;
+  bool is_past(const wire::Pull& pull) const;
   void try_open_barrier();
   Snapshot take_snapshot(int64_t step, bool state) const;
   bool pull_fits(const wire::Pull& pull) const;
   bool may_answer(const wire::Pull& pull) const;
   bool exactly_at_barrier(const wire::Pull& pull) const {
-    return !sync() && pull.barrier() && at_barrier_.step == pull.clock();
+    return pull.barrier() && at_barrier_.step == pull.clock();
   }
   void take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker, const wire::Pull& pull);
   void answer(uint64_t incarnation, Worker& worker);
@@ -169,18 +198,21 @@ class Server {
   const int64_t leaves_;
   SliceMap map_;
   Shard shard_;
-  SyncSums sums_;
+  SyncSums sums_;      // sync, local
+  BackupSet backups_;  // backup
   Ledger ledger_;
   std::set<int> to_load_;
   int64_t floor_;
-  int64_t applied_slices_ = 0;  // sync: slices that have had the update of step floor_
+  int64_t applied_slices_ = 0;  // sync, local: slices that have had the update of step floor_
   int64_t updates_;
   int64_t open_barrier_;
   int64_t released_barrier_ = -1;
-  Snapshot at_barrier_;  // weights of the newest barrier
+  int64_t evaluated_barrier_ = 0;
+  Snapshot at_barrier_;  // weights of the newest barrier (backup: evaluation); not in sync, local
   Snapshot checkpoint_;  // weights and state, kept until released
   Snapshot start_;       // weights of start_step, likewise
   std::optional<wire::Norms> norms_;
+  std::optional<wire::Arrived> arrived_;
   std::map<uint64_t, Worker> workers_;
   std::vector<Outgoing> outgoing_;
   UpdateLog log_;

@@ -15,7 +15,7 @@ bool Server::reads_fit(const wire::Push& push) const {
   }
   // nobody can have read of us what we have not had
   const int64_t read = push.read_versions(setup_.rank);
-  return sync() || (read >= setup_.updates && read <= updates_);
+  return lockstep() || (read >= setup_.updates && read <= updates_);
 }
 
 void Server::log_push(int rank, int64_t step, Range range, std::span<const int64_t> reads,
@@ -40,7 +40,7 @@ void Server::apply_push(Worker& worker, const wire::Push& push, Assembly& assemb
   if (base != nullptr && base->size() != shard_.slices().size()) base = nullptr;
   for (auto& [slice, part] : assembly.parts) {
     const float* weights = base == nullptr ? nullptr : base->at(slice).floats();
-    shard_.apply(slice, {std::move(part)}, leaves_, info, weights);
+    shard_.apply(slice, {std::move(part)}, leaves_, info, 1, weights);
   }
   const auto& reads = push.read_versions();
   log_push(worker.rank, push.step(), assembly.range,

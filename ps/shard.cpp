@@ -85,7 +85,7 @@ void Shard::set_start(int64_t version, int64_t updates) {
 }
 
 void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-                  const UpdateInfo& info, const float* read) {
+                  const UpdateInfo& info, int64_t versions, const float* read) {
   SliceData& d = data(slice);
   TreeSum sum(tree_parts(parts), leaves);
   // the version before the previous one goes back to the pool first, so that its pages are used
@@ -102,7 +102,8 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
   }
   d.previous = std::move(d.current);
   d.current = std::move(next);
-  ++d.version;
+  d.previous_version = d.version;
+  d.version += versions;
   ++d.updates;
 }
 

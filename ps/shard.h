@@ -45,11 +45,11 @@ class Shard {
   void set_start(int64_t version, int64_t updates);
 
   // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one
-  // update: one fused pass.
+  // update: one fused pass. Its version moves by `versions`: a round of local:H is several steps.
   //   read: the slice's weights that the gradient was computed on, for delay compensation; null:
   //   none.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-             const UpdateInfo& info, const float* read = nullptr);
+             const UpdateInfo& info, int64_t versions = 1, const float* read = nullptr);
 
   // Squares of the gradient (sum / divisor) over the slice's blocks; running statistics do not
   // count.
@@ -59,8 +59,9 @@ class Shard {
   int64_t version(int slice) const { return data(slice).version; }
   int64_t updates(int slice) const { return data(slice).updates; }
   Payload weights(int slice) const;
-  // The version before, empty (no owner) before the first update.
+  // The version before, empty (no owner) and -1 before the first update.
   Payload previous(int slice) const;
+  int64_t previous_version(int slice) const { return data(slice).previous_version; }
   // Copies of the optimizer's state vectors.
   std::vector<Payload> copy_state(int slice) const;
 
@@ -73,6 +74,7 @@ class Shard {
     std::shared_ptr<float[]> previous;
     std::vector<std::vector<float>> state;
     int64_t version = 0;
+    int64_t previous_version = -1;
     int64_t updates = 0;
   };
 

@@ -38,6 +38,11 @@ StartState::StartState(const Job& job, const std::string& default_dir)
     checkpoint_ = read_checkpoint(dir_);
     for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
     check_job(job);
+    if (job.strategy.kind == StrategyKind::kLocal && !state_names(job.optimizer.kind).empty()) {
+      notices_.push_back("under " + job.strategy.to_string() +
+                         " the workers' optimizer states are not in checkpoints: they begin at "
+                         "zero again");
+    }
     // with epochs that have changed, the end is known once the data are
     const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
     if (job.steps > 0) check_end(job, job.steps);

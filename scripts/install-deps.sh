@@ -2,7 +2,7 @@
 # Installs the Debian packages that pushpull is built from. Nothing happens where all are installed.
 #   scripts/install-deps.sh [--tests] [--tidy]
 #     --tests  also what the tests use: python3-torch as the reference, clang-format,
-#              chromium, which opens the report of a comparison
+#              chromium, which opens the report of a comparison; tools for labs of hosts
 #     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
 set -euo pipefail
 
@@ -14,7 +14,7 @@ packages=(
 )
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium) ;;
+    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables) ;;
     --tidy) packages+=(clang-tidy) ;;
     -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[deps] unknown option $option; known: --tests, --tidy" >&2; exit 2 ;;

@@ -46,25 +46,29 @@ void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
     const auto known = std::find_if(shares_.begin(), shares_.end(), [&](const ShareWork& share) {
       return share.index == assigned.index();
     });
-    if (known != shares_.end()) {
+    const Range range{assigned.lo(), assigned.hi()};
+    if (known != shares_.end() && known->range == range) {
       shares.push_back(*known);
       continue;
     }
-    const bool fits = assigned.index() >= 0 && assigned.index() < setup_.shares &&
-                      assigned.lo() >= 0 && assigned.lo() < assigned.hi() &&
-                      assigned.hi() <= setup_.job.micro_batches() && assigned.from_step() >= 0;
+    const bool fits = assigned.index() >= 0 && assigned.index() < setup_.shares && range.lo >= 0 &&
+                      (range.lo < range.hi || (backup() && range == Range{})) &&
+                      range.hi <= setup_.job.micro_batches() && assigned.from_step() >= 0;
     if (!fits) throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no share");
     ShareWork share;
-    share.range = {assigned.lo(), assigned.hi()};
+    share.range = range;
     share.index = assigned.index();
-    // in sync its step is the one whose weights are here: nobody can be further without this share
-    share.clock = sync() ? clock_ : assigned.from_step();
+    share.evaluated_through = assigned.from_step();
+    // in lockstep its step is the one whose weights are here: nobody can be further without this
+    // share, and where somebody can, the servers will say so
+    share.clock = lockstep() ? clock_ : assigned.from_step();
     shares.push_back(share);
     grown = true;
   }
   shares_ = std::move(shares);
   // what is waited for may wait for the new share: compute that first, then ask again
-  if (grown && pulling_ && !pull_.latest()) pulling_ = false;
+  const bool locating = pull_.latest() && (!backup() || clock_ < 0);
+  if (grown && pulling_ && !locating) pulling_ = false;
 }
 
 PushPull::ShareWork* PushPull::next_share() {
@@ -88,12 +92,15 @@ std::optional<Task> PushPull::wanted() const {
   const ShareWork* share = const_cast<PushPull*>(this)->next_share();
   if (share == nullptr) return std::nullopt;
   if (setup_.barriers.evaluation_due(share->clock) && !share->evaluated) {
-    return Task{Task::kEvaluate,
-                share->clock,
-                {share->index * setup_.chunks / setup_.shares,
-                 (share->index + 1) * setup_.chunks / setup_.shares}};
+    return Task{Task::kEvaluate, share->clock, chunks_of(*share)};
   }
-  return Task{Task::kCompute, share->clock, share->range};
+  const int64_t steps = setup_.barriers.round_end(share->clock) - share->clock;
+  return Task{Task::kCompute, share->clock, share->range, steps};
+}
+
+Range PushPull::chunks_of(const ShareWork& share) const {
+  return {share.index * setup_.chunks / setup_.shares,
+          (share.index + 1) * setup_.chunks / setup_.shares};
 }
 
 std::optional<Task> PushPull::upcoming() const {
@@ -102,9 +109,10 @@ std::optional<Task> PushPull::upcoming() const {
     return Task{Task::kCompute, leases_[1].step(), {leases_[1].lo(), leases_[1].hi()}};
   }
   if (shares_.empty()) return std::nullopt;
+  if (backup()) return Task{Task::kCompute, clock_ + 1, shares_.front().range};
   const ShareWork* first = const_cast<PushPull*>(this)->next_share();
   if (first == nullptr) return std::nullopt;
-  Task task{Task::kCompute, first->clock + 1, first->range};
+  Task task{Task::kCompute, setup_.barriers.round_end(first->clock), first->range};
   for (const ShareWork& share : shares_) {
     if (&share != first && share.clock < task.step)
       task = {Task::kCompute, share.clock, share.range};
@@ -115,7 +123,7 @@ std::optional<Task> PushPull::upcoming() const {
 
 bool PushPull::weights_fit(const Task& task) const {
   if (clock_ < 0) return false;
-  if (sync()) return clock_ == task.step;
+  if (lockstep()) return clock_ == task.step;
   if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
   if (pool()) return fresh_ && clock_ >= setup_.barriers.last(task.step);
   // a pull between two pushes, also of another share, see finish_if_complete
@@ -124,7 +132,8 @@ bool PushPull::weights_fit(const Task& task) const {
 
 Task PushPull::next(int64_t now_ms) {
   if (pulling_ || waits_for_lease_) return {};
-  if (sync() && clock_ < 0) {
+  if (backup()) return next_of_backup(now_ms);
+  if (lockstep() && clock_ < 0) {
     // where the run is: the servers know
     if (!shares_.empty()) start_pull(0, true, false, now_ms);
     return {};
@@ -266,10 +275,11 @@ void PushPull::check_pushes(int server, bool asked_again, int64_t now_ms) {
   if (link.missing == 0) send_pull(server, true, now_ms);
 }
 
-// In sync a newcomer asks for whatever there is, then for the least version of that everywhere. A
-// server that has nothing new of it when asked again has gone on meanwhile: start over.
+// In lockstep a newcomer, and in backup everybody, asks for whatever there is, then for the least
+// version of that everywhere. A server that has nothing new of it when asked again has gone on
+// meanwhile: start over.
 void PushPull::give_up_locating(const ServerLink& link) {
-  if (sync() && clock_ < 0 && !pull_.latest() && link.missing > 0) pulling_ = false;
+  if ((backup() || clock_ < 0) && wants_exact_version() && link.missing > 0) pulling_ = false;
 }
 
 // A pull ends when all weights are here and all pushes have arrived: so at most one push of a share
@@ -293,10 +303,10 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     const Payload& payload = payloads[static_cast<size_t>(i)];
     const Range elements = map_.elements(entry.slice());
     if (payload.float_count() != static_cast<size_t>(elements.size())) continue;
-    if (!sync() && !one_version(link, entry.version())) continue;
+    if (!lockstep() && !one_version(link, entry.version())) continue;
     int64_t& version = incoming_version_[static_cast<size_t>(entry.slice())];
     if (version >= 0) continue;
-    if (sync() && !pull_.latest() && entry.version() != pull_.clock()) continue;
+    if (wants_exact_version() && entry.version() != pull_.clock()) continue;
     std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     version = entry.version();
     pull_answered_ = true;
@@ -324,20 +334,20 @@ void PushPull::finish_pull(int64_t now_ms) {
   pulling_ = false;
   const auto [least, most] =
       std::minmax_element(incoming_version_.begin(), incoming_version_.end());
-  if (sync() && *least != *most) {
+  const bool one_version = *least == *most;
+  if (lockstep() && !one_version && !(backup() && pull_.barrier())) {
     // some servers are a step ahead; they still have the version before
     start_pull(*least, false, false, now_ms);
     return;
   }
   std::swap(current_, incoming_);
   fresh_ = true;
-  if (!sync()) {
+  if (backup() && pull_.barrier()) return finish_barrier_pull();
+  if (!lockstep()) {
     clock_ = pull_.clock();
-    at_barrier_ = pull_.barrier();
+    at_barrier_ = came_at_barrier();
     for (ServerLink& link : links_) {
-      if (link.slices.empty()) continue;
-      link.read_version = link.coming_version;
-      at_barrier_ = at_barrier_ && link.coming_at_barrier;
+      if (!link.slices.empty()) link.read_version = link.coming_version;
     }
     // Some server is past this barrier, so the share's worker before us has been, which evaluates
     // first: only its last push has not reached all servers.
@@ -347,6 +357,7 @@ void PushPull::finish_pull(int64_t now_ms) {
     return;
   }
   clock_ = *least;
+  newest_ = std::max(newest_, clock_);
   for (ServerLink& link : links_) link.read_version = clock_;
   for (ShareWork& share : shares_) {
     if (share.clock < 0) share.clock = clock_;
@@ -399,6 +410,7 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
     push->set_hi(static_cast<int32_t>(push_range_.hi));
     push->set_parts_total(static_cast<int32_t>(link.slices.size()) * push_nodes_);
     for (const ServerLink& other : links_) push->add_read_versions(other.read_version);
+    push->set_steps(static_cast<int32_t>(setup_.barriers.round_end(push_step_) - push_step_));
   }
   wire::Part* part = link.pending.header.mutable_exchange()->mutable_push()->add_parts();
   part->set_slice(slice);
@@ -437,9 +449,10 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   if (pool()) {
     leases_.pop_front();
   } else {
-    ShareWork* share = next_share();
-    PP_ASSERT(share != nullptr && share->range == push_range_ && share->clock == push_step_);
-    ++share->clock;
+    ShareWork* share = backup() ? backup_share() : next_share();
+    PP_ASSERT(share != nullptr && share->range == push_range_);
+    PP_ASSERT(backup() ? clock_ == push_step_ : share->clock == push_step_);
+    share->clock = setup_.barriers.round_end(push_step_);
     share->evaluated = false;
   }
   next(now_ms);  // starts the pull for what comes next, which rides along
@@ -454,6 +467,7 @@ void PushPull::finish_evaluation() {
     fresh_ = false;  // the barrier's weights are old by now
     return;
   }
+  if (backup()) return finish_backup_evaluation();
   next_share()->evaluated = true;
 }
 

@@ -49,6 +49,7 @@ struct Task {
   Kind kind = kWait;
   int64_t step = 0;
   Range range;
+  int64_t steps = 1;  // local:H: steps [step, step + steps) at once
 };
 
 struct ToServer {
@@ -83,8 +84,8 @@ class PushPull {
   std::vector<Range> nodes(Range range) const;
   void begin_push(int64_t step, Range range);
   void add_part(int slice, Range node, Payload payload);
-  // losses: of each micro-batch; squares: of the mean gradient, where clip-norm works per push;
-  // data_hash: of the samples, HashSum::bytes().
+  // losses: of each micro-batch, step by step; squares: of the mean gradient, where clip-norm works
+  // per push; data_hash: of the samples, HashSum::bytes().
   void end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
                 const std::string& data_hash = {});
   void finish_evaluation();
@@ -104,6 +105,9 @@ class PushPull {
     int index = 0;
     int64_t clock = 0;
     bool evaluated = false;  // the barrier at `clock`
+    // backup: barriers up to here need no evaluation of ours. A share without micro-batches is only
+    // evaluated.
+    int64_t evaluated_through = 0;
   };
   struct SentPush {
     int64_t number = 0;
@@ -127,16 +131,31 @@ class PushPull {
   };
 
   bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
+  bool backup() const { return setup_.job.strategy.kind == StrategyKind::kBackup; }
+  // All slices have one version.
+  bool lockstep() const { return setup_.job.strategy.in_lockstep(); }
   bool pool() const { return setup_.job.strategy.kind == StrategyKind::kAsync; }
   ShareWork* next_share();
   std::optional<Task> wanted() const;
   bool weights_fit(const Task& task) const;
+  bool wants_exact_version() const {
+    return lockstep() && !pull_.latest() && !(backup() && pull_.barrier());
+  }
+  // worker/push_pull_backup.cpp
+  Range chunks_of(const ShareWork& share) const;
+  ShareWork* backup_evaluation();
+  ShareWork* backup_share();
+  Task next_of_backup(int64_t now_ms);
+  void finish_barrier_pull();
+  void finish_backup_evaluation();
   void start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms);
   void start_lease_wait(int64_t now_ms);
   void send_pull(int server, bool repeat, int64_t now_ms);
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
+  // All of incoming_ is exactly barrier pull_.clock().
+  bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);
   static bool settled(const ServerLink& link) {
     return link.missing == 0 && link.unacknowledged.empty();
@@ -166,6 +185,7 @@ class PushPull {
   std::vector<float> incoming_;
   std::vector<int64_t> incoming_version_;  // by slice; -1: not here yet
   int64_t clock_ = -1;                     // that current_ is for; -1: none
+  int64_t newest_ = 0;                     // backup: newest version that has been here
   bool fresh_ = false;                     // nothing has been pushed since current_ was pulled
 
   wire::Pull pull_;  // the running or last pull

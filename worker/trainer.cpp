@@ -19,7 +19,7 @@ PushPullSetup setup_of(const Job& job, uint64_t run, uint64_t incarnation, const
   setup.job = job;
   setup.total_elements = elements;
   setup.servers = state.data_endpoints_size();
-  setup.barriers = {job.eval_every, job.checkpoint_every, state.start_step(), state.end_step()};
+  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
   setup.shares = state.shares();
   setup.chunks = chunks;
   return setup;
@@ -36,6 +36,10 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       push_pull_(setup_of(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
       compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }) {
   compute_.set_rank(state.rank());
+  if (job.strategy.kind == StrategyKind::kLocal) {
+    local_ =
+        std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
+  }
   EndpointLimits limits;
   limits.max_frame_bytes = std::max(limits.max_frame_bytes, job.slice_bytes + (int64_t{1} << 16));
   for (const std::string& endpoint : state.data_endpoints()) {
@@ -107,8 +111,9 @@ void Trainer::hint_next() {
 
 void Trainer::compute(const Task& task) {
   split_.enter(TimeSplit::kCompute);
+  if (local_) return compute_round(task);
   // clipping by push needs the whole gradient before the first byte may go
-  const bool clip = job_.clip_norm > 0 && job_.strategy.kind != StrategyKind::kSync;
+  const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
   hint_next();
   push_pull_.begin_push(task.step, task.range);
   std::vector<float> losses;
@@ -146,6 +151,28 @@ void Trainer::note_failed(const Task& task) {
   push.set_hi(static_cast<int32_t>(task.range.hi));
   for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
   control_.note_failed(std::move(push));
+}
+
+// local:H: all steps of a round, then one push.
+void Trainer::compute_round(const Task& task) {
+  local_->begin(task.range, push_pull_.weights());
+  std::vector<float> losses;
+  const auto keep = [](int, const Payload&) {};
+  for (int64_t i = 0; i < task.steps; ++i) {
+    if (i + 1 < task.steps) {
+      compute_.hint(task.step + i + 1, task.range);
+    } else {
+      hint_next();
+    }
+    if (!compute_.node(task.step + i, task.range, local_->weights(), keep, losses)) return;
+    local_->step(task.step + i, compute_.sum());
+  }
+  push_pull_.begin_push(task.step, task.range);
+  local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
+    push_pull_.add_part(slice, task.range, std::move(part));
+    send_outgoing();
+  });
+  finish_push(losses, 0.0);
 }
 
 void Trainer::evaluate(const Task& task) {

@@ -13,6 +13,7 @@
 #include "worker/compute.h"
 #include "worker/control.h"
 #include "worker/evaluate.h"
+#include "worker/local_steps.h"
 #include "worker/push_pull.h"
 #include "worker/time_split.h"
 
@@ -35,6 +36,7 @@ class Trainer {
   void compute(const Task& task);
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
+  void compute_round(const Task& task);
   void finish_push(const std::vector<float>& losses, double squares);
   void evaluate(const Task& task);
   void hint_next();
@@ -45,6 +47,7 @@ class Trainer {
   Evaluator evaluator_;
   PushPull push_pull_;
   Compute compute_;
+  std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
   std::vector<std::unique_ptr<Dealer>> servers_;
   std::vector<zmq::pollitem_t> poll_items_;

@@ -164,6 +164,20 @@ esac)");
   EXPECT_EQ(lines_of(err()), 3) << "the same words of three workers are shown once\n" << err();
 }
 
+TEST_F(LauncherTest, AProcessCanRunBehindACommandAndWithArgumentsOfItsOwn) {
+  options_.supervisor.workers = 2;
+  script("on", "host=$1; shift; HOST=$host; export HOST; exec \"$@\"");
+  script("server", std::string(kAnnounce) + "echo on $HOST: $*");
+  script("worker", "echo on $HOST: $*");
+  for (const char* host : {"a", "b", "c"}) {
+    options_.places.push_back({{(dir_ / "on").string(), host}, {"--of", host}});
+  }
+  EXPECT_EQ(run(), 0) << err();
+  EXPECT_EQ(out(), "on a: --announce-fd 3 --of a\n");
+  EXPECT_THAT(err(), AllOf(HasSubstr("worker 0 | on b: --join tcp://127.0.0.1:1 --of b\n"),
+                           HasSubstr("worker 1 | on c: --join tcp://127.0.0.1:1 --of c\n")));
+}
+
 TEST_F(LauncherTest, OneMistakeOfManyWorkersIsShownOnceAndEndsTheJobWithTheirCode) {
   options_.supervisor.workers = 6;
   script("server", std::string(kAnnounce) + "exec sleep 100");

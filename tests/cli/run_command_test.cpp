@@ -11,6 +11,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -77,6 +78,11 @@ TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
   EXPECT_THAT(refusal({"--steps", "10", "--servers", "-1"}), HasSubstr("--servers is '-1'"));
   EXPECT_THAT(refusal({"--steps", "10", "--workers", "two"}), HasSubstr("--workers is 'two'"));
   EXPECT_THAT(refusal({"--steps", "10", "--workers", "99999"}), HasSubstr("--workers"));
+  EXPECT_THAT(refusal({"--steps", "10", "--workers", "2", "--strategy", "backup:9"}),
+              AllOf(HasSubstr("backup:9"), HasSubstr("2 workers"), HasSubstr("below 2")));
+  EXPECT_THAT(refusal({"--steps", "10", "--workers", "9", "--strategy", "backup:8"}),
+              HasSubstr("only 8 micro-batches"));
+  EXPECT_EQ(refusal({"--steps", "10", "--workers", "2", "--strategy", "backup:1"}), "");
   EXPECT_THAT(refusal({"--steps", "10", "job.ini"}), HasSubstr("'job.ini' is no flag"));
   EXPECT_THAT(refusal({"--job", "/nowhere/job.ini"}), HasSubstr("/nowhere/job.ini"));
   EXPECT_THAT(refusal({"--steps", "10", "--lr", "fast"}), HasSubstr("lr"));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace pushpull {
 namespace {
 
@@ -57,6 +59,67 @@ TEST(Barriers, TheNextOneIsFoundFromAnyStep) {
       EXPECT_EQ(b.next(step), want) << step;
     }
   });
+}
+
+// ---- rounds of local:H ----
+
+TEST(Barriers, RoundsEndAtMultiplesAndAtTheEnd) {
+  const Barriers b{0, 0, 5, 18, 4};
+  std::vector<int64_t> ends;
+  for (int64_t step = 5; step < 18; step = b.round_end(step)) {
+    EXPECT_TRUE(b.starts_round(step)) << step;
+    ends.push_back(b.round_end(step));
+  }
+  EXPECT_EQ(ends, (std::vector<int64_t>{8, 12, 16, 18}));
+  for (const int64_t step : {6, 7, 9, 17}) EXPECT_FALSE(b.starts_round(step)) << step;
+}
+
+TEST(Barriers, StandAtTheFirstEndOfARoundAtOrAfterTheirMultiple) {
+  const Barriers b{6, 0, 0, 30, 4};  // multiples 6, 12, 18, 24
+  std::vector<int64_t> due;
+  for (int64_t step = 0; step <= 30; ++step) {
+    if (b.evaluation_due(step)) due.push_back(step);
+  }
+  EXPECT_EQ(due, (std::vector<int64_t>{8, 12, 20, 24, 30}));
+  const Barriers often{3, 0, 0, 20, 8};  // several multiples in a round are one barrier
+  EXPECT_TRUE(often.evaluation_due(8));
+  EXPECT_EQ(often.next(0), 8);
+  EXPECT_EQ(often.next(8), 16);
+  EXPECT_EQ(often.last(19), 16);
+}
+
+// Against the sentence itself, for every start, length of a round and setting.
+TEST(Barriers, LastAndNextAgreeWithWhatIsDueForRoundsOfAnyLength) {
+  for_each_setting([](Barriers b) {
+    for (b.round = 1; b.round <= 9; ++b.round) {
+      SCOPED_TRACE(testing::Message() << "rounds of " << b.round);
+      int64_t last = b.start_step;
+      for (int64_t step = b.start_step; step < b.end_step; ++step) {
+        if (b.is_barrier(step)) last = step;
+        EXPECT_EQ(b.last(step), last) << step;
+        int64_t next = step + 1;
+        while (!b.is_barrier(next)) ++next;
+        EXPECT_EQ(b.next(step), next) << step;
+        next = step + 1;
+        while (!b.evaluation_due(next)) ++next;
+        EXPECT_EQ(b.next_evaluation(step), next) << step;
+        if (b.is_barrier(step)) {
+          EXPECT_EQ(step % b.round, 0) << "not inside of a round";
+        }
+        bool multiple = false;  // since the last end of a round
+        for (int64_t s = step; s > b.start_step && (s == step || s % b.round != 0); --s) {
+          multiple = multiple || (b.eval_every > 0 && s % b.eval_every == 0);
+        }
+        EXPECT_EQ(b.evaluation_due(step), multiple && step % b.round == 0) << step;
+      }
+    }
+  });
+}
+
+TEST(Barriers, OfAJobHaveItsRounds) {
+  const Job job = parse_job_text("strategy = local:16\neval-every = 5\n", "test");
+  EXPECT_EQ(barriers_of(job, 0, 100).next(0), 16);
+  EXPECT_EQ(barriers_of(Job{}, 0, 100).round, 1);
 }
 
 }  // namespace

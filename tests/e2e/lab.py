@@ -75,9 +75,9 @@ class Process(subprocess.Popen):
         self.name = name
         self.log = lab.folder / f"{name}.log"
         with open(self.log, "wb") as log:
-            super().__init__([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log,
-                             stderr=log, cwd=lab.folder, env=lab.environment,
-                             **{"preexec_fn": die_with_parent, **options})
+            super().__init__([str(word) for word in words], stdout=log, stderr=log, cwd=lab.folder,
+                             env=lab.environment,
+                             **{"stdin": subprocess.DEVNULL, "preexec_fn": die_with_parent, **options})
 
     def said(self, since=0):
         return self.log.read_text(errors="replace")[since:]

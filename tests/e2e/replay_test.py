@@ -84,6 +84,15 @@ def every_option_of_async_comes_out_again(lab):
     expect(plain["staleness"]["max"] == 0, f"one worker alone: {plain['staleness']}")
 
 
+def backup_comes_out_again(lab):
+    for keys in ({}, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01}):
+        record = record_of(lab)
+        job = lab.job({**MLP, **keys, "strategy": "backup:1"})
+        live = lab.train(job, 2, 3, record=record, slice_bytes=4096)
+        again = replays(lab, record, live, "--job", job)
+        expect(again["updates"] == 2 * live["pushes_applied"], f"{again}, {live['pushes_applied']}")
+
+
 def a_resumed_run_needs_its_checkpoint(lab):
     keys = {**MLP, "strategy": "async", "optimizer": "adam", "lr": 0.01,
             "checkpoint-dir": lab.folder / "kept", "checkpoint-every": 10}

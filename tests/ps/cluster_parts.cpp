@@ -80,7 +80,7 @@ ServerSetup server_setup(const Job& job, int64_t elements, int rank, int servers
   setup.servers = servers;
   setup.job = job;
   setup.table = table_of(elements);
-  setup.barriers = {job.eval_every, job.checkpoint_every, 0, job.steps};
+  setup.barriers = barriers_of(job, 0, job.steps);
   setup.total_steps = job.steps;
   setup.shares = shares;
   return setup;

@@ -157,5 +157,119 @@ TEST_F(CoordinatorTest, OneThatComesBackAfterItWasGivenUpIsRefused) {
   EXPECT_THAT(refusal_of(kBert), HasSubstr("given up"));
 }
 
+// ---- backup:B ----
+
+class BackupJob : public CoordinatorTest {
+ protected:
+  // Three workers with shares of 1, 1 and 2 micro-batches.
+  void train_three(const std::string& keys, int servers = 1) {
+    make("strategy = backup:1\nheartbeat-timeout = 5\neval-every = 2\n" + keys, servers, 3);
+    if (servers > 1) hello(50, wire::ROLE_SERVER);
+    for (const uint64_t who : {kAnna, kBert, kCarl}) join(who);
+    ASSERT_TRUE(coordinator_->wants_start());
+    coordinator_->start(now_, {});
+    tick();
+  }
+  bool arrived(uint64_t server, int64_t step, std::initializer_list<int> shares) {
+    Message message;
+    message.header.mutable_arrived()->set_incarnation(server);
+    message.header.mutable_arrived()->set_step(step);
+    for (const int lo : shares) message.header.mutable_arrived()->add_lo(lo);
+    return say(server, message);
+  }
+  std::vector<PeerId> told() {
+    std::vector<PeerId> out;
+    for (const Outgoing& o : coordinator_->take_outgoing()) {
+      if (o.message.header.has_chosen()) out.push_back(o.to);
+    }
+    return out;
+  }
+};
+
+TEST_F(BackupJob, OneSetGoesToAllServersAndAgainToWhoAsksAgain) {
+  train_three("", 2);
+  told();
+  EXPECT_TRUE(arrived(kSelf, 0, {0, 1, 2}));
+  EXPECT_TRUE(arrived(50, 0, {2}));
+  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(arrived(50, 0, {0, 2}));
+  EXPECT_THAT(told(), testing::UnorderedElementsAre("", peer_of(50)));
+  EXPECT_TRUE(arrived(50, 0, {0, 1, 2}));
+  EXPECT_THAT(told(), testing::ElementsAre(peer_of(50)));
+  EXPECT_FALSE(arrived(kAnna, 0, {0, 1})) << "a worker has no servers' pushes";
+  EXPECT_FALSE(arrived(50, 10, {0, 1})) << "beyond the end";
+  EXPECT_FALSE(arrived(50, -1, {0, 1}));
+}
+
+TEST_F(BackupJob, GoesOnWithoutAsManyWorkersAsItDrops) {
+  train_three("");
+  leave(kCarl, 1, "killed");
+  tick();
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
+  EXPECT_THAT(notices(), HasSubstr("the others go on"));
+  // the chunks of its share are evaluated by one of them, its micro-batches by nobody
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 1}, {0, 0}}));
+  EXPECT_EQ(state_of(kAnna).assigned(1).index(), 2);
+  EXPECT_EQ(shares_of(kBert), (std::vector<Range>{{1, 2}}));
+  live(70'000, {kAnna, kBert});
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "replacement-timeout does not count";
+}
+
+TEST_F(BackupJob, GivesAShareAwayOnceAStepLacksPushes) {
+  train_three("");
+  leave(kCarl, 1, "killed");
+  leave(kAnna, 1, "killed");
+  tick();
+  EXPECT_EQ(shares_of(kBert), (std::vector<Range>{{0, 1}, {1, 2}, {0, 0}}));
+  EXPECT_THAT(notices(), HasSubstr("micro-batches 0 to 0 go to worker 1"));
+}
+
+TEST_F(BackupJob, ANewcomerTakesTheShareThatNobodyComputes) {
+  train_three("");
+  evaluate(kAnna, 2);
+  leave(kCarl, 1, "killed");
+  tick();
+  join(104);
+  tick();
+  ASSERT_EQ(shares_of(104), (std::vector<Range>{{2, 4}}));
+  EXPECT_EQ(state_of(104).assigned(0).from_step(), 2) << "evaluated up to there";
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 1}}));
+}
+
+TEST_F(BackupJob, WaitKeepsThePlaceFree) {
+  train_three("on-worker-loss = wait\n");
+  leave(kCarl, 1, "killed");
+  tick();
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 1}}));
+  live(70'000, {kAnna, kBert});
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
+}
+
+TEST_F(BackupJob, ServersHearWhichEvaluationsAreComplete) {
+  train_three("");
+  EXPECT_EQ(state_of(kSelf).evaluated_barrier(), 0);
+  const int64_t version = state_of(kSelf).version();
+  evaluate(kAnna, 2);
+  tick();
+  EXPECT_EQ(state_of(kSelf).evaluated_barrier(), 2);
+  EXPECT_GT(state_of(kSelf).version(), version) << "servers take newer states only";
+}
+
+TEST_F(BackupJob, SaysAtTheEndWhosePushesWereDropped) {
+  train_three("");
+  for (int64_t step = 0; step < 10; ++step) {
+    commit(kAnna, step, {0, 1});
+    commit(kBert, step, {1, 2});
+    Commit late{kCarl, step, {2, 4}, {}, false};
+    late.dropped = true;
+    if (step % 3 == 0) coordinator_->on_commit(late);
+  }
+  evaluate(kAnna, 10);
+  coordinator_->checkpoint_done(now_, 10);
+  tick();
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
+  EXPECT_THAT(notices(), HasSubstr("dropped 4 pushes of worker 2"));
+}
+
 }  // namespace
 }  // namespace pushpull

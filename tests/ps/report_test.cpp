@@ -120,7 +120,7 @@ TEST(SummaryTable, ShowsWhatAPersonAsksFirst) {
        {std::string("ssp:2"), std::string("341 of 359"), std::string("94.99 %"),
         std::string("0.2500"), std::string("mean 1.25"), std::string(64, 'a'),
         std::string("compute 40.00, push 10.00, wait 20.00, pull 5.00 ms"),
-        std::string("1.5 s servers, 2.2 s workers"), std::string("/tmp/out")}) {
+        std::string("1.50 s servers, 2.25 s workers"), std::string("/tmp/out")}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
 }

@@ -125,6 +125,38 @@ TEST(TrainingRecord, TheLossIsTheMeanOfTheNewestWholeStep) {
   EXPECT_EQ(record.mean_loss(100), 3.25);
 }
 
+TEST(TrainingRecord, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
+  TrainingRecord record(job_of("strategy = backup:1\n"), 3, 0);  // shares of 1, 1 and 2
+  record.add(commit(0, {2, 4}, {3, 4}), 2);
+  EXPECT_FALSE(record.newest_loss());
+  record.add(commit(0, {0, 1}, {2}), 0);
+  Commit late = commit(0, {1, 2}, {1e9F}, false);
+  late.dropped = true;
+  record.add(late, 1);
+  EXPECT_EQ(record.floor(), 1);
+  EXPECT_EQ(record.newest_loss(), 3.0) << "of the micro-batches that are in";
+  EXPECT_EQ(record.samples(), 6);
+  EXPECT_EQ(record.pushes_applied(), 2);
+  EXPECT_EQ(record.pushes_dropped(), 1);
+  EXPECT_EQ(record.pushes_dropped_per_worker(), (std::vector<int64_t>{0, 1, 0}));
+}
+
+TEST(TrainingRecord, APushOfARoundCountsForEachOfItsSteps) {
+  TrainingRecord record(job_of("strategy = local:2\n"), 2, 0);
+  Commit round = commit(0, {0, 2}, {1, 2, 10, 20});
+  round.steps = 2;
+  record.add(round, 0);
+  EXPECT_EQ(record.floor(), 0);
+  round = commit(0, {2, 4}, {3, 4, 30, 40});
+  round.steps = 2;
+  record.add(round, 1);
+  EXPECT_EQ(record.floor(), 2);
+  EXPECT_EQ(record.newest_loss(), 25.0);
+  EXPECT_EQ(record.mean_loss(2), 13.75);
+  EXPECT_EQ(record.samples(), 16);
+  EXPECT_EQ(record.pushes_applied(), 2);
+}
+
 TEST(TrainingRecord, AVeryLongRunKeepsOnlyTheNewestLosses) {
   TrainingRecord record(job_of(), 1, 0);
   for (int64_t step = 0; step <= static_cast<int64_t>(TrainingRecord::kMaxLosses); ++step) {

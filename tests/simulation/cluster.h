@@ -45,6 +45,8 @@ class Cluster {
   std::map<int64_t, FlatState> checkpoints;   // by step
   std::vector<float> start_weights;           // as the servers held them before the first push
   std::map<int64_t, Evaluation> evaluations;  // by step
+  // backup: first micro-batches of the pushes that make up each step.
+  std::map<int64_t, std::vector<int64_t>> chosen;
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 

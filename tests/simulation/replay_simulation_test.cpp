@@ -14,8 +14,8 @@ namespace pushpull::sim {
 namespace {
 
 const char* strategy_of(uint64_t seed) {
-  constexpr const char* kStrategies[] = {"async", "ssp:1", "ssp:2", "ssp:5"};
-  return kStrategies[seed % 4];
+  constexpr const char* kStrategies[] = {"async", "ssp:1", "ssp:2", "ssp:5", "backup:2"};
+  return kStrategies[seed % 5];
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

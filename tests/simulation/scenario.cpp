@@ -48,6 +48,15 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   if (dice.chance(0.4)) job.clip_norm = dice.chance(0.5) ? 1.0 : 1000.0;
 }
 
+// More shares than are dropped.
+void draw_backups(Scenario& s, Dice& dice) {
+  Job& job = s.job;
+  if (job.micro_batches() < 2) job.global_batch = job.micro_batch * dice.between(2, 9);
+  if (s.workers < 2) s.workers = static_cast<int>(dice.between(2, 5));
+  const int64_t shares = std::min<int64_t>(s.workers, job.micro_batches());
+  job.strategy.backups = std::min(job.strategy.backups, shares - 1);
+}
+
 }  // namespace
 
 std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first) {
@@ -73,7 +82,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   draw_steps(s, dice);
   s.servers = static_cast<int>(dice.between(1, 4));
   job.slice_bytes = 4096 * dice.between(1, 3);
-  if (job.strategy.kind == StrategyKind::kSync) {
+  if (job.strategy.in_lockstep()) {
     draw_optimizer(s, dice);
     s.elements = dice.between(8, 5000);
   } else {
@@ -85,6 +94,10 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
   if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than it takes to replace a worker
   if (dice.chance(0.5)) s.flush_bytes = 1;
+  if (job.strategy.kind == StrategyKind::kBackup) draw_backups(s, dice);
+  if (job.strategy.kind == StrategyKind::kLocal) {
+    job.outer_momentum = dice.chance(0.5) ? 0.9 : 0.0;
+  }
   return s;
 }
 
@@ -96,8 +109,11 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   draw_optimizer(s, dice);
   s.job.clip_norm = 0;  // its norm is the worker's business, which has no model here
   s.job.record = "record";
-  s.job.staleness_aware = dice.chance(0.5);
-  s.job.delay_compensation = dice.chance(0.5) ? 0.1 : 0.0;
+  const bool aware = dice.chance(0.5);
+  const bool compensates = dice.chance(0.5);
+  if (s.job.strategy.in_lockstep()) return s;
+  s.job.staleness_aware = aware;
+  s.job.delay_compensation = compensates ? 0.1 : 0.0;
   return s;
 }
 

@@ -70,7 +70,8 @@ std::string DataNode::describe() const {
   if (!server_) return "no server yet";
   return "floor " + std::to_string(server_->floor()) + ", barrier " +
          std::to_string(server_->open_barrier()) + (server_->ready() ? "" : ", not loaded") +
-         (server_->waiting_norms() ? ", waits for the norm" : "");
+         (server_->waiting_norms() ? ", waits for the norm" : "") +
+         (server_->waiting_arrived() ? ", waits for the set" : "");
 }
 
 // ---- coordinator ----
@@ -89,7 +90,7 @@ void CoordinatorNode::take(const PeerId& peer, const Message& message) {
   cluster_.guarded("coordinator", [&] {
     coordinator_.on_message(cluster_.clock().now_ms(), peer, message);
     note_evaluation();
-    repeat_norms();
+    repeat_waiting();
     deliver();
   });
 }
@@ -110,7 +111,7 @@ void CoordinatorNode::tick() {
       coordinator_.checkpoint_done(now, *written_);
       written_.reset();
     }
-    repeat_norms();
+    repeat_waiting();
     pass_record();
     coordinator_.on_tick(now);
     if (coordinator_.wants_start()) start();
@@ -136,7 +137,7 @@ void CoordinatorNode::start() {
   const SliceMap map(coordinator_.declaration().table.total, job.slice_bytes,
                      cluster_.scenario().servers);
   client_ = std::make_unique<ShardClient>(coordinator_.run(), coordinator_.self_incarnation(), map,
-                                          state_names(job.optimizer.kind).size());
+                                          state_names(server_optimizer(job).kind).size());
   const wire::State state = coordinator_.state_for_self();
   for (const std::string& endpoint : state.data_endpoints()) {
     shards_.push_back(cluster_.network().add_dealer(
@@ -182,12 +183,25 @@ void CoordinatorNode::snapshots() {
   client_->fetch(*step, *step != coordinator_.barriers().start_step, cluster_.clock().now_ms());
 }
 
-void CoordinatorNode::repeat_norms() {
+void CoordinatorNode::repeat_waiting() {
   const Server* server = data_.server();
-  if (server == nullptr || !server->waiting_norms()) return;
-  Message message;
-  *message.header.mutable_norms() = *server->waiting_norms();
-  coordinator_.on_message(cluster_.clock().now_ms(), "", message);
+  if (server == nullptr) return;
+  if (server->waiting_arrived()) {
+    Message message;
+    *message.header.mutable_arrived() = *server->waiting_arrived();
+    coordinator_.on_message(cluster_.clock().now_ms(), "", message);
+  }
+  if (server->waiting_norms()) {
+    Message message;
+    *message.header.mutable_norms() = *server->waiting_norms();
+    coordinator_.on_message(cluster_.clock().now_ms(), "", message);
+  }
+}
+
+void CoordinatorNode::note_chosen(const wire::Chosen& chosen) {
+  const std::vector<int64_t> lo(chosen.lo().begin(), chosen.lo().end());
+  if (cluster_.chosen.emplace(chosen.step(), lo).first->second == lo) return;
+  cluster_.wrong("step " + std::to_string(chosen.step()) + " has two sets of pushes");
 }
 
 void CoordinatorNode::pass_record() {
@@ -203,6 +217,7 @@ void CoordinatorNode::pass_record() {
 void CoordinatorNode::deliver() {
   for (Outgoing& out : coordinator_.take_outgoing()) {
     const wire::Header& header = out.message.header;
+    if (header.has_chosen()) note_chosen(header.chosen());
     if (!out.to.empty()) {
       const PeerId to = out.to;
       if (!cluster_.network().to_dealer(to, std::move(out.message))) {
@@ -213,6 +228,8 @@ void CoordinatorNode::deliver() {
                      &coordinator_);
     } else if (header.has_norm_total() && data_.server() != nullptr) {
       data_.server()->on_norm_total(header.norm_total());
+    } else if (header.has_chosen() && data_.server() != nullptr) {
+      data_.server()->on_chosen(header.chosen());
     }
   }
   data_.send();
@@ -268,6 +285,8 @@ void ServerNode::take(const Message& message) {
       if (data_.server() != nullptr) {
         data_.server()->log().confirm(header.record_taken().through());
       }
+    } else if (header.has_chosen()) {
+      if (data_.server() != nullptr) data_.server()->on_chosen(header.chosen());
     } else if (header.has_refused()) {
       cluster_.wrong("server " + std::to_string(number_) +
                      " was refused: " + header.refused().text());
@@ -333,10 +352,25 @@ void ServerNode::norms() {
   cluster_.network().to_router(control_, std::move(message));
 }
 
+void ServerNode::arrived() {
+  const Server* server = data_.server();
+  if (server == nullptr || !server->waiting_arrived()) return;
+  const int64_t now = cluster_.clock().now_ms();
+  const std::pair<int64_t, int> here{server->waiting_arrived()->step(),
+                                     server->waiting_arrived()->lo_size()};
+  if (here == arrived_ && now - arrived_ms_ < kNormsMs) return;
+  arrived_ = here;
+  arrived_ms_ = now;
+  Message message;
+  *message.header.mutable_arrived() = *server->waiting_arrived();
+  cluster_.network().to_router(control_, std::move(message));
+}
+
 void ServerNode::tick() {
   if (over_) return;
   const int64_t now = cluster_.clock().now_ms();
   if (text_) {
+    arrived();
     norms();
     if (data_.server() != nullptr) {
       if (auto part = data_.server()->log().due(now)) send_part(std::move(*part));

@@ -56,8 +56,9 @@ class CoordinatorNode {
   void snapshots();
   void shard_messages();
   void write(const std::shared_ptr<FlatState>& snapshot);
-  void repeat_norms();
   void pass_record();
+  void repeat_waiting();
+  void note_chosen(const wire::Chosen& chosen);
   void deliver();
   void note_evaluation();
 
@@ -88,6 +89,7 @@ class ServerNode {
   void heartbeat();
   void norms();
   void send_part(wire::RecordPart part);
+  void arrived();
   void leave();
 
   Cluster& cluster_;
@@ -101,6 +103,8 @@ class ServerNode {
   int64_t heartbeat_ms_ = 0;
   int64_t norms_ms_ = 0;
   int64_t norms_step_ = -1;
+  int64_t arrived_ms_ = 0;
+  std::pair<int64_t, int> arrived_{-1, 0};  // step, pushes
   bool heartbeat_now_ = true;
   bool over_ = false;
 };

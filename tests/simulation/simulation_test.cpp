@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/share_reference.h"
 #include "worker/push_pull.h"
 
 namespace pushpull::sim {
@@ -40,6 +41,16 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+bool same_state(const FlatState& a, const FlatState& b) {
+  bool same = same_bits(a.weights, b.weights) && a.updates == b.updates;
+  for (size_t s = 0; s < b.slots.size(); ++s) same = same && same_bits(a.slots.at(s), b.slots[s]);
+  return same && a.slots.size() == b.slots.size();
+}
+
+bool same_evaluation(const Evaluation& a, const Evaluation& b) {
+  return a.correct == b.correct && a.total == b.total && a.loss == b.loss;
+}
+
 // One run with its checks; the first that fails ends the test with everything about it.
 class Run {
  public:
@@ -51,9 +62,7 @@ class Run {
   void go() {
     std::shared_ptr<const FlatState> start;
     if (scenario_.start_step > 0) {
-      start =
-          std::make_shared<FlatState>(scenario_.counting ? toy_.counted_state(scenario_.start_step)
-                                                         : reference_.at(scenario_.start_step));
+      start = std::make_shared<FlatState>(start_state());
     }
     cluster_ = std::make_unique<Cluster>(scenario_, start);
     cluster_->run();
@@ -62,6 +71,16 @@ class Run {
     check_start(start);
   }
 
+  FlatState start_state() {
+    const int64_t step = scenario_.start_step;
+    if (scenario_.counting) return toy_.counted_state(step);
+    if (by_shares()) return ShareReference::start_of(scenario_.job, reference_, step);
+    return reference_.at(step);
+  }
+
+  bool backup() const { return scenario_.job.strategy.kind == StrategyKind::kBackup; }
+  bool by_shares() const { return backup() || scenario_.job.strategy.kind == StrategyKind::kLocal; }
+
   void complain(const std::string& what) {
     FAIL() << what << "\n  " << scenario_.to_string() << "\n  " << cluster_->describe();
   }
@@ -69,17 +88,69 @@ class Run {
   // Every checkpoint and evaluation of the run.
   void check_sync() {
     for (const auto& [step, state] : cluster_->checkpoints) {
-      const FlatState& want = reference_.at(step);
-      bool same = same_bits(state.weights, want.weights) && state.updates == want.updates;
-      for (size_t s = 0; s < want.slots.size(); ++s) {
-        same = same && same_bits(state.slots.at(s), want.slots[s]);
+      if (!same_state(state, reference_.at(step))) {
+        return complain("other bits at step " + std::to_string(step));
       }
-      if (!same) return complain("other bits at step " + std::to_string(step));
     }
     for (const auto& [step, got] : cluster_->evaluations) {
-      const Evaluation want = reference_.evaluation(step);
-      if (got.correct != want.correct || got.total != want.total || got.loss != want.loss) {
+      if (!same_evaluation(got, reference_.evaluation(step))) {
         return complain("another evaluation at step " + std::to_string(step));
+      }
+    }
+  }
+
+  // The same, computed again from the sets of pushes that were chosen (backup), or from the shares
+  // (local). A part that a server had taken from another set would show.
+  void check_shares() {
+    const Coordinator& coordinator = cluster_->coordinator();
+    ShareReference shares(scenario_.job, toy_, reference_, coordinator.barriers(),
+                          coordinator.shares());
+    FlatState start = ShareReference::start_of(scenario_.job, reference_, scenario_.start_step);
+    if (scenario_.start_step == 0) start.updates = 0;
+    const auto states = shares.train(start, cluster_->chosen);
+    for (const auto& [step, state] : cluster_->checkpoints) {
+      if (!states.contains(step) || !same_state(state, states.at(step))) {
+        return complain("other bits at step " + std::to_string(step));
+      }
+    }
+    for (const auto& [step, got] : cluster_->evaluations) {
+      if (!states.contains(step) ||
+          !same_evaluation(got, reference_.evaluation_of(states.at(step)))) {
+        return complain("another evaluation at step " + std::to_string(step));
+      }
+    }
+    if (backup()) check_sets();
+  }
+
+  void check_sets() {
+    const Coordinator& coordinator = cluster_->coordinator();
+    const auto pushes = static_cast<size_t>(coordinator.shares() - scenario_.job.strategy.backups);
+    const Barriers& barriers = coordinator.barriers();
+    int64_t micro_batches = 0;
+    HashSum drawn;
+    for (const auto& [step, set] : cluster_->chosen) {
+      if (set.size() != pushes) return complain("a set of " + std::to_string(set.size()));
+      for (int i = 0; i < coordinator.shares(); ++i) {
+        const Range share = share_range(i, coordinator.shares(), scenario_.job.micro_batches());
+        if (std::count(set.begin(), set.end(), share.lo) == 0) continue;
+        micro_batches += share.size();
+        for (int64_t m = share.lo; m < share.hi; ++m) drawn += Toy::data_hash(step, m);
+      }
+    }
+    const int64_t steps = barriers.end_step - barriers.start_step;
+    const TrainingRecord& record = coordinator.training();
+    if (std::ssize(cluster_->chosen) != steps ||
+        record.pushes_applied() != steps * static_cast<int64_t>(pushes)) {
+      return complain(std::to_string(record.pushes_applied()) + " pushes applied");
+    }
+    if (record.samples() != micro_batches * scenario_.job.micro_batch) {
+      return complain(std::to_string(record.samples()) + " samples");
+    }
+    if (record.data_hash() != drawn) return complain("another data hash");
+    for (int64_t step = barriers.start_step + 1; step <= barriers.end_step; ++step) {
+      if (scenario_.test_samples > 0 && barriers.evaluation_due(step) &&
+          !cluster_->evaluations.contains(step)) {
+        return complain("no evaluation at step " + std::to_string(step));
       }
     }
   }
@@ -109,9 +180,11 @@ class Run {
       return complain("no evaluation at the end");
     }
     const int64_t steps = barriers.end_step - barriers.start_step;
-    if (cluster_->coordinator().training().samples() != steps * scenario_.job.global_batch) {
+    if (!backup() &&
+        cluster_->coordinator().training().samples() != steps * scenario_.job.global_batch) {
       return complain("samples were counted twice or not at all");
     }
+    if (backup()) return;  // counts what it has chosen
     HashSum drawn;
     for (int64_t step = barriers.start_step; step < barriers.end_step; ++step) {
       for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
@@ -128,7 +201,7 @@ class Run {
   void check() {
     if (!::testing::Test::HasFailure()) check_whole();
     if (::testing::Test::HasFailure()) return;
-    scenario_.counting ? check_counting() : check_sync();
+    scenario_.counting ? check_counting() : by_shares() ? check_shares() : check_sync();
   }
 
  private:
@@ -203,6 +276,58 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughWorkersDie) {
     Scenario scenario = draw(seed, strategy_of(seed));
     if (seed % 8 < 4) add_faults(scenario);
     add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    if (!passes(scenario)) return;
+  }
+}
+
+const char* backups_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"backup:1", "backup:2", "backup:4"};
+  return kStrategies[seed % 3];
+}
+
+TEST(Simulation, BackupTakesOneSetOfPushesForAllServers) {
+  for (const uint64_t seed : seeds(1000)) {
+    if (!passes(draw(seed, backups_of(seed)))) return;
+  }
+}
+
+TEST(Simulation, BackupTakesOneSetOfPushesOnABadNetwork) {
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = draw(seed, backups_of(seed));
+    add_faults(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(Simulation, BackupTakesOneSetOfPushesThoughWorkersDie) {
+  for (const uint64_t seed : seeds(3000)) {
+    Scenario scenario = draw(seed, backups_of(seed));
+    if (seed % 8 < 4) add_faults(scenario);
+    add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    if (!passes(scenario)) return;
+  }
+}
+
+const char* rounds_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"local:1", "local:2", "local:3", "local:7"};
+  return kStrategies[seed % 4];
+}
+
+TEST(Simulation, CalmLocalStepsGiveTheBitsOfAPlainLoop) {
+  for (const uint64_t seed : seeds(1000)) {
+    if (!passes(draw(seed, rounds_of(seed)))) return;
+  }
+}
+
+TEST(Simulation, LocalStepsKeepTheirBitsWhateverHappens) {
+  for (const uint64_t seed : seeds(3000)) {
+    Scenario scenario = draw(seed, rounds_of(seed));
+    // the state of others is gone with the worker that had it
+    scenario.job.optimizer.kind = OptimizerKind::kSgd;
+    if (seed % 8 < 5) add_faults(scenario);
+    if (seed % 2 == 0) {
+      add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    }
     if (!passes(scenario)) return;
   }
 }

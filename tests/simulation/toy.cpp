@@ -138,14 +138,14 @@ FlatState Toy::counted_state(int64_t step) const {
 
 Reference::Reference(const Job& job, const Toy& toy, int64_t test_samples)
     : job_(job), toy_(toy), test_samples_(test_samples) {
-  states_.push_back(initial());
+  states_.push_back(initial(state_names(job_.optimizer.kind).size()));
 }
 
-FlatState Reference::initial() const {
+FlatState Reference::initial(size_t state_vectors) const {
   FlatState out;
   const auto total = static_cast<size_t>(toy_.table().total);
   out.weights.resize(total);
-  out.slots.assign(state_names(job_.optimizer.kind).size(), std::vector<float>(total));
+  out.slots.assign(state_vectors, std::vector<float>(total));
   uint32_t index = 0;
   for (const TensorInfo& t : toy_.table().tensors) {
     float* first = out.weights.data() + t.offset;
@@ -175,12 +175,13 @@ std::vector<float> Reference::gradient_sum(const std::vector<float>& weights, in
   return out;
 }
 
-double Reference::clip_of(const std::vector<float>& sum) const {
+double Reference::clip_of(const std::vector<float>& sum, double divisor) const {
+  if (job_.clip_norm <= 0) return 1.0;
   std::vector<float> mean(sum.size());
   for (const TensorInfo& t : toy_.table().tensors) {
     if (t.rule != UpdateRule::kOptimizer) continue;
     for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.size); ++i) {
-      mean[i] = sum[i] / static_cast<float>(job_.micro_batches());
+      mean[i] = sum[i] / static_cast<float>(divisor);
     }
   }
   const auto blocks = (std::ssize(mean) + kBlockElements - 1) / kBlockElements;
@@ -202,7 +203,7 @@ void Reference::update(FlatState& state) const {
   UpdateContext context;
   context.learning_rate = learning_rate(job_.schedule, state.step, job_.steps);
   context.divisor = leaves;
-  context.clip = job_.clip_norm > 0 ? clip_of(sum) : 1.0;
+  context.clip = clip_of(sum, leaves);
   context.updates = state.updates + 1;
   for (const TensorInfo& t : toy_.table().tensors) {
     float* w = state.weights.data() + t.offset;
@@ -229,11 +230,12 @@ const FlatState& Reference::at(int64_t step) {
   return states_[static_cast<size_t>(step)];
 }
 
-Evaluation Reference::evaluation(int64_t step) {
+Evaluation Reference::evaluation(int64_t step) { return evaluation_of(at(step)); }
+
+Evaluation Reference::evaluation_of(const FlatState& state) const {
   Evaluation out;
-  out.step = step;
+  out.step = state.step;
   out.total = test_samples_;
-  const FlatState& state = at(step);
   for (int64_t chunk = 0; chunk * job_.micro_batch < test_samples_; ++chunk) {
     const wire::ChunkResult result = toy_.evaluate(state.weights, chunk);
     out.correct += result.correct();

@@ -55,11 +55,14 @@ class Reference {
   const FlatState& at(int64_t step);
   Evaluation evaluation(int64_t step);
 
- private:
+  // Pieces, for other references.
+  FlatState initial(size_t state_vectors) const;
   std::vector<float> gradient_sum(const std::vector<float>& weights, int64_t step,
                                   Range node) const;
-  double clip_of(const std::vector<float>& sum) const;
-  FlatState initial() const;
+  double clip_of(const std::vector<float>& sum, double divisor) const;
+  Evaluation evaluation_of(const FlatState& state) const;
+
+ private:
   void update(FlatState& state) const;
 
   const Job& job_;

@@ -200,13 +200,16 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.job = scenario.job;
   setup.total_elements = cluster_.toy().table().total;
   setup.servers = state.data_endpoints_size();
-  setup.barriers = {scenario.job.eval_every, scenario.job.checkpoint_every, state.start_step(),
-                    state.end_step()};
+  setup.barriers = barriers_of(scenario.job, state.start_step(), state.end_step());
   setup.shares = state.shares();
   setup.chunks = (scenario.test_samples + scenario.job.micro_batch - 1) / scenario.job.micro_batch;
   setup.flush_bytes = scenario.flush_bytes;
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
   gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices());
+  if (scenario.job.strategy.kind == StrategyKind::kLocal) {
+    local_ = std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(),
+                                          push_pull_->slices(), state.total_steps());
+  }
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
     const int router = cluster_.data_router(state.data_endpoints(server));
     servers_.push_back(cluster_.network().add_dealer(router, [this, server](const Message& m) {
@@ -298,28 +301,42 @@ void WorkerNode::compute(const Task& task) {
   busy_ = true;
   push_pull_->begin_push(task.step, task.range);
   std::vector<float> losses;
-  const Toy& toy = cluster_.toy();
   for (const Range& node : push_pull_->nodes(task.range)) {
-    gradient_->begin(node.size());
-    for (int64_t m = node.lo; m < node.hi; ++m) {
-      toy.gradient(push_pull_->weights(), task.step, m, gradient_->leaf());
-      losses.push_back(Toy::loss(task.step, m));
-      if (gradient_->in_last_leaf()) {
-        for (size_t t = toy.table().tensors.size(); t-- > 0;) {
-          gradient_->tensor_ready(t, [&](int slice, Payload part) {
-            parts_.push_back({slice, node, std::move(part)});
-          });
-        }
-      }
-      gradient_->end_leaf();
+    const auto keep = [&](int slice, Payload part) {
+      parts_.push_back({slice, node, std::move(part)});
+    };
+    if (!local_) {
+      sum_gradients(push_pull_->weights(), task.step, node, keep, losses);
+      continue;
     }
+    local_->begin(node, push_pull_->weights());
+    for (int64_t step = task.step; step < task.step + task.steps; ++step) {
+      sum_gradients(
+          local_->weights(), step, node, [](int, const Payload&) {}, losses);
+      local_->step(step, gradient_->sum());
+    }
+    local_->finish(push_pull_->weights(), keep);
   }
   push_some((parts_.size() + 2) / 3, task, std::move(losses));
 }
 
+void WorkerNode::sum_gradients(std::span<const float> weights, int64_t step, Range node,
+                               const GradientSum::SliceReady& ready, std::vector<float>& losses) {
+  const Toy& toy = cluster_.toy();
+  gradient_->begin(node.size());
+  for (int64_t m = node.lo; m < node.hi; ++m) {
+    toy.gradient(weights, step, m, gradient_->leaf());
+    losses.push_back(Toy::loss(step, m));
+    if (gradient_->in_last_leaf()) {
+      for (size_t t = toy.table().tensors.size(); t-- > 0;) gradient_->tensor_ready(t, ready);
+    }
+    gradient_->end_leaf();
+  }
+}
+
 // Slices go out one after the other while the rest is being computed.
 void WorkerNode::push_some(size_t count, const Task& task, std::vector<float> losses) {
-  const int64_t longest = cluster_.scenario().compute_us * task.range.size() / 3 + 1;
+  const int64_t longest = cluster_.scenario().compute_us * task.range.size() * task.steps / 3 + 1;
   later(cluster_.dice().between(0, longest),
         [this, count, task, losses = std::move(losses)]() mutable {
           for (size_t i = 0; i < count && !parts_.empty(); ++i, parts_.pop_front()) {
@@ -331,8 +348,10 @@ void WorkerNode::push_some(size_t count, const Task& task, std::vector<float> lo
             return push_some(count, task, std::move(losses));
           }
           HashSum drawn;
-          for (int64_t m = task.range.lo; m < task.range.hi; ++m) {
-            drawn += Toy::data_hash(task.step, m);
+          for (int64_t step = task.step; step < task.step + task.steps; ++step) {
+            for (int64_t m = task.range.lo; m < task.range.hi; ++m) {
+              drawn += Toy::data_hash(step, m);
+            }
           }
           push_pull_->end_push(losses, 0.0, cluster_.clock().now_ms(), drawn.bytes());
           send();

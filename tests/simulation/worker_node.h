@@ -13,6 +13,7 @@
 
 #include "tests/simulation/cluster.h"
 #include "worker/gradient_sum.h"
+#include "worker/local_steps.h"
 #include "worker/push_pull.h"
 
 namespace pushpull::sim {
@@ -60,6 +61,8 @@ class WorkerNode {
   void check_weights(const Task& task, bool exact);
   void check_read_versions(const std::vector<ToServer>& messages);
   void compute(const Task& task);
+  void sum_gradients(std::span<const float> weights, int64_t step, Range node,
+                     const GradientSum::SliceReady& ready, std::vector<float>& losses);
   void push_some(size_t count, const Task& task, std::vector<float> losses);
   void evaluate(const Task& task);
 
@@ -89,6 +92,7 @@ class WorkerNode {
   std::vector<int> servers_;  // dealers
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<GradientSum> gradient_;
+  std::unique_ptr<LocalSteps> local_;  // local:H
   std::deque<std::pair<int, Message>> inbox_;
   std::deque<Part> parts_;
   bool busy_ = false;

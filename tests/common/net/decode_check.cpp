@@ -55,8 +55,10 @@ bool check_decoding(std::vector<zmq::message_t> frames) {
     require(static_cast<size_t>(header.exchange().push().parts_size()) == payloads, "parts");
   } else if (header.has_weights()) {
     require(static_cast<size_t>(header.weights().slices_size()) == payloads, "slices");
-  } else if (header.has_load() || header.has_fetched()) {
+  } else if (header.has_load() || header.has_fetched() || header.has_store()) {
     require(payloads >= 1 && payloads <= 3, "state vectors");
+  } else if (header.has_peer_chunk()) {
+    require(payloads <= 1, "a chunk");
   } else {
     require(payloads == 0, "payloads behind control");
   }

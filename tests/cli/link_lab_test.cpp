@@ -1,0 +1,81 @@
+// What is asked of a lab; labs themselves are made in tests/e2e/netlab_test.py.
+#include "cli/link_lab.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ParseLink, RateDelayAndLossAreTakenApart) {
+  const std::optional<LinkSpec> link = parse_link("100mbit,5ms,0.5%");
+  ASSERT_TRUE(link);
+  EXPECT_EQ(link->text, "100mbit,5ms,0.5%");
+  EXPECT_EQ(link->rate, "100mbit");
+  EXPECT_EQ(link->delay, "5ms");
+  EXPECT_EQ(link->loss, "0.5%");
+}
+
+TEST(ParseLink, WhatIsNotLimitedIsLeftAway) {
+  const std::optional<LinkSpec> link = parse_link("any,0ms,0%");
+  ASSERT_TRUE(link);
+  EXPECT_EQ(link->rate, "");
+  EXPECT_EQ(link->delay, "");
+  EXPECT_EQ(link->loss, "");
+  EXPECT_EQ(parse_link("1.5gbit,200us")->loss, "");
+}
+
+TEST(ParseLink, NoneIsNoLab) { EXPECT_FALSE(parse_link("none")); }
+
+TEST(ParseLink, WhatIsMalformedIsNamed) {
+  for (const char* text : {"", "100mbit", "100mbit,5", "100,5ms", "100mbit,5ms,", "100mbit,5ms,1",
+                           "-1mbit,5ms", "100mbit,5ms,100%", "100mbit,5ms,1%,2", "100 mbit,5ms",
+                           "1e3mbit,5ms", "100mbit,5ms;reboot", "$(x)mbit,5ms"}) {
+    try {
+      parse_link(text);
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_THAT(error.what(), HasSubstr("[link] '" + std::string(text) + "': must be"));
+    }
+  }
+  EXPECT_THROW(parse_link("0mbit,5ms"), Error);
+}
+
+TEST(LinkLab, AMissingScriptIsNamed) {
+  const std::string dir = ::testing::TempDir() + "no-such-folder";
+  try {
+    LinkLab(*parse_link("100mbit,0ms"), 2, dir);
+    ADD_FAILURE() << "a lab without a script";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::AnyOf(HasSubstr(dir), HasSubstr("no ip(8)")));
+  }
+}
+
+TEST(LinkLabs, ALinkThatCannotBeHadIsNotedAndTheRestGoesOn) {
+  const std::string dir = ::testing::TempDir() + "no-such-folder";
+  std::vector<std::string> notes;
+  const LinkLabs labs({"100mbit,0ms", "none", "any,5ms"}, 3, dir, notes);
+  EXPECT_THAT(labs.links(), ::testing::ElementsAre(""));
+  EXPECT_THAT(notes, ::testing::ElementsAre(HasSubstr("; left out"), HasSubstr("; left out")));
+  EXPECT_TRUE(labs.measured().empty());
+  LauncherOptions options;
+  labs.put_on("", options);
+  EXPECT_TRUE(options.places.empty());
+}
+
+TEST(LinkLabs, WhereNoLinkIsLeftLoopbackIs) {
+  std::vector<std::string> notes;
+  const LinkLabs labs({"100mbit,0ms"}, 3, ::testing::TempDir() + "no-such-folder", notes);
+  EXPECT_THAT(labs.links(), ::testing::ElementsAre(""));
+  EXPECT_THAT(notes.back(), HasSubstr("loopback"));
+}
+
+}  // namespace
+}  // namespace pushpull

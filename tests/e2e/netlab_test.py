@@ -1,0 +1,211 @@
+"""Labs of network namespaces: measured, used, and gone without a trace."""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import time
+
+import lab as base
+from lab import LONG, MLP, expect
+
+CANNOT = 3  # exit code of pushpull-netlab where this machine has no such labs
+
+
+class Netlab:
+    """pushpull-netlab with names that no other test has."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.name = f"t{os.getpid()}"
+        self.state = lab.folder / "netlab"
+        lab.environment["NETLAB_STATE"] = str(self.state)
+
+    def call(self, *words, **options):
+        return self.lab.call("pushpull-netlab", *words, **options)
+
+    def up(self, *words, hosts=2):
+        code, text = self.call("up", "--hosts", hosts, "--name", self.name, *words)
+        if code == CANNOT:
+            self.gone()
+            raise base.Skipped(text.strip().splitlines()[-1])
+        expect(code == 0, f"up {words} ended with {code}: {text}")
+        return text
+
+    def down(self):
+        code, text = self.call("down", self.name)
+        expect(code == 0, f"down ended with {code}: {text}")
+        self.gone()
+
+    def traces(self):
+        found = [str(path) for path in pathlib.Path("/run/netns").glob(f"{self.name}-*")]
+        found += [str(path) for path in self.state.glob("*")]
+        found += [f"proxy {pid}" for pid in self.proxies()]
+        return found
+
+    def proxies(self):
+        """Pids of the proxies that keep this test's delays, by where they write."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(folder / "fd" / "1").startswith(f"{self.state}/"):
+                    found.append(int(folder.name))
+        return found
+
+    def need(self):
+        """Skips the test where no lab can be made."""
+        self.up()
+        self.down()
+        return self
+
+    def gone(self):
+        self.lab.until(lambda: not self.traces(), 30, lambda: f"left behind: {self.traces()}")
+
+
+def a_lab_keeps_the_rate_and_leaves_nothing(lab):
+    labs = Netlab(lab)
+    labs.up("--rate", "40mbit", hosts=3)
+    expect(f"{labs.name}: 3 hosts, 40mbit" in labs.call("list")[1], "not in the list")
+    code, text = labs.call("measure", labs.name, "--plain")
+    found = dict(re.findall(r"(\w+)=(\S+)", text))
+    # above: a test may not be slow or fast, but no machine makes 40 Mbit/s of payload out of 40 of wire
+    expect(code == 0 and 0 < float(found["rate_mbit"]) <= 41, f"{code}: {text}")
+    code, text = labs.call("measure", labs.name)
+    expect(code == 0 and "asked     40mbit" in text and "congestion control" in text, text)
+    code, text = labs.call("exec", labs.name, 2, "ip", "-brief", "addr")
+    expect(code == 0 and "10.77.0.3/24" in text and "127.0.0.1/8" in text, text)
+    labs.down()
+
+
+def delay_counts_each_way(lab):
+    labs = Netlab(lab)
+    labs.up("--delay", "15ms")
+    code, text = labs.call("measure", labs.name, "--plain")
+    found = dict(re.findall(r"(\w+)=(\S+)", text))
+    expect(code == 0 and float(found["round_trip_ms"]) >= 30, f"{code}: {text}")
+    labs.down()
+
+
+def lost_packets_are_sent_again(lab):
+    labs = Netlab(lab)
+    labs.up("--rate", "40mbit", "--loss", "3%")
+    code, text = labs.call("measure", labs.name, "--plain")
+    found = dict(re.findall(r"(\w+)=(\S+)", text))
+    # of some 6,000 packets about 180 are lost; 1 % would be 60
+    expect(code == 0 and float(found["retransmitted_percent"]) >= 1, f"{code}: {text}")
+    labs.down()
+
+
+def an_attached_lab_ends_with_its_input_and_with_a_signal(lab):
+    labs = Netlab(lab).need()
+    for end in ("input", signal.SIGTERM, signal.SIGINT):
+        reader, writer = os.pipe()
+        process = lab.start("pushpull-netlab", "up", "--hosts", 2, "--delay", "1ms", "--name",
+                            labs.name, "--attached", stdin=reader)
+        os.close(reader)
+        process.says(f"\n{labs.name}\n")
+        expect(labs.proxies() or "by proxy" not in process.said(), "no proxy keeps the delay")
+        if end == "input":
+            os.close(writer)
+        else:
+            process.send_signal(end)
+        code = process.ends()
+        expect(code == (0 if end == "input" else 128 + end), f"{end}: {code}")
+        labs.gone()
+
+
+def up_that_is_interrupted_removes_what_it_made(lab):
+    labs = Netlab(lab).need()
+    for wait in (0.0, 0.1, 0.3, 0.6):
+        process = lab.start("pushpull-netlab", "up", "--hosts", 40, "--delay", "1ms", "--name", labs.name)
+        lab.until(lambda: labs.traces() or process.poll() is not None, 30, lambda: "nothing begins")
+        time.sleep(wait)
+        process.send_signal(signal.SIGTERM)
+        if process.ends() == 0:  # it was faster
+            labs.down()
+        labs.gone()
+
+
+def what_is_wrong_is_named(lab):
+    labs = Netlab(lab)
+    for words, said in (((), "which command?"), (("up",), "--hosts ''"),
+                        (("up", "--hosts", "0"), "--hosts '0'"),
+                        (("up", "--hosts", "2", "--rate", "fast"), "--rate 'fast'"),
+                        (("up", "--hosts", "2", "--delay", "5"), "--delay '5'"),
+                        (("up", "--hosts", "2", "--loss", "1"), "--loss '1'"),
+                        (("up", "--hosts", "2", "--name", "../x"), "name '../x'"),
+                        (("down", "none"), "there is no lab none"),
+                        (("measure", "none"), "there is no lab none")):
+        code, text = labs.call(*words)
+        expect(code == 2 and said in text and text.count("\n") == 1, f"{words}: {code}, {text}")
+
+
+def who_is_not_root_is_told(lab):
+    labs = Netlab(lab)
+    if os.getuid() != 0:
+        code, text = labs.call("up", "--hosts", 2)
+    else:
+        code, text = labs.call("up", "--hosts", 2, preexec_fn=lambda: os.setuid(65534))
+        if "ermission denied" in text:
+            raise base.Skipped("others may not read the programs here")
+    expect(code == CANNOT and "need root" in text, f"{code}: {text}")
+
+
+def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
+    labs = Netlab(lab).need()
+    job = lab.job({**MLP, "steps": 15})
+    wanted = lab.train(job)["weights_sha256"]
+    out = lab.folder / "linked"
+    code, text = lab.call("pushpull", "run", "--job", job, "--servers", 2, "--workers", 2, "--out", out,
+                          "--link", "50mbit,3ms,0.5%", seconds=180)
+    expect(code == 0, text)
+    expect(re.search(r"\[link\] 50mbit,3ms,0.5%: measured [0-9.]+ Mbit/s and ([6-9]|\d\d+)\.\d+ ms",
+                     text), f"no link was measured: {text}")
+    expect("tcp://10.77.0.2:" in text, f"the second server has no host of its own: {text}")
+    found = base.summary_of(out)["weights_sha256"]
+    expect(found == wanted, f"{found}, without links {wanted}")
+    labs.gone()
+    namespaces = list(pathlib.Path("/run/netns").glob("p*")) if pathlib.Path("/run/netns").exists() else []
+    expect(not [n for n in namespaces if not alive(n.name)], f"left behind: {namespaces}")
+
+
+def a_comparison_runs_over_every_link_and_says_what_was_measured(lab):
+    labs = Netlab(lab).need()
+    out = lab.folder / "compared"
+    code, text = lab.call("pushpull", "compare", "--job", lab.job({**MLP, "steps": 8}), "--strategies", "sync",
+                          "--workers", 2, "--seeds", 1, "--link", "none", "--link", "50mbit,2ms",
+                          "--out", out, seconds=180)
+    expect(code == 0, text)
+    found = json.loads((out / "compare.json").read_text())
+    expect([link["asked"] for link in found["links"]] == ["50mbit,2ms"], f"{found['links']}")
+    link = found["links"][0]
+    expect(link["round_trip_ms"] >= 4 and 0 < link["bytes_per_second"] <= 50e6 / 8 * 1.02, f"{link}")
+    hashes = {run["link"]: run["weights_sha256"] for run in found["runs"]}
+    expect(set(hashes) == {None, "50mbit,2ms"} and len(set(hashes.values())) == 1, f"{hashes}")
+    labs.gone()
+
+
+def alive(name):
+    """Whether the process that a lab's name is made of lives: the labs of other people are theirs."""
+    match = re.match(r"p(\d+)[a-z]-", name)
+    return not match or pathlib.Path(f"/proc/{match[1]}").exists()
+
+
+def a_killed_job_takes_its_hosts_along(lab):
+    labs = Netlab(lab).need()
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = lab.start("pushpull", "run", "--job", lab.job(LONG), "--workers", 2, "--out",
+                            lab.folder / lab.name("out"), "--link", "50mbit,1ms")
+        process.says("step ", 120)
+        hosts = list(pathlib.Path("/run/netns").glob(f"p{process.pid}a-*"))
+        expect(len(hosts) == 4, f"three hosts and their bridge: {hosts}")
+        process.send_signal(number)
+        process.ends()
+        lab.until(lambda: not list(pathlib.Path("/run/netns").glob(f"p{process.pid}a-*")), 30,
+                  lambda: f"after {number} there still are {hosts}")
+        labs.gone()
+
+
+if __name__ == "__main__":
+    base.main(globals())

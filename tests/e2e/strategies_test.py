@@ -1,0 +1,167 @@
+"""backup:B drops what comes late and says whose it was; local:H moves in rounds. Both outlive a worker and go on from a checkpoint."""
+import array
+import json
+import os
+import signal
+import struct
+
+import lab as base
+from lab import LONG, MLP, expect
+
+USAGE = 2
+SGD = {**MLP, "optimizer": "sgd"}
+BACKUP = {**MLP, "strategy": "backup:1"}
+LOCAL = {**SGD, "strategy": "local:8"}
+
+
+def weights_in(folder):
+    """All floats of the only checkpoint below, by tensor."""
+    tensors = {}
+    for path in folder.rglob("model.safetensors"):
+        raw = path.read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        for name, tensor in json.loads(raw[8:8 + size]).items():
+            if name != "__metadata__":
+                begin, end = (8 + size + at for at in tensor["data_offsets"])
+                tensors[name] = array.array("f", raw[begin:end])
+    expect(tensors, f"no weights below {folder}")
+    return tensors
+
+
+def backup_counts_what_it_takes_and_drops(lab):
+    summary = lab.train(lab.job(BACKUP), 2, 3, slice_bytes=4096)
+    expect(summary["pushes_applied"] == 2 * MLP["steps"], f"{summary['pushes_applied']} applied")
+    expect(0 <= summary["pushes_dropped"] <= MLP["steps"], f"{summary['pushes_dropped']} dropped")
+    expect(sum(summary["pushes_dropped_per_worker"]) == summary["pushes_dropped"], str(summary))
+    expect(sum(summary["samples_per_worker"]) == summary["samples"], str(summary))
+    sync = lab.train(lab.job(MLP), 1, 3)
+    expect(sync["pushes_applied"] == 3 * MLP["steps"] and sync["pushes_dropped"] == 0, str(sync))
+
+
+def backup_goes_on_while_a_worker_stands_still(lab):
+    keys = {**BACKUP, "steps": lab.steps(6000), "lr": 0.02}
+    cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
+    cluster.reaches(1)
+    os.kill(cluster.workers[1].pid, signal.SIGSTOP)
+    cluster.reaches(cluster.step() + 100)
+    os.kill(cluster.workers[1].pid, signal.SIGCONT)
+    summary = cluster.ends_well()
+    expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
+    # what it was computing when it was stopped came too late
+    expect(summary["pushes_dropped_per_worker"][1] >= 1, f"{summary['pushes_dropped_per_worker']}")
+    said = cluster.servers[0].said()
+    expect("dropped " in said and "of worker 1" in said, f"nothing was said of it: {said[-600:]}")
+    expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
+
+
+def backup_goes_on_without_workers(lab):
+    keys = {**BACKUP, "steps": lab.steps(4000), "lr": 0.02, "eval-every": 200}
+    cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
+    cluster.reaches(1)
+    lost = [cluster.workers[1]]
+    os.kill(lost[0].pid, signal.SIGKILL)
+    cluster.servers[0].says("the others go on")
+    # its chunks of the evaluations are somebody's now
+    goal = cluster.step() + 500
+    lab.until(lambda: cluster.step() >= goal, 60, lambda: f"no step {goal}, only {cluster.step()}")
+    expect("go to" not in cluster.servers[0].said(), "its share is computed, though a step needs two")
+    lost.append(cluster.workers[2])
+    os.kill(lost[1].pid, signal.SIGKILL)
+    cluster.servers[0].says("go to worker 0")
+    summary = cluster.ends_well(but=lost)
+    expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
+    expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
+
+
+def backup_takes_a_worker_in_again(lab):
+    keys = {**LONG, **BACKUP, "steps": lab.steps(6000), "lr": 0.02, "eval-every": 300}
+    cluster = lab.cluster(lab.job(keys), 1, 3)
+    cluster.reaches(1)
+    lost = cluster.workers[2]
+    os.kill(lost.pid, signal.SIGKILL)
+    cluster.servers[0].says("the others go on")
+    cluster.add_worker()
+    cluster.servers[0].says("takes the free place")
+    summary = cluster.ends_well(but=(lost,))
+    expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
+
+
+def more_backups_than_workers_are_refused(lab):
+    for words in (("backup:9", 2), ("backup:2", 2), ("backup:8", 20)):  # 8 micro-batches
+        run = lab.run(lab.job({**MLP, "strategy": words[0]}), 1, words[1])
+        expect(run.code == USAGE, f"exit code {run.code}: {run.text[-300:]}")
+        for word in (words[0], str(words[1]), "B must be below"):
+            expect(word in run.text, f"no '{word}' in {run.text[-300:]}")
+    code, text = lab.call("pushpull-server", "--job", lab.job({**MLP, "strategy": "backup:9"}),
+                          "--workers", 3)
+    expect(code == USAGE and "backup:9" in text and "3 workers" in text, f"{code}: {text[-300:]}")
+
+
+def backup_goes_on_from_a_checkpoint(lab):
+    keys = {**BACKUP, "checkpoint-dir": lab.folder / "checkpoints", "eval-every": 7}
+    first = lab.train(lab.job({**keys, "stop-after": 17}), 2, 3, slice_bytes=4096)
+    expect(first["pushes_applied"] == 2 * 17, f"{first['pushes_applied']} applied")
+    last = lab.train(lab.job({**keys, "resume": "true"}), 1, 4)
+    expect(last["resumed_from_step"] == 17, f"resumed at {last['resumed_from_step']}")
+    expect(last["pushes_applied"] == 3 * (MLP["steps"] - 17), f"{last['pushes_applied']} applied")
+
+
+def local_one_is_sync(lab):
+    outer = {"outer-lr": 1, "outer-momentum": 0}
+    # convnet has running statistics, too
+    for number, keys in enumerate((SGD, {**SGD, "model": "convnet", "steps": 10, "lr": 0.05})):
+        folders = [lab.folder / f"{name}-{number}" for name in ("sync", "local")]
+        lab.train(lab.job({**keys, "checkpoint-dir": folders[0]}), 1, 2)
+        lab.train(lab.job({**keys, **outer, "strategy": "local:1", "checkpoint-dir": folders[1]}), 2, 2)
+        one, other = (weights_in(folder) for folder in folders)
+        worst = max(abs(a - b) for name in one for a, b in zip(one[name], other[name]))
+        expect(worst < 1e-5, f"{keys['model']}: largest difference {worst}")
+
+
+def local_steps_push_little_and_learn(lab):
+    keys = {**MLP, "steps": 320}
+    few = lab.train(lab.job({**keys, "strategy": "local:16"}), 1, 3)
+    many = lab.train(lab.job(keys), 1, 3)
+    expect(few["bytes_pushed"] * 10 < many["bytes_pushed"], f"{few['bytes_pushed']} bytes")
+    expect(few["samples"] == many["samples"] == 320 * 64, f"{few['samples']} samples")
+    expect(few["pushes_applied"] == 3 * 20 and few["pushes_dropped"] == 0, f"{few['pushes_applied']}")
+    expect(few["test_correct"] > 0.8 * few["test_total"], f"{few['test_correct']} right")
+
+
+def local_bits_do_not_depend_on_servers_or_watching(lab):
+    keys = {**MLP, "strategy": "local:6"}
+    calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
+    watched = {**keys, "eval-every": 5, "checkpoint-every": 7}
+    other = lab.train(lab.job(watched), 3, 3, slice_bytes=4096)["weights_sha256"]
+    expect(other == calm, "the weights differ")
+
+
+def local_outlives_a_worker_with_the_same_bits(lab):
+    # plain SGD keeps no state that a worker could take with it
+    keys = {**LOCAL, "steps": lab.steps(6000), "lr": 0.02, "on-worker-loss": "continue"}
+    calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
+    cluster.reaches(1)
+    lost = cluster.workers[2]
+    os.kill(lost.pid, signal.SIGKILL)
+    summary = cluster.ends_well(but=(lost,))
+    expect("the others go on" in cluster.servers[0].said(), cluster.servers[0].said()[-600:])
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+
+
+def local_goes_on_from_a_checkpoint(lab):
+    whole = lab.train(lab.job(LOCAL), 1, 2)["weights_sha256"]
+    keys = {**LOCAL, "checkpoint-dir": lab.folder / "checkpoints"}
+    lab.train(lab.job({**keys, "stop-after": 16}), 2, 2, slice_bytes=4096)
+    last = lab.train(lab.job({**keys, "resume": "true"}), 1, 2)
+    expect(last["resumed_from_step"] == 16, f"resumed at {last['resumed_from_step']}")
+    expect(last["weights_sha256"] == whole, "the weights differ from the uninterrupted run")
+    # what the workers' optimizers remember is not in a checkpoint, and that is said
+    keys = {**keys, "optimizer": "momentum", "checkpoint-dir": lab.folder / "more"}
+    lab.train(lab.job({**keys, "stop-after": 13}), 1, 2)
+    run = lab.run(lab.job({**keys, "resume": "true"}), 1, 2)
+    expect(run.code == 0 and "begin at zero again" in run.text, f"{run.code}: {run.text[-600:]}")
+
+
+if __name__ == "__main__":
+    base.main(globals())

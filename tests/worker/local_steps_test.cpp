@@ -1,0 +1,109 @@
+#include "worker/local_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kElements = 3000;
+constexpr Range kShare{2, 5};  // three micro-batches
+
+// A weight that is trained and one that averages.
+TensorTable table() {
+  TensorTable out;
+  TensorInfo info;
+  info.name = "weight";
+  info.shape = {kElements - 100};
+  out.add(info);
+  info.name = "running_mean";
+  info.rule = UpdateRule::kAverage;
+  info.average_momentum = 0.25F;
+  info.shape = {100};
+  out.add(info);
+  return out;
+}
+
+class LocalStepsTest : public testing::Test {
+ protected:
+  void make(const std::string& keys) {
+    job_ = parse_job_text(
+        "dataset = dummy\nsteps = 10\nglobal-batch = 16\nmicro-batch = 2\nstrategy = local:4\n" +
+            keys,
+        "test");
+    steps_ = std::make_unique<LocalSteps>(job_, table(), SliceMap(kElements, 4096, 2), 10);
+  }
+  static std::vector<float> all(float value) {
+    return std::vector<float>(static_cast<size_t>(kElements), value);
+  }
+  std::vector<float> change(const std::vector<float>& start) {
+    std::vector<float> out;
+    int next = 0;
+    steps_->finish(start, [&](int slice, const Payload& part) {
+      EXPECT_EQ(slice, next++);
+      out.insert(out.end(), part.floats(), part.floats() + part.float_count());
+    });
+    return out;
+  }
+
+  Job job_;
+  std::unique_ptr<LocalSteps> steps_;
+};
+
+TEST_F(LocalStepsTest, MovesACopyByTheMeanGradientAndTheStepsOwnRate) {
+  make("optimizer = sgd\nlr = 0.5\nlr-schedule = step\nlr-step = 1\nlr-gamma = 0.5\n");
+  const std::vector<float> start = all(1.0F);
+  steps_->begin(kShare, start);
+  steps_->step(0, all(3.0F));
+  EXPECT_EQ(steps_->weights()[0], 0.5F);
+  steps_->step(1, all(3.0F));
+  EXPECT_EQ(steps_->weights()[0], 0.25F) << "half the rate";
+  const std::vector<float> pushed = change(start);
+  ASSERT_EQ(std::ssize(pushed), kElements);
+  EXPECT_EQ(pushed[0], 3 * 0.75F) << "micro-batches times the way";
+}
+
+TEST_F(LocalStepsTest, RunningStatisticsMoveLocally) {
+  make("optimizer = adam\nlr = 0.5\n");
+  const std::vector<float> start = all(1.0F);
+  steps_->begin(kShare, start);
+  steps_->step(0, all(15.0F));
+  EXPECT_EQ(steps_->weights()[kElements - 1], 0.75F * 1.0F + 0.25F * 5.0F);
+  EXPECT_EQ(change(start)[static_cast<size_t>(kElements - 1)], 3 * -1.0F);
+}
+
+TEST_F(LocalStepsTest, TheOptimizersStateLivesFromRoundToRoundByShare) {
+  make("optimizer = momentum\nmomentum = 0.5\nlr = 1\n");
+  const std::vector<float> start = all(0.0F);
+  steps_->begin(kShare, start);
+  steps_->step(0, all(3.0F));
+  EXPECT_EQ(steps_->weights()[0], -1.0F);
+  steps_->begin(kShare, start);
+  EXPECT_EQ(steps_->weights()[0], 0.0F) << "weights begin anew";
+  steps_->step(4, all(3.0F));
+  EXPECT_EQ(steps_->weights()[0], -1.5F) << "momentum does not";
+  steps_->begin({0, 2}, start);
+  steps_->step(4, all(2.0F));
+  EXPECT_EQ(steps_->weights()[0], -1.0F) << "another share begins at zero";
+  steps_->begin(kShare, start);
+  steps_->step(8, all(3.0F));
+  EXPECT_EQ(steps_->weights()[0], -1.75F);
+}
+
+TEST_F(LocalStepsTest, ClipsByTheNormOfItsOwnMeanGradient) {
+  make("optimizer = sgd\nlr = 1\nclip-norm = 2\n");
+  const std::vector<float> start = all(0.0F);
+  steps_->begin(kShare, start);
+  steps_->step(0, all(3.0F));
+  double squares = 0.0;
+  for (int64_t i = 0; i < kElements - 100; ++i) {
+    squares += std::pow(steps_->weights()[static_cast<size_t>(i)], 2);
+  }
+  EXPECT_NEAR(std::sqrt(squares), 2.0, 1e-4) << "of trainable weights only";
+  EXPECT_EQ(steps_->weights()[kElements - 1], 0.25F) << "statistics are not clipped";
+}
+
+}  // namespace
+}  // namespace pushpull
