@@ -11,6 +11,7 @@
 
 #include "cli/compare_command.h"
 #include "cli/eval_command.h"
+#include "cli/replay_command.h"
 #include "cli/run_command.h"
 #include "common/error.h"
 
@@ -25,6 +26,7 @@ usage:
   pushpull compare --job FILE --strategies sync,async --workers 1,2
                                                       the same job under several strategies
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
+  pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
   pushpull --version
 
@@ -37,8 +39,11 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 3> kCommands = {
-    {{"run", run_command}, {"compare", compare_command}, {"eval", eval_command}}};
+constexpr std::array<std::pair<std::string_view, Command>, 4> kCommands = {
+    {{"run", run_command},
+     {"compare", compare_command},
+     {"eval", eval_command},
+     {"replay", replay_command}}};
 
 int dispatch(int argc, const char* const* argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
@@ -56,9 +61,10 @@ int dispatch(int argc, const char* const* argv) {
     }
   }
   throw Error(ErrorCode::kUsage,
-              word.empty() ? "[pushpull] which command? run, compare or eval; --help explains them"
-                           : "[pushpull] unknown command '" + std::string(word) +
-                                 "': must be run, compare or eval; --help explains them");
+              word.empty()
+                  ? "[pushpull] which command? run, compare, eval or replay; --help explains them"
+                  : "[pushpull] unknown command '" + std::string(word) +
+                        "': must be run, compare, eval or replay; --help explains them");
 }
 
 // Descriptors 0 to 2 may have been closed by who started us; pipes must not land there.

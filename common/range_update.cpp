@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/delay_compensation.h"
 #include "common/error.h"
 #include "common/norm.h"
 #include "common/random.h"
@@ -35,8 +36,18 @@ void RangeUpdate::initialise(uint64_t seed, float* out) const {
   }
 }
 
+// sum: its first element is that of elements.lo; all else counts from the range's first one.
+void RangeUpdate::move(const UpdateContext& context, Range elements, const float* before,
+                       const float* sum, std::span<float* const> state, float* out) const {
+  std::array<float*, 2> here{};
+  for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + elements.lo;
+  update_range(optimizer_, context, static_cast<size_t>(elements.size()), before + elements.lo, sum,
+               std::span(here.data(), state.size()), out + elements.lo);
+}
+
 void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
-                        const float* sum, std::span<float* const> state, float* out) const {
+                        const float* sum, std::span<float* const> state, float* out,
+                        const float* read) const {
   PP_ASSERT(state.size() == state_vectors());
   for (const Segment& segment : segments_) {
     const int64_t lo = std::max(stride.lo, segment.elements.lo);
@@ -54,11 +65,22 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
       average_range(tensor.average_momentum, info.share, info.divisor, n, before + lo, g, out + lo);
       continue;
     }
-    std::array<float*, 2> here{};
-    for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + lo;
-    const UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
-    update_range(optimizer_, context, n, before + lo, g, std::span(here.data(), state.size()),
-                 out + lo);
+    UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
+    if (read == nullptr || info.delay_compensation == 0.0) {
+      move(context, {lo, hi}, before, g, state, out);
+      continue;
+    }
+    // the optimizer gets the compensated mean gradient instead of the sum
+    context.divisor = 1.0;
+    context.clip = 1.0;
+    std::array<float, kBlockElements> mean{};
+    for (int64_t first = lo; first < hi; first += kBlockElements) {
+      const int64_t last = std::min(first + kBlockElements, hi);
+      compensate_delay({info.divisor, info.clip, info.delay_compensation},
+                       static_cast<size_t>(last - first), sum + (first - stride.lo), before + first,
+                       read + first, mean.data());
+      move(context, {first, last}, before, mean.data(), state, out);
+    }
   }
 }
 

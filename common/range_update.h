@@ -23,6 +23,7 @@ struct UpdateInfo {
   // The sum is one of changes, start minus end, of weights that have moved elsewhere (local:H):
   // running statistics move by the mean change, trainable weights take it for a gradient.
   bool changes = false;
+  double delay_compensation = 0.0;  // lambda, see common/delay_compensation.h; 0: none
 };
 
 class RangeUpdate {
@@ -41,8 +42,11 @@ class RangeUpdate {
   //   before, out, state[i]: the range's first element; out may be before.
   //   sum: of gradients, its first element is that of stride.lo.
   //   updates: that the range has had, this one included.
+  //   read: the weights that the gradient was computed on, like before, for delay compensation;
+  //   null: none.
   void apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
-             const float* sum, std::span<float* const> state, float* out) const;
+             const float* sum, std::span<float* const> state, float* out,
+             const float* read = nullptr) const;
 
   // Squares of the gradient (sum / divisor) over one block of at most kBlockElements; running
   // statistics do not count.
@@ -57,6 +61,9 @@ class RangeUpdate {
     int64_t first = 0;  // element of the tensor that the segment begins with
     TensorInfo tensor;
   };
+
+  void move(const UpdateContext& context, Range elements, const float* before, const float* sum,
+            std::span<float* const> state, float* out) const;
 
   int64_t size_;
   OptimizerOptions optimizer_;

@@ -74,6 +74,8 @@ bool Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Message& 
       return on_arrived(header.arrived());
     case wire::Header::kLeave:
       return on_leave(now_ms, header.leave());
+    case wire::Header::kRecordPart:
+      return on_record_part(peer, header.record_part());
     default:
       return false;
   }
@@ -165,10 +167,12 @@ std::string Coordinator::mismatch(const wire::Declare& declare) const {
            std::to_string(declare.train_samples()) + " + " +
            std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
   }
-  if (options_.job.strategy.kind == StrategyKind::kSync &&
-      declare.numerics() != declaration_.numerics) {
+  const bool same_bits =
+      options_.job.strategy.kind == StrategyKind::kSync || !options_.job.record.empty();
+  if (same_bits && declare.numerics() != declaration_.numerics) {
     return "it computes with other bits: the job has \"" + declaration_.numerics +
-           "\", this worker \"" + declare.numerics() + "\"; sync needs the same everywhere";
+           "\", this worker \"" + declare.numerics() +
+           "\"; sync and record need the same everywhere";
   }
   return "";
 }
@@ -291,6 +295,9 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   shares_ = static_cast<int>(std::min<int64_t>(options_.workers, leaves));
   training_ = std::make_unique<TrainingRecord>(job, options_.workers, start.step);
   evaluations_ = std::make_unique<EvaluationRecord>(declaration_.test_samples, job.micro_batch);
+  if (!job.record.empty()) {
+    logs_ = std::make_unique<ServerLogs>(options_.servers, leaves, start.updates);
+  }
   if (fixed_shares()) {
     if (options_.workers > shares_) {
       notices_.push_back(std::to_string(options_.workers - shares_) +

@@ -24,6 +24,7 @@
 #include "ps/run_record.h"
 #include "ps/run_totals.h"
 #include "ps/server.h"
+#include "ps/server_logs.h"
 
 namespace pushpull {
 
@@ -112,6 +113,10 @@ class Coordinator : public TrainingObserver {
   std::vector<Evaluation> take_evaluations() {
     return evaluations_ ? evaluations_->take_new() : std::vector<Evaluation>();
   }
+  // What servers have applied, in a recorded run; else null.
+  const ServerLogs* logs() const { return logs_.get(); }
+  // The push whose loss or gradient was not finite, where that has ended the job.
+  const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
   // One line that says what is being waited for, "" in training.
   std::string waiting_for() const;
   uint64_t run() const { return options_.run; }
@@ -136,6 +141,8 @@ class Coordinator : public TrainingObserver {
   bool on_norms(const wire::Norms& norms);
   bool on_arrived(const wire::Arrived& arrived);
   bool on_leave(int64_t now_ms, const wire::Leave& leave);
+  bool on_record_part(const PeerId& peer, const wire::RecordPart& part);
+  bool logs_are_whole() const;
 
   bool backup() const { return options_.job.strategy.kind == StrategyKind::kBackup; }
   // Pushes of a step without which it cannot end.
@@ -196,6 +203,8 @@ class Coordinator : public TrainingObserver {
   std::unique_ptr<LeasePool> pool_;
   std::unique_ptr<TrainingRecord> training_;
   std::unique_ptr<EvaluationRecord> evaluations_;
+  std::unique_ptr<ServerLogs> logs_;
+  std::optional<RecordedPush> failed_push_;
   std::deque<int64_t> snapshots_;
   std::vector<OpenedBarrier> opened_;
   int64_t released_barrier_ = -1;

@@ -13,6 +13,7 @@
 #include "ps/checkpoint_writer.h"
 #include "ps/coordinator.h"
 #include "ps/data_plane.h"
+#include "ps/run_recorder.h"
 #include "ps/server_loop.h"
 #include "ps/start_state.h"
 
@@ -45,6 +46,8 @@ class CoordinatorLoop {
   void note_barriers();
   void shard_messages();
   void repeat_norms();
+  void pass_record();
+  void write_record_of_failure();
   void tell();
   // last: in any case, the end of training
   void moment(bool last);
@@ -69,6 +72,7 @@ class CoordinatorLoop {
   std::unique_ptr<CheckpointWriter> writer_;
   bool writing_ = false;
   std::string weights_sha256_;
+  std::optional<RunRecorder> recorder_;
   std::string initial_weights_sha256_;
   struct Opened {
     int64_t at_ms = 0;
@@ -121,6 +125,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
       coordinator_(options_of(program, data_)),
       run_id_(coordinator_.run()) {
   report_.write_job(to_ini(program.job));
+  if (!program.job.record.empty()) recorder_.emplace(program.job);
   for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
   announce();
 }
@@ -141,7 +146,10 @@ void CoordinatorLoop::announce() {
 int CoordinatorLoop::run() {
   while (!coordinator_.over()) turn();
   report_.end_line();
-  if (coordinator_.phase() == wire::PHASE_FAILED) log_.error(coordinator_.failure_text());
+  if (coordinator_.phase() == wire::PHASE_FAILED) {
+    log_.error(coordinator_.failure_text());
+    write_record_of_failure();
+  }
   return exit_code();
 }
 
@@ -172,6 +180,7 @@ void CoordinatorLoop::turn() {
     take_written();
     const int64_t now = now_ms();
     repeat_norms();
+    pass_record();
     if (now - ticked_ms_ >= kTickMs) {
       ticked_ms_ = now;
       if (const int signal = signals_.take(); signal != 0) {
@@ -252,6 +261,28 @@ void CoordinatorLoop::repeat_norms() {
   }
 }
 
+// All that this process's own server has applied since the last turn.
+void CoordinatorLoop::pass_record() {
+  Server* server = data_.server();
+  if (server == nullptr) return;
+  for (wire::RecordPart& part : server->log().take_rest()) {
+    part.set_incarnation(coordinator_.self_incarnation());
+    Message message;
+    *message.header.mutable_record_part() = std::move(part);
+    coordinator_.on_message(clock_.now_ms(), "", message);
+  }
+}
+
+void CoordinatorLoop::write_record_of_failure() {
+  if (!recorder_ || !recorder_->started()) return;
+  try {
+    recorder_->finish(coordinator_, "", coordinator_.failure_text());
+    log_.info("recorded up to there in " + program_.job.record);
+  } catch (const Error& e) {
+    log_.error(e.what());
+  }
+}
+
 // ---- start and snapshots ----
 
 void CoordinatorLoop::start() {
@@ -263,6 +294,9 @@ void CoordinatorLoop::start() {
   Start start;
   if (initial) start = {initial->step, initial->updates, true};
   coordinator_.start(clock_.now_ms(), start);
+  if (recorder_) {
+    recorder_->start(coordinator_, program_.servers, initial.get(), start_state_.resumes());
+  }
   training_since_ms_ = now;
   moment_ms_ = now;
   const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
@@ -455,6 +489,7 @@ void CoordinatorLoop::summarise() {
   for (const auto& [incarnation, member] : coordinator_.members().all()) {
     if (!member.peer.empty()) s.totals.add(member.role, member.stats);
   }
+  if (recorder_) recorder_->finish(coordinator_, weights_sha256_, "");
   report_.write_summary(s);
   coordinator_.finish();
 }

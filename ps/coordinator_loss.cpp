@@ -45,6 +45,11 @@ bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
       (code == ErrorCode::kNotFinite && member->declared) || phase_ == wire::PHASE_GATHERING;
   if (everybodys) {
     const std::string who = member->name();
+    RecordedPush failed;
+    if (logs_ && leave.has_failed() && logs_->to_push(leave.failed(), failed)) {
+      failed.rank = member->rank;
+      failed_push_ = failed;
+    }
     members_.remove(leave.incarnation());
     fail(code, leave.text() + " (" + who + ")");
   } else {
@@ -206,11 +211,35 @@ void Coordinator::check_finish(int64_t now_ms) {
     const bool reported = std::all_of(all.begin(), all.end(), [&](const auto& entry) {
       return entry.second.peer.empty() || entry.second.state_version >= state_version_;
     });
-    wants_summary_ = reported || late;
+    wants_summary_ = (reported && logs_are_whole()) || late;
   }
   if (phase_ == wire::PHASE_FINISHED || phase_ == wire::PHASE_FAILED) {
     over_ = members_.all().size() <= 1 || late;
   }
+}
+
+// ---- the record ----
+
+bool Coordinator::on_record_part(const PeerId& peer, const wire::RecordPart& part) {
+  const MemberInfo* member = members_.find(part.incarnation());
+  if (member == nullptr || member->role != wire::ROLE_SERVER || !logs_) return false;
+  if (!logs_->take(member->rank, part)) return false;
+  Message taken;
+  taken.header.mutable_record_taken()->set_through(logs_->have(member->rank));
+  outgoing_.push_back({peer, std::move(taken)});
+  return true;
+}
+
+// A server says in its last Stats how much it has logged; the one in this process passes all on in
+// each turn.
+bool Coordinator::logs_are_whole() const {
+  if (!logs_) return true;
+  const auto& all = members_.all();
+  return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+    const MemberInfo& member = entry.second;
+    return member.role != wire::ROLE_SERVER || member.peer.empty() ||
+           logs_->have(member.rank) >= member.stats.recorded();
+  });
 }
 
 void Coordinator::on_tick(int64_t now_ms) {

@@ -30,6 +30,8 @@ class JoinedServerLoop {
   void take_message(const Message& message);
   void heartbeat();
   void norms();
+  void record();
+  void send_part(wire::RecordPart part);
   void arrived();
   void leave(int code, const std::string& text);
 
@@ -106,6 +108,9 @@ int JoinedServerLoop::run() {
 }
 
 void JoinedServerLoop::leave(int code, const std::string& text) {
+  if (data_ && data_->server() != nullptr) {
+    for (wire::RecordPart& part : data_->server()->log().take_rest()) send_part(std::move(part));
+  }
   Message message;
   message.header.mutable_leave()->set_incarnation(incarnation_);
   message.header.mutable_leave()->set_code(code);
@@ -120,6 +125,10 @@ void JoinedServerLoop::take_message(const Message& message) {
   const wire::Header& header = message.header;
   if (header.has_norm_total()) {
     if (data_->server() != nullptr) data_->server()->on_norm_total(header.norm_total());
+    return;
+  }
+  if (header.has_record_taken()) {
+    if (data_->server() != nullptr) data_->server()->log().confirm(header.record_taken().through());
     return;
   }
   if (header.has_chosen()) {
@@ -172,6 +181,18 @@ void JoinedServerLoop::norms() {
   control_.send(message);
 }
 
+void JoinedServerLoop::send_part(wire::RecordPart part) {
+  part.set_incarnation(incarnation_);
+  Message message;
+  *message.header.mutable_record_part() = std::move(part);
+  control_.send(message);
+}
+
+void JoinedServerLoop::record() {
+  if (data_->server() == nullptr) return;
+  if (auto part = data_->server()->log().due(now_ms())) send_part(std::move(*part));
+}
+
 void JoinedServerLoop::arrived() {
   Server* server = data_->server();
   if (server == nullptr || !server->waiting_arrived()) return;
@@ -200,6 +221,7 @@ void JoinedServerLoop::turn() {
   data_->receive();
   arrived();
   norms();
+  record();
   data_->send();
   heartbeat();
   if (const int signal = signals_.take(); signal != 0) {

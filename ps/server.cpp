@@ -94,7 +94,8 @@ bool Server::on_data(const PeerId& peer, Message message) {
 void Server::on_state(const wire::State& state) {
   std::map<uint64_t, Worker> known;
   for (const wire::Member& member : state.workers()) {
-    known[member.incarnation()] = std::move(workers_[member.incarnation()]);
+    Worker& worker = known[member.incarnation()] = std::move(workers_[member.incarnation()]);
+    worker.rank = member.rank();
   }
   workers_ = std::move(known);
   released_barrier_ = std::max(released_barrier_, state.released_barrier());
@@ -212,7 +213,7 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
   for (int i = 0; i < setup_.shares; ++i) {
     is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
   }
-  if (!is_share || push.number() < 1 || push.read_version() < 0) return false;
+  if (!is_share || push.number() < 1 || !reads_fit(push)) return false;
   if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
   if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
     return false;
@@ -279,21 +280,7 @@ void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push&
   commit.steps = steps_of(push);
   if (commit.counted) {
     for (int64_t i = 0; i < commit.steps; ++i) ledger_.add(push.step() + i, range);
-    if (!whole_steps()) {
-      UpdateInfo info;
-      info.learning_rate = learning_rate(setup_.job.schedule, push.step(), setup_.total_steps);
-      info.divisor = static_cast<double>(range.size());
-      info.share = info.divisor / static_cast<double>(leaves_);
-      if (setup_.job.clip_norm > 0) {
-        info.clip = clip_factor(std::sqrt(assembly.squares), setup_.job.clip_norm);
-      }
-      for (auto& [slice, part] : assembly.parts) {
-        shard_.apply(slice, {std::move(part)}, leaves_, info);
-      }
-      const int64_t staleness = std::max<int64_t>(0, updates_ - push.read_version());
-      ++(*stats_.mutable_staleness())[staleness];
-      ++updates_;
-    }
+    if (!whole_steps()) apply_push(worker, push, assembly);
   }
   if (observer_ != nullptr) observer_->on_commit(commit);
   if (!whole_steps() && floor_ != ledger_.floor()) {
@@ -399,6 +386,9 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
     entry->set_slice(*it);
     entry->set_version(slice->second);
+    if (setup_.job.delay_compensation > 0) {
+      worker.handed.keep(slice->second, *it, slice->first);
+    }
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));
     message.payloads.push_back(std::move(slice->first));
@@ -447,6 +437,7 @@ wire::Stats Server::stats() const {
   wire::Stats out = stats_;
   out.set_updates(updates_);
   out.set_floor(floor_);
+  out.set_recorded(log_.size());
   return out;
 }
 

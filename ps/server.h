@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,9 @@
 #include "common/net/message.h"
 #include "ps/aggregation.h"
 #include "ps/backup_set.h"
+#include "ps/handed_weights.h"
 #include "ps/shard.h"
+#include "ps/update_log.h"
 
 namespace pushpull {
 
@@ -103,6 +106,9 @@ class Server {
   int64_t floor() const { return floor_; }
   // The newest barrier whose snapshot is taken.
   int64_t open_barrier() const { return open_barrier_; }
+  // What has been applied, where the job is recorded. The caller passes it to the coordinator.
+  UpdateLog& log() { return log_; }
+  const UpdateLog& log() const { return log_; }
   // Everything but memory and rejected frames, which the caller knows.
   wire::Stats stats() const;
 
@@ -123,9 +129,11 @@ class Server {
     bool open = false;
   };
   struct Worker {
+    int rank = -1;
     PushTracker pushes;
     std::map<int64_t, Assembly> open;  // by push number
     PendingPull pull;
+    HandedWeights handed;  // with delay compensation
   };
   struct Snapshot {
     int64_t step = -1;
@@ -150,6 +158,12 @@ class Server {
   void take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                  std::vector<Payload>& payloads);
   void finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push, Assembly assembly);
+  // async, ssp: one update (ps/server_async.cpp)
+  bool reads_fit(const wire::Push& push) const;
+  void apply_push(Worker& worker, const wire::Push& push, Assembly& assembly);
+  // One entry of the log, where the run is recorded.
+  void log_push(int rank, int64_t step, Range range, std::span<const int64_t> reads,
+                bool uncompensated);
   // ps/server_step.cpp
   int64_t steps_of(const wire::Push& push) const { return std::max(1, push.steps()); }
   int64_t share_index(Range range) const;
@@ -201,6 +215,7 @@ class Server {
   std::optional<wire::Arrived> arrived_;
   std::map<uint64_t, Worker> workers_;
   std::vector<Outgoing> outgoing_;
+  UpdateLog log_;
   wire::Stats stats_;
 };
 

@@ -134,6 +134,11 @@ void Server::on_chosen(const wire::Chosen& chosen) {
 
 void Server::end_backup_step() {
   BackupSet::Done done = backups_.take();
+  const std::vector<int64_t> reads(static_cast<size_t>(setup_.servers), floor_);
+  for (const BackupSet::Push& push : done.counted) {
+    const auto worker = workers_.find(push.incarnation);
+    log_push(worker == workers_.end() ? -1 : worker->second.rank, floor_, push.range, reads, false);
+  }
   if (observer_ == nullptr) return;
   const auto tell = [&](BackupSet::Push& push, bool counted) {
     observer_->on_commit({push.incarnation, floor_, push.range, std::move(push.losses), counted,

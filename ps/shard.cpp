@@ -85,7 +85,7 @@ void Shard::set_start(int64_t version, int64_t updates) {
 }
 
 void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-                  const UpdateInfo& info, int64_t versions) {
+                  const UpdateInfo& info, int64_t versions, const float* read) {
   SliceData& d = data(slice);
   TreeSum sum(tree_parts(parts), leaves);
   // the version before the previous one goes back to the pool first, so that its pages are used
@@ -98,7 +98,7 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
     const Range stride{lo, std::min(lo + TreeSum::kStride, d.elements.size())};
     d.update.apply(stride, info, d.updates + 1, d.current.get(),
                    sum.block(stride.lo, stride.size()), std::span(state.data(), d.state.size()),
-                   next.get());
+                   next.get(), read);
   }
   d.previous = std::move(d.current);
   d.current = std::move(next);

@@ -46,8 +46,10 @@ class Shard {
 
   // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one
   // update: one fused pass. Its version moves by `versions`: a round of local:H is several steps.
+  //   read: the slice's weights that the gradient was computed on, for delay compensation; null:
+  //   none.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-             const UpdateInfo& info, int64_t versions = 1);
+             const UpdateInfo& info, int64_t versions = 1, const float* read = nullptr);
 
   // Squares of the gradient (sum / divisor) over the slice's blocks; running statistics do not
   // count.

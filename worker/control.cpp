@@ -55,6 +55,12 @@ void Control::leave(int code, const std::string& text) {
   leave_->set_incarnation(options_.incarnation);
   leave_->set_code(code);
   leave_->set_text(text);
+  if (failed_) *leave_->mutable_failed() = *failed_;
+}
+
+void Control::note_failed(wire::Applied push) {
+  const std::lock_guard lock(mutex_);
+  failed_ = std::move(push);
 }
 
 std::optional<wire::State> Control::state() const {

@@ -48,6 +48,8 @@ class Control {
   // Repeated until the coordinator has taken it in.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
+  // The push that is being computed cannot be: said in the last words.
+  void note_failed(wire::Applied push);
   // What the next heartbeats say.
   void set_times(const TimeTotals& times);
   // The last words: finished (code 0) or why not. Call once, before the end.
@@ -83,6 +85,7 @@ class Control {
   std::optional<wire::Declare> declare_;
   std::map<int64_t, wire::EvalResult> results_;  // not taken yet
   std::optional<wire::Leave> leave_;
+  std::optional<wire::Applied> failed_;
   TimeTotals times_;
   int64_t next_result_ = 1;
   bool post_ = false;  // something is new to send

@@ -29,6 +29,12 @@ PushPull::PushPull(PushPullSetup setup)
 
 std::span<const float> PushPull::weights() const { return current_; }
 
+std::vector<int64_t> PushPull::read_versions() const {
+  std::vector<int64_t> out;
+  for (const ServerLink& link : links_) out.push_back(link.read_version);
+  return out;
+}
+
 // ---- what to do next ----
 
 void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
@@ -176,11 +182,12 @@ void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_
   pull_.set_latest(latest);
   pull_.set_barrier(barrier);
   pull_.set_lease_only(false);
-  at_barrier_coming_ = barrier;
   std::fill(incoming_version_.begin(), incoming_version_.end(), -1);
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
     link.missing = static_cast<int>(link.slices.size());
+    link.coming_version = -1;
+    link.coming_at_barrier = barrier;
     if (link.missing > 0) send_pull(server, false, now_ms);
   }
 }
@@ -296,17 +303,31 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     const Payload& payload = payloads[static_cast<size_t>(i)];
     const Range elements = map_.elements(entry.slice());
     if (payload.float_count() != static_cast<size_t>(elements.size())) continue;
+    if (!lockstep() && !one_version(link, entry.version())) continue;
     int64_t& version = incoming_version_[static_cast<size_t>(entry.slice())];
     if (version >= 0) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
     std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     version = entry.version();
     pull_answered_ = true;
-    at_barrier_coming_ = at_barrier_coming_ && weights.at_barrier();
-    if (!lockstep()) link.read_version = version;
+    link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
   }
   if (link.missing == 0) link.asked_ms = -1;
+}
+
+// async, ssp: a push must be able to say what it was computed on, so all slices of a server are of
+// one version. Where the answer to a repeated pull brings a newer one than what was not lost of the
+// answer before, that is forgotten. False: the entry is of no use.
+bool PushPull::one_version(ServerLink& link, int64_t version) {
+  if (version == link.coming_version) return true;
+  // complete, or overtaken on its way
+  if (link.missing == 0 || version < link.coming_version) return false;
+  for (const int slice : link.slices) incoming_version_[static_cast<size_t>(slice)] = -1;
+  link.missing = static_cast<int>(link.slices.size());
+  link.coming_version = version;
+  link.coming_at_barrier = pull_.barrier();
+  return true;
 }
 
 void PushPull::finish_pull(int64_t now_ms) {
@@ -324,7 +345,10 @@ void PushPull::finish_pull(int64_t now_ms) {
   if (backup() && pull_.barrier()) return finish_barrier_pull();
   if (!lockstep()) {
     clock_ = pull_.clock();
-    at_barrier_ = at_barrier_coming_;
+    at_barrier_ = came_at_barrier();
+    for (ServerLink& link : links_) {
+      if (!link.slices.empty()) link.read_version = link.coming_version;
+    }
     // Some server is past this barrier, so the share's worker before us has been, which evaluates
     // first: only its last push has not reached all servers.
     for (ShareWork& share : shares_) {
@@ -385,7 +409,7 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
     push->set_lo(static_cast<int32_t>(push_range_.lo));
     push->set_hi(static_cast<int32_t>(push_range_.hi));
     push->set_parts_total(static_cast<int32_t>(link.slices.size()) * push_nodes_);
-    push->set_read_version(link.read_version);
+    for (const ServerLink& other : links_) push->add_read_versions(other.read_version);
     push->set_steps(static_cast<int32_t>(setup_.barriers.round_end(push_step_) - push_step_));
   }
   wire::Part* part = link.pending.header.mutable_exchange()->mutable_push()->add_parts();

@@ -77,6 +77,8 @@ class PushPull {
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const;
+  // Updates that each server had had in these weights.
+  std::vector<int64_t> read_versions() const;
 
   // The parts of a push: one per (slice, node), each node one of `nodes(range)`.
   std::vector<Range> nodes(Range range) const;
@@ -116,10 +118,12 @@ class PushPull {
     std::deque<SentPush> unacknowledged;
     Message pending;  // parts of the running push that are not sent yet
     size_t pending_bytes = 0;
-    int64_t read_version = 0;
-    int missing = 0;         // slices of the running pull that have not come
-    int64_t asked_ms = -1;   // unanswered since; -1: nothing is asked
-    int64_t repeat_ms = -1;  // when to ask again
+    int64_t read_version = 0;       // of this server's slices in current_
+    int64_t coming_version = -1;    // async, ssp: of those in incoming_; -1: none is here
+    bool coming_at_barrier = true;  // those in incoming_ are exactly barrier pull_.clock()
+    int missing = 0;                // slices of the running pull that have not come
+    int64_t asked_ms = -1;          // unanswered since; -1: nothing is asked
+    int64_t repeat_ms = -1;         // when to ask again
     int64_t heard_ms = -1;
     int repeats = 0;                 // since it was last heard
     bool not_ready = false;          // it said so: ask again soon
@@ -149,6 +153,9 @@ class PushPull {
   void send_pull(int server, bool repeat, int64_t now_ms);
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
+  bool one_version(ServerLink& link, int64_t version);
+  // All of incoming_ is exactly barrier pull_.clock().
+  bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);
   static bool settled(const ServerLink& link) {
     return link.missing == 0 && link.unacknowledged.empty();
@@ -184,8 +191,7 @@ class PushPull {
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
   bool pull_answered_ = false;
-  bool at_barrier_ = false;         // current_ is exactly barrier clock_
-  bool at_barrier_coming_ = false;  // incoming_ so far is exactly barrier pull_.clock()
+  bool at_barrier_ = false;  // current_ is exactly barrier clock_
 
   int64_t next_push_ = 1;
   int64_t push_step_ = -1;

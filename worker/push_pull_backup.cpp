@@ -44,9 +44,15 @@ Task PushPull::next_of_backup(int64_t now_ms) {
   return {};
 }
 
+bool PushPull::came_at_barrier() const {
+  return pull_.barrier() && std::all_of(links_.begin(), links_.end(), [](const ServerLink& link) {
+           return link.slices.empty() || link.coming_at_barrier;
+         });
+}
+
 void PushPull::finish_barrier_pull() {
   const int64_t barrier = pull_.clock();
-  if (at_barrier_coming_) {
+  if (came_at_barrier()) {
     clock_ = barrier;
     return;
   }

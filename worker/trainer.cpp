@@ -124,7 +124,12 @@ void Trainer::compute(const Task& task) {
       if (!clip) send_outgoing();
       split_.enter(TimeSplit::kCompute);
     };
-    if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
+    try {
+      if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::kNotFinite) note_failed(task);
+      throw;
+    }
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
   finish_push(losses, squares);
@@ -137,6 +142,15 @@ void Trainer::finish_push(const std::vector<float>& losses, double squares) {
   split_.enter(TimeSplit::kWait);
   split_.count_task();
   control_.set_times(split_.totals());
+}
+
+void Trainer::note_failed(const Task& task) {
+  wire::Applied push;
+  push.set_step(task.step);
+  push.set_lo(static_cast<int32_t>(task.range.lo));
+  push.set_hi(static_cast<int32_t>(task.range.hi));
+  for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
+  control_.note_failed(std::move(push));
 }
 
 // local:H: all steps of a round, then one push.

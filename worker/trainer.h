@@ -34,6 +34,8 @@ class Trainer {
   void send_outgoing();
   void wait();
   void compute(const Task& task);
+  // Says which push it was: a replay of the run finds it.
+  void note_failed(const Task& task);
   void compute_round(const Task& task);
   void finish_push(const std::vector<float>& losses, double squares);
   void evaluate(const Task& task);

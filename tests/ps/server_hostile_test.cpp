@@ -110,9 +110,24 @@ TEST_P(Hostile, StepsOutsideTheRunAreRefused) {
 TEST_P(Hostile, NumbersThatNoWorkerUsesAreRefused) {
   for (const int64_t number : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     expect_refused("number", [&](Message&, wire::Push* push) { push->set_number(number); });
-    expect_refused("version", [&](Message&, wire::Push* push) {
-      push->set_read_version(number - 1 > 0 ? -1 : number - (number == INT64_MIN ? 0 : 1));
-    });
+  }
+}
+
+TEST_P(Hostile, VersionsThatNobodyCanHaveReadAreRefused) {
+  const int own = setup_.rank;
+  for (const int64_t version : {int64_t{-1}, INT64_MIN}) {
+    for (int server = 0; server < setup_.servers; ++server) {
+      expect_refused(std::to_string(version),
+                     [&](Message&, wire::Push* push) { push->set_read_versions(server, version); });
+    }
+  }
+  expect_refused("one too few",
+                 [](Message&, wire::Push* push) { push->mutable_read_versions()->RemoveLast(); });
+  expect_refused("one too many", [](Message&, wire::Push* push) { push->add_read_versions(0); });
+  if (setup_.job.strategy.in_lockstep()) return;
+  for (const int64_t version : {int64_t{1}, INT64_MAX}) {
+    expect_refused("not there yet",
+                   [&](Message&, wire::Push* push) { push->set_read_versions(own, version); });
   }
 }
 
@@ -285,7 +300,7 @@ TEST_P(Hostile, RandomNumbersNeverMoveTheWeightsAndNeverCrash) {
     if (random() % 2 == 0) push->mutable_parts(0)->set_slice(static_cast<int32_t>(any()));
     if (random() % 2 == 0) push->mutable_parts(1)->set_lo(static_cast<int32_t>(any()));
     if (random() % 2 == 0) push->set_parts_total(static_cast<int32_t>(any()));
-    if (random() % 2 == 0) push->set_read_version(any());
+    if (random() % 2 == 0) push->set_read_versions(0, any());
     server_->on_data("anna", message);
     Message pull = pull_message(kAnna, any(), any());
     pull.header.mutable_exchange()->mutable_pull()->set_barrier(random() % 2 == 0);

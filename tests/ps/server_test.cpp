@@ -214,7 +214,6 @@ TEST_F(ServerTest, SspAppliesEachPushAndMeasuresItsStaleness) {
   const float before = server_->take_outgoing()[0].message.payloads[0].floats()[0];
   push(kAnna, 1, 0, kFirst, 4.0F);
   Message late = push_message(setup_, kBert, 1, 0, kSecond, 4.0F);
-  late.header.mutable_exchange()->mutable_push()->set_read_version(0);
   server_->on_data("bert", late);
   pull(kAnna, 2, 1);
   const auto out = server_->take_outgoing();

@@ -1,13 +1,20 @@
 #include "tests/simulation/scenario.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace pushpull::sim {
 
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kBuildScale = 0.1;
+#else
+constexpr double kBuildScale = 1.0;
+#endif
+
 // Seeds of the parts differ, so that a change in one leaves the others as they were.
-enum class Part : uint64_t { kJob = 1, kFaults = 2, kAccidents = 3 };
+enum class Part : uint64_t { kJob = 1, kFaults = 2, kAccidents = 3, kRecord = 4 };
 
 Dice dice_for(uint64_t seed, Part part) {
   return Dice(seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(part));
@@ -52,6 +59,17 @@ void draw_backups(Scenario& s, Dice& dice) {
 
 }  // namespace
 
+std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first) {
+  if (const char* only = std::getenv("PUSHPULL_SIM_SEED")) {
+    return {std::strtoull(only, nullptr, 10)};
+  }
+  const char* scale = std::getenv("PUSHPULL_SIM_SCALE");
+  const double factor = kBuildScale * (scale == nullptr ? 1.0 : std::strtod(scale, nullptr));
+  const auto most = static_cast<uint64_t>(static_cast<double>(count) * factor);
+  for (uint64_t seed = 1; seed <= std::max<uint64_t>(most, 1); ++seed) first.push_back(seed);
+  return first;
+}
+
 Scenario draw(uint64_t seed, const std::string& strategy) {
   Dice dice = dice_for(seed, Part::kJob);
   Scenario s;
@@ -80,6 +98,22 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   if (job.strategy.kind == StrategyKind::kLocal) {
     job.outer_momentum = dice.chance(0.5) ? 0.9 : 0.0;
   }
+  return s;
+}
+
+Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
+  Scenario s = draw(seed, strategy);
+  Dice dice = dice_for(seed, Part::kRecord);
+  s.counting = false;
+  s.elements = dice.between(8, 5000);
+  draw_optimizer(s, dice);
+  s.job.clip_norm = 0;  // its norm is the worker's business, which has no model here
+  s.job.record = "record";
+  const bool aware = dice.chance(0.5);
+  const bool compensates = dice.chance(0.5);
+  if (s.job.strategy.in_lockstep()) return s;
+  s.job.staleness_aware = aware;
+  s.job.delay_compensation = compensates ? 0.1 : 0.0;
   return s;
 }
 

@@ -39,8 +39,14 @@ struct Scenario {
   std::string to_string() const;
 };
 
+// `first`, then 1 to `count` times the scale of the build and of PUSHPULL_SIM_SCALE; only
+// PUSHPULL_SIM_SEED where that is set.
+std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first = {});
 // A job without faults; strategy "sync", "async", "ssp:S", "backup:B" (B at most) or "local:H".
 Scenario draw(uint64_t seed, const std::string& strategy);
+// The same with a real optimizer and a record; "async", "ssp:S" or "backup:B". Weights depend on
+// the order.
+Scenario draw_recorded(uint64_t seed, const std::string& strategy);
 // Messages are lost, repeated, late; connections break.
 void add_faults(Scenario& scenario);
 // Workers die or freeze at random moments; every share finds somebody in the end.

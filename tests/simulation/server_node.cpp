@@ -112,6 +112,7 @@ void CoordinatorNode::tick() {
       written_.reset();
     }
     repeat_waiting();
+    pass_record();
     coordinator_.on_tick(now);
     if (coordinator_.wants_start()) start();
     snapshots();
@@ -203,6 +204,16 @@ void CoordinatorNode::note_chosen(const wire::Chosen& chosen) {
   cluster_.wrong("step " + std::to_string(chosen.step()) + " has two sets of pushes");
 }
 
+void CoordinatorNode::pass_record() {
+  if (data_.server() == nullptr) return;
+  for (wire::RecordPart& part : data_.server()->log().take_rest()) {
+    part.set_incarnation(coordinator_.self_incarnation());
+    Message message;
+    *message.header.mutable_record_part() = std::move(part);
+    coordinator_.on_message(cluster_.clock().now_ms(), "", message);
+  }
+}
+
 void CoordinatorNode::deliver() {
   for (Outgoing& out : coordinator_.take_outgoing()) {
     const wire::Header& header = out.message.header;
@@ -270,6 +281,10 @@ void ServerNode::take(const Message& message) {
     }
     if (header.has_norm_total()) {
       if (data_.server() != nullptr) data_.server()->on_norm_total(header.norm_total());
+    } else if (header.has_record_taken()) {
+      if (data_.server() != nullptr) {
+        data_.server()->log().confirm(header.record_taken().through());
+      }
     } else if (header.has_chosen()) {
       if (data_.server() != nullptr) data_.server()->on_chosen(header.chosen());
     } else if (header.has_refused()) {
@@ -285,7 +300,17 @@ void ServerNode::take(const Message& message) {
   });
 }
 
+void ServerNode::send_part(wire::RecordPart part) {
+  part.set_incarnation(incarnation_);
+  Message message;
+  *message.header.mutable_record_part() = std::move(part);
+  cluster_.network().to_router(control_, std::move(message));
+}
+
 void ServerNode::leave() {
+  if (data_.server() != nullptr) {
+    for (wire::RecordPart& part : data_.server()->log().take_rest()) send_part(std::move(part));
+  }
   Message message;
   message.header.mutable_leave()->set_incarnation(incarnation_);
   cluster_.network().to_router(control_, std::move(message));
@@ -347,6 +372,9 @@ void ServerNode::tick() {
   if (text_) {
     arrived();
     norms();
+    if (data_.server() != nullptr) {
+      if (auto part = data_.server()->log().due(now)) send_part(std::move(*part));
+    }
     heartbeat();
   } else if (now - hello_ms_ >= kHelloMs) {
     hello_ms_ = now;

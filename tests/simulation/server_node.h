@@ -56,6 +56,7 @@ class CoordinatorNode {
   void snapshots();
   void shard_messages();
   void write(const std::shared_ptr<FlatState>& snapshot);
+  void pass_record();
   void repeat_waiting();
   void note_chosen(const wire::Chosen& chosen);
   void deliver();
@@ -87,6 +88,7 @@ class ServerNode {
   void tick();
   void heartbeat();
   void norms();
+  void send_part(wire::RecordPart part);
   void arrived();
   void leave();
 

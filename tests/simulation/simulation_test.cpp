@@ -16,12 +16,6 @@
 namespace pushpull::sim {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kBuildScale = 0.1;
-#else
-constexpr double kBuildScale = 1.0;
-#endif
-
 // Seeds that have found something, by test; they run first, however many follow.
 using Seeds = std::initializer_list<uint64_t>;
 // A part of a push was lost, and the answers to repeated pulls never made it be repeated: hang.
@@ -38,16 +32,9 @@ constexpr Seeds kSpareBeforeStart = {59, 73};
 constexpr Seeds kPastClosedBarrier = {45, 2034};
 
 std::vector<uint64_t> seeds(uint64_t count, std::initializer_list<Seeds> regressions = {}) {
-  if (const char* only = std::getenv("PUSHPULL_SIM_SEED")) {
-    return {std::strtoull(only, nullptr, 10)};
-  }
-  const char* scale = std::getenv("PUSHPULL_SIM_SCALE");
-  const double factor = kBuildScale * (scale == nullptr ? 1.0 : std::strtod(scale, nullptr));
-  std::vector<uint64_t> out;
-  for (const auto& found : regressions) out.insert(out.end(), found);
-  const auto most = static_cast<uint64_t>(static_cast<double>(count) * factor);
-  for (uint64_t seed = 1; seed <= std::max<uint64_t>(most, 1); ++seed) out.push_back(seed);
-  return out;
+  std::vector<uint64_t> found;
+  for (const auto& one : regressions) found.insert(found.end(), one);
+  return seeds_to_run(count, std::move(found));
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

@@ -288,9 +288,10 @@ void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
     const int64_t updates =
         cluster_.toy().count_shares(weights, start ? start->step : 0, state_->shares()) +
         (start ? start->updates : 0);
-    if (updates == push.read_version()) continue;
+    const int64_t said = push.read_versions(out.server);
+    if (updates == said) continue;
     cluster_.wrong("worker " + std::to_string(number_) + " has read " + std::to_string(updates) +
-                   " updates and says " + std::to_string(push.read_version()));
+                   " updates and says " + std::to_string(said));
   }
 }
 

@@ -196,8 +196,53 @@ TEST_F(Exchange, SspPullsForEachClockOfItsShare) {
   const Task task = next();
   EXPECT_EQ(task.step, 3);
   push(task);
-  EXPECT_EQ(sent_to(0).back().push().read_version(), 40);
-  EXPECT_EQ(sent_to(1).back().push().read_version(), 41);
+  for (const int server : {0, 1}) {
+    EXPECT_THAT(sent_to(server).back().push().read_versions(), testing::ElementsAre(40, 41));
+  }
+}
+
+// A server's answer is cut into messages, some of which are lost.
+TEST_F(Exchange, SlicesOfOneServerAreNeverOfTwoVersions) {
+  make("strategy = ssp:2\n");
+  assign({0}, 1, 3);
+  next();
+  const auto only = [&](int slice, int64_t version, float value) {
+    Message message = weights(0, 1, version, value);
+    auto* slices = message.header.mutable_weights()->mutable_slices();
+    slices->erase(slice == 0 ? slices->begin() + 1 : slices->begin());
+    message.payloads.erase(slice == 0 ? message.payloads.begin() + 1 : message.payloads.begin());
+    return message;
+  };
+  hear(1, weights(1, 1, 7, 1.0F));
+  hear(0, only(0, 40, 40.0F));
+  later(1000);  // asked again, and updated meanwhile
+  hear(0, only(2, 43, 43.0F));
+  EXPECT_EQ(next().kind, Task::kWait) << "slice 0 is of version 40";
+  hear(0, only(0, 40, 40.0F));
+  EXPECT_EQ(next().kind, Task::kWait) << "the older one comes once more";
+  hear(0, only(0, 43, 43.0F));
+  const Task task = next();
+  ASSERT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights()[0], 43.0F);
+  EXPECT_EQ(worker_->weights()[2999], 43.0F);
+  // complete: a newer answer to the same pull changes nothing
+  hear(0, weights(0, 1, 50, 50.0F));
+  EXPECT_EQ(worker_->weights()[0], 43.0F);
+  push(task);
+  EXPECT_THAT(sent_to(1).back().push().read_versions(), testing::ElementsAre(43, 7));
+}
+
+// What a pull brings that is given up belongs to no push.
+TEST_F(Exchange, AnAbandonedPullLeavesTheVersionsOfTheWeightsInUse) {
+  make("strategy = ssp:2\n");
+  assign({0}, 1, 3);
+  next();
+  answer(10, 1.0F);
+  push(next());
+  forget_sent();
+  hear(0, weights(0, 2, 20, 2.0F, 1));
+  EXPECT_THAT(worker_->read_versions(), testing::ElementsAre(10, 10));
+  EXPECT_EQ(worker_->weights()[0], 1.0F);
 }
 
 TEST_F(Exchange, SspAsksForABarriersWeightsExactly) {

@@ -1,0 +1,169 @@
+// The record from the coordinator's side: who may tell it what, when the job may end, and the file.
+#include "ps/run_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/common/scratch_folder.h"
+#include "tests/ps/coordinator_fixture.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kServer = 77;
+
+class RecordTest : public CoordinatorTest {
+ protected:
+  void record(const std::string& keys = "") {
+    keys_ = "strategy = ssp:1\nrecord = " + (folder_ / "run.rec") + "\n" + keys;
+    make(keys_, 2, 2);
+    ASSERT_TRUE(hello(kServer, wire::ROLE_SERVER));
+    join(kAnna);
+    join(kBert);
+    recorder_.emplace(job_of(keys_));
+    coordinator_->start(now_, {});
+    recorder_->start(*coordinator_, 2, nullptr, false);
+    tick();
+  }
+  bool tell(uint64_t who, int64_t first, std::vector<int64_t> reads, int64_t step = 0) {
+    Message message;
+    wire::RecordPart* part = message.header.mutable_record_part();
+    part->set_incarnation(who);
+    part->set_first(first);
+    wire::Applied* applied = part->add_applied();
+    applied->set_rank(0);
+    applied->set_step(step);
+    applied->set_hi(2);
+    for (const int64_t read : reads) applied->add_read_versions(read);
+    return say(who, message);
+  }
+  void stats(int64_t recorded) {
+    Message message;
+    wire::Heartbeat* beat = message.header.mutable_heartbeat();
+    beat->set_incarnation(kServer);
+    beat->set_state_version(1000);
+    beat->mutable_stats()->set_recorded(recorded);
+    EXPECT_TRUE(say(kServer, message));
+  }
+
+  ScratchFolder folder_;
+  std::string keys_;
+  std::optional<RunRecorder> recorder_;
+};
+
+TEST_F(RecordTest, OnlyServersTellWhatTheyHaveApplied) {
+  record();
+  EXPECT_TRUE(tell(kServer, 0, {0, 0}));
+  const auto out = coordinator_->take_outgoing();
+  ASSERT_EQ(out.size(), 1U);
+  EXPECT_EQ(out[0].message.header.record_taken().through(), 1);
+  EXPECT_TRUE(tell(kServer, 0, {0, 0})) << "repeated";
+  EXPECT_EQ(coordinator_->logs()->have(1), 1);
+  EXPECT_FALSE(tell(kAnna, 0, {0, 0}));
+  EXPECT_FALSE(tell(999, 0, {0, 0}));
+  EXPECT_FALSE(tell(kServer, 1, {0}));
+  make("strategy = async\n");
+  EXPECT_FALSE(tell(kSelf, 0, {0})) << "nothing is recorded";
+}
+
+TEST_F(RecordTest, TheJobEndsWhenAllIsTold) {
+  record("steps = 1\n");
+  commit_all(1);
+  coordinator_->on_barrier_open(1);
+  evaluate(kAnna, 1);
+  coordinator_->checkpoint_done(now_, 1);
+  tick();
+  ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
+  heartbeat(kAnna, 1000);
+  heartbeat(kBert, 1000);
+  stats(1);
+  tick();
+  EXPECT_FALSE(coordinator_->wants_summary()) << "an entry of server 1 is missing";
+  tell(kServer, 0, {0, 0});
+  tick();
+  EXPECT_TRUE(coordinator_->wants_summary());
+  EXPECT_TRUE(tell(kSelf, 0, {0, 0}));
+  recorder_->finish(*coordinator_, "abc", "");
+  const RunRecord got = read_record(folder_ / "run.rec");
+  EXPECT_EQ(got.weights_sha256, "abc");
+  EXPECT_EQ(got.incomplete, "");
+  EXPECT_EQ(got.updates.size(), 2U);
+  EXPECT_EQ(got.pushes.size(), 1U);
+  EXPECT_EQ(got.numerics, "cpu avx2");
+  EXPECT_EQ(parse_job_text(got.job_ini, "record"), job_of(keys_));
+  EXPECT_EQ(got.start, recorded_start(job_of(keys_), table_of(3000), nullptr, false));
+}
+
+TEST_F(RecordTest, WhatWasNotToldMakesItIncomplete) {
+  record();
+  stats(5);
+  tell(kSelf, 0, {0, 0});
+  tell(kServer, 0, {0, 0});
+  recorder_->finish(*coordinator_, "abc", "");
+  EXPECT_THAT(read_record(folder_ / "run.rec").incomplete,
+              HasSubstr("the last 4 updates of server 1"));
+}
+
+TEST_F(RecordTest, TheFailedPushIsInTheRecordOfTheFailure) {
+  record();
+  tell(kSelf, 0, {0, 0});
+  Message message;
+  wire::Leave* leave = message.header.mutable_leave();
+  leave->set_incarnation(kBert);
+  leave->set_code(static_cast<int>(ErrorCode::kNotFinite));
+  leave->set_text("[train] nan");
+  leave->mutable_failed()->set_step(4);
+  leave->mutable_failed()->set_lo(2);
+  leave->mutable_failed()->set_hi(4);
+  leave->mutable_failed()->add_read_versions(1);
+  leave->mutable_failed()->add_read_versions(0);
+  EXPECT_TRUE(say(kBert, message));
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
+  recorder_->finish(*coordinator_, "", coordinator_->failure_text());
+  const RunRecord got = read_record(folder_ / "run.rec");
+  EXPECT_THAT(got.incomplete, HasSubstr("[train] nan"));
+  EXPECT_EQ(got.failed, (RecordedPush{1, 4, {2, 4}, {1, 0}}));
+  EXPECT_EQ(got.weights_sha256, "");
+}
+
+TEST_F(RecordTest, WorkersWithOtherNumericsAreRefused) {
+  keys_ = "strategy = async\nrecord = r\n";
+  make(keys_);
+  join(kAnna);
+  hello(kBert);
+  Message other = declaration(kBert);
+  other.header.mutable_declare()->set_numerics("cpu sse");
+  say(kBert, other);
+  EXPECT_THAT(refusal_of(kBert), HasSubstr("other bits"));
+}
+
+TEST(RunRecorder, SaysAtOnceThatItCannotWrite) {
+  const ScratchFolder folder;
+  const std::string keys = "strategy = async\nrecord = ";
+  try {
+    RunRecorder recorder(job_of(keys + folder.path() + "/none/run.rec\n"));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    EXPECT_THAT(e.what(), HasSubstr("none/run.rec"));
+  }
+  // what an earlier run has left would be taken for this one's
+  write_bytes(folder / "run.rec", "old");
+  const RunRecorder recorder(job_of(keys + folder.path() + "/run.rec\n"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(RunRecorder, TheTableHasAnotherDigestWhereItDiffers) {
+  TensorTable other = table_of(3000);
+  EXPECT_EQ(table_sha256(other), table_sha256(table_of(3000)));
+  other.tensors[0].value += 1.0F;
+  EXPECT_NE(table_sha256(other), table_sha256(table_of(3000)));
+  EXPECT_NE(table_sha256(table_of(3001)), table_sha256(table_of(3000)));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,245 @@
+// What servers log, how it gets to the coordinator, and how the logs become one order.
+#include "ps/server_logs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "ps/update_log.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+wire::Applied applied(int rank, int64_t step, Range range, std::vector<int64_t> reads) {
+  wire::Applied out;
+  out.set_rank(rank);
+  out.set_step(step);
+  out.set_lo(static_cast<int32_t>(range.lo));
+  out.set_hi(static_cast<int32_t>(range.hi));
+  for (const int64_t read : reads) out.add_read_versions(read);
+  return out;
+}
+
+wire::RecordPart part(int64_t first, const std::vector<wire::Applied>& entries) {
+  wire::RecordPart out;
+  out.set_first(first);
+  for (const wire::Applied& entry : entries) *out.add_applied() = entry;
+  return out;
+}
+
+// ---- a server's log ----
+
+TEST(UpdateLog, APartIsRepeatedUntilItIsConfirmed) {
+  UpdateLog log;
+  EXPECT_FALSE(log.due(0));
+  log.add(applied(0, 0, {0, 1}, {0}));
+  log.add(applied(1, 0, {1, 2}, {0}));
+  const auto first = log.due(1000);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->first(), 0);
+  EXPECT_EQ(first->applied_size(), 2);
+  log.add(applied(0, 1, {0, 1}, {1}));
+  EXPECT_FALSE(log.due(1000 + UpdateLog::kRepeatMs - 1)) << "the answer may be under way";
+  const auto again = log.due(1000 + UpdateLog::kRepeatMs);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->first(), 0);
+  EXPECT_EQ(again->applied_size(), 3);
+  log.confirm(2);
+  EXPECT_EQ(log.confirmed(), 2);
+  EXPECT_EQ(log.size(), 3);
+  EXPECT_FALSE(log.due(1000 + UpdateLog::kRepeatMs)) << "small parts wait for company";
+  const auto rest = log.due(1000 + UpdateLog::kRepeatMs + UpdateLog::kEveryMs);
+  ASSERT_TRUE(rest);
+  EXPECT_EQ(rest->first(), 2);
+  EXPECT_EQ(rest->applied(0).step(), 1);
+  log.confirm(1);
+  EXPECT_EQ(log.confirmed(), 2) << "an old answer comes late";
+  log.confirm(99);
+  EXPECT_EQ(log.confirmed(), 3) << "no more than there is";
+  EXPECT_FALSE(log.part());
+}
+
+TEST(UpdateLog, PartsAreBounded) {
+  UpdateLog log;
+  constexpr int kEntries = 10'000;
+  for (int i = 0; i < kEntries; ++i) log.add(applied(0, i, {0, 1}, {i, i}));
+  EXPECT_EQ(log.part()->applied_size(), static_cast<int>(UpdateLog::kMostEntries));
+  EXPECT_TRUE(log.due(1));
+  log.confirm(static_cast<int64_t>(UpdateLog::kMostEntries));
+  EXPECT_TRUE(log.due(1)) << "what has piled up does not wait";
+  int64_t next = log.confirmed();
+  for (const wire::RecordPart& rest : log.take_rest()) {
+    EXPECT_EQ(rest.first(), next);
+    next += rest.applied_size();
+  }
+  EXPECT_EQ(next, kEntries);
+  EXPECT_FALSE(log.part());
+
+  UpdateLog wide;
+  std::vector<int64_t> reads(20'000, INT64_MAX);
+  for (int i = 0; i < 9; ++i) wide.add(applied(0, i, {0, 1}, reads));
+  EXPECT_LE(wide.part()->ByteSizeLong(), UpdateLog::kMostBytes + 64);
+  EXPECT_GE(wide.part()->applied_size(), 1);
+}
+
+TEST(ServerLogs, TakesEachEntryOnceWhateverIsLostOrRepeated) {
+  std::mt19937 random(4);
+  UpdateLog log;
+  ServerLogs logs(2, 4, 0);
+  int made = 0;
+  for (int64_t now = 0; logs.have(1) < 500; now += 20) {
+    for (; made < 500 && random() % 3 != 0; ++made) {
+      log.add(applied(made % 3, made, {0, 2}, {made, made}));
+    }
+    const auto due = log.due(now);
+    if (!due || random() % 4 == 0) continue;
+    for (unsigned times = 1 + random() % 2; times > 0; --times) {
+      EXPECT_TRUE(logs.take(1, *due));
+      if (random() % 4 != 0) log.confirm(logs.have(1));
+    }
+  }
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(logs.of(1)[static_cast<size_t>(i)].push.step, i);
+  EXPECT_EQ(logs.have(0), 0);
+}
+
+TEST(ServerLogs, RefusesWhatNoServerSays) {
+  ServerLogs logs(2, 4, 0);
+  const wire::Applied good = applied(0, 3, {0, 2}, {5, 6});
+  EXPECT_TRUE(logs.take(0, part(1, {good}))) << "what is before it was lost";
+  EXPECT_EQ(logs.have(0), 0);
+  EXPECT_FALSE(logs.take(0, part(-1, {good})));
+  EXPECT_FALSE(logs.take(2, part(0, {good})));
+  EXPECT_FALSE(logs.take(-1, part(0, {good})));
+  for (const wire::Applied& bad : {applied(0, -1, {0, 2}, {5, 6}), applied(0, 3, {-1, 2}, {5, 6}),
+                                   applied(0, 3, {2, 2}, {5, 6}), applied(0, 3, {0, 5}, {5, 6}),
+                                   applied(0, 3, {0, 2}, {5}), applied(0, 3, {0, 2}, {5, 6, 7})}) {
+    EXPECT_FALSE(logs.take(0, part(0, {good, bad}))) << bad.ShortDebugString();
+    EXPECT_EQ(logs.have(0), 0) << "nor what stands before it";
+  }
+  EXPECT_FALSE(
+      logs.take(0, part(0, std::vector<wire::Applied>(UpdateLog::kMostEntries + 1, good))));
+}
+
+// ---- one order ----
+
+RunRecord merged(const ServerLogs& logs, const VersionRules& rules, int64_t* left) {
+  RunRecord out;
+  out.servers = logs.servers();
+  *left = merge_logs(logs, rules, out);
+  return out;
+}
+
+std::vector<std::pair<int, int64_t>> order_of(const RunRecord& record) {
+  std::vector<std::pair<int, int64_t>> out;
+  for (const RecordedUpdate& update : record.updates) {
+    out.emplace_back(update.server, record.pushes[update.push].step);
+  }
+  return out;
+}
+
+TEST(MergeLogs, APushComesAfterAllThatItHasRead) {
+  // server 1 has had two updates before the push of step 9 was computed, server 0 none
+  ServerLogs logs(2, 4, 0);
+  const auto early = applied(0, 1, {0, 2}, {0, 0});
+  const auto more = applied(1, 2, {2, 4}, {0, 1});
+  const auto late = applied(2, 9, {0, 2}, {0, 2});
+  logs.take(0, part(0, {late, early, more}));
+  logs.take(1, part(0, {early, more, late}));
+  int64_t left = 0;
+  const RunRecord record = merged(logs, {false, 0, 2}, &left);
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(record.pushes.size(), 3U) << "each push once, however many servers apply it";
+  EXPECT_EQ(order_of(record),
+            (std::vector<std::pair<int, int64_t>>{{1, 1}, {1, 2}, {0, 9}, {0, 1}, {0, 2}, {1, 9}}));
+  EXPECT_EQ(check_order(record, {false, 0, 2}), "");
+}
+
+TEST(MergeLogs, WhatHasReadSomethingThatIsLostIsLeftOut) {
+  ServerLogs logs(2, 4, 0);
+  logs.take(0, part(0, {applied(0, 0, {0, 2}, {0, 0}), applied(1, 0, {2, 4}, {1, 1}),
+                        applied(0, 1, {0, 2}, {1, 0})}));
+  int64_t left = 0;
+  const RunRecord record = merged(logs, {false, 0, 2}, &left);
+  EXPECT_EQ(left, 2) << "server 1 has told nothing";
+  EXPECT_EQ(record.updates.size(), 1U);
+  EXPECT_EQ(check_order(record, {false, 0, 2}), "");
+  // where server 1 has no slices, nobody reads of it
+  EXPECT_EQ(merged(logs, {false, 0, 1}, &left).updates.size(), 3U);
+  EXPECT_EQ(left, 0);
+}
+
+TEST(MergeLogs, VersionsBeginWhereTheRunHasBegun) {
+  ServerLogs logs(1, 4, 7);
+  logs.take(0, part(0, {applied(0, 3, {0, 2}, {7}), applied(0, 4, {0, 2}, {8})}));
+  int64_t left = 0;
+  const RunRecord record = merged(logs, {false, 7, 1}, &left);
+  EXPECT_EQ(left, 0);
+  EXPECT_NE(check_order(record, {false, 6, 1}), "");
+  EXPECT_NE(check_order(record, {false, 8, 1}), "") << "nobody reads what was before the start";
+}
+
+TEST(MergeLogs, AStepOfBackupIsOneVersion) {
+  ServerLogs logs(2, 4, 0);
+  const auto a0 = applied(0, 5, {0, 2}, {5, 5});
+  const auto b0 = applied(1, 5, {2, 4}, {5, 5});
+  const auto a1 = applied(0, 6, {0, 2}, {6, 6});
+  for (const int server : {0, 1}) logs.take(server, part(0, {a0, b0, a1}));
+  int64_t left = 0;
+  const RunRecord record = merged(logs, {true, 5, 2}, &left);
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(order_of(record),
+            (std::vector<std::pair<int, int64_t>>{{0, 5}, {1, 5}, {0, 5}, {1, 5}, {0, 6}, {1, 6}}));
+  EXPECT_EQ(check_order(record, {true, 5, 2}), "");
+}
+
+// Any run that could have been: pushes read what there is and arrive at the servers in any order.
+TEST(MergeLogs, RandomRunsKeepEachServersOrder) {
+  std::mt19937 random(8);
+  for (int turn = 0; turn < 300; ++turn) {
+    const int servers = 1 + static_cast<int>(random() % 4);
+    ServerLogs logs(servers, 4, 0);
+    struct UnderWay {
+      wire::Applied push;
+      std::vector<int> to;
+    };
+    std::vector<UnderWay> open;
+    for (int64_t step = 0; step < 60 || !open.empty();) {
+      if (step < 60 && random() % 3 != 0 && open.size() < 5) {
+        std::vector<int64_t> reads;
+        UnderWay push;
+        for (int k = 0; k < servers; ++k) {
+          reads.push_back(logs.have(k) == 0 ? 0
+                                            : static_cast<int64_t>(random()) % (logs.have(k) + 1));
+          push.to.push_back(k);
+        }
+        push.push = applied(static_cast<int>(random() % 3), step++, {0, 2}, reads);
+        open.push_back(push);
+      } else if (!open.empty()) {
+        UnderWay& push = open[random() % open.size()];
+        const size_t at = random() % push.to.size();
+        const int server = push.to[at];
+        push.to.erase(push.to.begin() + static_cast<int64_t>(at));
+        EXPECT_TRUE(logs.take(server, part(logs.have(server), {push.push})));
+        std::erase_if(open, [](const UnderWay& u) { return u.to.empty(); });
+      }
+    }
+    int64_t left = 0;
+    const VersionRules rules{false, 0, servers};
+    const RunRecord record = merged(logs, rules, &left);
+    ASSERT_EQ(left, 0);
+    ASSERT_EQ(check_order(record, rules), "");
+    for (int k = 0; k < servers; ++k) {
+      int64_t i = 0;
+      for (const RecordedUpdate& update : record.updates) {
+        if (update.server != k) continue;
+        ASSERT_EQ(record.pushes[update.push], logs.of(k)[static_cast<size_t>(i++)].push);
+      }
+      ASSERT_EQ(i, logs.have(k));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

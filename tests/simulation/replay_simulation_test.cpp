@@ -1,0 +1,189 @@
+// Runs on the simulated network are recorded as the programs do it, and computed again from the
+// record alone: every checkpoint must come out with the same bits. A failing run prints its seed,
+// as in simulation_test.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ps/replay.h"
+#include "ps/run_recorder.h"
+#include "tests/simulation/cluster.h"
+
+namespace pushpull::sim {
+namespace {
+
+const char* strategy_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"async", "ssp:1", "ssp:2", "ssp:5", "backup:2"};
+  return kStrategies[seed % 5];
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class RecordedRun {
+ public:
+  explicit RecordedRun(const Scenario& scenario)
+      : scenario_(scenario), toy_(scenario.job, scenario.elements, false) {
+    if (scenario_.start_step > 0) {
+      Reference reference(scenario_.job, toy_, 0);
+      start_ = std::make_shared<FlatState>(reference.at(scenario_.start_step));
+    }
+    cluster_ = std::make_unique<Cluster>(scenario_, start_);
+    cluster_->run();
+  }
+
+  std::string describe() const { return scenario_.to_string() + "\n  " + cluster_->describe(); }
+  const Cluster& cluster() const { return *cluster_; }
+
+  // The merged record, through the bytes of a file. left: entries that did not fit.
+  RunRecord record(int64_t* left) const {
+    RunRecord out;
+    out.job_ini = "job";
+    out.servers = scenario_.servers;
+    out.total_steps = cluster_->coordinator().total_steps();
+    out.start = recorded_start(scenario_.job, toy_.table(), start_.get(), start_ != nullptr);
+    const VersionRules rules =
+        version_rules(scenario_.job, out.start, scenario_.elements, scenario_.servers);
+    *left = merge_logs(*cluster_->coordinator().logs(), rules, out);
+    return decode_record(encode_record(out), "bytes");
+  }
+
+  std::vector<float> replayed(const RunRecord& record) const {
+    Replay replay(record, scenario_.job, toy_.table(), start_.get(),
+                  [&](const RecordedPush& push, std::span<const float> weights) {
+                    return gradient(push, weights, record.servers);
+                  });
+    while (replay.done() < replay.updates()) replay.next();
+    return replay.weights();
+  }
+
+ private:
+  // The plain sum along the tree, without the worker's code.
+  std::vector<float> sum(std::span<const float> weights, int64_t step, Range node) const {
+    std::vector<float> out(weights.size());
+    if (node.size() == 1) {
+      toy_.gradient(weights, step, node.lo, out);
+      return out;
+    }
+    const int64_t split = split_point(node);
+    out = sum(weights, step, {node.lo, split});
+    const std::vector<float> right = sum(weights, step, {split, node.hi});
+    for (size_t i = 0; i < out.size(); ++i) out[i] += right[i];
+    return out;
+  }
+
+  PushGradient gradient(const RecordedPush& push, std::span<const float> weights,
+                        int servers) const {
+    const auto whole = std::make_shared<std::vector<float>>(sum(weights, push.step, push.range));
+    const SliceMap map(scenario_.elements, scenario_.job.slice_bytes, servers);
+    PushGradient out;
+    for (int slice = 0; slice < map.slices(); ++slice) {
+      const Range elements = map.elements(slice);
+      const auto part = std::span<const float>(*whole).subspan(
+          static_cast<size_t>(elements.lo), static_cast<size_t>(elements.size()));
+      out.slices[slice] = {whole, std::as_bytes(part)};
+    }
+    return out;
+  }
+
+  const Scenario scenario_;
+  Toy toy_;
+  std::shared_ptr<const FlatState> start_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+// What is in checkpoint `step`: a barrier has all updates of the steps before it, and no other.
+RunRecord up_to(const RunRecord& record, int64_t step) {
+  RunRecord out = record;
+  std::erase_if(out.updates, [&](const RecordedUpdate& update) {
+    return record.pushes[update.push].step >= step;
+  });
+  // a push that nobody applies would still be waited for
+  std::vector<RecordedPush> pushes;
+  std::vector<size_t> place(record.pushes.size());
+  for (size_t i = 0; i < record.pushes.size(); ++i) {
+    place[i] = pushes.size();
+    if (record.pushes[i].step < step) pushes.push_back(record.pushes[i]);
+  }
+  for (RecordedUpdate& update : out.updates) update.push = place[update.push];
+  out.pushes = std::move(pushes);
+  return out;
+}
+
+bool replays(const Scenario& scenario, int64_t* uncompensated = nullptr) {
+  const RecordedRun run(scenario);
+  const auto wrong = [&](const std::string& what) {
+    ADD_FAILURE() << what << "\n  " << run.describe();
+    return false;
+  };
+  if (!run.cluster().trouble().empty()) return wrong(run.cluster().trouble());
+  if (run.cluster().coordinator().phase() != wire::PHASE_FINISHED) return wrong("not finished");
+  int64_t left = 0;
+  const RunRecord record = run.record(&left);
+  if (left != 0) return wrong(std::to_string(left) + " updates fit nowhere");
+  for (const auto& [step, state] : run.cluster().checkpoints) {
+    if (!same_bits(run.replayed(up_to(record, step)), state.weights)) {
+      return wrong("other bits at checkpoint " + std::to_string(step));
+    }
+  }
+  if (uncompensated != nullptr) {
+    *uncompensated += std::count_if(record.updates.begin(), record.updates.end(),
+                                    [](const RecordedUpdate& u) { return u.uncompensated; });
+  }
+  return true;
+}
+
+TEST(ReplaySimulation, ACalmRunComesOutAgain) {
+  for (const uint64_t seed : seeds_to_run(1000)) {
+    if (!replays(draw_recorded(seed, strategy_of(seed)))) return;
+  }
+}
+
+TEST(ReplaySimulation, ARunOnABadNetworkComesOutAgain) {
+  for (const uint64_t seed : seeds_to_run(1500)) {
+    Scenario scenario = draw_recorded(seed, strategy_of(seed));
+    add_faults(scenario);
+    if (!replays(scenario)) return;
+  }
+}
+
+TEST(ReplaySimulation, ARunWhoseWorkersDieComesOutAgain) {
+  for (const uint64_t seed : seeds_to_run(2000)) {
+    Scenario scenario = draw_recorded(seed, strategy_of(seed));
+    if (seed % 2 == 0) add_faults(scenario);
+    add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    if (!replays(scenario)) return;
+  }
+}
+
+// A server that is killed keeps what it had not told: the record ends where that is missed, and
+// what it holds can be computed.
+TEST(ReplaySimulation, WhatIsLeftOfARunThatHasLostAServerCanBeComputed) {
+  int64_t cut = 0;
+  int64_t applied = 0;
+  for (const uint64_t seed : seeds_to_run(400)) {
+    Scenario scenario = draw_recorded(seed, strategy_of(seed));
+    if (scenario.servers < 2) continue;
+    scenario.job.steps += 40;
+    scenario.job.stop_after = 0;
+    scenario.job.eval_every = 0;
+    scenario.job.checkpoint_every = 0;
+    scenario.compute_us = 5'000;
+    scenario.server_killed_ms = 150 + static_cast<int64_t>(seed % 100);
+    const RecordedRun run(scenario);
+    ASSERT_EQ(run.cluster().trouble(), "") << run.describe();
+    if (run.cluster().coordinator().logs() == nullptr) continue;  // it never started
+    int64_t left = 0;
+    const RunRecord record = run.record(&left);
+    cut += left;
+    applied += std::ssize(record.updates);
+    run.replayed(record);
+  }
+  EXPECT_GT(applied, 0);
+  EXPECT_GT(cut, 0) << "no run has shown what a missing log does";
+}
+
+}  // namespace
+}  // namespace pushpull::sim
