@@ -13,7 +13,7 @@
 
 #include "common/io/checkpoint.h"
 #include "common/process.h"
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 
 namespace pushpull {
 

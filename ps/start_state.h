@@ -10,7 +10,7 @@
 
 #include "common/io/checkpoint.h"
 #include "ps/coordinator.h"
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 
 namespace pushpull {
 

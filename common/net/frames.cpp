@@ -22,17 +22,20 @@ size_t expected_payloads_min(const wire::Header& header) {
       return static_cast<size_t>(header.weights().slices_size());
     case wire::Header::kLoad:
     case wire::Header::kFetched:
+    case wire::Header::kStore:
       return 1;
     default:
       return 0;
   }
 }
 
-// Load and Fetched carry the optimizer's state vectors behind the weights.
+// Load, Fetched and Store carry the optimizer's state vectors behind the weights; a worker's
+// question to another carries nothing.
 size_t expected_payloads_max(const wire::Header& header) {
   const size_t least = expected_payloads_min(header);
-  const bool with_state = header.has_load() || header.has_fetched();
-  return with_state ? least + 2 : least;
+  const bool with_state = header.has_load() || header.has_fetched() || header.has_store();
+  if (with_state) return least + 2;
+  return header.has_peer_chunk() ? 1 : least;
 }
 
 void free_owner(void* /*data*/, void* hint) {

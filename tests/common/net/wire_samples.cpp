@@ -78,7 +78,10 @@ std::vector<Message> every_kind_of_message() {
     fill_field(&message.header, descriptor->field(i));
     size_t payloads = 0;
     if (message.header.has_exchange() || message.header.has_weights()) payloads = 2;
-    if (message.header.has_load() || message.header.has_fetched()) payloads = 3;
+    if (message.header.has_load() || message.header.has_fetched() || message.header.has_store()) {
+      payloads = 3;
+    }
+    if (message.header.has_peer_chunk()) payloads = 1;
     for (size_t p = 0; p < payloads; ++p) {
       message.payloads.push_back(payload_of_floats(p == 0 ? 5 : 3000, 10.0F));
     }
