@@ -99,7 +99,7 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
   }
   Vector in(kBytes.back() / 4);
   Vector out(kBytes.back() / 4);
-  int64_t operation = 0;
+  std::vector<int64_t> operation(kKinds.size());
   const Range node{rank, rank + 1};
   for (const int64_t bytes : kBytes) {
     const int repeats = bytes <= (1 << 20) ? 20 : 2;
@@ -110,10 +110,10 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
         const SumPart part{node, in.floats, in.floats.get()};
         const SumTarget target{out.floats, out.floats.get()};
         // all begin together
-        collectives[k]->sum(++operation, {part}, 1, target);
+        collectives[k]->sum(operation[k]++, {part}, 1, target);
         const double begin = seconds_now();
         for (int i = 0; i < repeats; ++i) {
-          collectives[k]->sum(++operation, {part}, bytes / 4, target);
+          collectives[k]->sum(operation[k]++, {part}, bytes / 4, target);
         }
         const double seconds = (seconds_now() - begin) / repeats;
         if (out.floats[static_cast<size_t>(bytes / 4 - 1)] != static_cast<float>(ranks)) _exit(2);

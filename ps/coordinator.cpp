@@ -21,10 +21,11 @@ bool is_endpoint(const std::string& text) {
 }
 
 // A host name has at most 255 bytes, the others less than twice as many.
+constexpr size_t kMaxWordBytes = 512;
+
 bool is_short(const wire::Hello& hello) {
-  constexpr size_t kMaxBytes = 512;
-  return hello.host().size() <= kMaxBytes && hello.version().size() <= kMaxBytes &&
-         hello.data_endpoint().size() <= kMaxBytes;
+  return hello.host().size() <= kMaxWordBytes && hello.version().size() <= kMaxWordBytes &&
+         hello.data_endpoint().size() <= kMaxWordBytes;
 }
 
 // More than anybody starts; a stranger may say hello again and again.
@@ -165,10 +166,11 @@ std::string Coordinator::mismatch(const wire::Declare& declare) const {
            std::to_string(declare.train_samples()) + " + " +
            std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
   }
-  if (options_.job.strategy.kind == StrategyKind::kSync &&
+  if ((options_.job.strategy.kind == StrategyKind::kSync || all_reduce()) &&
       declare.numerics() != declaration_.numerics) {
     return "it computes with other bits: the job has \"" + declaration_.numerics +
-           "\", this worker \"" + declare.numerics() + "\"; sync needs the same everywhere";
+           "\", this worker \"" + declare.numerics() + "\"; " + options_.job.strategy.to_string() +
+           " needs the same everywhere";
   }
   return "";
 }
@@ -193,6 +195,12 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
   members_.heard(*member, peer, now_ms);
   dirty_ = true;
   if (member->declared) return true;
+  if (all_reduce()) {
+    if (!is_endpoint(declare.peer_endpoint()) || declare.peer_endpoint().size() > kMaxWordBytes) {
+      return false;
+    }
+    member->peer_endpoint = declare.peer_endpoint();
+  }
   std::string why;
   try {
     check_samples(declare, options_.job);
@@ -347,6 +355,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
       share->set_from_step(share_owners_[i].from_step);
       share->set_index(static_cast<int32_t>(i));
     }
+    if (all_reduce()) add_peers(&state);
     return state;
   }
   to_wire(declaration_.table, state.mutable_tensors());
@@ -360,6 +369,15 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   state.set_load(start_.load);
   state.set_released_barrier(released_barrier_);
   return state;
+}
+
+void Coordinator::add_peers(wire::State* state) const {
+  for (const ShareOwner& share : share_owners_) {
+    const auto owner = members_.all().find(share.owner);
+    const bool lost = owner == members_.all().end();
+    state->add_peer_endpoints(lost ? "" : owner->second.peer_endpoint);
+    state->add_peer_incarnations(lost ? 0 : share.owner);
+  }
 }
 
 wire::State Coordinator::state_for_self() {

@@ -77,6 +77,8 @@ bool Server::on_data(const PeerId& peer, Message message) {
       return on_load(peer, header.load(), message.payloads);
     case wire::Header::kFetch:
       return on_fetch(peer, header.fetch());
+    case wire::Header::kStore:
+      return on_store(peer, header.store(), message.payloads);
     default:
       return false;
   }
@@ -117,7 +119,8 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
 bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
   if (fetch.step() < 0) return false;  // no snapshot is marked by -1
-  if (checkpoint_.step != fetch.step()) {
+  const bool start = has_start(fetch);
+  if (checkpoint_.step != fetch.step() && !start) {
     send_status(peer, 0, 0, true);
     return true;
   }
@@ -125,11 +128,13 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   wire::Fetched* fetched = answer.header.mutable_fetched();
   fetched->set_slice(fetch.slice());
   fetched->set_step(fetch.step());
-  fetched->set_updates(checkpoint_.updates);
-  answer.payloads.push_back(checkpoint_.weights.at(fetch.slice()));
+  fetched->set_updates(start ? setup_.updates : checkpoint_.updates);
+  answer.payloads.push_back(start ? shard_.weights(fetch.slice())
+                                  : checkpoint_.weights.at(fetch.slice()));
   if (fetch.state()) {
-    for (const Payload& state : checkpoint_.state.at(fetch.slice())) {
-      answer.payloads.push_back(state);
+    for (Payload& state : start ? shard_.copy_state(fetch.slice())
+                                : std::vector<Payload>(checkpoint_.state.at(fetch.slice()))) {
+      answer.payloads.push_back(std::move(state));
     }
   }
   outgoing_.push_back({peer, std::move(answer)});
@@ -148,6 +153,10 @@ Server::Snapshot Server::take_snapshot(int64_t step, bool state) const {
 }
 
 void Server::try_open_barrier() {
+  if (all_reduce()) {
+    try_open_stored();
+    return;
+  }
   const Barriers& barriers = setup_.barriers;
   if (floor_ <= open_barrier_ || !barriers.is_barrier(floor_)) return;
   if (barriers.checkpoint_due(floor_)) {
@@ -172,6 +181,7 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     send_status(peer, exchange.pull().number(), 0, true);
     return true;
   }
+  if (all_reduce()) return on_report(peer, found->first, found->second, exchange);
   if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_push()) {
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
@@ -182,6 +192,17 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
   return true;
 }
 
+bool Server::push_is_near(const Worker& worker, const wire::Push& push) const {
+  const Range range{push.lo(), push.hi()};
+  bool is_share = false;
+  for (int i = 0; i < setup_.shares; ++i) {
+    is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
+  }
+  if (!is_share || push.number() < 1) return false;
+  if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
+  return push.step() >= setup_.barriers.start_step && push.step() < setup_.barriers.end_step;
+}
+
 bool Server::push_fits(const Worker& worker, const wire::Push& push,
                        const std::vector<Payload>& payloads) const {
   const Range range{push.lo(), push.hi()};
@@ -190,14 +211,7 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
       (open->second.step != push.step() || open->second.range != range)) {
     return false;
   }
-  bool is_share = false;
-  for (int i = 0; i < setup_.shares; ++i) {
-    is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
-  }
-  if (!is_share || push.number() < 1 || push.read_version() < 0) return false;
-  if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
-  if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
-    return false;
+  if (!push_is_near(worker, push) || push.read_version() < 0) return false;
   if (push.losses_size() != 0 && push.losses_size() != range.size()) return false;
   if (static_cast<size_t>(push.parts_size()) != payloads.size()) return false;
   const auto subtrees = sync() ? maximal_subtrees(range, leaves_) : std::vector<Range>{range};

@@ -107,6 +107,13 @@ void exchange_whole(Peers& peers, const std::vector<SumPart>& mine, int64_t elem
   }
 }
 
+void check_built(AllReduceKind kind) {
+  if (kind != AllReduceKind::kGloo || has_gloo()) return;
+  throw Error(ErrorCode::kUsage,
+              "[all-reduce] this program was built without Gloo: install libgloo-dev and build "
+              "again, or take strategy allreduce:ring");
+}
+
 std::unique_ptr<Collective> make_collective(AllReduceKind kind, Peers& peers, int64_t micro_batches,
                                             double timeout_s, const CollectiveOptions& options) {
   if (kind == AllReduceKind::kRing) return make_ring(peers, options);

@@ -52,14 +52,16 @@ class Collective {
 
 // Sizes, for measurements and tests.
 struct CollectiveOptions {
-  int64_t segment_bytes = int64_t{1} << 18;
+  int64_t segment_bytes = int64_t{1} << 19;
   // A sum of at most so many bytes is exchanged whole: every worker sends all it has to all others
   // and adds by itself. One message's way instead of 2 (n - 1), for more bytes.
   int64_t whole_bytes = int64_t{1} << 16;
 };
 
+// Throws Error(kUsage) where the program was built without the algorithm.
+void check_built(AllReduceKind kind);
+
 // micro_batches: of a step; worker r has those of share r of peers.size(). peers: borrowed.
-// Throws Error(kUsage) where the program was built without Gloo.
 std::unique_ptr<Collective> make_collective(AllReduceKind kind, Peers& peers, int64_t micro_batches,
                                             double timeout_s,
                                             const CollectiveOptions& options = {});
@@ -69,6 +71,7 @@ std::unique_ptr<Collective> make_tree(Peers& peers, int64_t micro_batches,
                                       const CollectiveOptions& options);
 // timeout_s: of connecting.
 std::unique_ptr<Collective> make_gloo(Peers& peers, double timeout_s);
+bool has_gloo();
 
 // ---- what the algorithms share ----
 

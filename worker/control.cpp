@@ -44,6 +44,12 @@ void Control::report(wire::EvalResult result) {
   posted_.wake();
 }
 
+void Control::set_traffic(int64_t sent, int64_t received, int64_t rejected) {
+  bytes_sent_.store(sent, std::memory_order_relaxed);
+  bytes_received_.store(received, std::memory_order_relaxed);
+  peers_rejected_.store(rejected, std::memory_order_relaxed);
+}
+
 void Control::leave(int code, const std::string& text) {
   const std::lock_guard lock(mutex_);
   leave_.emplace();
@@ -127,7 +133,10 @@ void Control::send_due(int64_t now_ms) {
   heartbeat->set_incarnation(options_.incarnation);
   heartbeat->set_state_version(state_ ? state_->version() : -1);
   heartbeat->mutable_stats()->set_peak_rss_kib(peak_rss_kib());
-  heartbeat->mutable_stats()->set_rejected_frames(dealer_->rejected_frames());
+  heartbeat->mutable_stats()->set_rejected_frames(dealer_->rejected_frames() +
+                                                  peers_rejected_.load(std::memory_order_relaxed));
+  heartbeat->mutable_stats()->set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));
+  heartbeat->mutable_stats()->set_bytes_pulled(bytes_received_.load(std::memory_order_relaxed));
   dealer_->send(message);
 }
 

@@ -156,6 +156,8 @@ void Gloo::abort() {
 
 }  // namespace
 
+bool has_gloo() { return true; }
+
 std::unique_ptr<Collective> make_gloo(Peers& peers, double timeout_s) {
   return std::make_unique<Gloo>(peers, timeout_s);
 }

@@ -46,8 +46,10 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
 }
 
 void Peers::begin(int64_t operation) {
-  PP_ASSERT(operation > operation_);
+  PP_ASSERT(operation == operation_ + 1);
   operation_ = operation;
+  refused_ = 0;
+  progress_ms_ = clock_.now_ms();
   std::erase_if(arrived_, [&](const auto& entry) { return entry.first < operation; });
 }
 
@@ -102,10 +104,12 @@ bool Peers::take(Message& message) {
     return true;
   }
   ++link.received;
+  if (chunk.stage() < 0 || chunk.index() < 0 || chunk.operation() < operation_) return false;
   // nobody can be two operations ahead: each needs this worker's part
-  if (chunk.stage() < 0 || chunk.index() < 0 || chunk.operation() < operation_ ||
-      chunk.operation() > operation_ + 1) {
-    return false;
+  if (chunk.operation() > operation_ + 1) {
+    throw Error(ErrorCode::kProtocol, "[all-reduce] " + name(from) + " is at operation " +
+                                          std::to_string(chunk.operation()) + ", this worker at " +
+                                          std::to_string(operation_));
   }
   Chunk out{from, chunk.stage(), chunk.index(), {}, chunk.blob()};
   if (!message.payloads.empty()) out.payload = std::move(message.payloads.front());
@@ -129,12 +133,13 @@ Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
     if (found != arrived_.end()) {
       Chunk chunk = std::move(found->second);
       arrived_.erase(found);
+      if (refused_ > 0) progress_ms_ = clock_.now_ms();
       bytes_received_.fetch_add(static_cast<int64_t>(chunk.payload.bytes.size()),
                                 std::memory_order_relaxed);
       return chunk;
     }
     if (take_next() || now_us() < spin_until) continue;
-    if (over_()) throw JobOver{};
+    if (over_() || stopped_.load()) throw JobOver{};
     zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};
     poll_sockets({&item, 1}, kPollMs);
     if ((item.revents & ZMQ_POLLIN) == 0) check(missing);
@@ -143,6 +148,7 @@ Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
 }
 
 void Peers::refuse(const Chunk& chunk) {
+  if (refused_++ == 0) progress_ms_ = clock_.now_ms();
   rejected_.fetch_add(1, std::memory_order_relaxed);
   bytes_received_.fetch_sub(static_cast<int64_t>(chunk.payload.bytes.size()),
                             std::memory_order_relaxed);
@@ -152,6 +158,11 @@ void Peers::refuse(const Chunk& chunk) {
 void Peers::check(std::span<const int64_t> missing) {
   const int64_t now = clock_.now_ms();
   const auto timeout_ms = static_cast<int64_t>(setup_.timeout_s * 1000);
+  if (refused_ > 0 && now - progress_ms_ > timeout_ms) {
+    throw Error(ErrorCode::kProtocol, "[all-reduce] " + std::to_string(refused_) +
+                                          " messages of operation " + std::to_string(operation_) +
+                                          " did not fit, and the right ones have not come");
+  }
   for (int r = 0; r < size(); ++r) {
     Link& link = links_[static_cast<size_t>(r)];
     if (r == rank() || missing[static_cast<size_t>(r)] <= 0) continue;

@@ -59,7 +59,7 @@ class Peers {
   const std::string& endpoint() const { return setup_.all[static_cast<size_t>(rank())].endpoint; }
   int size() const { return static_cast<int>(setup_.all.size()); }
 
-  // Operations have the same numbers in every worker, ascending. Messages of earlier ones are
+  // Operations have the same numbers in every worker: 0, 1, ... Messages of earlier ones are
   // dropped from now on.
   void begin(int64_t operation);
   // stage, index: at least 0.
@@ -77,6 +77,9 @@ class Peers {
   // Between operations: takes in what comes, and answers questions, for at most `timeout_ms` or
   // until `wake` is readable.
   void serve(const WakeFd& wake, int timeout_ms);
+
+  // Ends waits from now on, as the end of the job does. Any thread.
+  void stop() { stopped_.store(true); }
 
   // Payload bytes. Any thread.
   int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
@@ -109,7 +112,9 @@ class Peers {
   int64_t operation_ = -1;
   std::deque<std::pair<int64_t, Chunk>> arrived_;  // with their operation
   AwakeClock clock_;
-  int64_t checked_ms_ = 0;
+  int64_t refused_ = 0;  // in this operation
+  int64_t progress_ms_ = 0;
+  std::atomic<bool> stopped_ = false;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;
   std::atomic<int64_t> rejected_ = 0;
