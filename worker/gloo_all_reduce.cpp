@@ -140,8 +140,7 @@ void Gloo::sum(int64_t operation, const std::vector<SumPart>& parts, int64_t ele
     if (peers_.size() > 1 && !context_) connect();
     reduce(parts, elements, target.floats);
   } catch (const ::gloo::Exception& e) {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw JobOver{};
+    peers_.wait_for_the_coordinator();
     throw Error(ErrorCode::kUnreachable,
                 "[all-reduce] Gloo in operation " + std::to_string(operation) + ": " + e.what());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <thread>
 
 #include "common/error.h"
 
@@ -187,6 +188,14 @@ void Peers::check(std::span<const int64_t> missing) {
     link.asked_ms = now;
     ++link.questions;
     send_control(r, kQuestion, 0);
+  }
+}
+
+void Peers::wait_for_the_coordinator() const {
+  const int64_t until = pushpull::now_ms() + static_cast<int64_t>(setup_.timeout_s * 1000);
+  while (pushpull::now_ms() < until) {
+    if (over_() || stopped_.load()) throw JobOver{};
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 

@@ -78,6 +78,10 @@ class Peers {
   // until `wake` is readable.
   void serve(const WakeFd& wake, int timeout_ms);
 
+  // Gives the coordinator time to say who was lost, with host and pid, before this worker leaves
+  // for a reason of its own. Throws JobOver once the job is over.
+  void wait_for_the_coordinator() const;
+
   // Ends waits from now on, as the end of the job does. Any thread.
   void stop() { stopped_.store(true); }
 
