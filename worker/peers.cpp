@@ -182,6 +182,7 @@ void Peers::check(std::span<const int64_t> missing) {
                                                " messages of operation " +
                                                std::to_string(operation_));
     }
+    // several questions within a timeout
     if (link.asked_ms >= 0 && now - link.asked_ms < std::min<int64_t>(kAskMs, timeout_ms / 5)) {
       continue;
     }
