@@ -125,6 +125,8 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
     }
   }
   write_line(up, "end");
+  // what is still being sent would be lost with this process
+  read_line(down);
 }
 
 using Times = std::map<std::pair<int64_t, std::string>, std::vector<double>>;
@@ -166,6 +168,7 @@ Times measure(int ranks, const Options& options) {
       times[{bytes, kind}].push_back(ms);
     }
   }
+  for (const Child& child : children) write_line(child.down, "end");
   for (const Child& child : children) {
     int status = 0;
     waitpid(child.pid, &status, 0);

@@ -52,7 +52,7 @@ class Collective {
 
 // Sizes, for measurements and tests.
 struct CollectiveOptions {
-  int64_t segment_bytes = int64_t{1} << 19;
+  int64_t segment_bytes = int64_t{1} << 20;
   // A sum of at most so many bytes is exchanged whole: every worker sends all it has to all others
   // and adds by itself. One message's way instead of 2 (n - 1), for more bytes.
   int64_t whole_bytes = int64_t{1} << 16;
