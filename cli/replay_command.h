@@ -7,8 +7,8 @@
 
 #include "common/io/record.h"
 #include "common/job.h"
+#include "common/net/shard_client.h"
 #include "common/tensor_table.h"
-#include "ps/shard_client.h"
 
 namespace pushpull {
 

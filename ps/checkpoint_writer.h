@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
+#include "common/net/shard_client.h"
 #include "common/process.h"
-#include "ps/shard_client.h"
 
 namespace pushpull {
 

@@ -19,10 +19,11 @@ bool is_endpoint(const std::string& text) {
 }
 
 // A host name has at most 255 bytes, the others less than twice as many.
+constexpr size_t kMaxWordBytes = 512;
+
 bool is_short(const wire::Hello& hello) {
-  constexpr size_t kMaxBytes = 512;
-  return hello.host().size() <= kMaxBytes && hello.version().size() <= kMaxBytes &&
-         hello.data_endpoint().size() <= kMaxBytes;
+  return hello.host().size() <= kMaxWordBytes && hello.version().size() <= kMaxWordBytes &&
+         hello.data_endpoint().size() <= kMaxWordBytes;
 }
 
 // More than anybody starts; a stranger may say hello again and again.
@@ -167,12 +168,12 @@ std::string Coordinator::mismatch(const wire::Declare& declare) const {
            std::to_string(declare.train_samples()) + " + " +
            std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
   }
-  const bool same_bits =
-      options_.job.strategy.kind == StrategyKind::kSync || !options_.job.record.empty();
+  const bool same_bits = options_.job.strategy.kind == StrategyKind::kSync || all_reduce() ||
+                         !options_.job.record.empty();
   if (same_bits && declare.numerics() != declaration_.numerics) {
     return "it computes with other bits: the job has \"" + declaration_.numerics +
            "\", this worker \"" + declare.numerics() +
-           "\"; sync and record need the same everywhere";
+           "\"; sync, allreduce and record need the same everywhere";
   }
   return "";
 }
@@ -197,6 +198,12 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
   members_.heard(*member, peer, now_ms);
   dirty_ = true;
   if (member->declared) return true;
+  if (all_reduce()) {
+    if (!is_endpoint(declare.peer_endpoint()) || declare.peer_endpoint().size() > kMaxWordBytes) {
+      return false;
+    }
+    member->peer_endpoint = declare.peer_endpoint();
+  }
   std::string why;
   try {
     check_samples(declare, options_.job);
@@ -363,6 +370,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
       share->set_from_step(share_owners_[i].from_step);
       share->set_index(static_cast<int32_t>(i));
     }
+    if (all_reduce()) add_peers(&state);
     return state;
   }
   to_wire(declaration_.table, state.mutable_tensors());
@@ -377,6 +385,15 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   state.set_released_barrier(released_barrier_);
   if (backup()) state.set_evaluated_barrier(evaluated_barrier());
   return state;
+}
+
+void Coordinator::add_peers(wire::State* state) const {
+  for (const ShareOwner& share : share_owners_) {
+    const auto owner = members_.all().find(share.owner);
+    const bool lost = owner == members_.all().end();
+    state->add_peer_endpoints(lost ? "" : owner->second.peer_endpoint);
+    state->add_peer_incarnations(lost ? 0 : share.owner);
+  }
 }
 
 wire::State Coordinator::state_for_self() {

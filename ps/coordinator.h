@@ -153,6 +153,7 @@ class Coordinator : public TrainingObserver {
   // Sends it to every server.
   void tell_servers(const Message& message);
   bool fixed_shares() const { return options_.job.strategy.kind != StrategyKind::kAsync; }
+  bool all_reduce() const { return options_.job.strategy.kind == StrategyKind::kAllReduce; }
   bool has_room() const;
   // Refuses a server whose address another one has.
   bool endpoint_taken(const PeerId& peer, const std::string& endpoint);
@@ -175,6 +176,8 @@ class Coordinator : public TrainingObserver {
   void check_finish(int64_t now_ms);
   void change_phase(wire::Phase phase);
   wire::State state_for(const MemberInfo& member) const;
+  // Whom the owners of shares exchange sums with.
+  void add_peers(wire::State* state) const;
   void send_states();
   void refuse(const PeerId& peer, ErrorCode code, const std::string& text);
   int free_rank() const;

@@ -19,7 +19,8 @@ struct MemberInfo {
   std::string host;
   int64_t pid = 0;
   std::string data_endpoint;
-  PeerId peer;  // empty: the server in the coordinator's own process
+  std::string peer_endpoint;  // all-reduce: where other workers reach this one
+  PeerId peer;                // empty: the server in the coordinator's own process
   bool declared = false;
   int64_t last_heard_ms = 0;
   int64_t gone_since_ms = -1;  // the connection was closed; -1: open

@@ -17,11 +17,11 @@
 
 #include "common/io/record.h"
 #include "common/job.h"
+#include "common/net/shard_client.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
 #include "ps/server_logs.h"
 #include "ps/shard.h"
-#include "ps/shard_client.h"
 
 namespace pushpull {
 

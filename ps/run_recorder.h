@@ -9,9 +9,9 @@
 
 #include "common/io/record.h"
 #include "common/job.h"
+#include "common/net/shard_client.h"
 #include "common/tensor_table.h"
 #include "ps/coordinator.h"
-#include "ps/shard_client.h"
 
 namespace pushpull {
 

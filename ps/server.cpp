@@ -86,6 +86,8 @@ bool Server::on_data(const PeerId& peer, Message message) {
       return on_load(peer, header.load(), message.payloads);
     case wire::Header::kFetch:
       return on_fetch(peer, header.fetch());
+    case wire::Header::kStore:
+      return on_store(peer, header.store(), message.payloads);
     default:
       return false;
   }
@@ -131,9 +133,10 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
   if (fetch.step() < 0) return false;  // no snapshot is marked by -1
   const bool at_start = fetch.step() == setup_.barriers.start_step;
-  if (at_start && fetch.state()) return false;
-  const Snapshot& snapshot = at_start ? start_ : checkpoint_;
-  if (snapshot.step != fetch.step()) {
+  const bool live = has_start(fetch);
+  if (at_start && fetch.state() && !all_reduce()) return false;
+  const Snapshot& snapshot = at_start && !fetch.state() ? start_ : checkpoint_;
+  if (!live && snapshot.step != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
   }
@@ -141,11 +144,13 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   wire::Fetched* fetched = answer.header.mutable_fetched();
   fetched->set_slice(fetch.slice());
   fetched->set_step(fetch.step());
-  fetched->set_updates(snapshot.updates);
-  answer.payloads.push_back(snapshot.weights.at(fetch.slice()));
+  fetched->set_updates(live ? setup_.updates : snapshot.updates);
+  answer.payloads.push_back(live ? shard_.weights(fetch.slice())
+                                 : snapshot.weights.at(fetch.slice()));
   if (fetch.state()) {
-    for (const Payload& state : snapshot.state.at(fetch.slice())) {
-      answer.payloads.push_back(state);
+    for (Payload& state : live ? shard_.copy_state(fetch.slice())
+                               : std::vector<Payload>(snapshot.state.at(fetch.slice()))) {
+      answer.payloads.push_back(std::move(state));
     }
   }
   outgoing_.push_back({peer, std::move(answer)});
@@ -164,6 +169,10 @@ Server::Snapshot Server::take_snapshot(int64_t step, bool state) const {
 }
 
 void Server::try_open_barrier() {
+  if (all_reduce()) {
+    try_open_stored();
+    return;
+  }
   const Barriers& barriers = setup_.barriers;
   if (floor_ <= open_barrier_ || !barriers.is_barrier(floor_)) return;
   // a worker that is behind still needs the weights of the evaluation before
@@ -191,6 +200,7 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     send_status(peer, exchange.pull().number(), 0, true);
     return true;
   }
+  if (all_reduce()) return on_report(peer, found->first, found->second, exchange);
   if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
   if (exchange.has_push()) {
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
@@ -201,6 +211,17 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
   return true;
 }
 
+bool Server::push_is_near(const Worker& worker, const wire::Push& push) const {
+  const Range range{push.lo(), push.hi()};
+  bool is_share = false;
+  for (int i = 0; i < setup_.shares; ++i) {
+    is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
+  }
+  if (!is_share || push.number() < 1) return false;
+  if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
+  return push.step() >= setup_.barriers.start_step && push.step() < setup_.barriers.end_step;
+}
+
 bool Server::push_fits(const Worker& worker, const wire::Push& push,
                        const std::vector<Payload>& payloads) const {
   const Range range{push.lo(), push.hi()};
@@ -209,14 +230,7 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
       (open->second.step != push.step() || open->second.range != range)) {
     return false;
   }
-  bool is_share = false;
-  for (int i = 0; i < setup_.shares; ++i) {
-    is_share = is_share || share_range(i, setup_.shares, leaves_) == range;
-  }
-  if (!is_share || push.number() < 1 || !reads_fit(push)) return false;
-  if (push.number() > worker.pushes.through() + kMaxPushesAhead + setup_.shares) return false;
-  if (push.step() < setup_.barriers.start_step || push.step() >= setup_.barriers.end_step)
-    return false;
+  if (!push_is_near(worker, push) || !reads_fit(push)) return false;
   const int64_t steps = steps_of(push);
   if (!setup_.barriers.starts_round(push.step())) return false;
   if (steps != setup_.barriers.round_end(push.step()) - push.step()) return false;

@@ -149,10 +149,18 @@ class Server {
   bool lockstep() const { return setup_.job.strategy.in_lockstep(); }
   // ... of all shares: parts are summed as they come.
   bool whole_steps() const { return lockstep() && !backup(); }
+  bool all_reduce() const { return setup_.job.strategy.kind == StrategyKind::kAllReduce; }
   bool on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                    std::vector<Payload>& payloads);
   bool on_load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads);
   bool on_fetch(const PeerId& peer, const wire::Fetch& fetch);
+  bool on_store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads);
+  bool on_report(const PeerId& peer, uint64_t incarnation, Worker& worker,
+                 const wire::Exchange& exchange);
+  void try_open_stored();
+  bool has_start(const wire::Fetch& fetch) const;
+  // Share, number and step of a push can be.
+  bool push_is_near(const Worker& worker, const wire::Push& push) const;
   bool push_fits(const Worker& worker, const wire::Push& push,
                  const std::vector<Payload>& payloads) const;
   void take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
@@ -204,6 +212,8 @@ class Server {
   std::set<int> to_load_;
   int64_t floor_;
   int64_t applied_slices_ = 0;  // sync, local: slices that have had the update of step floor_
+  int64_t storing_step_ = -1;   // all-reduce: barrier whose slices come in
+  int64_t stored_slices_ = 0;
   int64_t updates_;
   int64_t open_barrier_;
   int64_t released_barrier_ = -1;

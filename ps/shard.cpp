@@ -77,6 +77,12 @@ void Shard::load(int slice, std::span<const Payload> payloads) {
   }
 }
 
+void Shard::store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates) {
+  load(slice, payloads);
+  data(slice).version = version;
+  data(slice).updates = updates;
+}
+
 void Shard::set_start(int64_t version, int64_t updates) {
   for (SliceData& d : data_) {
     d.version = version;

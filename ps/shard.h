@@ -41,6 +41,8 @@ class Shard {
   void initialise(uint64_t seed);
   // payloads: weights, then each state vector. Sizes must fit (PP_ASSERT: callers check).
   void load(int slice, std::span<const Payload> payloads);
+  // What a worker has kept (all-reduce): weights, then each state vector; sizes must fit.
+  void store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates);
   // Version and update count that all slices start from.
   void set_start(int64_t version, int64_t updates);
 

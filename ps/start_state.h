@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
+#include "common/net/shard_client.h"
 #include "ps/coordinator.h"
-#include "ps/shard_client.h"
 
 namespace pushpull {
 

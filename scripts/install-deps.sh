@@ -10,6 +10,7 @@ packages=(
   g++ cmake ninja-build pkg-config git ca-certificates
   libzmq3-dev cppzmq-dev libprotobuf-dev protobuf-compiler libboost-program-options-dev
   nlohmann-json3-dev zlib1g-dev libssl-dev libdnnl-dev
+  libgloo-dev  # optional: without it there is no strategy allreduce:gloo
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 for option in "$@"; do

@@ -49,6 +49,12 @@ void Control::set_times(const TimeTotals& times) {
   times_ = times;
 }
 
+void Control::set_traffic(int64_t sent, int64_t received, int64_t rejected) {
+  bytes_sent_.store(sent, std::memory_order_relaxed);
+  bytes_received_.store(received, std::memory_order_relaxed);
+  peers_rejected_.store(rejected, std::memory_order_relaxed);
+}
+
 void Control::leave(int code, const std::string& text) {
   const std::lock_guard lock(mutex_);
   leave_.emplace();
@@ -140,7 +146,10 @@ void Control::send_due(int64_t now_ms) {
   wire::Stats* stats = heartbeat->mutable_stats();
   stats->set_peak_rss_kib(peak_rss_kib());
   stats->set_cpu_seconds(cpu_seconds());
-  stats->set_rejected_frames(dealer_->rejected_frames());
+  stats->set_rejected_frames(dealer_->rejected_frames() +
+                             peers_rejected_.load(std::memory_order_relaxed));
+  stats->set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));
+  stats->set_bytes_pulled(bytes_received_.load(std::memory_order_relaxed));
   times_.put(stats);
   dealer_->send(message);
 }

@@ -52,6 +52,8 @@ class Control {
   void note_failed(wire::Applied push);
   // What the next heartbeats say.
   void set_times(const TimeTotals& times);
+  // Payload bytes that went to other workers and came from them, and messages of strangers.
+  void set_traffic(int64_t sent, int64_t received, int64_t rejected);
   // The last words: finished (code 0) or why not. Call once, before the end.
   void leave(int code, const std::string& text);
 
@@ -77,6 +79,9 @@ class Control {
   WakeFd news_;
   WakeFd posted_;
   std::atomic<bool> over_ = false;
+  std::atomic<int64_t> bytes_sent_ = 0;
+  std::atomic<int64_t> bytes_received_ = 0;
+  std::atomic<int64_t> peers_rejected_ = 0;
 
   // guarded by mutex_
   mutable std::mutex mutex_;

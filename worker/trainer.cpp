@@ -1,9 +1,7 @@
 #include "worker/trainer.h"
 
-#include <algorithm>
-
 #include "common/error.h"
-#include "common/net/address.h"
+#include "worker/server_links.h"
 
 namespace pushpull {
 
@@ -40,14 +38,9 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
     local_ =
         std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
   }
-  EndpointLimits limits;
-  limits.max_frame_bytes = std::max(limits.max_frame_bytes, job.slice_bytes + (int64_t{1} << 16));
-  for (const std::string& endpoint : state.data_endpoints()) {
-    // a first server that listens everywhere is where the job was joined
-    Address address = parse_address(endpoint, "advertise");
-    if (address.is_everywhere()) address.host = parse_address(control.address(), "join").host;
-    servers_.push_back(std::make_unique<Dealer>(context, address.to_string(), limits));
-    poll_items_.push_back({servers_.back()->socket().handle(), 0, ZMQ_POLLIN, 0});
+  servers_ = connect_to_servers(job, state, control.address(), context);
+  for (const auto& server : servers_) {
+    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
   }
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
   push_pull_.on_state(state, now_ms());

@@ -7,6 +7,8 @@
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
+#include "worker/all_reduce_trainer.h"
+#include "worker/collective.h"
 #include "worker/control.h"
 #include "worker/trainer.h"
 
@@ -18,8 +20,53 @@ const std::vector<KeyHelp>& options() {
       {"join", "", "address of the first server: tcp://HOST:PORT"},
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
       {"data-dir", "", "folder of the data on this host, where it differs from the job's"},
+      {"listen", "",
+       "all-reduce: where to listen for other workers; default: where the first server is reached"},
+      {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
+      {"insecure", "", "allow listening beyond loopback without keys", "", false},
   };
   return kOptions;
+}
+
+std::string value_of(const CommandLine& line, const std::string& key) {
+  const auto found = line.local.find(key);
+  return found == line.local.end() ? "" : found->second;
+}
+
+// Where other workers reach this one.
+struct PeerDoor {
+  std::unique_ptr<Router> router;
+  std::string endpoint;
+};
+
+// As joined servers do: on the interface that reaches the coordinator, unless told otherwise.
+PeerDoor open_door(const CommandLine& line, zmq::context_t& context) {
+  const Address joined = parse_address(line.local.at("join"), "join");
+  Address listen = joined;
+  if (const std::string given = value_of(line, "listen"); !given.empty()) {
+    listen = parse_address(given, "listen");
+  } else {
+    listen.host = local_address_towards(joined);
+    listen.port = "*";
+  }
+  if (!listen.is_loopback() && !line.local.contains("insecure")) {
+    throw Error(
+        ErrorCode::kUsage,
+        "[usage] --listen " + listen.to_string() +
+            ": in an all-reduce job workers listen, and anybody who reaches this port could "
+            "send sums; --insecure allows it, on a network that you trust");
+  }
+  PeerDoor door;
+  door.router = std::make_unique<Router>(context, listen.to_string(), EndpointLimits{});
+  Address endpoint = parse_address(door.router->address(), "listen");
+  if (const std::string host = value_of(line, "advertise"); !host.empty()) {
+    check_host(host, "advertise");
+    endpoint.host = host;
+  } else if (endpoint.is_everywhere()) {
+    endpoint.host = local_address_towards(joined);
+  }
+  door.endpoint = endpoint.to_string();
+  return door;
 }
 
 // Reads data and builds the model while the control thread already says that this worker lives.
@@ -29,7 +76,7 @@ struct Prepared {
 };
 
 Prepared prepare(const Job& job, const std::string& data_dir, uint64_t incarnation,
-                 Control& control) {
+                 const std::string& peer_endpoint, Control& control) {
   Prepared out;
   out.dataset = open_dataset(job, data_dir);
   out.model = make_model(job, out.dataset->input(), out.dataset->classes());
@@ -40,6 +87,7 @@ Prepared prepare(const Job& job, const std::string& data_dir, uint64_t incarnati
   declare.set_test_samples(out.dataset->test_size());
   declare.set_data_digest(out.dataset->digest());
   declare.set_numerics(numerics_fingerprint());
+  declare.set_peer_endpoint(peer_endpoint);
   control.declare(std::move(declare));
   return out;
 }
@@ -61,6 +109,36 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
     }
   }
   return std::nullopt;
+}
+
+struct Work {
+  const Job& job;
+  uint64_t run;
+  uint64_t incarnation;
+  const wire::State& state;
+  const Prepared& prepared;
+};
+
+JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context) {
+  const Dataset& dataset = *work.prepared.dataset;
+  Model& model = *work.prepared.model;
+  if (!door.router) {
+    return Trainer(work.job, work.run, work.incarnation, work.state, dataset, model, control,
+                   context)
+        .run();
+  }
+  if (work.state.assigned_size() > 0) {
+    return AllReduceTrainer(work.job, work.run, work.incarnation, work.state, dataset, model,
+                            control, context, std::move(door.router))
+        .run();
+  }
+  // a spare: nobody's share becomes free in an all-reduce job
+  while (!control.over()) {
+    zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, 200);
+    control.news().clear();
+  }
+  return *control.end();
 }
 
 // Returns the exit code.
@@ -87,17 +165,20 @@ int work(const CommandLine& line, SignalFd& signals) {
                   signals);
   JobEnd end;
   try {
-    const auto given = line.local.find("data-dir");
+    PeerDoor door;
+    if (job.strategy.kind == StrategyKind::kAllReduce) {
+      check_built(job.strategy.algorithm);
+      door = open_door(line, context);
+    }
     const Prepared prepared =
-        prepare(job, given == line.local.end() ? "" : given->second, incarnation, control);
+        prepare(job, value_of(line, "data-dir"), incarnation, door.endpoint, control);
     const std::optional<wire::State> state = wait_for_training(control, log);
     if (!state) {
       end = *control.end();
     } else {
       if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-      Trainer trainer(job, text.run(), incarnation, *state, *prepared.dataset, *prepared.model,
-                      control, context);
-      end = trainer.run();
+      end = train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
+                  context);
     }
   } catch (const Error& e) {
     control.leave(static_cast<int>(e.code()), e.what());
@@ -124,7 +205,7 @@ int main_of(int argc, char** argv) {
         "pushpull-worker: computes gradients for a job, pushes them to its "
         "servers, pulls weights",
         {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
-         "[--data-dir DIR]"},
+         "[--data-dir DIR] [--listen tcp://ADDR:PORT]"},
         options(), JobFlags::kRefuse);
     return 0;
   }

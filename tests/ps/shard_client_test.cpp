@@ -1,4 +1,4 @@
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 
 #include <gtest/gtest.h>
 

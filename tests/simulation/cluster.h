@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ps/coordinator.h"
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/toy.h"

@@ -9,7 +9,7 @@
 
 #include "ps/coordinator.h"
 #include "ps/server.h"
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 #include "tests/simulation/cluster.h"
 
 namespace pushpull::sim {

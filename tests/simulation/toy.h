@@ -18,7 +18,7 @@
 #include "common/net/message.h"
 #include "common/tensor_table.h"
 #include "ps/run_record.h"
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 
 namespace pushpull::sim {
 

@@ -1,6 +1,7 @@
-// The coordinator as a client of every server (its own too): hands out initial weights, gathers a
-// snapshot. State machine: no socket, thread, clock or file. A few slices are asked for at a time;
-// what is not answered is asked for again. One thread.
+// A client of every server, for whole weights: the coordinator hands out initial ones and gathers a
+// snapshot; a worker that updates by itself (all-reduce) gets the first ones and stores its part at
+// checkpoints. State machine: no socket, thread, clock or file. A few slices are asked for at a
+// time; what is not answered is asked for again. One thread.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,8 @@ class ShardClient {
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
   // state: with the optimizer's state vectors.
   void fetch(int64_t step, bool state, int64_t now_ms);
+  // state->step: the barrier. slices: that this process keeps.
+  void store(std::shared_ptr<const FlatState> state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
   // Server that has not answered the longest-standing request, for messages. -1: none.
@@ -47,16 +50,17 @@ class ShardClient {
   std::vector<ToShard> take_outgoing() { return std::exchange(outgoing_, {}); }
 
  private:
-  enum class Mode { kIdle, kLoad, kFetch };
+  enum class Mode { kIdle, kLoad, kFetch, kStore };
   struct Request {
     int slice = 0;
     int64_t repeat_ms = 0;
   };
 
-  void begin(Mode mode, int64_t now_ms);
+  void begin(Mode mode, std::vector<int> slices, int64_t now_ms);
   void fill_window(int64_t now_ms);
   void send(int slice);
   bool finish(int slice, int64_t now_ms);
+  std::vector<int> all_slices() const;
   Payload slice_of(const std::vector<float>& whole, int slice) const;
 
   uint64_t run_;
@@ -64,9 +68,10 @@ class ShardClient {
   SliceMap map_;
   size_t state_vectors_;
   Mode mode_ = Mode::kIdle;
-  int64_t step_ = 0;  // of the fetch
+  int64_t step_ = 0;  // of the fetch or store
   bool state_ = true;
-  int next_slice_ = 0;
+  std::vector<int> slices_;  // to be asked about
+  size_t next_slice_ = 0;    // of slices_
   std::vector<Request> asked_;
   std::shared_ptr<const FlatState> to_load_;
   std::shared_ptr<FlatState> fetching_;

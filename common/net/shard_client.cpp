@@ -1,7 +1,8 @@
-#include "ps/shard_client.h"
+#include "common/net/shard_client.h"
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "common/error.h"
 
@@ -9,9 +10,10 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kWindow = 8;        // slices asked for at once
-constexpr int64_t kRepeatMs = 1000;  // when an answer counts as lost
-constexpr int64_t kNotReadyMs = 10;  // a server that is not there yet is asked again
+constexpr size_t kWindow = 8;          // slices asked for at once
+constexpr int64_t kRepeatMs = 1000;    // when an answer counts as lost
+constexpr int64_t kNotReadyMs = 10;    // a server that is not there yet is asked again
+constexpr int64_t kNotStoredMs = 200;  // the checkpoint before is still being written
 
 }  // namespace
 
@@ -19,8 +21,16 @@ ShardClient::ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map
                          size_t state_vectors)
     : run_(run), incarnation_(incarnation), map_(map), state_vectors_(state_vectors) {}
 
-void ShardClient::begin(Mode mode, int64_t now_ms) {
+std::vector<int> ShardClient::all_slices() const {
+  std::vector<int> out(static_cast<size_t>(map_.slices()));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+void ShardClient::begin(Mode mode, std::vector<int> slices, int64_t now_ms) {
   PP_ASSERT(!busy());
+  if (slices.empty()) return;
+  slices_ = std::move(slices);
   mode_ = mode;
   next_slice_ = 0;
   asked_.clear();
@@ -29,7 +39,7 @@ void ShardClient::begin(Mode mode, int64_t now_ms) {
 
 void ShardClient::load(std::shared_ptr<const FlatState> state, int64_t now_ms) {
   to_load_ = std::move(state);
-  begin(Mode::kLoad, now_ms);
+  begin(Mode::kLoad, all_slices(), now_ms);
 }
 
 void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
@@ -40,7 +50,14 @@ void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
   fetching_->step = step;
   fetching_->weights.resize(total);
   if (state) fetching_->slots.assign(state_vectors_, std::vector<float>(total));
-  begin(Mode::kFetch, now_ms);
+  begin(Mode::kFetch, all_slices(), now_ms);
+}
+
+void ShardClient::store(std::shared_ptr<const FlatState> state, std::vector<int> slices,
+                        int64_t now_ms) {
+  step_ = state->step;
+  to_load_ = std::move(state);
+  begin(Mode::kStore, std::move(slices), now_ms);
 }
 
 int ShardClient::waiting_for() const {
@@ -48,25 +65,36 @@ int ShardClient::waiting_for() const {
 }
 
 void ShardClient::fill_window(int64_t now_ms) {
-  while (asked_.size() < kWindow && next_slice_ < map_.slices()) {
-    asked_.push_back({next_slice_, now_ms + kRepeatMs});
-    send(next_slice_++);
+  while (asked_.size() < kWindow && next_slice_ < slices_.size()) {
+    asked_.push_back({slices_[next_slice_], now_ms + kRepeatMs});
+    send(slices_[next_slice_++]);
   }
 }
 
 Payload ShardClient::slice_of(const std::vector<float>& whole, int slice) const {
   const Range e = map_.elements(slice);
   const std::span<const float> part(whole.data() + e.lo, static_cast<size_t>(e.size()));
-  return {to_load_, std::as_bytes(part)};
+  if (mode_ == Mode::kLoad) return {to_load_, std::as_bytes(part)};
+  // training changes it once it is stored, while a repeated message may still be on its way
+  auto copy = std::make_shared<std::vector<float>>(part.begin(), part.end());
+  const auto bytes = std::as_bytes(std::span<const float>(*copy));
+  return {std::move(copy), bytes};
 }
 
 void ShardClient::send(int slice) {
   ToShard out{map_.server_of(slice), {}};
   wire::Header& header = out.message.header;
   wire::Sender* sender = nullptr;
-  if (mode_ == Mode::kLoad) {
-    header.mutable_load()->set_slice(slice);
-    sender = header.mutable_load()->mutable_sender();
+  if (mode_ == Mode::kLoad || mode_ == Mode::kStore) {
+    if (mode_ == Mode::kLoad) {
+      header.mutable_load()->set_slice(slice);
+      sender = header.mutable_load()->mutable_sender();
+    } else {
+      header.mutable_store()->set_slice(slice);
+      header.mutable_store()->set_step(step_);
+      header.mutable_store()->set_updates(to_load_->updates);
+      sender = header.mutable_store()->mutable_sender();
+    }
     out.message.payloads.push_back(slice_of(to_load_->weights, slice));
     for (const auto& slot : to_load_->slots) out.message.payloads.push_back(slice_of(slot, slice));
   } else {
@@ -96,11 +124,15 @@ bool ShardClient::finish(int slice, int64_t now_ms) {
 bool ShardClient::on_message(const Message& message, int64_t now_ms) {
   const wire::Header& header = message.header;
   if (header.has_loaded() && mode_ == Mode::kLoad) return finish(header.loaded().slice(), now_ms);
+  if (header.has_stored() && mode_ == Mode::kStore && header.stored().step() == step_) {
+    return finish(header.stored().slice(), now_ms);
+  }
   if (header.has_status()) {
-    for (Request& r : asked_) r.repeat_ms = std::min(r.repeat_ms, now_ms + kNotReadyMs);
+    const int64_t pause_ms = mode_ == Mode::kStore ? kNotStoredMs : kNotReadyMs;
+    for (Request& r : asked_) r.repeat_ms = std::min(r.repeat_ms, now_ms + pause_ms);
     return true;
   }
-  if (!header.has_fetched()) return header.has_loaded();
+  if (!header.has_fetched()) return header.has_loaded() || header.has_stored();
   const wire::Fetched& fetched = header.fetched();
   if (mode_ != Mode::kFetch || fetched.step() != step_) return true;
   if (fetched.slice() < 0 || fetched.slice() >= map_.slices()) return false;

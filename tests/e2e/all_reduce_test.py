@@ -1,0 +1,169 @@
+"""All-reduce: workers sum among themselves and update by themselves; `tree` has the bits of `sync`."""
+import os
+import signal
+import time
+
+import lab as base
+from lab import LONG, MLP, Skipped, expect
+
+KINDS = ("tree", "ring", "gloo")
+ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-norm": 0.5,
+         "lr-schedule": "cosine", "lr-min": 1e-4, "warmup-steps": 5, "eval-every": 7,
+         "checkpoint-every": 9, "global-batch": 48}
+CONVNET = {**MLP, "model": "convnet", "lr": 0.05, "steps": 12}
+SMALL, LARGE = 2048, 1 << 20
+NOT_BUILT = "built without Gloo"
+
+
+def reduced(keys, kind="tree"):
+    return {**keys, "strategy": f"allreduce:{kind}"}
+
+
+def built(lab, kinds=KINDS):
+    """The algorithms that this build has."""
+    run = lab.run(lab.job(reduced({**MLP, "steps": 1}, "gloo")))
+    if run.code == 0:
+        return kinds
+    expect(run.code == 2 and NOT_BUILT in run.text, f"exit code {run.code}: {run.text[-600:]}")
+    return kinds[:2]
+
+
+def same_as_sync(lab, keys, shapes):
+    sync = lab.train(lab.job(keys), 1, 2)
+    job = lab.job(reduced(keys))
+    for servers, workers, size in shapes:
+        tree = lab.train(job, servers, workers, slice_bytes=size)
+        for key in ("weights_sha256", "test_correct", "test_loss", "samples", "train_loss"):
+            expect(tree[key] == sync[key], f"{workers} workers, {servers} servers: {key} is "
+                                           f"{tree[key]}, {sync[key]} in sync")
+    return tree
+
+
+def tree_has_the_bits_of_sync(lab):
+    last = same_as_sync(lab, MLP, [(1, 1, LARGE), (1, 2, SMALL), (2, 3, LARGE), (3, 5, SMALL),
+                                   (2, 9, SMALL)])
+    # 8 micro-batches: the ninth worker is a spare
+    expect(sorted(last["samples_per_worker"]) == [0] + [320] * 8, f"{last['samples_per_worker']}")
+    expect(last["bytes_pushed"] > 0 and last["bytes_pulled"] == last["bytes_pushed"],
+           f"{last['bytes_pushed']} bytes pushed, {last['bytes_pulled']} pulled")
+
+
+def tree_clips_schedules_and_saves_as_sync_does(lab):
+    same_as_sync(lab, ADAMW, [(1, 1, LARGE), (3, 2, SMALL), (1, 4, LARGE), (2, 7, SMALL)])
+
+
+def tree_sums_batch_statistics_as_sync_does(lab):
+    same_as_sync(lab, CONVNET, [(1, 3, LARGE), (2, 4, SMALL)])
+
+
+def ring_and_gloo_come_close_to_tree(lab):
+    for keys in (MLP, CONVNET):
+        tree = lab.train(lab.job(reduced(keys)), 1, 3)
+        for kind in built(lab)[1:]:
+            for servers, workers in ((1, 1), (2, 2), (1, 5)):
+                other = lab.train(lab.job(reduced(keys, kind)), servers, workers)
+                gap = abs(other["test_loss"] - tree["test_loss"])
+                expect(gap < 1e-3, f"{kind}, {workers} workers: test loss {other['test_loss']}, "
+                                   f"tree {tree['test_loss']}")
+
+
+def ring_gives_the_same_bits_again(lab):
+    job = lab.job(reduced(MLP, "ring"))
+    hashes = {lab.train(job, 1, 3)["weights_sha256"] for _ in range(2)}
+    expect(len(hashes) == 1, f"two runs: {hashes}")
+
+
+def another_cluster_goes_on_to_the_same_bits(lab):
+    for number, keys in enumerate((MLP, ADAMW)):
+        whole = lab.train(lab.job(keys), 1, 2)
+        keys = {**reduced(keys), "checkpoint-dir": lab.folder / f"checkpoints-{number}"}
+        lab.train(lab.job({**keys, "stop-after": 17}), 2, 3, slice_bytes=4096)
+        lab.train(lab.job({**keys, "stop-after": 28, "resume": "true"}), 1, 5)
+        last = lab.train(lab.job({**keys, "resume": "true"}), 3, 1, slice_bytes=4096)
+        expect(last["resumed_from_step"] == 28, f"resumed at {last['resumed_from_step']}")
+        expect(last["weights_sha256"] == whole["weights_sha256"], f"other bits: {keys}")
+
+
+def initial_weights_come_from_a_file(lab):
+    keys = {**MLP, "steps": 5, "checkpoint-dir": lab.folder / "first"}
+    lab.train(lab.job(keys), 1, 1)
+    file = next((lab.folder / "first").rglob("model.safetensors"))
+    more = {**MLP, "steps": 9, "seed": 11, "init-from": file}
+    sync = lab.train(lab.job(more), 1, 2)
+    tree = lab.train(lab.job(reduced(more)), 2, 3)
+    expect(sync["weights_sha256"] == tree["weights_sha256"], "other bits than sync")
+
+
+def a_lost_worker_ends_the_job_and_is_named(lab):
+    for kind in built(lab):
+        for number, words in ((signal.SIGKILL, ("connection closed",)),
+                              (signal.SIGSTOP, ("no heartbeat",))):
+            keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3)}, kind)
+            cluster = lab.cluster(lab.job(keys), 1, 3)
+            cluster.reaches(5)
+            lost = cluster.workers[1]
+            os.kill(lost.pid, number)
+            for process in cluster.all():
+                if process is lost:
+                    continue
+                code = process.ends(30)
+                last = process.said().splitlines()[-1]
+                expect(code == 5, f"{kind}: {process.name} ended with {code}: {last}")
+                for word in ("worker 1", f"pid {lost.pid}", "on-worker-loss=abort", *words):
+                    expect(word in last, f"{kind}: {process.name} does not say {word}: {last}")
+            os.kill(lost.pid, signal.SIGKILL)
+
+
+def a_lost_server_ends_the_job_and_is_named(lab):
+    for rank in (0, 1):
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3)}, "ring")
+            cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+            cluster.reaches(5)
+            lost = cluster.servers[rank]
+            os.kill(lost.pid, number)
+            for process in cluster.all():
+                if process is lost:
+                    continue
+                code = process.ends(30)
+                last = process.said().splitlines()[-1]
+                expect(code in (4, 5), f"{process.name} ended with {code}: {last}")
+                expect(f"server {rank}" in last, f"{process.name} does not name it: {last}")
+            os.kill(lost.pid, signal.SIGKILL)
+
+
+def ctrl_c_ends_the_job(lab):
+    for kind in built(lab):
+        cluster = lab.cluster(lab.job(reduced(LONG, kind)), 1, 2)
+        cluster.reaches(5)
+        os.kill(cluster.servers[0].pid, signal.SIGINT)
+        expect(cluster.servers[0].ends(30) == 130, f"exit code {cluster.servers[0].returncode}")
+        for worker in cluster.workers:
+            expect(worker.ends(30) == 1 and "SIGINT" in worker.said(), worker.said()[-600:])
+
+
+def a_stopped_job_goes_on(lab):
+    keys = reduced({**MLP, "steps": lab.steps(2000), "heartbeat-timeout": lab.seconds(2)}, "ring")
+    cluster = lab.cluster(lab.job(keys), 1, 2)
+    cluster.reaches(1)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in cluster.all():
+            os.kill(process.pid, number)
+        if number == signal.SIGSTOP:
+            time.sleep(lab.seconds(4))
+    cluster.ends_well()
+
+
+def gloo_is_there_or_says_why_not(lab):
+    if "gloo" not in built(lab):
+        raise Skipped("this build has no Gloo; it says so")
+
+
+def workers_listen_beyond_loopback_only_when_told(lab):
+    cluster = lab.cluster(lab.job(reduced(LONG, "ring")), 1, 0, workers=1)
+    refused = cluster.add_worker("--listen", "tcp://0.0.0.0:*")
+    expect(refused.ends(30) == 2 and "--insecure" in refused.said(), refused.said()[-600:])
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,248 @@
+// A server whose workers update by themselves, and the coordinator that tells them of each other.
+#include <gtest/gtest.h>
+
+#include "common/net/shard_client.h"
+#include "tests/ps/cluster_parts.h"
+#include "tests/ps/coordinator_fixture.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kElements = 3000;  // three slices of 4 KiB
+constexpr const char* kKeys =
+    "strategy = allreduce:ring\noptimizer = momentum\nmomentum = 0.5\n"
+    "checkpoint-every = 2\n";
+
+class Observer : public TrainingObserver {
+ public:
+  void on_commit(const Commit& commit) override { commits.push_back(commit); }
+  void on_barrier_open(int64_t step) override { barriers.push_back(step); }
+  std::vector<wire::Lease> leases(uint64_t /*incarnation*/) override { return {}; }
+  std::vector<Commit> commits;
+  std::vector<int64_t> barriers;
+};
+
+class AllReduceServer : public testing::Test {
+ protected:
+  AllReduceServer() : setup_(server_setup(job_of(kKeys), kElements)) {
+    server_ = std::make_unique<Server>(setup_, &observer_);
+    server_->on_state(state_with_workers({kAnna, kBert}));
+  }
+  // The losses of a share of a step.
+  Message losses(uint64_t who, int64_t number, int64_t step, Range share) const {
+    Message message = push_message(setup_, who, number, step, share, 1.0F);
+    wire::Push* push = message.header.mutable_exchange()->mutable_push();
+    push->clear_parts();
+    push->set_parts_total(0);
+    push->mutable_losses()->Resize(static_cast<int>(share.size()), 0.5F);
+    message.payloads.clear();
+    return message;
+  }
+  static Message store(int slice, int64_t step, float value, uint64_t who = kAnna) {
+    Message message;
+    wire::Store* store = message.header.mutable_store();
+    store->mutable_sender()->set_run(kRun);
+    store->mutable_sender()->set_incarnation(who);
+    store->set_slice(slice);
+    store->set_step(step);
+    store->set_updates(step);
+    const int64_t n = slice == 2 ? kElements - 2048 : 1024;
+    message.payloads = {constant_payload(n, value), constant_payload(n, -value)};
+    return message;
+  }
+  static Message fetch(int slice, int64_t step) {
+    Message message;
+    message.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+    message.header.mutable_fetch()->set_slice(slice);
+    message.header.mutable_fetch()->set_step(step);
+    message.header.mutable_fetch()->set_state(true);
+    return message;
+  }
+  bool give(const Message& message) { return server_->on_data("anna", message); }
+  // The one answer to a message that must be taken in.
+  Message answer(const Message& message) {
+    EXPECT_TRUE(give(message));
+    std::vector<Outgoing> out = server_->take_outgoing();
+    EXPECT_EQ(out.size(), 1U);
+    return out.empty() ? Message() : out.front().message;
+  }
+  void compute_to(int64_t step) {
+    for (; reported_ < step; ++reported_) {
+      EXPECT_TRUE(give(losses(kAnna, reported_ + 1, reported_, {0, 2})));
+      EXPECT_TRUE(give(losses(kBert, reported_ + 1, reported_, {2, 4})));
+    }
+    server_->take_outgoing();
+  }
+
+  Observer observer_;
+  ServerSetup setup_;
+  std::unique_ptr<Server> server_;
+  int64_t reported_ = 0;
+};
+
+TEST_F(AllReduceServer, HandsOutTheFirstWeightsUntilTheNextAreStored) {
+  const Message first = answer(fetch(0, 0));
+  ASSERT_TRUE(first.header.has_fetched());
+  EXPECT_EQ(first.payloads.size(), 2U);
+  EXPECT_TRUE(answer(fetch(0, 2)).header.status().not_ready());
+  EXPECT_TRUE(answer(store(0, 2, 7.0F)).header.has_stored());
+  EXPECT_TRUE(answer(fetch(0, 0)).header.status().not_ready());
+}
+
+TEST_F(AllReduceServer, LossesCountOnceAndAreAcknowledged) {
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_EQ(answer(losses(kAnna, 1, 0, {0, 2})).header.status().pushes_through(), 1);
+  }
+  ASSERT_EQ(observer_.commits.size(), 1U);
+  EXPECT_EQ(observer_.commits[0].losses, (std::vector<float>{0.5F, 0.5F}));
+  EXPECT_EQ(server_->floor(), 0);
+  EXPECT_TRUE(give(losses(kBert, 1, 0, {2, 4})));
+  EXPECT_EQ(server_->floor(), 1);
+}
+
+TEST_F(AllReduceServer, TheBarrierOpensWhenAllIsStoredAndAllLossesAreThere) {
+  compute_to(1);
+  for (const int slice : {0, 1, 2}) EXPECT_TRUE(answer(store(slice, 2, 3.0F)).header.has_stored());
+  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{});
+  compute_to(2);
+  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
+  const Message snapshot = answer(fetch(1, 2));
+  ASSERT_EQ(snapshot.payloads.size(), 2U);
+  EXPECT_EQ(snapshot.header.fetched().updates(), 2);
+  EXPECT_EQ(floats_of(snapshot.payloads[0])[5], 3.0F);
+  EXPECT_EQ(floats_of(snapshot.payloads[1])[5], -3.0F);
+}
+
+TEST_F(AllReduceServer, TheNextBarrierWaitsUntilTheOneBeforeIsOnDisk) {
+  for (int64_t step : {2, 4}) {
+    compute_to(step);
+    for (const int slice : {0, 1, 2})
+      EXPECT_TRUE(answer(store(slice, step, 1.0F)).header.has_stored());
+  }
+  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
+  EXPECT_TRUE(answer(store(0, 6, 1.0F)).header.status().not_ready());
+  EXPECT_TRUE(answer(store(1, 4, 9.0F)).header.has_stored());  // repeated: no change
+  server_->on_state(state_with_workers({kAnna, kBert}, 2));
+  EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(floats_of(answer(fetch(1, 4)).payloads[0])[0], 1.0F);
+  EXPECT_TRUE(answer(store(0, 6, 1.0F)).header.has_stored());
+}
+
+TEST_F(AllReduceServer, WhatDoesNotFitIsDropped) {
+  EXPECT_FALSE(give(push_message(setup_, kAnna, 1, 0, {0, 2}, 1.0F)));  // gradients
+  EXPECT_FALSE(give(pull_message(kAnna, 1, 0)));
+  EXPECT_FALSE(give(losses(kAnna, 1, 0, {0, 3})));    // no share
+  EXPECT_FALSE(give(losses(kAnna, 1, 99, {0, 2})));   // beyond the end
+  EXPECT_FALSE(give(losses(kAnna, 500, 0, {0, 2})));  // far ahead
+  Message few = losses(kAnna, 1, 0, {0, 2});
+  few.header.mutable_exchange()->mutable_push()->mutable_losses()->Resize(1, 0.0F);
+  EXPECT_FALSE(give(few));
+  EXPECT_FALSE(give(store(3, 2, 1.0F)));  // no such slice
+  EXPECT_FALSE(give(store(0, 3, 1.0F)));  // no checkpoint there
+  Message other = store(0, 2, 1.0F);
+  other.header.mutable_store()->mutable_sender()->set_run(kRun + 1);
+  EXPECT_FALSE(give(other));
+  other = store(0, 2, 1.0F);
+  other.header.mutable_store()->set_updates(5);
+  EXPECT_FALSE(give(other));
+  other = store(0, 2, 1.0F);
+  other.payloads.pop_back();
+  EXPECT_FALSE(give(other));
+  other = store(0, 2, 1.0F);
+  other.payloads[1] = constant_payload(7, 1.0F);
+  EXPECT_FALSE(give(other));
+  EXPECT_TRUE(answer(store(0, 2, 1.0F, 4711)).header.status().not_ready());  // nobody we know
+  EXPECT_TRUE(observer_.commits.empty());
+  EXPECT_TRUE(answer(fetch(0, 0)).header.has_fetched());
+}
+
+TEST_F(AllReduceServer, OthersStoreNothing) {
+  const ServerSetup sync =
+      server_setup(job_of("strategy = sync\ncheckpoint-every = 2\n"), kElements);
+  Server server(sync, nullptr);
+  server.on_state(state_with_workers({kAnna}));
+  EXPECT_FALSE(server.on_data("anna", store(0, 2, 1.0F)));
+}
+
+TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
+  const SliceMap map(kElements, setup_.job.slice_bytes, 1);
+  ShardClient client(kRun, kAnna, map, 1);
+  int64_t now = 0;
+  const auto run = [&] {
+    for (int turn = 0; turn < 100 && client.busy(); ++turn) {
+      for (const ToShard& out : client.take_outgoing()) {
+        for (Message copy : {out.message, out.message}) give(copy);  // repeated
+      }
+      for (const Outgoing& out : server_->take_outgoing()) client.on_message(out.message, now);
+      client.on_tick(now += 50);
+    }
+    EXPECT_FALSE(client.busy());
+  };
+  client.fetch(0, now);
+  run();
+  const std::shared_ptr<FlatState> state = client.take_fetched();
+  ASSERT_TRUE(state);
+  compute_to(2);
+  state->step = 2;
+  state->updates = 2;
+  state->weights.assign(kElements, 4.0F);
+  client.store(state, {0, 2}, now);
+  run();
+  EXPECT_TRUE(observer_.barriers.empty());
+  client.store(state, {1}, now);
+  run();
+  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
+  client.store(state, {}, now);  // nothing to keep
+  EXPECT_FALSE(client.busy());
+}
+
+class AllReduceCoordinator : public CoordinatorTest {
+ protected:
+  void declare(uint64_t who, const std::string& endpoint) {
+    EXPECT_TRUE(hello(who));
+    Message message = declaration(who);
+    message.header.mutable_declare()->set_peer_endpoint(endpoint);
+    taken_ = say(who, message);
+  }
+  bool taken_ = false;
+};
+
+TEST_F(AllReduceCoordinator, TellsWorkersWhereTheOthersAre) {
+  make(kKeys);
+  declare(kBert, "tcp://10.0.0.2:7001");
+  declare(kAnna, "tcp://10.0.0.1:7000");
+  coordinator_->start(now_, {});
+  tick();
+  const wire::State state = state_of(kAnna);
+  ASSERT_EQ(state.peer_endpoints_size(), 2);
+  EXPECT_EQ(state.peer_endpoints(0), "tcp://10.0.0.2:7001");
+  EXPECT_EQ(state.peer_endpoints(1), "tcp://10.0.0.1:7000");
+  EXPECT_EQ(state.peer_incarnations(0), kBert);
+  EXPECT_EQ(state.peer_incarnations(1), kAnna);
+}
+
+TEST_F(AllReduceCoordinator, DropsAWorkerWithoutAnAddress) {
+  make(kKeys);
+  for (const std::string& endpoint :
+       {std::string(), std::string("tcp://10.0.0.1:*"), std::string("nonsense"),
+        "tcp://" + std::string(600, 'a') + ":1"}) {
+    declare(kAnna, endpoint);
+    EXPECT_FALSE(taken_) << endpoint;
+  }
+  declare(kAnna, "tcp://10.0.0.1:7000");
+  EXPECT_TRUE(taken_);
+}
+
+TEST_F(AllReduceCoordinator, RefusesOtherNumerics) {
+  make(kKeys);
+  declare(kAnna, "tcp://10.0.0.1:7000");
+  EXPECT_TRUE(hello(kBert));
+  Message message = declaration(kBert);
+  message.header.mutable_declare()->set_peer_endpoint("tcp://10.0.0.2:7000");
+  message.header.mutable_declare()->set_numerics("cpu avx512");
+  EXPECT_TRUE(say(kBert, message));
+  EXPECT_FALSE(coordinator_->wants_start());
+}
+
+}  // namespace
+}  // namespace pushpull

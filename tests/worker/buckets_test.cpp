@@ -1,0 +1,49 @@
+#include "worker/buckets.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kSliceBytes = 4096;  // 1,024 elements
+
+TEST(Buckets, CoverTheVectorFromItsEndWithASmallFirstOne) {
+  const SliceMap map(10 * 1024 + 5, kSliceBytes, 1);
+  const Buckets buckets(map, kSliceBytes, 4 * kSliceBytes);
+  ASSERT_EQ(buckets.count(), 4);
+  EXPECT_EQ(buckets.elements(0), (Range{10 * 1024, 10 * 1024 + 5}));
+  EXPECT_EQ(buckets.elements(1), (Range{6 * 1024, 10 * 1024}));
+  EXPECT_EQ(buckets.elements(2), (Range{2 * 1024, 6 * 1024}));
+  EXPECT_EQ(buckets.elements(3), (Range{0, 2 * 1024}));
+}
+
+TEST(Buckets, ASliceLargerThanABucketIsOne) {
+  const SliceMap map(4 * 1024, 2 * kSliceBytes, 1);
+  const Buckets buckets(map, 100, 100);
+  ASSERT_EQ(buckets.count(), 2);
+  EXPECT_EQ(buckets.elements(0), (Range{2048, 4096}));
+}
+
+TEST(Buckets, GoInTheirOrderHoweverSlicesBecomeReady) {
+  const SliceMap map(4 * 1024, kSliceBytes, 1);
+  Buckets buckets(map, kSliceBytes, kSliceBytes);
+  ASSERT_EQ(buckets.count(), 4);
+  for (int step = 0; step < 2; ++step) {
+    buckets.begin();
+    buckets.mark(1);
+    EXPECT_EQ(buckets.next(), std::nullopt);
+    buckets.mark(3);
+    EXPECT_EQ(buckets.next(), 0);
+    EXPECT_EQ(buckets.next(), std::nullopt);
+    buckets.mark(2);
+    EXPECT_EQ(buckets.next(), 1);
+    EXPECT_EQ(buckets.next(), 2);
+    EXPECT_EQ(buckets.next(), std::nullopt);
+    buckets.mark(0);
+    EXPECT_EQ(buckets.next(), 3);
+    EXPECT_EQ(buckets.next(), std::nullopt);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

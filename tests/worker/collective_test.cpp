@@ -1,0 +1,343 @@
+// One suite for every all-reduce: ranks are threads, connections are real ones over loopback.
+#include "worker/collective.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <random>
+#include <thread>
+
+#include "common/error.h"
+#include "common/tree_sum.h"
+
+namespace pushpull {
+namespace {
+
+constexpr uint64_t kRun = 77;
+
+// Workers of one job in one process.
+class Ranks {
+ public:
+  explicit Ranks(int n, double timeout_s = 60.0) {
+    std::vector<std::unique_ptr<Router>> routers;
+    PeersSetup setup;
+    setup.run = kRun;
+    setup.timeout_s = timeout_s;
+    for (int r = 0; r < n; ++r) {
+      routers.push_back(std::make_unique<Router>(context_, "tcp://127.0.0.1:*", EndpointLimits{}));
+      setup.all.push_back({routers.back()->address(), static_cast<uint64_t>(1000 + r)});
+    }
+    for (int r = 0; r < n; ++r) {
+      setup.rank = r;
+      peers_.push_back(std::make_unique<Peers>(context_, std::move(routers[static_cast<size_t>(r)]),
+                                               setup, [] { return false; }));
+    }
+  }
+  int size() const { return static_cast<int>(peers_.size()); }
+  Peers& at(int rank) { return *peers_[static_cast<size_t>(rank)]; }
+  zmq::context_t& context() { return context_; }
+
+  // Runs `work` for each rank but `without`, at the same time. Rethrows the first error.
+  template <class Work>
+  void run(const Work& work, int without = -1) {
+    std::vector<std::exception_ptr> errors(peers_.size());
+    {
+      std::vector<std::jthread> threads;
+      for (int r = 0; r < size(); ++r) {
+        if (r == without) continue;
+        threads.emplace_back([&, r] {
+          try {
+            work(r, at(r));
+          } catch (...) {
+            errors[static_cast<size_t>(r)] = std::current_exception();
+          }
+        });
+      }
+    }
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+ private:
+  zmq::context_t context_;
+  std::vector<std::unique_ptr<Peers>> peers_;
+};
+
+using Floats = std::vector<float>;
+
+// Some vector for a node of a step, the same in every call.
+std::shared_ptr<Floats> gradient(Range node, int64_t elements, int64_t step) {
+  std::mt19937 dice(static_cast<uint32_t>(node.lo * 1000 + node.hi * 10 + step));
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  auto out = std::make_shared<Floats>(static_cast<size_t>(elements));
+  for (float& x : *out) x = uniform(dice);
+  return out;
+}
+
+std::vector<SumPart> parts_of(int rank, int ranks, int64_t leaves, int64_t elements, int64_t step) {
+  std::vector<SumPart> parts;
+  for (const Range& node : maximal_subtrees(share_of(rank, ranks, leaves), leaves)) {
+    const std::shared_ptr<Floats> floats = gradient(node, elements, step);
+    parts.push_back({node, floats, floats->data()});
+  }
+  return parts;
+}
+
+// What a server would have summed.
+Floats tree_sum(int ranks, int64_t leaves, int64_t elements, int64_t step) {
+  std::vector<TreePart> parts;
+  std::vector<std::shared_ptr<Floats>> owners;
+  for (int r = 0; r < ranks; ++r) {
+    for (const Range& node : maximal_subtrees(share_of(r, ranks, leaves), leaves)) {
+      owners.push_back(gradient(node, elements, step));
+      parts.push_back({node, owners.back()->data()});
+    }
+  }
+  TreeSum sum(parts, leaves);
+  Floats out;
+  for (int64_t lo = 0; lo < elements; lo += TreeSum::kStride) {
+    const int64_t n = std::min(TreeSum::kStride, elements - lo);
+    const float* block = sum.block(lo, n);
+    out.insert(out.end(), block, block + n);
+  }
+  return out;
+}
+
+class AllReduce : public testing::TestWithParam<std::tuple<AllReduceKind, int>> {
+ protected:
+  AllReduceKind kind() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  void SetUp() override {
+    if (kind() == AllReduceKind::kGloo && !has_gloo()) GTEST_SKIP() << "built without Gloo";
+  }
+  // Several sums in a row; every rank's result of each.
+  std::vector<std::vector<Floats>> sums(const std::vector<int64_t>& sizes, int64_t leaves,
+                                        const CollectiveOptions& options) {
+    Ranks all(ranks());
+    std::vector<std::vector<Floats>> out(sizes.size(),
+                                         std::vector<Floats>(static_cast<size_t>(ranks())));
+    all.run([&](int rank, Peers& peers) {
+      const auto collective = make_collective(kind(), peers, leaves, 60.0, options);
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        const auto n = static_cast<size_t>(sizes[i]);
+        const std::shared_ptr<float[]> target(new float[n]);
+        const auto parts = parts_of(rank, ranks(), leaves, sizes[i], static_cast<int64_t>(i));
+        collective->sum(static_cast<int64_t>(i), parts, sizes[i], {target, target.get()});
+        out[i][static_cast<size_t>(rank)].assign(target.get(), target.get() + n);
+      }
+    });
+    return out;
+  }
+};
+
+TEST_P(AllReduce, EveryRankGetsTheSumOfAllForAnySize) {
+  const std::vector<int64_t> sizes = {1, 2, 3, 15, 16, 17, 100, 4097, 33'333, 200'001};
+  constexpr int64_t kLeaves = 8;
+  // whole, and cut into chunks of small segments
+  for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
+    const auto results = sums(sizes, kLeaves, {.segment_bytes = 4096, .whole_bytes = whole});
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const Floats want = tree_sum(ranks(), kLeaves, sizes[i], static_cast<int64_t>(i));
+      for (const Floats& got : results[i]) {
+        ASSERT_EQ(got.size(), want.size());
+        EXPECT_EQ(std::memcmp(got.data(), results[i][0].data(), got.size() * 4), 0)
+            << "ranks disagree at size " << sizes[i];
+        for (size_t e = 0; e < want.size(); ++e) {
+          // at most 8 numbers below 1 in another order: a few roundings of their sum
+          ASSERT_NEAR(got[e], want[e], 8 * 8 * 6e-8) << "element " << e << " of " << sizes[i];
+        }
+      }
+    }
+  }
+}
+
+// the others add in another order
+class TreeAllReduce : public AllReduce {};
+
+TEST_P(TreeAllReduce, HasTheBitsOfTheServersSum) {
+  for (const int64_t leaves : {5, 6, 8, 13}) {
+    for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
+      const auto results =
+          sums({10, 70'001}, leaves, {.segment_bytes = 16'384, .whole_bytes = whole});
+      EXPECT_EQ(results[0][0], tree_sum(ranks(), leaves, 10, 0));
+      for (const Floats& got : results[1]) EXPECT_EQ(got, tree_sum(ranks(), leaves, 70'001, 1));
+    }
+  }
+}
+
+std::string kind_name(AllReduceKind kind) {
+  if (kind == AllReduceKind::kTree) return "Tree";
+  return kind == AllReduceKind::kRing ? "Ring" : "Gloo";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, AllReduce,
+                         testing::Combine(testing::Values(AllReduceKind::kTree,
+                                                          AllReduceKind::kRing,
+                                                          AllReduceKind::kGloo),
+                                          testing::Values(1, 2, 3, 4, 5)),
+                         [](const auto& instance) {
+                           return kind_name(std::get<0>(instance.param)) +
+                                  std::to_string(std::get<1>(instance.param));
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TreeAllReduce,
+                         testing::Combine(testing::Values(AllReduceKind::kTree),
+                                          testing::Values(1, 2, 3, 4, 5)),
+                         [](const auto& instance) {
+                           return kind_name(AllReduceKind::kTree) +
+                                  std::to_string(std::get<1>(instance.param));
+                         });
+
+class OwnAllReduce : public testing::TestWithParam<AllReduceKind> {};
+
+TEST_P(OwnAllReduce, NamesAWorkerThatNeverAnswers) {
+  Ranks all(3, 0.3);
+  try {
+    all.run(
+        [&](int rank, Peers& peers) {
+          const auto collective = make_collective(GetParam(), peers, 3, 0.3, {});
+          const auto parts = parts_of(rank, 3, 3, 1000, 0);
+          const std::shared_ptr<float[]> target(new float[1000]);
+          collective->sum(0, parts, 1000, {target, target.get()});
+        },
+        1);
+    FAIL() << "a sum without worker 1";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnreachable);
+    EXPECT_NE(std::string(e.what()).find("worker 1 at tcp://127.0.0.1:"), std::string::npos)
+        << e.what();
+    EXPECT_NE(std::string(e.what()).find("operation 0"), std::string::npos) << e.what();
+  }
+}
+
+TEST_P(OwnAllReduce, AWorkerThatOnlyTakesLongIsWaitedFor) {
+  Ranks all(2, 0.3);
+  const WakeFd never;
+  all.run([&](int rank, Peers& peers) {
+    const auto collective = make_collective(GetParam(), peers, 2, 0.3, {});
+    // far beyond the timeout, but it answers questions
+    for (int i = 0; rank == 1 && i < 20; ++i) {
+      peers.serve(never, 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    }
+    const std::shared_ptr<float[]> target(new float[10]);
+    collective->sum(0, parts_of(rank, 2, 2, 10, 0), 10, {target, target.get()});
+    EXPECT_EQ(target[3], tree_sum(2, 2, 10, 0)[3]);
+  });
+}
+
+// What a stranger who reaches the port can send: all of it is dropped and counted.
+TEST_P(OwnAllReduce, StrangersChangeNothing) {
+  Ranks all(2);
+  Dealer stranger(all.context(), all.at(0).endpoint(), {});
+  const auto floats = std::make_shared<Floats>(10, 1e9F);
+  const auto send = [&](uint64_t run, uint64_t incarnation, int rank, int64_t operation,
+                        int stage) {
+    Message message;
+    wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
+    chunk->set_run(run);
+    chunk->set_incarnation(incarnation);
+    chunk->set_rank(rank);
+    chunk->set_operation(operation);
+    chunk->set_stage(stage);
+    message.payloads.push_back({floats, std::as_bytes(std::span<const float>(*floats))});
+    stranger.send(message);
+  };
+  send(kRun + 1, 1001, 1, 0, 0);  // another run
+  send(kRun, 4711, 1, 0, 0);      // no worker's incarnation
+  send(kRun, 1001, 0, 0, 0);      // not that rank's
+  send(kRun, 1001, 2, 0, 0);      // no such rank
+  send(kRun, 1001, -1, 0, 0);
+  send(kRun, 1001, 1, -5, 0);  // long past
+  send(kRun, 1001, 1, 0, -7);
+  Message other;
+  other.header.mutable_heartbeat()->set_incarnation(1001);
+  stranger.send(other);
+  const WakeFd never;
+  while (all.at(0).rejected() < 8) all.at(0).serve(never, 20);
+  all.run([&](int rank, Peers& peers) {
+    const auto collective = make_collective(GetParam(), peers, 2, 60.0, {});
+    const std::shared_ptr<float[]> target(new float[10]);
+    collective->sum(0, parts_of(rank, 2, 2, 10, 0), 10, {target, target.get()});
+    EXPECT_EQ(Floats(target.get(), target.get() + 10), tree_sum(2, 2, 10, 0));
+  });
+  EXPECT_EQ(all.at(0).rejected(), 8);
+}
+
+// Right sender, wrong sizes and numbers: dropped, and the right ones still count.
+TEST_P(OwnAllReduce, PartsThatDoNotFitAreDropped) {
+  for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
+    Ranks all(3);
+    all.run([&](int rank, Peers& peers) {
+      const CollectiveOptions options{.segment_bytes = 4096, .whole_bytes = whole};
+      const auto collective = make_collective(GetParam(), peers, 3, 60.0, options);
+      if (rank == 2) {
+        Dealer other(all.context(), all.at(0).endpoint(), {});
+        const auto floats = std::make_shared<Floats>(7, 1e9F);
+        for (const auto& [stage, index] : {std::pair{0, 0}, {0, 99}, {99, 0}}) {
+          Message message;
+          wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
+          chunk->set_run(kRun);
+          chunk->set_incarnation(1002);
+          chunk->set_rank(2);
+          chunk->set_stage(stage);
+          chunk->set_index(index);
+          message.payloads.push_back({floats, std::as_bytes(std::span<const float>(*floats))});
+          other.send(message);
+        }
+        const int64_t most = now_ms() + 20'000;
+        const WakeFd never;
+        // rank 0 takes them in before this rank's own parts are there
+        while (all.at(0).rejected() < 3 && now_ms() < most) peers.serve(never, 10);
+      }
+      const std::shared_ptr<float[]> target(new float[5000]);
+      collective->sum(0, parts_of(rank, 3, 3, 5000, 0), 5000, {target, target.get()});
+      EXPECT_NEAR(target[4999], tree_sum(3, 3, 5000, 0)[4999], 1e-6);
+    });
+    EXPECT_EQ(all.at(0).rejected(), 3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OwnAllReduce,
+                         testing::Values(AllReduceKind::kTree, AllReduceKind::kRing),
+                         [](const auto& instance) { return kind_name(instance.param); });
+
+TEST(Peers, GatherGivesEveryWorkersWords) {
+  Ranks all(4);
+  all.run([](int rank, Peers& peers) {
+    peers.begin(0);
+    const auto words = peers.gather("from " + std::to_string(rank));
+    EXPECT_EQ(words, (std::vector<std::string>{"from 0", "from 1", "from 2", "from 3"}));
+  });
+}
+
+TEST(Peers, AWorkerOfAnotherOperationIsNamed) {
+  Ranks all(2);
+  const WakeFd never;
+  for (int operation = 0; operation < 3; ++operation) all.at(1).begin(operation);
+  all.at(1).send(0, 0, 0, {}, "x");
+  try {
+    for (const int64_t most = now_ms() + 20'000; now_ms() < most;) all.at(0).serve(never, 20);
+    FAIL() << "nobody noticed";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kProtocol);
+    EXPECT_NE(std::string(e.what()).find("worker 1"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Peers, StoppingEndsAWait) {
+  Ranks all(2);
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    all.at(0).stop();
+  });
+  all.at(0).begin(0);
+  const std::vector<int64_t> missing = {0, 1};
+  EXPECT_THROW(all.at(0).receive(missing), JobOver);
+}
+
+}  // namespace
+}  // namespace pushpull
