@@ -133,10 +133,9 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.sender().run() != setup_.run || !shard_.owns(fetch.slice())) return false;
   if (fetch.step() < 0) return false;  // no snapshot is marked by -1
   const bool at_start = fetch.step() == setup_.barriers.start_step;
-  const bool live = has_start(fetch);
-  if (at_start && fetch.state() && !all_reduce()) return false;
-  const Snapshot& snapshot = at_start && !fetch.state() ? start_ : checkpoint_;
-  if (!live && snapshot.step != fetch.step()) {
+  if (at_start && fetch.state()) return fetch_start(peer, fetch);
+  const Snapshot& snapshot = at_start ? start_ : checkpoint_;
+  if (snapshot.step != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
   }
@@ -144,13 +143,11 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   wire::Fetched* fetched = answer.header.mutable_fetched();
   fetched->set_slice(fetch.slice());
   fetched->set_step(fetch.step());
-  fetched->set_updates(live ? setup_.updates : snapshot.updates);
-  answer.payloads.push_back(live ? shard_.weights(fetch.slice())
-                                 : snapshot.weights.at(fetch.slice()));
+  fetched->set_updates(snapshot.updates);
+  answer.payloads.push_back(snapshot.weights.at(fetch.slice()));
   if (fetch.state()) {
-    for (Payload& state : live ? shard_.copy_state(fetch.slice())
-                               : std::vector<Payload>(snapshot.state.at(fetch.slice()))) {
-      answer.payloads.push_back(std::move(state));
+    for (const Payload& state : snapshot.state.at(fetch.slice())) {
+      answer.payloads.push_back(state);
     }
   }
   outgoing_.push_back({peer, std::move(answer)});

@@ -143,13 +143,13 @@ class Server {
   };
 
   bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
+  bool all_reduce() const { return setup_.job.strategy.kind == StrategyKind::kAllReduce; }
   bool backup() const { return setup_.job.strategy.kind == StrategyKind::kBackup; }
   bool local() const { return setup_.job.strategy.kind == StrategyKind::kLocal; }
   // One update for each step, and one version.
   bool lockstep() const { return setup_.job.strategy.in_lockstep(); }
   // ... of all shares: parts are summed as they come.
   bool whole_steps() const { return lockstep() && !backup(); }
-  bool all_reduce() const { return setup_.job.strategy.kind == StrategyKind::kAllReduce; }
   bool on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                    std::vector<Payload>& payloads);
   bool on_load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads);
@@ -158,7 +158,7 @@ class Server {
   bool on_report(const PeerId& peer, uint64_t incarnation, Worker& worker,
                  const wire::Exchange& exchange);
   void try_open_stored();
-  bool has_start(const wire::Fetch& fetch) const;
+  bool fetch_start(const PeerId& peer, const wire::Fetch& fetch);
   // Share, number and step of a push can be.
   bool push_is_near(const Worker& worker, const wire::Push& push) const;
   bool push_fits(const Worker& worker, const wire::Push& push,

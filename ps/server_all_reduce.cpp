@@ -12,13 +12,13 @@ bool Server::on_report(const PeerId& peer, uint64_t incarnation, Worker& worker,
   if (setup_.rank != 0 || !exchange.has_push() || exchange.has_pull()) return false;
   if (push.parts_size() != 0 || push.parts_total() != 0) return false;
   if (!push_is_near(worker, push) || push.losses_size() != push.hi() - push.lo()) return false;
-  if (push.data_hash().size() != HashSum::kBytes) return false;
+  if (!push.data_hash().empty() && push.data_hash().size() != HashSum::kBytes) return false;
   if (!worker.pushes.complete(push.number())) {
     worker.pushes.mark(push.number());
     const Range range{push.lo(), push.hi()};
     Commit commit{incarnation, push.step(), range, {}, true};
     commit.losses.assign(push.losses().begin(), push.losses().end());
-    commit.data_hash = HashSum::from_bytes(push.data_hash());
+    if (!push.data_hash().empty()) commit.data_hash = HashSum::from_bytes(push.data_hash());
     commit.counted = !ledger_.contains(push.step(), range);
     if (commit.counted) ledger_.add(push.step(), range);
     if (observer_ != nullptr) observer_->on_commit(commit);
@@ -88,10 +88,23 @@ void Server::try_open_stored() {
   if (observer_ != nullptr) observer_->on_barrier_open(open_barrier_);
 }
 
-// The first weights and optimizer state, until the first ones are stored.
-bool Server::has_start(const wire::Fetch& fetch) const {
-  return all_reduce() && ready() && fetch.step() == setup_.barriers.start_step &&
-         shard_.version(fetch.slice()) == fetch.step();
+// A worker asks for the first weights and optimizer state: as they are until the first ones are
+// stored, which no worker does before all have started.
+bool Server::fetch_start(const PeerId& peer, const wire::Fetch& fetch) {
+  if (!all_reduce()) return false;
+  if (!ready() || shard_.version(fetch.slice()) != fetch.step()) {
+    send_status(peer, 0, 0, true);
+    return true;
+  }
+  Message answer;
+  wire::Fetched* fetched = answer.header.mutable_fetched();
+  fetched->set_slice(fetch.slice());
+  fetched->set_step(fetch.step());
+  fetched->set_updates(setup_.updates);
+  answer.payloads = shard_.copy_state(fetch.slice());
+  answer.payloads.insert(answer.payloads.begin(), shard_.weights(fetch.slice()));
+  outgoing_.push_back({peer, std::move(answer)});
+  return true;
 }
 
 }  // namespace pushpull

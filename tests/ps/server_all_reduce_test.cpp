@@ -178,7 +178,7 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
     }
     EXPECT_FALSE(client.busy());
   };
-  client.fetch(0, now);
+  client.fetch(0, true, now);
   run();
   const std::shared_ptr<FlatState> state = client.take_fetched();
   ASSERT_TRUE(state);
