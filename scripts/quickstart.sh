@@ -22,7 +22,7 @@ done
 
 echo
 echo "[quickstart] the same job under several strategies, side by side"
-build/release/bin/pushpull compare --job docs/examples/digits.ini --epochs 60 --strategies sync,async,ssp:2 \
+build/release/bin/pushpull compare --job docs/examples/digits.ini --epochs 60 --strategies sync,async,ssp:2,local:8,allreduce:ring \
   --workers 1,2 --seeds 3 --target-accuracy 0.97 --out out/quickstart-compare
 
 echo
