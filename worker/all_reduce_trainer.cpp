@@ -122,7 +122,7 @@ void AllReduceTrainer::step(int64_t step) {
   report(step, losses);
   update(step);
   split_.enter(TimeSplit::kOther);
-  split_.count_task();
+  split_.count_tasks(1);
   control_.set_times(split_.totals());
   control_.set_traffic(peers_.bytes_sent(), peers_.bytes_received(), peers_.rejected());
 }

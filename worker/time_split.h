@@ -33,8 +33,8 @@ class TimeSplit {
   // Ends the running phase and begins another one; the same one goes on.
   void enter(Phase phase);
   Phase phase() const { return phase_; }
-  // One more task is computed and pushed.
-  void count_task() { ++tasks_; }
+  // So many more tasks are computed and pushed; a round of local:H is one for each of its steps.
+  void count_tasks(int64_t tasks) { tasks_ += tasks; }
 
   // Without the running phase: a wait that never ends is none of a task's.
   TimeTotals totals() const;

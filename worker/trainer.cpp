@@ -125,15 +125,15 @@ void Trainer::compute(const Task& task) {
     }
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
-  finish_push(losses, squares);
+  finish_push(losses, squares, 1);
 }
 
-void Trainer::finish_push(const std::vector<float>& losses, double squares) {
+void Trainer::finish_push(const std::vector<float>& losses, double squares, int64_t steps) {
   split_.enter(TimeSplit::kPush);
   push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
   send_outgoing();
   split_.enter(TimeSplit::kWait);
-  split_.count_task();
+  split_.count_tasks(steps);
   control_.set_times(split_.totals());
 }
 
@@ -165,7 +165,7 @@ void Trainer::compute_round(const Task& task) {
     push_pull_.add_part(slice, task.range, std::move(part));
     send_outgoing();
   });
-  finish_push(losses, 0.0);
+  finish_push(losses, 0.0, task.steps);
 }
 
 void Trainer::evaluate(const Task& task) {

@@ -37,7 +37,7 @@ class Trainer {
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
   void compute_round(const Task& task);
-  void finish_push(const std::vector<float>& losses, double squares);
+  void finish_push(const std::vector<float>& losses, double squares, int64_t steps);
   void evaluate(const Task& task);
   void hint_next();
 

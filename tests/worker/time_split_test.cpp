@@ -17,7 +17,7 @@ TEST(TimeSplit, EachSecondBelongsToWhatTheTrainerHadTurnedTo) {
   spend(TimeSplit::kPush, 0.5);
   spend(TimeSplit::kCompute, 1.0);
   spend(TimeSplit::kPush, 0.25);
-  split.count_task();
+  split.count_tasks(1);
   spend(TimeSplit::kWait, 2.0);
   spend(TimeSplit::kPull, 0.75);
   spend(TimeSplit::kOther, 10.0);  // an evaluation
