@@ -18,7 +18,7 @@ namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> kOptions = {
+  static const std::vector<KeyHelp> flags = {
       {"job", "", "job file (INI); only the first server reads it"},
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
       {"advertise", "", "host name or address under which others reach this server"},
@@ -32,7 +32,7 @@ const std::vector<KeyHelp>& options() {
        "seconds to wait for the first server; the first server waits for all others (600)"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
   };
-  return kOptions;
+  return flags;
 }
 
 std::string value_of(const CommandLine& line, const std::string& key, const std::string& other) {
@@ -53,7 +53,7 @@ int64_t count_of(const CommandLine& line, const std::string& key, int64_t other,
 }
 
 std::string advertise_of(const CommandLine& line) {
-  const std::string host = value_of(line, "advertise", "");
+  std::string host = value_of(line, "advertise", "");
   if (line.local.contains("advertise")) check_host(host, "advertise");
   return host;
 }

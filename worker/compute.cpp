@@ -115,6 +115,7 @@ void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
   for (const TensorInfo& tensor : model_.table().tensors) {
     if (tensor.offset <= first + i) found = &tensor;
   }
+  PP_ASSERT(found != nullptr);
   const std::string what = found->rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
   throw Error(ErrorCode::kNotFinite, "[train] the " + what + " of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) +

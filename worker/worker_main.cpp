@@ -16,7 +16,7 @@ namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> kOptions = {
+  static const std::vector<KeyHelp> flags = {
       {"join", "", "address of the first server: tcp://HOST:PORT"},
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
       {"data-dir", "", "folder of the data on this host, where it differs from the job's"},
@@ -25,7 +25,7 @@ const std::vector<KeyHelp>& options() {
       {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
   };
-  return kOptions;
+  return flags;
 }
 
 std::string value_of(const CommandLine& line, const std::string& key) {
@@ -99,7 +99,7 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
     zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
     poll_sockets({&item, 1}, 200);
     control.news().clear();
-    const auto state = control.state();
+    auto state = control.state();
     if (state && state->phase() >= wire::PHASE_TRAINING && state->phase() <= wire::PHASE_FINISHED) {
       return state;
     }
