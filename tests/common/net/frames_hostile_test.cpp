@@ -172,7 +172,8 @@ void mutate(std::mt19937_64& random, Bytes& bytes) {
       if (!frame.empty()) frame[at] = static_cast<char>(random());
       break;
     case 1:
-      if (!frame.empty()) frame[at] ^= static_cast<char>(1U << random() % 8);
+      if (!frame.empty())
+        frame[at] = static_cast<char>(frame[at] ^ static_cast<char>(1U << random() % 8));
       break;
     case 2:
       frame.resize(at);
