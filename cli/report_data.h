@@ -36,11 +36,11 @@ struct Cell {
 
   std::optional<Spread> rate;  // samples/s
   std::optional<Spread> accuracy;
-  std::optional<double> scaling;  // against its own median with one worker
+  std::optional<double> scaling;  // median of each seed's against its own with one worker
   Reached seconds;
   Reached samples;
   std::map<int64_t, int64_t> staleness;  // of all seeds
-  std::optional<double> staleness_mean;
+  std::optional<double> staleness_mean;  // median of the seeds'
   int64_t staleness_max = 0;
   std::optional<Spread> pushed_mb;  // per step, all workers
   std::optional<Spread> pulled_mb;

@@ -46,12 +46,13 @@ constexpr const char* kCurvesLead =
 constexpr const char* kSpeedLead =
     "How fast samples went through, and whether more workers helped.";
 constexpr const char* kSplitLead =
-    "Seconds of a step by what a worker did. Wait is for others: servers, slower workers.";
+    "A mean step by what a worker did. Wait is for others: servers, other workers, the network.";
 constexpr const char* kStaleLead =
     "How many updates were made between the weights that a gradient was computed on and its own "
     "update. All seeds together; what is rare is put into the last bar.";
 constexpr const char* kCostsLead =
-    "Bytes are payloads of all workers per step, CPU seconds the sum over a role's processes, "
+    "Bytes are payloads that leave and reach all workers per step, CPU seconds the sum over a "
+    "role's processes, "
     "memory the largest process of a role.";
 
 std::string first_link(const LinkCells& link, const ReportData& data, size_t points) {

@@ -1,5 +1,6 @@
 #include "cli/report_provenance.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -11,10 +12,12 @@
 namespace pushpull {
 namespace {
 
-// Of one seed: who began with which hash. Runs that name none are counted apart.
+// Of one seed: who began with which hash. Runs that name none are counted apart, and so are those
+// whose data order is their own.
 struct Agreement {
   std::map<std::string, std::set<std::string>> strategies;  // by hash
   int64_t silent = 0;
+  int64_t own = 0;
   int64_t runs = 0;
 };
 using BySeed = std::map<uint64_t, Agreement>;
@@ -25,7 +28,9 @@ BySeed agreement(const CompareResult& result, std::string CompareRun::*hash) {
     if (!run.failure.empty()) continue;
     Agreement& seed = out[run.seed];
     ++seed.runs;
-    if ((run.*hash).empty()) {
+    if (hash == &CompareRun::data_order_sha256 && !shares_data_order(run)) {
+      ++seed.own;
+    } else if ((run.*hash).empty()) {
       ++seed.silent;
     } else {
       seed.strategies[run.*hash].insert(run.strategy);
@@ -54,7 +59,13 @@ std::string disagreement(const BySeed& seeds, const std::string& what) {
 }
 
 std::string hash_cell(const Agreement& found) {
-  if (found.strategies.empty()) return "<td class=\"none\">none reported</td>";
+  const std::string own = found.own == 0
+                              ? ""
+                              : "<small>" + counted(found.own, "run") +
+                                    " of backup apart: what is dropped is in no hash</small>";
+  if (found.strategies.empty()) {
+    return "<td class=\"none\">" + (own.empty() ? "none reported" : own) + "</td>";
+  }
   std::string out = found.strategies.size() > 1 ? "<td class=\"bad\">" : "<td>";
   for (const auto& [hash, strategies] : found.strategies) {
     out += "<code class=\"hash\">" + html(hash) + "</code>";
@@ -63,11 +74,12 @@ std::string hash_cell(const Agreement& found) {
   if (found.strategies.size() > 1) {
     out += "<small>DIFFERENT: these runs cannot be compared</small>";
   } else {
-    out += "<small>the same in " + std::to_string(found.runs - found.silent) + " of " +
-           counted(found.runs, "run");
+    const int64_t asked = found.runs - found.own;
+    out += "<small>the same in " + std::to_string(asked - found.silent) + " of " +
+           counted(asked, "run");
     out += found.silent > 0 ? ", the others report none</small>" : "</small>";
   }
-  return out + "</td>";
+  return out + own + "</td>";
 }
 
 std::string hash_table(const CompareResult& result) {
@@ -203,6 +215,10 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
 }
 
 std::string how_to_read(const CompareResult& result, const ReportData& data) {
+  const auto has = [&](const char* kind) {
+    return std::ranges::any_of(data.strategies,
+                               [&](const std::string& name) { return name.starts_with(kind); });
+  };
   std::string out = "<ul><li>All processes ran on one machine";
   if (result.cores > 0) out += " with " + counted(result.cores, "core");
   out += data.links.size() > 1 || (!data.links.empty() && !data.links[0].link.empty())
@@ -215,7 +231,14 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
       "the highest. With few seeds that is all that can be said: no error is estimated.</li>"
       "<li>All strategies of a seed begin with the same weights and draw the same samples per "
       "epoch (the hashes below are evidence). Runs were interleaved, so that a machine that "
-      "slows down meets all strategies alike.</li>"
+      "slows down meets all strategies alike.";
+  if (std::ranges::any_of(result.runs, [](const CompareRun& r) { return !shares_data_order(r); })) {
+    out +=
+        " backup drops pushes: with as many steps it has learned from fewer samples, and only "
+        "those are in its samples per second.";
+  }
+  out +=
+      "</li>"
       "<li>Time runs from the first step on and includes the evaluations on the way, not the "
       "start of processes or the reading of data. Accuracy is known only where it was evaluated: "
       "curves are steps that hold until the next evaluation, and the time to the target is that "
@@ -224,7 +247,20 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
       "that failed; where half of the seeds or more did not, the table says never.</li>"
       "<li>A step is one global batch, also where several updates make it up. Wait is for "
       "others: from the last byte pushed to the first byte pulled. Staleness counts the updates "
-      "between the weights that a gradient was computed on and the update that it made.</li>"
+      "between the weights that a gradient was computed on and the update that it made.";
+  if (has("local:")) {
+    out +=
+        " In local, a round&#39;s push and pull are spread over its steps; between two rounds "
+        "workers drift apart, which staleness does not count.";
+  }
+  if (has("allreduce:")) {
+    out +=
+        " In allreduce sums travel while gradients are still computed: wait is what is left "
+        "afterwards, the update is in compute, and there is no pull. A byte that one worker "
+        "sends to another is pushed by the one and pulled by the other.";
+  }
+  out +=
+      "</li>"
       "<li>Same learning rate for all";
   const bool tuned = [&] {
     for (const CompareRun& run : result.runs) {
