@@ -189,6 +189,32 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
   return out + "</tbody>" + close_table() + "</details>";
 }
 
+// What the words of the report mean under strategies that have no pushes and pulls of single steps.
+std::string about_kinds(const ReportData& data) {
+  const auto has = [&](const char* kind) {
+    return std::ranges::any_of(data.strategies,
+                               [&](const std::string& name) { return name.starts_with(kind); });
+  };
+  std::string out;
+  if (has("backup:")) {
+    out +=
+        "<li>backup: what is dropped is in no samples per second and no samples to target, so with "
+        "as many steps it has learned from fewer samples, in an order of its own.</li>";
+  }
+  if (has("local:")) {
+    out +=
+        "<li>local: a round&#39;s push and pull are spread over its steps. Between two rounds "
+        "workers drift apart, which staleness does not count.</li>";
+  }
+  if (has("allreduce:")) {
+    out +=
+        "<li>allreduce: sums travel while gradients are still computed; wait is what is left "
+        "afterwards, the update is in compute, and there is no pull. A byte that one worker sends "
+        "to another is pushed by the one and pulled by the other.</li>";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string warnings(const CompareResult& result, const ReportData& data) {
@@ -205,7 +231,8 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
   if (data.failures > 0) {
     out += "<div class=\"warning\"><b>" + std::to_string(data.failures) + " of " +
            counted(static_cast<int64_t>(result.runs.size()), "run") +
-           " failed.</b> They are in no median and no chart. "
+           " failed.</b> They are in no chart, and in no median but that of the target, which "
+           "they have not reached. "
            "<a href=\"#failures\">What failed and why</a></div>";
   }
   for (const std::string& note : result.notes) {
@@ -215,10 +242,6 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
 }
 
 std::string how_to_read(const CompareResult& result, const ReportData& data) {
-  const auto has = [&](const char* kind) {
-    return std::ranges::any_of(data.strategies,
-                               [&](const std::string& name) { return name.starts_with(kind); });
-  };
   std::string out = "<ul><li>All processes ran on one machine";
   if (result.cores > 0) out += " with " + counted(result.cores, "core");
   out += data.links.size() > 1 || (!data.links.empty() && !data.links[0].link.empty())
@@ -231,14 +254,7 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
       "the highest. With few seeds that is all that can be said: no error is estimated.</li>"
       "<li>All strategies of a seed begin with the same weights and draw the same samples per "
       "epoch (the hashes below are evidence). Runs were interleaved, so that a machine that "
-      "slows down meets all strategies alike.";
-  if (std::ranges::any_of(result.runs, [](const CompareRun& r) { return !shares_data_order(r); })) {
-    out +=
-        " backup drops pushes: with as many steps it has learned from fewer samples, and only "
-        "those are in its samples per second.";
-  }
-  out +=
-      "</li>"
+      "slows down meets all strategies alike.</li>"
       "<li>Time runs from the first step on and includes the evaluations on the way, not the "
       "start of processes or the reading of data. Accuracy is known only where it was evaluated: "
       "curves are steps that hold until the next evaluation, and the time to the target is that "
@@ -247,20 +263,7 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
       "that failed; where half of the seeds or more did not, the table says never.</li>"
       "<li>A step is one global batch, also where several updates make it up. Wait is for "
       "others: from the last byte pushed to the first byte pulled. Staleness counts the updates "
-      "between the weights that a gradient was computed on and the update that it made.";
-  if (has("local:")) {
-    out +=
-        " In local, a round&#39;s push and pull are spread over its steps; between two rounds "
-        "workers drift apart, which staleness does not count.";
-  }
-  if (has("allreduce:")) {
-    out +=
-        " In allreduce sums travel while gradients are still computed: wait is what is left "
-        "afterwards, the update is in compute, and there is no pull. A byte that one worker "
-        "sends to another is pushed by the one and pulled by the other.";
-  }
-  out +=
-      "</li>"
+      "between the weights that a gradient was computed on and the update that it made.</li>"
       "<li>Same learning rate for all";
   const bool tuned = [&] {
     for (const CompareRun& run : result.runs) {
@@ -272,6 +275,7 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
              ? " but what was tuned: every strategy got as many tries, and the chosen value stands "
                "below its name.</li>"
              : ": the job's own. A strategy may do better with one of its own (--tune).</li>";
+  out += about_kinds(data);
   return out + "</ul>";
 }
 
