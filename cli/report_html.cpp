@@ -122,6 +122,11 @@ std::string header(const CompareResult& result, const ReportData& data) {
            counted(static_cast<int64_t>(seeds.size()), "seed") + " · " +
            counted(static_cast<int64_t>(data.links.size()), "link") + " · " + counted(runs, "run") +
            " in " + duration(result.seconds);
+    if (!result.straggler.empty()) {
+      const std::string rank = result.straggler.substr(0, result.straggler.find(':'));
+      const std::string factor = result.straggler.substr(result.straggler.find(':') + 1);
+      out += " · worker " + html(rank) + " made " + html(factor) + " times slower";
+    }
   }
   out += "</p><p>" + html(result.machine) + (result.began.empty() ? "" : " · ") +
          html(result.began) + "</p>";

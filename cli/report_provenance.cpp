@@ -235,10 +235,15 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
            "they have not reached. "
            "<a href=\"#failures\">What failed and why</a></div>";
   }
+  // many boxes would push the results off the screen
+  constexpr size_t kMostBoxes = 3;
+  const bool list = result.notes.size() > kMostBoxes;
+  if (list) out += "<div class=\"warning\"><b>Notes</b><ul>";
   for (const std::string& note : result.notes) {
-    out += "<div class=\"warning\"><b>Note:</b> " + html(note) + "</div>";
+    out += list ? "<li>" + html(note) + "</li>"
+                : "<div class=\"warning\"><b>Note:</b> " + html(note) + "</div>";
   }
-  return out;
+  return out + (list ? "</ul></div>" : "");
 }
 
 std::string how_to_read(const CompareResult& result, const ReportData& data) {
