@@ -69,7 +69,7 @@ ReportData report_data(const CompareResult& result);
 struct Winner {
   const Cell* best = nullptr;
   const Cell* second = nullptr;  // null: nobody else
-  bool clear = false;            // two seeds or more, and no seed of another comes near
+  bool clear = false;            // two seeds or more, and no seed of another did as well
 };
 // Among strategies with as many workers. Empty where none has a value.
 std::optional<Winner> fastest(const LinkCells& link, int64_t workers);

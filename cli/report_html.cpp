@@ -97,7 +97,7 @@ std::string links_section(const CompareResult& result, const ReportData& data, s
   }
   return section("links", "Who wins over which link",
                  "The strategy with the best median over each link with each number of workers. "
-                 "Clear: no seed of another strategy comes near.",
+                 "Clear: no seed of another strategy did as well.",
                  body);
 }
 

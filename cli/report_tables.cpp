@@ -82,7 +82,7 @@ std::string group_row(int64_t workers, size_t columns) {
 }
 
 std::string verdict(const Winner& winner) {
-  if (winner.clear) return ". No seed of another comes near.";
+  if (winner.clear) return ". No seed of another did as well.";
   return winner.best->good.size() < 2 ? ". One seed: chance is not ruled out."
                                       : ". Too close to call: ranges overlap.";
 }
