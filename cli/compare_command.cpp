@@ -248,7 +248,11 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
     report(run);
     done.push_back(std::move(run));
     result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
-    write_results(result_, options_.out);  // whatever happens later, this is kept
+    try {
+      write_results(result_, options_.out);  // whatever happens later, this is kept
+    } catch (const Error& error) {           // and `finish` tries once more
+      std::cout << "note: " << error.what() << std::endl;
+    }
   }
   return signal_ == 0;
 }
@@ -362,7 +366,6 @@ void Comparison::finish() {
   const std::vector<std::string> after = notes_after(result_);
   result_.notes.insert(result_.notes.end(), after.begin(), after.end());
   result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
-  write_results(result_, options_.out);
 
   std::ostringstream text;
   text << "\nsame start for all\n";
@@ -371,9 +374,10 @@ void Comparison::finish() {
   text << "\nlearning, median (min-max)\n" << learning_table(result_);
   if (!result_.notes.empty()) text << "\nnotes\n";
   for (const std::string& note : result_.notes) text << "  - " << note << "\n";
-  text << "\nwritten to " << options_.out
-       << ": report.html, compare.json, compare.csv, runs (one folder each)\n";
   std::cout << text.str() << std::flush;
+  write_results(result_, options_.out);  // on a full disk the tables above are all there is
+  std::cout << "\nwritten to " << options_.out
+            << ": report.html, compare.json, compare.csv, runs (one folder each)" << std::endl;
 }
 
 int Comparison::exit_code() const {

@@ -44,9 +44,8 @@ std::string of(size_t part, size_t whole) {
   return std::to_string(part) + " of " + std::to_string(whole);
 }
 
-// backup:B drops pushes, so that its data order is its own.
 bool counts(const CompareRun& run, Hash hash) {
-  return hash != &CompareRun::data_order_sha256 || !run.strategy.starts_with("backup:");
+  return hash != &CompareRun::data_order_sha256 || shares_data_order(run);
 }
 
 // Hash -> a run that has it; runs that do not tell it are left out.

@@ -161,16 +161,21 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) 
 }
 
 std::string failure_line(const std::string& log, int exit_code) {
+  std::string killed;  // the first: what others say after it are consequences
   std::string last_error;
   std::string last_line;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
     if (trim(line).empty()) continue;
     last_line = line;
+    if (killed.empty() && line.starts_with("[run] ") && line.find(" was killed by ") != line.npos) {
+      killed = line.substr(0, line.find(';'));
+    }
     const size_t error = line.find("error: [");
     if (error != std::string::npos) last_error = line.substr(line.find('[', error));
   }
-  const std::string& best = last_error.empty() ? last_line : last_error;
+  const bool by_signal = exit_code > 128 && !killed.empty();
+  const std::string& best = by_signal ? killed : last_error.empty() ? last_line : last_error;
   if (best.empty()) return "exit code " + std::to_string(exit_code) + ", and its log is empty";
   return one_line(best) + " (exit code " + std::to_string(exit_code) + ")";
 }

@@ -23,6 +23,8 @@ std::optional<double> scaling(const CompareResult& result, const CompareRun& run
   return run.samples_per_second / one->samples_per_second;
 }
 
+bool shares_data_order(const CompareRun& run) { return !run.strategy.starts_with("backup:"); }
+
 bool is_told(const StepSplit& split) {
   return split.compute + split.push + split.wait + split.pull > 0.0;
 }

@@ -110,6 +110,9 @@ std::optional<Spread> spread(std::vector<double> values);
 // went well, or where this one failed.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
 
+// False: its data order is its own, and says nothing against it. backup:B drops pushes.
+bool shares_data_order(const CompareRun& run);
+
 // False: the run did not measure it.
 bool is_told(const StepSplit& split);
 

@@ -34,9 +34,11 @@ struct Group {
   std::vector<const CompareRun*> all;
   std::vector<const CompareRun*> well;
 
-  std::vector<double> values(const Measure& measure) const {
+  std::vector<double> values(const Measure& measure) const { return values_of(well, measure); }
+  static std::vector<double> values_of(const std::vector<const CompareRun*>& runs,
+                                       const Measure& measure) {
     std::vector<double> found;
-    for (const CompareRun* run : well) {
+    for (const CompareRun* run : runs) {
       if (const std::optional<double> value = measure(*run)) found.push_back(*value);
     }
     return found;
@@ -48,6 +50,10 @@ struct Group {
   }
   std::string with_range(const Measure& measure, int digits) const {
     return spread_text(values(measure), digits);
+  }
+  // Over all runs; nothing where none went well.
+  std::string target_text(const Measure& measure, int digits) const {
+    return well.empty() ? "-" : spread_text(values_of(all, measure), digits);
   }
   std::string runs() const {
     const size_t failed = all.size() - well.size();
@@ -126,7 +132,8 @@ Measure milliseconds(double StepSplit::*part) {
   };
 }
 
-// What is not reached lies beyond every time, so the median over all runs stays honest.
+// What is not reached lies beyond every time, so the median over all runs stays honest. A run that
+// failed has not reached it either.
 template <class T>
 Measure to_target(std::optional<T> CompareRun::*value) {
   return [value](const CompareRun& run) -> std::optional<double> {
@@ -216,7 +223,7 @@ std::string speed_table(const CompareResult& result) {
            group.median(milliseconds(&StepSplit::push), 2),
            group.median(milliseconds(&StepSplit::wait), 2),
            group.median(milliseconds(&StepSplit::pull), 2), staleness(group), group.median(mb, 3),
-           group.median(cpu("server"), 1) + "/" + group.median(cpu("worker"), 1),
+           group.median(cpu("server"), 2) + "/" + group.median(cpu("worker"), 2),
            group.median(peak("server"), 0) + "/" + group.median(peak("worker"), 0)});
     }
     row.push_back(group.runs());
@@ -250,8 +257,8 @@ std::string learning_table(const CompareResult& result) {
     if (has_target) {
       const auto reached = std::ranges::count_if(
           group.well, [](const CompareRun* run) { return run->seconds_to_target.has_value(); });
-      row.insert(row.end(), {group.with_range(to_target(&CompareRun::seconds_to_target), 2),
-                             group.with_range(to_target(&CompareRun::samples_to_target), 0),
+      row.insert(row.end(), {group.target_text(to_target(&CompareRun::seconds_to_target), 2),
+                             group.target_text(to_target(&CompareRun::samples_to_target), 0),
                              std::to_string(reached) + " of " + std::to_string(group.all.size())});
     }
     if (has_tuning) row.push_back(tuned(group));

@@ -189,6 +189,11 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
                                                  const std::string& checkpoint) {
   auto out = std::make_shared<FlatState>();
   std::string from;
+  if (!checkpoint.empty() && record.start.kind != StartKind::kResumed) {
+    throw Error(ErrorCode::kUsage,
+                "[replay] --checkpoint " + checkpoint +
+                    ": the recorded run was not resumed from a checkpoint; leave it out");
+  }
   if (record.start.kind == StartKind::kInitFrom) {
     from = job.init_from;
     out->weights = read_initial_weights(from, table);
@@ -256,8 +261,13 @@ int replay_command(int argc, const char* const* argv) {
   check_same_ground(record, *dataset, model->table());
   const auto start = start_to_replay(record, job, model->table(), local(line, "checkpoint", ""));
   const std::string out = local(line, "out", "pushpull-replay");
-  std::filesystem::create_directories(out);
-  std::filesystem::remove(out + "/summary.json");
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (!error) std::filesystem::remove(out + "/summary.json", error);
+  if (error) {
+    throw Error(ErrorCode::kIo,
+                "[replay] cannot write to the folder " + out + ": " + error.message());
+  }
   const auto began = std::chrono::steady_clock::now();
   const ReplayResult result = replay({record, job, *dataset, *model, start.get(), stop,
                                       Progress(stop.value_or(record.updates.size()))});

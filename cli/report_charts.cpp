@@ -119,7 +119,7 @@ std::string scaling(const LinkCells& link) {
   }
   if (chart.lines.size() < 2) return "";
   chart.y = linear_axis(0, most, "times its own samples/s with one worker");
-  return figure("Scaling against one worker", "ratio of medians; grey: ideal", svg(chart));
+  return figure("Scaling against one worker", "median over seeds; dotted: ideal", svg(chart));
 }
 
 struct Bins {
@@ -174,8 +174,8 @@ std::string histogram(const Cell& cell) {
     chart.groups.push_back({label, {{strategy_style(cell.colour), said, value, ""}}});
   }
   return figure(title,
-                "mean " + number(cell.staleness_mean.value_or(0)) + ", largest " +
-                    std::to_string(cell.staleness_max),
+                "mean " + number(cell.staleness_mean.value_or(0)) +
+                    " (median over seeds), largest " + std::to_string(cell.staleness_max),
                 svg(chart));
 }
 
@@ -290,7 +290,7 @@ std::string staleness_charts(const LinkCells& link) {
            " left out; the table of costs has them all.</p>";
   }
   if (!fresh.empty()) {
-    out += "<p class=\"none\">Never stale, every update was made on the newest weights: ";
+    out += "<p class=\"none\">Never stale, no update came between a gradient's pull and its own: ";
     for (const auto& [colour, strategy] : fresh) out += strategy_chip(strategy, colour) + " ";
     out += "</p>";
   }

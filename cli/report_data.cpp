@@ -49,19 +49,17 @@ std::optional<double> per_step(const CompareRun& run, int64_t bytes) {
 }
 
 void sum_staleness(Cell& cell) {
-  double updates = 0;
-  double sum = 0;
+  std::vector<double> means;
   for (const CompareRun* run : cell.good) {
     cell.dropped += run->pushes_dropped;
+    if (!run->staleness.empty()) means.push_back(summarize(run->staleness).mean);
     for (const auto& [staleness, count] : run->staleness) {
       if (count <= 0) continue;
       cell.staleness[staleness] += count;
       cell.staleness_max = std::max(cell.staleness_max, staleness);
-      updates += static_cast<double>(count);
-      sum += static_cast<double>(count) * static_cast<double>(staleness);
     }
   }
-  if (updates > 0) cell.staleness_mean = sum / updates;
+  if (const auto found = spread(std::move(means))) cell.staleness_mean = found->median;
 }
 
 void sum_roles(Cell& cell) {
@@ -131,9 +129,9 @@ LinkCells link_cells(const CompareResult& result, const std::vector<std::string>
     out.cells.push_back(std::move(cell));
   }
   for (Cell& cell : out.cells) {
-    const Cell* alone = out.find(cell.strategy, 1);
-    if (alone == nullptr || !alone->rate || !cell.rate || alone->rate->median <= 0) continue;
-    cell.scaling = cell.rate->median / alone->rate->median;
+    const auto scaled =
+        spread_of(cell.good, [&](const CompareRun& run) { return scaling(result, run); });
+    if (scaled) cell.scaling = scaled->median;
   }
   return out;
 }

@@ -36,11 +36,11 @@ struct Cell {
 
   std::optional<Spread> rate;  // samples/s
   std::optional<Spread> accuracy;
-  std::optional<double> scaling;  // against its own median with one worker
+  std::optional<double> scaling;  // median of each seed's against its own with one worker
   Reached seconds;
   Reached samples;
   std::map<int64_t, int64_t> staleness;  // of all seeds
-  std::optional<double> staleness_mean;
+  std::optional<double> staleness_mean;  // median of the seeds'
   int64_t staleness_max = 0;
   std::optional<Spread> pushed_mb;  // per step, all workers
   std::optional<Spread> pulled_mb;
@@ -69,7 +69,7 @@ ReportData report_data(const CompareResult& result);
 struct Winner {
   const Cell* best = nullptr;
   const Cell* second = nullptr;  // null: nobody else
-  bool clear = false;            // two seeds or more, and no seed of another comes near
+  bool clear = false;            // two seeds or more, and no seed of another did as well
 };
 // Among strategies with as many workers. Empty where none has a value.
 std::optional<Winner> fastest(const LinkCells& link, int64_t workers);

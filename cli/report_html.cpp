@@ -46,12 +46,13 @@ constexpr const char* kCurvesLead =
 constexpr const char* kSpeedLead =
     "How fast samples went through, and whether more workers helped.";
 constexpr const char* kSplitLead =
-    "Seconds of a step by what a worker did. Wait is for others: servers, slower workers.";
+    "A mean step by what a worker did. Wait is for others: servers, other workers, the network.";
 constexpr const char* kStaleLead =
     "How many updates were made between the weights that a gradient was computed on and its own "
     "update. All seeds together; what is rare is put into the last bar.";
 constexpr const char* kCostsLead =
-    "Bytes are payloads of all workers per step, CPU seconds the sum over a role's processes, "
+    "Bytes are payloads that leave and reach all workers per step, CPU seconds the sum over a "
+    "role's processes, "
     "memory the largest process of a role.";
 
 std::string first_link(const LinkCells& link, const ReportData& data, size_t points) {
@@ -96,7 +97,7 @@ std::string links_section(const CompareResult& result, const ReportData& data, s
   }
   return section("links", "Who wins over which link",
                  "The strategy with the best median over each link with each number of workers. "
-                 "Clear: no seed of another strategy comes near.",
+                 "Clear: no seed of another strategy did as well.",
                  body);
 }
 
@@ -121,6 +122,11 @@ std::string header(const CompareResult& result, const ReportData& data) {
            counted(static_cast<int64_t>(seeds.size()), "seed") + " · " +
            counted(static_cast<int64_t>(data.links.size()), "link") + " · " + counted(runs, "run") +
            " in " + duration(result.seconds);
+    if (!result.straggler.empty()) {
+      const std::string rank = result.straggler.substr(0, result.straggler.find(':'));
+      const std::string factor = result.straggler.substr(result.straggler.find(':') + 1);
+      out += " · worker " + html(rank) + " made " + html(factor) + " times slower";
+    }
   }
   out += "</p><p>" + html(result.machine) + (result.began.empty() ? "" : " · ") +
          html(result.began) + "</p>";

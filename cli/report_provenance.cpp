@@ -1,5 +1,6 @@
 #include "cli/report_provenance.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -11,10 +12,12 @@
 namespace pushpull {
 namespace {
 
-// Of one seed: who began with which hash. Runs that name none are counted apart.
+// Of one seed: who began with which hash. Runs that name none are counted apart, and so are those
+// whose data order is their own.
 struct Agreement {
   std::map<std::string, std::set<std::string>> strategies;  // by hash
   int64_t silent = 0;
+  int64_t own = 0;
   int64_t runs = 0;
 };
 using BySeed = std::map<uint64_t, Agreement>;
@@ -25,7 +28,9 @@ BySeed agreement(const CompareResult& result, std::string CompareRun::*hash) {
     if (!run.failure.empty()) continue;
     Agreement& seed = out[run.seed];
     ++seed.runs;
-    if ((run.*hash).empty()) {
+    if (hash == &CompareRun::data_order_sha256 && !shares_data_order(run)) {
+      ++seed.own;
+    } else if ((run.*hash).empty()) {
       ++seed.silent;
     } else {
       seed.strategies[run.*hash].insert(run.strategy);
@@ -54,7 +59,13 @@ std::string disagreement(const BySeed& seeds, const std::string& what) {
 }
 
 std::string hash_cell(const Agreement& found) {
-  if (found.strategies.empty()) return "<td class=\"none\">none reported</td>";
+  const std::string own = found.own == 0
+                              ? ""
+                              : "<small>" + counted(found.own, "run") +
+                                    " of backup apart: what is dropped is in no hash</small>";
+  if (found.strategies.empty()) {
+    return "<td class=\"none\">" + (own.empty() ? "none reported" : own) + "</td>";
+  }
   std::string out = found.strategies.size() > 1 ? "<td class=\"bad\">" : "<td>";
   for (const auto& [hash, strategies] : found.strategies) {
     out += "<code class=\"hash\">" + html(hash) + "</code>";
@@ -63,11 +74,12 @@ std::string hash_cell(const Agreement& found) {
   if (found.strategies.size() > 1) {
     out += "<small>DIFFERENT: these runs cannot be compared</small>";
   } else {
-    out += "<small>the same in " + std::to_string(found.runs - found.silent) + " of " +
-           counted(found.runs, "run");
+    const int64_t asked = found.runs - found.own;
+    out += "<small>the same in " + std::to_string(asked - found.silent) + " of " +
+           counted(asked, "run");
     out += found.silent > 0 ? ", the others report none</small>" : "</small>";
   }
-  return out + "</td>";
+  return out + own + "</td>";
 }
 
 std::string hash_table(const CompareResult& result) {
@@ -177,6 +189,32 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
   return out + "</tbody>" + close_table() + "</details>";
 }
 
+// What the words of the report mean under strategies that have no pushes and pulls of single steps.
+std::string about_kinds(const ReportData& data) {
+  const auto has = [&](const char* kind) {
+    return std::ranges::any_of(data.strategies,
+                               [&](const std::string& name) { return name.starts_with(kind); });
+  };
+  std::string out;
+  if (has("backup:")) {
+    out +=
+        "<li>backup: what is dropped is in no samples per second and no samples to target, so with "
+        "as many steps it has learned from fewer samples, in an order of its own.</li>";
+  }
+  if (has("local:")) {
+    out +=
+        "<li>local: a round&#39;s push and pull are spread over its steps. Between two rounds "
+        "workers drift apart, which staleness does not count.</li>";
+  }
+  if (has("allreduce:")) {
+    out +=
+        "<li>allreduce: sums travel while gradients are still computed; wait is what is left "
+        "afterwards, the update is in compute, and there is no pull. A byte that one worker sends "
+        "to another is pushed by the one and pulled by the other.</li>";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string warnings(const CompareResult& result, const ReportData& data) {
@@ -193,13 +231,19 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
   if (data.failures > 0) {
     out += "<div class=\"warning\"><b>" + std::to_string(data.failures) + " of " +
            counted(static_cast<int64_t>(result.runs.size()), "run") +
-           " failed.</b> They are in no median and no chart. "
+           " failed.</b> They are in no chart, and in no median but that of the target, which "
+           "they have not reached. "
            "<a href=\"#failures\">What failed and why</a></div>";
   }
+  // many boxes would push the results off the screen
+  constexpr size_t kMostBoxes = 3;
+  const bool list = result.notes.size() > kMostBoxes;
+  if (list) out += "<div class=\"warning\"><b>Notes</b><ul>";
   for (const std::string& note : result.notes) {
-    out += "<div class=\"warning\"><b>Note:</b> " + html(note) + "</div>";
+    out += list ? "<li>" + html(note) + "</li>"
+                : "<div class=\"warning\"><b>Note:</b> " + html(note) + "</div>";
   }
-  return out;
+  return out + (list ? "</ul></div>" : "");
 }
 
 std::string how_to_read(const CompareResult& result, const ReportData& data) {
@@ -236,6 +280,7 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
              ? " but what was tuned: every strategy got as many tries, and the chosen value stands "
                "below its name.</li>"
              : ": the job's own. A strategy may do better with one of its own (--tune).</li>";
+  out += about_kinds(data);
   return out + "</ul>";
 }
 

@@ -82,7 +82,7 @@ std::string group_row(int64_t workers, size_t columns) {
 }
 
 std::string verdict(const Winner& winner) {
-  if (winner.clear) return ". No seed of another comes near.";
+  if (winner.clear) return ". No seed of another did as well.";
   return winner.best->good.size() < 2 ? ". One seed: chance is not ruled out."
                                       : ". Too close to call: ranges overlap.";
 }
@@ -208,8 +208,8 @@ std::string costs_table(const LinkCells& link) {
     for (const Cell* cell : link.of(workers)) {
       out += "<tr>" + name_cell(*cell) +
              (cell->good.empty() ? kNothing : cell_of(std::to_string(cell->servers), "")) +
-             staleness_cell(*cell) + spread_cell(cell->pushed_mb, 2) +
-             spread_cell(cell->pulled_mb, 2);
+             staleness_cell(*cell) + spread_cell(cell->pushed_mb, 3) +
+             spread_cell(cell->pulled_mb, 3);
       if (drops) out += cell_of(fixed(static_cast<double>(cell->dropped), 0), "");
       for (const std::string& role : cpu_roles) out += role_cell(cell->cpu, role, cpu);
       for (const std::string& role : peak_roles) out += role_cell(cell->peak, role, 0);

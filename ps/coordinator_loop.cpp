@@ -276,7 +276,7 @@ void CoordinatorLoop::pass_record() {
 void CoordinatorLoop::write_record_of_failure() {
   if (!recorder_ || !recorder_->started()) return;
   try {
-    recorder_->finish(coordinator_, "", coordinator_.failure_text());
+    if (!recorder_->finish(coordinator_, "", coordinator_.failure_text())) return;
     log_.info("recorded up to there in " + program_.job.record);
   } catch (const Error& e) {
     log_.error(e.what());

@@ -55,6 +55,9 @@ RecordedStart recorded_start(const Job& job, const TensorTable& table, const Fla
 
 RunRecorder::RunRecorder(const Job& job) : job_(job) {
   // at the end of a long run it would be too late to hear of it
+  if (std::filesystem::is_directory(job.record)) {
+    throw Error(ErrorCode::kIo, "[record] " + job.record + " is a folder; name a file");
+  }
   const std::string probe = job.record + ".tmp";
   {
     OutputFile file(probe);
@@ -79,9 +82,9 @@ void RunRecorder::start(const Coordinator& coordinator, int servers, const FlatS
   started_ = true;
 }
 
-void RunRecorder::finish(const Coordinator& coordinator, const std::string& weights_sha256,
+bool RunRecorder::finish(const Coordinator& coordinator, const std::string& weights_sha256,
                          const std::string& ended) {
-  if (!started_ || written_) return;
+  if (!started_ || written_) return false;
   written_ = true;
   const ServerLogs& logs = *coordinator.logs();
   record_.incomplete = ended;
@@ -100,6 +103,7 @@ void RunRecorder::finish(const Coordinator& coordinator, const std::string& weig
     }
   }
   write_record(job_.record, record_);
+  return true;
 }
 
 }  // namespace pushpull

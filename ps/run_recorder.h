@@ -34,9 +34,10 @@ class RunRecorder {
   bool started() const { return started_; }
 
   // Merges what the servers have applied and writes the file; once. Does nothing before `start`.
+  // True: it is written now.
   //   ended: why the run did not come to its end; empty: it did.
   // Throws Error(kIo) naming the file.
-  void finish(const Coordinator& coordinator, const std::string& weights_sha256,
+  bool finish(const Coordinator& coordinator, const std::string& weights_sha256,
               const std::string& ended);
 
  private:

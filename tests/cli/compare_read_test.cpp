@@ -182,6 +182,11 @@ TEST(CompareRead, TheLastErrorOfTheLogSaysWhyARunFailed) {
             "[train] the loss is nan (exit code 7)");
   EXPECT_EQ(failure_line("[job] lr = -1: must be > 0\n\n", 2),
             "[job] lr = -1: must be > 0 (exit code 2)");
+  EXPECT_EQ(
+      failure_line("[run] worker 0 (pid 7) was killed by signal 9 (SIGKILL); stopping the others\n"
+                   "server 0: error: [job] ended by SIGTERM to server 0\n",
+                   137),
+      "[run] worker 0 (pid 7) was killed by signal 9 (SIGKILL) (exit code 137)");
   EXPECT_THAT(failure_line("", 137), HasSubstr("137"));
   EXPECT_THAT(failure_line("error: [x] \x1b[31m\x01 odd\n", 1), Not(HasSubstr("\x1b")));
 }

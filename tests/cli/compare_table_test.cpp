@@ -106,6 +106,16 @@ TEST(CompareTable, ATargetThatIsNotReachedIsNeverANumber) {
               AllOf(HasSubstr("never (2.00-never)"), HasSubstr("1 of 2")));
 }
 
+TEST(CompareTable, ARunThatFailedHasNotReachedTheTarget) {
+  CompareResult result = two_seeds();
+  result.target_accuracy = 0.97;
+  for (CompareRun& run : result.runs) run.seconds_to_target = 2.0;
+  result.runs[0].seconds_to_target.reset();
+  result.runs[0].failure = "lost";
+  EXPECT_THAT(line_with(learning_table(result), "sync                  1"),
+              AllOf(HasSubstr("never (2.00-never)"), HasSubstr("1 of 2 ")));
+}
+
 TEST(CompareTable, LinksHaveRowsOfTheirOwn) {
   CompareResult result = two_seeds();
   EXPECT_THAT(speed_table(result) + learning_table(result), Not(HasSubstr("loopback")));

@@ -205,6 +205,8 @@ TEST_F(ReplayTest, ItMustBeginWithWhatTheRunBeganWith) {
   make("hidden = none\nlr = 0.1\n");
   const TensorTable& table = model_->table();
   EXPECT_EQ(start_to_replay(record_, job_, table, ""), nullptr);
+  EXPECT_THAT(usage_of([&] { start_to_replay(record_, job_, table, "somewhere"); }),
+              AllOf(HasSubstr("--checkpoint somewhere"), HasSubstr("leave it out")));
   Job other = job_;
   other.seed = 2;
   EXPECT_THAT(usage_of([&] { start_to_replay(record_, other, table, ""); }, ErrorCode::kData),

@@ -145,6 +145,37 @@ TEST(ReportHtml, DifferentHashesAreLoud) {
                     HasSubstr("the same in 17 of 18 runs, the others report none")));
 }
 
+TEST(ReportHtml, AStragglerIsSaidAtTheTop) {
+  CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}, .seeds = 1});
+  result.straggler.clear();
+  EXPECT_THAT(checked_page(result), Not(HasSubstr("times slower")));
+  result.straggler = "1:4";
+  EXPECT_THAT(checked_page(result), HasSubstr("worker 1 made 4 times slower</p>"));
+}
+
+TEST(ReportHtml, ManyNotesAreOneList) {
+  CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}, .seeds = 1});
+  result.notes = {"first", "second"};
+  EXPECT_EQ(count_of(checked_page(result), "<b>Note:</b>"), 2U);
+  result.notes = {"first", "second", "third", "fourth <b>"};
+  EXPECT_THAT(checked_page(result),
+              AllOf(HasSubstr("<b>Notes</b><ul><li>first</li>"),
+                    HasSubstr("<li>fourth &lt;b&gt;</li></ul>"), Not(HasSubstr("<b>Note:</b>"))));
+}
+
+TEST(ReportHtml, BackupDropsPushesAndIsFairAllTheSame) {
+  CompareResult result = fixture({.strategies = {"sync", "backup:1"}, .workers = {2}, .seeds = 1});
+  for (CompareRun& run : result.runs) {
+    if (run.strategy == "backup:1") run.data_order_sha256 = std::string(64, 'e');
+  }
+  EXPECT_THAT(checked_page(result),
+              AllOf(Not(HasSubstr("not fair")), Not(HasSubstr("DIFFERENT")),
+                    HasSubstr("the same in 1 of 1 run<"), HasSubstr("1 run of backup apart"),
+                    HasSubstr("learned from fewer samples")));
+  for (CompareRun& run : result.runs) run.initial_weights_sha256 = run.strategy;
+  EXPECT_THAT(checked_page(result), HasSubstr("This comparison is not fair."));
+}
+
 TEST(ReportHtml, LinksHaveAMapAndTheModelBesideThem) {
   const std::string page = checked_page(fixture({.links = {"", "1gbit,1ms", "100mbit,5ms"}}));
   EXPECT_THAT(page, AllOf(HasSubstr("Who wins over which link"), HasSubstr("td class=\"won s"),

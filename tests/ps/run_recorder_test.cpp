@@ -123,7 +123,8 @@ TEST_F(RecordTest, TheFailedPushIsInTheRecordOfTheFailure) {
   leave->mutable_failed()->add_read_versions(0);
   EXPECT_TRUE(say(kBert, message));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
-  recorder_->finish(*coordinator_, "", coordinator_->failure_text());
+  EXPECT_TRUE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
+  EXPECT_FALSE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
   const RunRecord got = read_record(folder_ / "run.rec");
   EXPECT_THAT(got.incomplete, HasSubstr("[train] nan"));
   EXPECT_EQ(got.failed, (RecordedPush{1, 4, {2, 4}, {1, 0}}));
@@ -151,6 +152,9 @@ TEST(RunRecorder, SaysAtOnceThatItCannotWrite) {
     EXPECT_EQ(e.code(), ErrorCode::kIo);
     EXPECT_THAT(e.what(), HasSubstr("none/run.rec"));
   }
+  std::filesystem::create_directory(folder / "run.rec");
+  EXPECT_THROW(RunRecorder(job_of(keys + folder.path() + "/run.rec\n")), Error);
+  EXPECT_TRUE(std::filesystem::remove(folder / "run.rec"));
   // what an earlier run has left would be taken for this one's
   write_bytes(folder / "run.rec", "old");
   const RunRecorder recorder(job_of(keys + folder.path() + "/run.rec\n"));
