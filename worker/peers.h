@@ -118,6 +118,7 @@ class Peers {
   AwakeClock clock_;
   int64_t refused_ = 0;  // in this operation
   int64_t progress_ms_ = 0;
+  int64_t check_us_ = 0;  // when to ask those whose messages are missing
   std::atomic<bool> stopped_ = false;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;

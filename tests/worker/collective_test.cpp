@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -227,6 +228,31 @@ TEST_P(OwnAllReduce, AWorkerThatOnlyTakesLongIsWaitedFor) {
     collective->sum(0, parts_of(rank, 2, 2, 10, 0), 10, {target, target.get()});
     EXPECT_EQ(target[3], tree_sum(2, 2, 10, 0)[3]);
   });
+}
+
+// Neither the deadline nor the end of the job may wait until a flood is over.
+TEST_P(OwnAllReduce, AFloodOfStrangersHidesNoLostWorker) {
+  Ranks all(3, 0.3);
+  std::atomic<bool> over = false;
+  std::atomic<bool> flooding = true;
+  std::jthread flood([&] {
+    Dealer stranger(all.context(), all.at(0).endpoint(), {});
+    Message message;
+    message.header.mutable_heartbeat()->set_incarnation(4711);
+    for (const int64_t most = now_ms() + 30'000; !over && now_ms() < most;) {
+      for (int i = 0; i < 50; ++i) stranger.send(message);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    flooding = false;
+  });
+  const auto sum = [&] {
+    const auto collective = make_collective(GetParam(), all.at(0), 3, 0.3, {});
+    const std::shared_ptr<float[]> target(new float[1000]);
+    collective->sum(0, parts_of(0, 3, 3, 1000, 0), 1000, {target, target.get()});
+  };
+  EXPECT_THROW(sum(), Error);
+  EXPECT_TRUE(flooding) << "the flood had to end first";
+  over = true;
 }
 
 // What a stranger who reaches the port can send: all of it is dropped and counted.
