@@ -30,9 +30,9 @@ struct Options {
   std::string only;
 };
 
-const std::vector<int64_t> kBytes = {4 << 10, 64 << 10, 256 << 10, 1 << 20,
-                                     4 << 20, 25 << 20, 100 << 20};
-const std::vector<std::pair<std::string, AllReduceKind>> kKinds = {
+const std::vector<int64_t> sizes_in_bytes = {4 << 10, 64 << 10, 256 << 10, 1 << 20,
+                                             4 << 20, 25 << 20, 100 << 20};
+const std::vector<std::pair<std::string, AllReduceKind>> kinds = {
     {"ring", AllReduceKind::kRing}, {"tree", AllReduceKind::kTree}, {"gloo", AllReduceKind::kGloo}};
 
 // A pair of pipes to a child: its address up, everybody's addresses down, times up.
@@ -72,12 +72,12 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
   std::vector<std::unique_ptr<Collective>> collectives;
   std::string mine;
   std::vector<std::unique_ptr<Router>> routers;
-  for (size_t k = 0; k < kKinds.size(); ++k) {
+  for (size_t k = 0; k < kinds.size(); ++k) {
     routers.push_back(std::make_unique<Router>(context, "tcp://127.0.0.1:*", EndpointLimits{}));
     mine += routers.back()->address() + " ";
   }
   write_line(up, mine);
-  std::vector<std::vector<PeerAddress>> all(kKinds.size());
+  std::vector<std::vector<PeerAddress>> all(kinds.size());
   for (int r = 0; r < ranks; ++r) {
     std::istringstream line(read_line(down));
     for (auto& addresses : all) {
@@ -87,7 +87,7 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
       addresses.push_back(address);
     }
   }
-  for (size_t k = 0; k < kKinds.size(); ++k) {
+  for (size_t k = 0; k < kinds.size(); ++k) {
     PeersSetup setup;
     setup.run = 1;
     setup.rank = rank;
@@ -95,30 +95,30 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
     peers.push_back(
         std::make_unique<Peers>(context, std::move(routers[k]), setup, [] { return false; }));
     collectives.push_back(
-        make_collective(kKinds[k].second, *peers.back(), ranks, 10.0, options.sizes));
+        make_collective(kinds[k].second, *peers.back(), ranks, 10.0, options.sizes));
   }
-  Vector in(kBytes.back() / 4);
-  Vector out(kBytes.back() / 4);
-  std::vector<int64_t> operation(kKinds.size());
+  Vector in(sizes_in_bytes.back() / 4);
+  Vector out(sizes_in_bytes.back() / 4);
+  std::vector<int64_t> operation(kinds.size());
   const Range node{rank, rank + 1};
-  for (const int64_t bytes : kBytes) {
+  for (const int64_t bytes : sizes_in_bytes) {
     const int repeats = bytes <= (1 << 20) ? 20 : 2;
     const int rounds = bytes >= (25 << 20) ? std::max(3, options.rounds / 3) : options.rounds;
     for (int round = -1; round < rounds; ++round) {
-      for (size_t k = 0; k < kKinds.size(); ++k) {
-        if (!options.only.empty() && options.only != kKinds[k].first) continue;
+      for (size_t k = 0; k < kinds.size(); ++k) {
+        if (!options.only.empty() && options.only != kinds[k].first) continue;
         const SumPart part{node, in.floats, in.floats.get()};
         const SumTarget target{out.floats, out.floats.get()};
         // all begin together
-        collectives[k]->sum(operation[k]++, {part}, 1, target);
+        collectives[k]->sum(operation.at(k)++, {part}, 1, target);
         const double begin = seconds_now();
         for (int i = 0; i < repeats; ++i) {
-          collectives[k]->sum(operation[k]++, {part}, bytes / 4, target);
+          collectives[k]->sum(operation.at(k)++, {part}, bytes / 4, target);
         }
         const double seconds = (seconds_now() - begin) / repeats;
-        if (out.floats[static_cast<size_t>(bytes / 4 - 1)] != static_cast<float>(ranks)) _exit(2);
+        if (out.floats.get()[bytes / 4 - 1] != static_cast<float>(ranks)) _exit(2);
         if (round >= 0 && rank == 0) {
-          write_line(up, kKinds[k].first + " " + std::to_string(bytes) + " " +
+          write_line(up, kinds[k].first + " " + std::to_string(bytes) + " " +
                              std::to_string(seconds * 1e3));
         }
       }
@@ -152,6 +152,7 @@ Times measure(int ranks, const Options& options) {
     children.push_back({pid, up[0], down[1]});
   }
   std::vector<std::string> addresses;
+  addresses.reserve(children.size());
   for (const Child& child : children) addresses.push_back(read_line(child.up));
   for (const Child& child : children) {
     for (const std::string& address : addresses) write_line(child.down, address);
@@ -181,12 +182,12 @@ Times measure(int ranks, const Options& options) {
 
 void print(int ranks, Times times) {
   std::printf("%d ranks: milliseconds, median (min .. max)\n%10s", ranks, "bytes");
-  for (const auto& [name, kind] : kKinds) std::printf("  %26s", name.c_str());
+  for (const auto& [name, kind] : kinds) std::printf("  %26s", name.c_str());
   std::printf("  ring/gloo\n");
-  for (const int64_t bytes : kBytes) {
+  for (const int64_t bytes : sizes_in_bytes) {
     std::printf("%10ld", static_cast<long>(bytes));
     std::map<std::string, double> median;
-    for (const auto& [name, kind] : kKinds) {
+    for (const auto& [name, kind] : kinds) {
       std::vector<double>& all = times[{bytes, name}];
       if (all.empty()) continue;
       std::sort(all.begin(), all.end());

@@ -291,7 +291,7 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
     }
     const std::string value = apart ? argv[++i] : word.substr(flag.size() + 1);
     const auto [found, is_new] = values.try_emplace(flag, value);
-    if (!is_new) found->second += ";" + value;
+    if (!is_new) found->second.append(";").append(value);
   }
   for (const auto& [flag, value] : values) words.push_back(flag + "=" + value);
   return words;

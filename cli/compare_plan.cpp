@@ -99,7 +99,8 @@ std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : kNever;
     const double error = run.test_accuracy ? 1.0 - *run.test_accuracy : kNever;
-    return std::tuple{run.seconds_to_target.value_or(kNever), error, loss};
+    const double seconds = run.seconds_to_target ? *run.seconds_to_target : kNever;
+    return std::tuple{seconds, error, loss};
   };
   std::optional<size_t> best;
   for (size_t i = 0; i < tries.size(); ++i) {

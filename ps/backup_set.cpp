@@ -6,7 +6,8 @@
 namespace pushpull {
 
 bool BackupSet::add(Push push) {
-  return pushes_.try_emplace(push.range.lo, std::move(push)).second;
+  const int64_t first = push.range.lo;
+  return pushes_.try_emplace(first, std::move(push)).second;
 }
 
 std::vector<int64_t> BackupSet::complete() const {

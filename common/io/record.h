@@ -21,7 +21,9 @@ struct RecordedPush {
   Range range;                 // micro-batches
   std::vector<int64_t> reads;  // by server: updates that it had had in the weights that were read
 
-  friend auto operator<=>(const RecordedPush&, const RecordedPush&) = default;
+  // clang-tidy 14 takes the zero in the compiler's own comparison for a null pointer
+  friend auto operator<=>(const RecordedPush&,
+                          const RecordedPush&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // One push at one server.

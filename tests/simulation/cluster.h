@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ps/coordinator.h"
 #include "common/net/shard_client.h"
+#include "ps/coordinator.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/toy.h"

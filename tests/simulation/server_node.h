@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "common/net/shard_client.h"
 #include "ps/coordinator.h"
 #include "ps/server.h"
-#include "common/net/shard_client.h"
 #include "tests/simulation/cluster.h"
 
 namespace pushpull::sim {

@@ -16,9 +16,9 @@
 #include "common/hash_sum.h"
 #include "common/job.h"
 #include "common/net/message.h"
+#include "common/net/shard_client.h"
 #include "common/tensor_table.h"
 #include "ps/run_record.h"
-#include "common/net/shard_client.h"
 
 namespace pushpull::sim {
 

@@ -68,7 +68,7 @@ TEST(HostileFrames, AnotherVersionIsNamedBesideOurs) {
   const Decoded decoded = decode(frames_of(bytes));
   EXPECT_FALSE(decoded.message);
   EXPECT_EQ(decoded.version, 258);
-  EXPECT_EQ(decoded.why, "protocol version 258, this program speaks 1");
+  EXPECT_EQ(decoded.why, "protocol version 258, this program speaks 2");
 }
 
 TEST(HostileFrames, AHeaderThatIsTruncatedAnywhereIsRefusedOrMeansSomethingElse) {
