@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace pushpull {
@@ -43,8 +44,8 @@ TEST(ComparePlan, EverySeedMeetsEveryStrategyAndNumberOfWorkersOnce) {
 
 TEST(ComparePlan, RunsAreInterleavedSeedBySeedAndWorkersByWorkers) {
   const auto plan = plan_repeats(options_of({"sync", "async"}, {1, 2}, {7, 8}), {});
-  std::vector<std::string> names;
-  for (const PlannedRun& run : plan) names.push_back(run.name);
+  std::vector<std::string> names(plan.size());
+  std::ranges::transform(plan, names.begin(), [](const PlannedRun& run) { return run.name; });
   EXPECT_THAT(names, ElementsAre("sync-w1-s7", "async-w1-s7", "async-w2-s7", "sync-w2-s7",
                                  "async-w1-s8", "sync-w1-s8", "sync-w2-s8", "async-w2-s8"));
 }

@@ -51,7 +51,7 @@ TEST(ParseLink, WhatIsMalformedIsNamed) {
 TEST(LinkLab, AMissingScriptIsNamed) {
   const std::string dir = ::testing::TempDir() + "no-such-folder";
   try {
-    LinkLab(*parse_link("100mbit,0ms"), 2, dir);
+    const LinkLab lab(*parse_link("100mbit,0ms"), 2, dir);
     ADD_FAILURE() << "a lab without a script";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::AnyOf(HasSubstr(dir), HasSubstr("no ip(8)")));
