@@ -122,6 +122,7 @@ bool Peers::take(Message& message) {
 // Takes in one message. False: there was none.
 bool Peers::take_next() {
   auto received = router_->receive();
+  undecoded_.store(router_->rejected_frames(), std::memory_order_relaxed);
   if (!received) return false;
   if (!take(received->second)) rejected_.fetch_add(1, std::memory_order_relaxed);
   return true;
