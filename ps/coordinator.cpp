@@ -112,7 +112,10 @@ bool Coordinator::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello
                  std::to_string(servers + 1));
       return true;
     }
-    if (server && !asks && endpoint_taken(peer, hello.data_endpoint())) return true;
+    if (server && !asks &&
+        endpoint_taken(peer, hello.role(), hello.incarnation(), hello.data_endpoint())) {
+      return true;
+    }
     if (!has_room()) return false;
     if (!asks) add_member(hello, servers);
     member = members_.find(hello.incarnation());
@@ -133,12 +136,15 @@ bool Coordinator::has_room() const {
   return std::ssize(members_.all()) < options_.servers + options_.workers + kMaxSpares;
 }
 
-bool Coordinator::endpoint_taken(const PeerId& peer, const std::string& endpoint) {
-  for (const auto& [incarnation, member] : members_.all()) {
-    if (member.role != wire::ROLE_SERVER || member.data_endpoint != endpoint) continue;
+bool Coordinator::endpoint_taken(const PeerId& peer, wire::Role role, uint64_t incarnation,
+                                 const std::string& endpoint) {
+  const bool server = role == wire::ROLE_SERVER;
+  for (const auto& [other, member] : members_.all()) {
+    if (member.role != role || other == incarnation) continue;
+    if ((server ? member.data_endpoint : member.peer_endpoint) != endpoint) continue;
     refuse(peer, ErrorCode::kUsage,
-           "[join] " + endpoint + " is the address of " + member.name() +
-               " already; give this server another --listen or --advertise");
+           "[join] " + endpoint + " is the address of " + member.name() + " already; give this " +
+               (server ? "server" : "worker") + " another --listen or --advertise");
     return true;
   }
   return false;
@@ -201,6 +207,10 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
   if (all_reduce()) {
     if (!is_endpoint(declare.peer_endpoint()) || declare.peer_endpoint().size() > kMaxWordBytes) {
       return false;
+    }
+    if (endpoint_taken(peer, member->role, member->incarnation, declare.peer_endpoint())) {
+      members_.remove(declare.incarnation());
+      return true;
     }
     member->peer_endpoint = declare.peer_endpoint();
   }

@@ -156,7 +156,9 @@ class Coordinator : public TrainingObserver {
   bool all_reduce() const { return options_.job.strategy.kind == StrategyKind::kAllReduce; }
   bool has_room() const;
   // Refuses a server whose address another one has.
-  bool endpoint_taken(const PeerId& peer, const std::string& endpoint);
+  // By another one of this role, and then this one is refused.
+  bool endpoint_taken(const PeerId& peer, wire::Role role, uint64_t incarnation,
+                      const std::string& endpoint);
   void add_member(const wire::Hello& hello, int servers);
   bool freeze(const wire::Declare& declare, std::string* why);
   std::string mismatch(const wire::Declare& declare) const;

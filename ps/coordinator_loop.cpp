@@ -39,6 +39,7 @@ class CoordinatorLoop {
   void turn();
   void receive_control();
   void deliver();
+  bool deliver_outgoing();
   void say_notices();
   void start();
   void snapshots();
@@ -46,6 +47,7 @@ class CoordinatorLoop {
   void note_barriers();
   void shard_messages();
   void repeat_norms();
+  void pass_norms();
   void pass_record();
   void write_record_of_failure();
   void tell();
@@ -219,6 +221,19 @@ void CoordinatorLoop::receive_control() {
 
 // Puts on their way what the state machines have to say.
 void CoordinatorLoop::deliver() {
+  if (deliver_outgoing()) {
+    pass_norms();
+    deliver_outgoing();
+  }
+  data_.send();
+  note_barriers();
+  say_notices();
+}
+
+// True: the server in this process has been told of its pushes, and may wait for a norm now. With
+// the next turn's poll in between, each step would take that long.
+bool CoordinatorLoop::deliver_outgoing() {
+  bool chosen = false;
   for (const Outgoing& out : coordinator_.take_outgoing()) {
     if (!out.to.empty()) {
       if (control_.send(out.to, out.message) == SendResult::kGone) {
@@ -231,11 +246,10 @@ void CoordinatorLoop::deliver() {
       const wire::Header& header = out.message.header;
       if (header.has_norm_total()) data_.server()->on_norm_total(header.norm_total());
       if (header.has_chosen()) data_.server()->on_chosen(header.chosen());
+      chosen = chosen || header.has_chosen();
     }
   }
-  data_.send();
-  note_barriers();
-  say_notices();
+  return chosen;
 }
 
 void CoordinatorLoop::say_notices() {
@@ -254,11 +268,14 @@ void CoordinatorLoop::repeat_norms() {
     *message.header.mutable_arrived() = *server->waiting_arrived();
     coordinator_.on_message(clock_.now_ms(), "", message);
   }
-  if (server->waiting_norms()) {
-    Message message;
-    *message.header.mutable_norms() = *server->waiting_norms();
-    coordinator_.on_message(clock_.now_ms(), "", message);
-  }
+  pass_norms();
+}
+
+void CoordinatorLoop::pass_norms() {
+  if (!data_.server()->waiting_norms()) return;
+  Message message;
+  *message.header.mutable_norms() = *data_.server()->waiting_norms();
+  coordinator_.on_message(clock_.now_ms(), "", message);
 }
 
 // All that this process's own server has applied since the last turn.

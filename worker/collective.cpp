@@ -91,7 +91,7 @@ void exchange_whole(Peers& peers, const std::vector<SumPart>& mine, int64_t elem
     const bool known = chunk.stage < counts[from] && chunk.index < segments;
     const Range range = known ? segment_of(whole, chunk.index, segment_elements) : Range{};
     OpenSegment* segment = known ? &open[static_cast<size_t>(chunk.index)] : nullptr;
-    const auto part = static_cast<size_t>(first[from] + chunk.stage);
+    const auto part = static_cast<size_t>(known ? first[from] + chunk.stage : 0);
     if (!known || static_cast<int64_t>(chunk.payload.float_count()) != range.size() ||
         segment->pointers[part] != nullptr) {
       peers.refuse(chunk);

@@ -51,6 +51,7 @@ void Peers::begin(int64_t operation) {
   operation_ = operation;
   refused_ = 0;
   progress_ms_ = clock_.now_ms();
+  check_us_ = now_us() + kPollMs * 1000;
   std::erase_if(arrived_, [&](const auto& entry) { return entry.first < operation; });
 }
 
@@ -121,6 +122,7 @@ bool Peers::take(Message& message) {
 // Takes in one message. False: there was none.
 bool Peers::take_next() {
   auto received = router_->receive();
+  undecoded_.store(router_->rejected_frames(), std::memory_order_relaxed);
   if (!received) return false;
   if (!take(received->second)) rejected_.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -139,11 +141,17 @@ Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
                                 std::memory_order_relaxed);
       return chunk;
     }
-    if (take_next() || now_us() < spin_until) continue;
     if (over_() || stopped_.load()) throw JobOver{};
+    const bool came = take_next();
+    const int64_t now = now_us();
+    // also while messages come: a flood of what is of no use must not outlast a deadline
+    if (now >= check_us_) {
+      check(missing);
+      check_us_ = now + kPollMs * 1000;
+    }
+    if (came || now < spin_until) continue;
     zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};
     poll_sockets({&item, 1}, kPollMs);
-    if ((item.revents & ZMQ_POLLIN) == 0) check(missing);
     spin_until = 0;
   }
 }

@@ -88,7 +88,9 @@ class Peers {
   // Payload bytes. Any thread.
   int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
-  int64_t rejected() const { return rejected_.load(std::memory_order_relaxed); }
+  int64_t rejected() const {
+    return rejected_.load(std::memory_order_relaxed) + undecoded_.load(std::memory_order_relaxed);
+  }
   // Bytes that another library has moved on this worker's behalf.
   void count_bytes(int64_t sent, int64_t received);
 
@@ -118,10 +120,12 @@ class Peers {
   AwakeClock clock_;
   int64_t refused_ = 0;  // in this operation
   int64_t progress_ms_ = 0;
+  int64_t check_us_ = 0;  // when to ask those whose messages are missing
   std::atomic<bool> stopped_ = false;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;
   std::atomic<int64_t> rejected_ = 0;
+  std::atomic<int64_t> undecoded_ = 0;  // that are no messages at all
 };
 
 }  // namespace pushpull

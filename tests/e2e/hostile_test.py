@@ -43,6 +43,9 @@ def messages(rng):
         [preamble(VERSION) + field(20, field(1, varint(9) + rng.randbytes(8)))],
         [preamble(VERSION) + field(21, field(2, 0)), rng.randbytes(4096)],
         [preamble(VERSION) + field(22, field(2, 0) + field(3, 1 << 40))],
+        # a part of an all-reduce, far ahead, of no run
+        [preamble(VERSION) + field(40, field(3, 1) + field(4, 1 << 40) + field(5, 1 << 30)
+                                   + field(6, (1 << 31) - 1)), rng.randbytes(400)],
     ]
 
 
@@ -78,6 +81,27 @@ def garbage_changes_nothing(lab):
     for process in cluster.all():
         lines = [line for line in process.said().splitlines() if not line.startswith("step ")]
         expect(len(lines) < 60, f"{process.name} says {len(lines)} lines about strangers")
+
+
+def garbage_at_workers_changes_no_sum(lab):
+    keys = {**MLP, "strategy": "allreduce:tree", "steps": lab.steps(6000)}
+    calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 1, 3)
+    cluster.reaches(1)
+    addresses = []
+    for worker in cluster.workers:
+        ports = listening_ports(worker.pid)
+        expect(len(ports) == 1, f"{worker.name} listens on {ports}")
+        addresses.append(f"tcp://127.0.0.1:{ports.pop()}")
+    rng, attacks = random.Random(6), 0
+    while attacks < 90 and cluster.servers[0].poll() is None:
+        with contextlib.suppress(OSError):  # the job may end meanwhile
+            attack(addresses[attacks % len(addresses)], rng, attacks // len(addresses) % 4)
+        attacks += 1
+    summary = cluster.ends_well()
+    expect(attacks >= 12, f"the job was over after {attacks} attacks")
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+    expect(summary["rejected_frames"] >= attacks / 2, f"{summary['rejected_frames']} refused")
 
 
 def silent_connections_cost_nothing(lab):

@@ -233,6 +233,21 @@ TEST_F(AllReduceCoordinator, DropsAWorkerWithoutAnAddress) {
   EXPECT_TRUE(taken_);
 }
 
+// Both would be sent parts that only one of them gets.
+TEST_F(AllReduceCoordinator, RefusesAnAddressThatAnotherWorkerHas) {
+  make(kKeys);
+  declare(kAnna, "tcp://10.0.0.1:7000");
+  declare(kAnna, "tcp://10.0.0.1:7000");
+  EXPECT_EQ(refusal_of(kAnna), "") << "it may say so again";
+  declare(kBert, "tcp://10.0.0.1:7000");
+  const std::string refusal = refusal_of(kBert);
+  EXPECT_NE(refusal.find("tcp://10.0.0.1:7000 is the address of worker 0 (node"), std::string::npos)
+      << refusal;
+  EXPECT_FALSE(coordinator_->wants_start());
+  declare(kBert, "tcp://10.0.0.1:7001");
+  EXPECT_TRUE(coordinator_->wants_start());
+}
+
 TEST_F(AllReduceCoordinator, RefusesOtherNumerics) {
   make(kKeys);
   declare(kAnna, "tcp://10.0.0.1:7000");

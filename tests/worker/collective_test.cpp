@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <exception>
 #include <random>
@@ -229,6 +231,31 @@ TEST_P(OwnAllReduce, AWorkerThatOnlyTakesLongIsWaitedFor) {
   });
 }
 
+// Neither the deadline nor the end of the job may wait until a flood is over.
+TEST_P(OwnAllReduce, AFloodOfStrangersHidesNoLostWorker) {
+  Ranks all(3, 0.3);
+  std::atomic<bool> over = false;
+  std::atomic<bool> flooding = true;
+  std::jthread flood([&] {
+    Dealer stranger(all.context(), all.at(0).endpoint(), {});
+    Message message;
+    message.header.mutable_heartbeat()->set_incarnation(4711);
+    for (const int64_t most = now_ms() + 30'000; !over && now_ms() < most;) {
+      for (int i = 0; i < 50; ++i) stranger.send(message);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    flooding = false;
+  });
+  const auto sum = [&] {
+    const auto collective = make_collective(GetParam(), all.at(0), 3, 0.3, {});
+    const std::shared_ptr<float[]> target(new float[1000]);
+    collective->sum(0, parts_of(0, 3, 3, 1000, 0), 1000, {target, target.get()});
+  };
+  EXPECT_THROW(sum(), Error);
+  EXPECT_TRUE(flooding) << "the flood had to end first";
+  over = true;
+}
+
 // What a stranger who reaches the port can send: all of it is dropped and counted.
 TEST_P(OwnAllReduce, StrangersChangeNothing) {
   Ranks all(2);
@@ -256,15 +283,21 @@ TEST_P(OwnAllReduce, StrangersChangeNothing) {
   Message other;
   other.header.mutable_heartbeat()->set_incarnation(1001);
   stranger.send(other);
+  zmq::socket_t nonsense(all.context(), zmq::socket_type::dealer);
+  nonsense.set(zmq::sockopt::linger, 0);
+  nonsense.connect(all.at(0).endpoint());
+  nonsense.send(zmq::str_buffer("nonsense"));
   const WakeFd never;
-  while (all.at(0).rejected() < 8) all.at(0).serve(never, 20);
+  for (const int64_t most = now_ms() + 20'000; all.at(0).rejected() < 9 && now_ms() < most;) {
+    all.at(0).serve(never, 20);
+  }
   all.run([&](int rank, Peers& peers) {
     const auto collective = make_collective(GetParam(), peers, 2, 60.0, {});
     const std::shared_ptr<float[]> target(new float[10]);
     collective->sum(0, parts_of(rank, 2, 2, 10, 0), 10, {target, target.get()});
     EXPECT_EQ(Floats(target.get(), target.get() + 10), tree_sum(2, 2, 10, 0));
   });
-  EXPECT_EQ(all.at(0).rejected(), 8);
+  EXPECT_EQ(all.at(0).rejected(), 9);
 }
 
 // Right sender, wrong sizes and numbers: dropped, and the right ones still count.
@@ -277,7 +310,7 @@ TEST_P(OwnAllReduce, PartsThatDoNotFitAreDropped) {
       if (rank == 2) {
         Dealer other(all.context(), all.at(0).endpoint(), {});
         const auto floats = std::make_shared<Floats>(7, 1e9F);
-        for (const auto& [stage, index] : {std::pair{0, 0}, {0, 99}, {99, 0}}) {
+        for (const auto& [stage, index] : {std::pair{0, 0}, {0, 99}, {INT_MAX, INT_MAX}}) {
           Message message;
           wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
           chunk->set_run(kRun);
