@@ -10,14 +10,13 @@
 namespace pushpull {
 namespace {
 
-const std::vector<int64_t> kTotals{1,    2,    1023,  1024,   1025,   2048,
-                                   4097, 9610, 29034, 100000, 1 << 20};
-const std::vector<int64_t> kSliceBytes{1, 4, 2048, 4095, 4096, 4097, 8192, 16384, 65536, 1 << 20};
+const std::vector<int64_t> totals{1, 2, 1023, 1024, 1025, 2048, 4097, 9610, 29034, 100000, 1 << 20};
+const std::vector<int64_t> slice_bytes{1, 4, 2048, 4095, 4096, 4097, 8192, 16384, 65536, 1 << 20};
 
 template <class Check>
 void for_each_map(const Check& check) {
-  for (const int64_t total : kTotals) {
-    for (const int64_t bytes : kSliceBytes) {
+  for (const int64_t total : totals) {
+    for (const int64_t bytes : slice_bytes) {
       for (int servers = 1; servers <= 9; ++servers) {
         SCOPED_TRACE(testing::Message() << total << " elements, slice-bytes " << bytes << ", "
                                         << servers << " servers");
