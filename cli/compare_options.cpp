@@ -293,7 +293,8 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
     const auto [found, is_new] = values.try_emplace(flag, value);
     if (!is_new) found->second.append(";").append(value);
   }
-  for (const auto& [flag, value] : values) words.push_back(flag + "=" + value);
+  for (const auto& [flag, value] : values)
+    words.push_back(std::string(flag).append("=").append(value));
   return words;
 }
 

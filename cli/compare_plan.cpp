@@ -96,10 +96,10 @@ std::string to_string(const Tuned& tuned) {
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
   // smaller is better; the first of equals wins
   const auto rank = [](const CompareRun& run) {
-    constexpr double kNever = std::numeric_limits<double>::infinity();
-    const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : kNever;
-    const double error = run.test_accuracy ? 1.0 - *run.test_accuracy : kNever;
-    const double seconds = run.seconds_to_target ? *run.seconds_to_target : kNever;
+    const double never = std::numeric_limits<double>::infinity();
+    const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : never;
+    const double error = run.test_accuracy ? 1.0 - *run.test_accuracy : never;
+    const double seconds = run.seconds_to_target ? *run.seconds_to_target : never;
     return std::tuple{seconds, error, loss};
   };
   std::optional<size_t> best;

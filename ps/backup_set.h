@@ -37,7 +37,7 @@ class BackupSet {
   };
 
   // A push of the running step is complete. False: this share's is here already.
-  bool add(Push push);
+  bool add(Push&& push);
   // First micro-batches of the shares that are complete.
   std::vector<int64_t> complete() const;
   // Fixes the set. False, and nothing happens, when it is fixed, empty, or one of it is not here.
