@@ -123,7 +123,7 @@ void Gloo::reduce(const std::vector<SumPart>& parts, int64_t elements, float* ou
 // Gloo does not say what it moves: what the algorithm must.
 void Gloo::count(int64_t elements) {
   const int n = peers_.size();
-  const int64_t bytes = 2 * (n - 1) * elements * 4 / n;
+  const int64_t bytes = int64_t{2} * (n - 1) * elements * 4 / n;
   peers_.count_bytes(bytes, bytes);
 }
 

@@ -51,7 +51,7 @@ void Peers::begin(int64_t operation) {
   operation_ = operation;
   refused_ = 0;
   progress_ms_ = clock_.now_ms();
-  check_us_ = now_us() + kPollMs * 1000;
+  check_us_ = now_us() + kPollMs * int64_t{1000};
   std::erase_if(arrived_, [&](const auto& entry) { return entry.first < operation; });
 }
 
@@ -147,7 +147,7 @@ Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
     // also while messages come: a flood of what is of no use must not outlast a deadline
     if (now >= check_us_) {
       check(missing);
-      check_us_ = now + kPollMs * 1000;
+      check_us_ = now + kPollMs * int64_t{1000};
     }
     if (came || now < spin_until) continue;
     zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};

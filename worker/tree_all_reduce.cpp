@@ -139,7 +139,7 @@ bool Tree::take_part(Peers::Chunk& chunk, Range own, const SumTarget& target) {
   const auto from = static_cast<size_t>(chunk.rank);
   if (chunk.stage >= counts_[from] || chunk.index >= std::ssize(segments_)) return false;
   OpenSegment& segment = segments_[static_cast<size_t>(chunk.index)];
-  const auto node = static_cast<size_t>(first_[from] + chunk.stage);
+  const auto node = static_cast<size_t>(first_[from]) + static_cast<size_t>(chunk.stage);
   const Range range = segment_of(own, chunk.index, segment_);
   if (segment.pointers[node] != nullptr) return false;
   if (static_cast<int64_t>(chunk.payload.float_count()) != range.size()) return false;
