@@ -70,7 +70,7 @@ def backup_goes_on_without_workers(lab):
     os.kill(lost[0].pid, signal.SIGKILL)
     cluster.servers[0].says("the others go on")
     # its chunks of the evaluations are somebody's now
-    goal = cluster.step() + 500
+    goal = cluster.step() + lab.steps(500)
     lab.until(lambda: cluster.step() >= goal, 60, lambda: f"no step {goal}, only {cluster.step()}")
     expect("go to" not in cluster.servers[0].said(), "its share is computed, though a step needs two")
     lost.append(cluster.workers[2])
