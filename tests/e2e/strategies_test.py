@@ -63,14 +63,14 @@ def backup_leaves_a_straggler_behind(lab):
 
 
 def backup_goes_on_without_workers(lab):
-    keys = {**BACKUP, "steps": lab.steps(4000), "lr": 0.02, "eval-every": 200}
+    keys = {**BACKUP, "steps": 4000, "lr": 0.02, "eval-every": 200}
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
     cluster.reaches(1)
     lost = [cluster.workers[1]]
     os.kill(lost[0].pid, signal.SIGKILL)
     cluster.servers[0].says("the others go on")
     # its chunks of the evaluations are somebody's now
-    goal = cluster.step() + lab.steps(500)
+    goal = cluster.step() + 500
     lab.until(lambda: cluster.step() >= goal, 60, lambda: f"no step {goal}, only {cluster.step()}")
     expect("go to" not in cluster.servers[0].said(), "its share is computed, though a step needs two")
     lost.append(cluster.workers[2])
