@@ -28,6 +28,7 @@
 #include "cli/run_command.h"
 #include "common/error.h"
 #include "common/process.h"
+#include "common/text.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 
@@ -331,7 +332,7 @@ void Comparison::report(const CompareRun& run) {
   } else {
     text << "FAILED: " << run.failure;
   }
-  if (runs_done_ < runs_planned_) text << ", ETA " << duration_text(left);
+  if (runs_done_ < runs_planned_) text << ", ETA " << clock_text(left);
   std::cout << text.str() << std::endl;
 }
 

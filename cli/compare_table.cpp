@@ -187,18 +187,6 @@ std::string spread_text(const std::vector<double>& values, int digits) {
   return text;
 }
 
-std::string duration_text(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0.0) return "?";
-  const long s = std::lround(seconds);
-  std::array<char, 64> text{};
-  if (s >= 3600) {
-    std::snprintf(text.data(), text.size(), "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-  } else {
-    std::snprintf(text.data(), text.size(), "%ld:%02ld", s / 60, s % 60);
-  }
-  return text.data();
-}
-
 std::string speed_table(const CompareResult& result) {
   std::vector<Row> rows = {
       {"", "", "", "", "ms of a step", "", "", "", "staleness", "MB per", "CPU s", "peak MiB", ""},

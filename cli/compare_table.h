@@ -19,7 +19,4 @@ std::string learning_table(const CompareResult& result);
 // is written as "never".
 std::string spread_text(const std::vector<double>& values, int digits);
 
-// "1:05", "2:03:00".
-std::string duration_text(double seconds);
-
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-# Flags of every target, and two helpers: a library per folder, a test program per folder.
+# Flags of every target, and helpers: a library per folder, one of generated code, a test program.
 
 add_library(pushpull_flags INTERFACE)
 # P1 (same bits): no contraction into fused multiply-add, no instruction set of the build machine.
@@ -25,6 +25,29 @@ function(pushpull_library name)
     BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
   set_target_properties(pushpull_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
   target_link_libraries(pushpull_${name} PUBLIC pushpull_flags ${ARG_LINK})
+endfunction()
+
+# pushpull_protobuf(TARGET FILE.proto): a library of generated code, as "FOLDER/FILE.pb.h". It is
+# compiled apart: our warnings are not its business.
+function(pushpull_protobuf target proto)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated/${folder})
+  add_library(${target} STATIC)
+  set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "")
+  target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
+  protobuf_generate(TARGET ${target} LANGUAGE cpp
+    PROTOS ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+    IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR} PROTOC_OUT_DIR ${PROJECT_BINARY_DIR}/generated/${folder})
+  target_include_directories(${target} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/generated)
+  if(PUSHPULL_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${PUSHPULL_SANITIZE})
+  endif()
+  if(PUSHPULL_SANITIZE MATCHES thread)
+    # map_field.h gives a map two members more under the sanitizer, which the system's libprotobuf does
+    # not know of: a map in a message is then read at wrong places. libstdc++ is told in another way.
+    target_compile_options(${target} PUBLIC -U__SANITIZE_THREAD__)
+    target_compile_definitions(${target} PUBLIC _GLIBCXX_TSAN=1)
+  endif()
 endfunction()
 
 # pushpull_test(NAME SOURCES ... LINK ...)

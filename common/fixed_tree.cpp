@@ -59,6 +59,10 @@ bool plan(Range node, const std::vector<Range>& nodes, size_t& next, std::vector
 
 }  // namespace
 
+Range share_range(int64_t index, int64_t shares, int64_t leaves) {
+  return {index * leaves / shares, (index + 1) * leaves / shares};
+}
+
 std::vector<Range> maximal_subtrees(Range range, int64_t leaves) {
   std::vector<Range> out;
   if (range.size() > 0) collect({0, leaves}, range, out);

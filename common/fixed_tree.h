@@ -23,6 +23,9 @@ int64_t split_point(Range node);
 // True when `range` is a node of the tree over `leaves` leaves.
 bool is_node(Range range, int64_t leaves);
 
+// Share `index` of `shares`: contiguous leaves, sizes differ by at most one.
+Range share_range(int64_t index, int64_t shares, int64_t leaves);
+
 // The fewest nodes of the tree over `leaves` leaves that cover `range`, in order.
 std::vector<Range> maximal_subtrees(Range range, int64_t leaves);
 

@@ -98,4 +98,12 @@ double RangeUpdate::squares(Range block, const float* sum, double divisor) const
   return block_squares(mean.data(), block.size());
 }
 
+double RangeUpdate::all_squares(const float* sum, double divisor) const {
+  std::vector<double> blocks;
+  for (int64_t lo = 0; lo < size_; lo += kBlockElements) {
+    blocks.push_back(squares({lo, std::min(lo + kBlockElements, size_)}, sum + lo, divisor));
+  }
+  return total_squares(norm_parts(blocks, 0, std::ssize(blocks)), std::ssize(blocks));
+}
+
 }  // namespace pushpull

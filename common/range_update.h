@@ -52,6 +52,8 @@ class RangeUpdate {
   // statistics do not count.
   //   sum: its first element is that of block.lo.
   double squares(Range block, const float* sum, double divisor) const;
+  // The same over the whole range, blocks added along the fixed tree (common/norm.h).
+  double all_squares(const float* sum, double divisor) const;
 
  private:
   // The part of a tensor that lies in the range.

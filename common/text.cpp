@@ -1,6 +1,9 @@
 #include "common/text.h"
 
+#include <array>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 
 namespace pushpull {
 namespace {
@@ -69,6 +72,18 @@ std::string printable(std::string_view text, size_t max_bytes) {
     }
   }
   return out;
+}
+
+std::string clock_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0.0) return "?";
+  const long s = std::lround(seconds);
+  std::array<char, 64> text{};
+  if (s >= 3600) {
+    std::snprintf(text.data(), text.size(), "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+  } else {
+    std::snprintf(text.data(), text.size(), "%ld:%02ld", s / 60, s % 60);
+  }
+  return text.data();
 }
 
 }  // namespace pushpull

@@ -20,4 +20,7 @@ std::string printable(std::string_view text, size_t max_bytes = 80);
 // A path is never cut in a message: its end is what tells.
 inline constexpr size_t kMaxPathBytes = 4096;
 
+// "1:02:03" or "2:03": whole seconds as hours, minutes and seconds; "?" for what is no duration.
+std::string clock_text(double seconds);
+
 }  // namespace pushpull

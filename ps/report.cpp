@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "common/error.h"
+#include "common/text.h"
 
 namespace pushpull {
 
@@ -40,18 +41,6 @@ ordered_json number(std::optional<double> value) {
 std::string fixed(double value, int digits) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
-std::string duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  const int64_t s = std::lround(seconds);
-  std::array<char, 64> text{};
-  if (s >= 3600) {
-    std::snprintf(text.data(), text.size(), "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-  } else {
-    std::snprintf(text.data(), text.size(), "%ld:%02ld", s / 60, s % 60);
-  }
   return text.data();
 }
 
@@ -230,7 +219,7 @@ void Report::progress(const Moment& m) {
   std::ostringstream line;
   line << "step " << m.step << "/" << m.end_step << "  epoch " << m.step / m.steps_per_epoch
        << "  loss " << (m.loss ? fixed(*m.loss, 4) : "-") << "  " << fixed(m.samples_per_second, 0)
-       << " samples/s  ETA " << duration(left) << "  staleness " << fixed(m.staleness_mean, 1)
+       << " samples/s  ETA " << clock_text(left) << "  staleness " << fixed(m.staleness_mean, 1)
        << " (max " << m.staleness_max << ")";
   if (m.evaluation && m.evaluation->total > 0) {
     line << "  accuracy "

@@ -53,10 +53,6 @@ OptimizerOptions server_optimizer(const Job& job) {
   return outer;
 }
 
-Range share_range(int index, int shares, int64_t micro_batches) {
-  return {index * micro_batches / shares, (index + 1) * micro_batches / shares};
-}
-
 Server::Server(ServerSetup setup, TrainingObserver* observer)
     : setup_(std::move(setup)),
       observer_(observer),
@@ -139,19 +135,24 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
     send_status(peer, 0, 0, true);
     return true;
   }
+  std::vector<Payload> payloads{snapshot.weights.at(fetch.slice())};
+  if (fetch.state()) {
+    const std::vector<Payload>& state = snapshot.state.at(fetch.slice());
+    payloads.insert(payloads.end(), state.begin(), state.end());
+  }
+  send_fetched(peer, fetch, snapshot.updates, std::move(payloads));
+  return true;
+}
+
+void Server::send_fetched(const PeerId& peer, const wire::Fetch& fetch, int64_t updates,
+                          std::vector<Payload> payloads) {
   Message answer;
   wire::Fetched* fetched = answer.header.mutable_fetched();
   fetched->set_slice(fetch.slice());
   fetched->set_step(fetch.step());
-  fetched->set_updates(snapshot.updates);
-  answer.payloads.push_back(snapshot.weights.at(fetch.slice()));
-  if (fetch.state()) {
-    for (const Payload& state : snapshot.state.at(fetch.slice())) {
-      answer.payloads.push_back(state);
-    }
-  }
+  fetched->set_updates(updates);
+  answer.payloads = std::move(payloads);
   outgoing_.push_back({peer, std::move(answer)});
-  return true;
 }
 
 Server::Snapshot Server::take_snapshot(int64_t step, bool state) const {

@@ -48,9 +48,6 @@ ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnatio
 // the job's own. Its state vectors are those that checkpoints hold.
 OptimizerOptions server_optimizer(const Job& job);
 
-// Share `index` of `shares`: contiguous micro-batches, sizes differ by at most one.
-Range share_range(int index, int shares, int64_t micro_batches);
-
 // A push that became complete at a server.
 struct Commit {
   uint64_t incarnation = 0;
@@ -159,6 +156,8 @@ class Server {
                  const wire::Exchange& exchange);
   void try_open_stored();
   bool fetch_start(const PeerId& peer, const wire::Fetch& fetch);
+  void send_fetched(const PeerId& peer, const wire::Fetch& fetch, int64_t updates,
+                    std::vector<Payload> payloads);
   // Share, number and step of a push can be.
   bool push_is_near(const Worker& worker, const wire::Push& push) const;
   bool push_fits(const Worker& worker, const wire::Push& push,

@@ -96,14 +96,9 @@ bool Server::fetch_start(const PeerId& peer, const wire::Fetch& fetch) {
     send_status(peer, 0, 0, true);
     return true;
   }
-  Message answer;
-  wire::Fetched* fetched = answer.header.mutable_fetched();
-  fetched->set_slice(fetch.slice());
-  fetched->set_step(fetch.step());
-  fetched->set_updates(setup_.updates);
-  answer.payloads = shard_.copy_state(fetch.slice());
-  answer.payloads.insert(answer.payloads.begin(), shard_.weights(fetch.slice()));
-  outgoing_.push_back({peer, std::move(answer)});
+  std::vector<Payload> payloads = shard_.copy_state(fetch.slice());
+  payloads.insert(payloads.begin(), shard_.weights(fetch.slice()));
+  send_fetched(peer, fetch, setup_.updates, std::move(payloads));
   return true;
 }
 

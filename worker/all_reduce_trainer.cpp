@@ -180,13 +180,7 @@ void AllReduceTrainer::update(int64_t step) {
 
 // As the servers and the coordinator do it in `sync`: along the same tree.
 double AllReduceTrainer::clip() const {
-  std::vector<double> squares;
-  for (int64_t lo = 0; lo < map_.total(); lo += kBlockElements) {
-    const Range block{lo, std::min(lo + kBlockElements, map_.total())};
-    squares.push_back(
-        update_.squares(block, sums_.get() + lo, static_cast<double>(job_.micro_batches())));
-  }
-  const double total = total_squares(norm_parts(squares, 0, map_.blocks()), map_.blocks());
+  const double total = update_.all_squares(sums_.get(), static_cast<double>(job_.micro_batches()));
   return clip_factor(std::sqrt(total), job_.clip_norm);
 }
 
@@ -233,9 +227,8 @@ void AllReduceTrainer::evaluate(int64_t step) {
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(step);
-  const int64_t chunks = evaluator_.chunks();
-  for (int64_t chunk = share_ * chunks / shares_; chunk < (share_ + 1) * chunks / shares_;
-       ++chunk) {
+  const Range chunks = share_range(share_, shares_, evaluator_.chunks());
+  for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
     if (control_.over()) throw JobOver{};
     const ChunkResult r = evaluator_.run(state_->weights, chunk);
     wire::ChunkResult* out = result.add_chunks();

@@ -32,10 +32,6 @@ Payload payload_of(const std::shared_ptr<const void>& owner, const float* floats
   return {owner, std::as_bytes(std::span(floats + range.lo, static_cast<size_t>(range.size())))};
 }
 
-Range share_of(int index, int shares, int64_t micro_batches) {
-  return {index * micro_batches / shares, (index + 1) * micro_batches / shares};
-}
-
 namespace {
 
 // A segment of an exchange of everything, until all its parts are there.

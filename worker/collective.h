@@ -87,9 +87,6 @@ Range segment_of(Range range, int64_t segment, int64_t segment_elements);
 // Floats of a part or a target as a payload.
 Payload payload_of(const std::shared_ptr<const void>& owner, const float* floats, Range range);
 
-// Share `index` of `shares`, as servers cut a step (ps/server.h).
-Range share_of(int index, int shares, int64_t micro_batches);
-
 // Every worker sends all its parts to all others. `finish` gets each segment once its parts are
 // there: those of worker 0 in order, of worker 1, ...
 //   counts: parts of each worker.

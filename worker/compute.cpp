@@ -87,14 +87,7 @@ void Compute::hint(int64_t step, Range range) {
 }
 
 double Compute::squares(int64_t micro_batches) const {
-  const std::span<const float> total = gradient_.sum();
-  const auto divisor = static_cast<double>(micro_batches);
-  std::vector<double> squares;
-  for (int64_t lo = 0; lo < std::ssize(total); lo += kBlockElements) {
-    const Range block{lo, std::min(lo + kBlockElements, std::ssize(total))};
-    squares.push_back(whole_.squares(block, total.data() + lo, divisor));
-  }
-  return total_squares(norm_parts(squares, 0, std::ssize(squares)), std::ssize(squares));
+  return whole_.all_squares(gradient_.sum().data(), static_cast<double>(micro_batches));
 }
 
 void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {

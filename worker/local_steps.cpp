@@ -41,14 +41,7 @@ void LocalSteps::begin(Range share, std::span<const float> weights) {
 
 double LocalSteps::clip_of(std::span<const float> sum, double divisor) const {
   if (job_.clip_norm <= 0) return 1.0;
-  std::vector<double> squares;
-  for (int64_t lo = 0; lo < std::ssize(sum); lo += kBlockElements) {
-    const Range block{lo, std::min(lo + kBlockElements, std::ssize(sum))};
-    squares.push_back(whole_.squares(block, sum.data() + lo, divisor));
-  }
-  const auto blocks = std::ssize(squares);
-  return clip_factor(std::sqrt(total_squares(norm_parts(squares, 0, blocks), blocks)),
-                     job_.clip_norm);
+  return clip_factor(std::sqrt(whole_.all_squares(sum.data(), divisor)), job_.clip_norm);
 }
 
 void LocalSteps::step(int64_t step, std::span<const float> sum) {

@@ -21,7 +21,7 @@ class Tree : public Collective {
         options_(options),
         segment_(std::max<int64_t>(1, options.segment_bytes / 4)) {
     for (int r = 0; r < peers.size(); ++r) {
-      const auto nodes = maximal_subtrees(share_of(r, peers.size(), leaves_), leaves_);
+      const auto nodes = maximal_subtrees(share_range(r, peers.size(), leaves_), leaves_);
       first_.push_back(static_cast<int>(nodes_.size()));
       counts_.push_back(static_cast<int>(nodes.size()));
       nodes_.insert(nodes_.end(), nodes.begin(), nodes.end());

@@ -7,6 +7,8 @@
 #include <limits>
 #include <sstream>
 
+#include "common/text.h"
+
 namespace pushpull {
 namespace {
 
@@ -149,9 +151,9 @@ TEST(CompareTable, SpreadsAndDurationsAsPeopleWriteThem) {
   EXPECT_EQ(spread_text({1234.56}, 2), "1235");
   EXPECT_EQ(spread_text({kNever, kNever}, 2), "never");
   EXPECT_EQ(spread_text({1.0, 2.0, kNever}, 1), "2.0 (1.0-never)");
-  EXPECT_EQ(duration_text(65), "1:05");
-  EXPECT_EQ(duration_text(7380), "2:03:00");
-  EXPECT_EQ(duration_text(-1), "?");
+  EXPECT_EQ(clock_text(65), "1:05");
+  EXPECT_EQ(clock_text(7380), "2:03:00");
+  EXPECT_EQ(clock_text(-1), "?");
 }
 
 }  // namespace

@@ -63,14 +63,10 @@ def attack(address, rng, kind):
                 stranger.message(*parts)
 
 
-def garbage_changes_nothing(lab):
-    keys = {**MLP, "steps": lab.steps(8000), "clip-norm": 1.0}
-    calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
-    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
-    cluster.reaches(1)
-    addresses = ports_of(cluster)
-    rng, attacks = random.Random(5), 0
-    while attacks < 120 and cluster.servers[0].poll() is None:
+def outlives_attacks(cluster, addresses, calm, most, seed):
+    """The job ends with the weights `calm`, although strangers attack the addresses in turn meanwhile."""
+    rng, attacks = random.Random(seed), 0
+    while attacks < most and cluster.servers[0].poll() is None:
         with contextlib.suppress(OSError):  # the job may end meanwhile
             attack(addresses[attacks % len(addresses)], rng, attacks // len(addresses) % 4)
         attacks += 1
@@ -78,6 +74,15 @@ def garbage_changes_nothing(lab):
     expect(attacks >= 12, f"the job was over after {attacks} attacks")
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
     expect(summary["rejected_frames"] >= attacks / 2, f"{summary['rejected_frames']} refused")
+
+
+def garbage_changes_nothing(lab):
+    keys = {**MLP, "steps": lab.steps(8000), "clip-norm": 1.0}
+    calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+    cluster.reaches(1)
+    addresses = ports_of(cluster)
+    outlives_attacks(cluster, addresses, calm, most=120, seed=5)
     for process in cluster.all():
         lines = [line for line in process.said().splitlines() if not line.startswith("step ")]
         expect(len(lines) < 60, f"{process.name} says {len(lines)} lines about strangers")
@@ -93,15 +98,7 @@ def garbage_at_workers_changes_no_sum(lab):
         ports = listening_ports(worker.pid)
         expect(len(ports) == 1, f"{worker.name} listens on {ports}")
         addresses.append(f"tcp://127.0.0.1:{ports.pop()}")
-    rng, attacks = random.Random(6), 0
-    while attacks < 90 and cluster.servers[0].poll() is None:
-        with contextlib.suppress(OSError):  # the job may end meanwhile
-            attack(addresses[attacks % len(addresses)], rng, attacks // len(addresses) % 4)
-        attacks += 1
-    summary = cluster.ends_well()
-    expect(attacks >= 12, f"the job was over after {attacks} attacks")
-    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
-    expect(summary["rejected_frames"] >= attacks / 2, f"{summary['rejected_frames']} refused")
+    outlives_attacks(cluster, addresses, calm, most=90, seed=6)
 
 
 def silent_connections_cost_nothing(lab):

@@ -81,7 +81,7 @@ std::shared_ptr<Floats> gradient(Range node, int64_t elements, int64_t step) {
 
 std::vector<SumPart> parts_of(int rank, int ranks, int64_t leaves, int64_t elements, int64_t step) {
   std::vector<SumPart> parts;
-  for (const Range& node : maximal_subtrees(share_of(rank, ranks, leaves), leaves)) {
+  for (const Range& node : maximal_subtrees(share_range(rank, ranks, leaves), leaves)) {
     const std::shared_ptr<Floats> floats = gradient(node, elements, step);
     parts.push_back({node, floats, floats->data()});
   }
@@ -93,7 +93,7 @@ Floats tree_sum(int ranks, int64_t leaves, int64_t elements, int64_t step) {
   std::vector<TreePart> parts;
   std::vector<std::shared_ptr<Floats>> owners;
   for (int r = 0; r < ranks; ++r) {
-    for (const Range& node : maximal_subtrees(share_of(r, ranks, leaves), leaves)) {
+    for (const Range& node : maximal_subtrees(share_range(r, ranks, leaves), leaves)) {
       owners.push_back(gradient(node, elements, step));
       parts.push_back({node, owners.back()->data()});
     }
