@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/codec.h"
 #include "common/optimizer.h"
 #include "common/schedule.h"
 
@@ -52,6 +53,14 @@ enum class OnWorkerLoss {
   kContinue,  // the others take its share over
 };
 
+// How workers and servers talk.
+enum class Transport {
+  kAuto,  // shared memory between processes of one host, tcp otherwise
+  kShm,   // as kAuto, and what cannot share memory says so in a warning
+  kIpc,   // unix sockets between processes of one host, tcp otherwise
+  kTcp,
+};
+
 enum class Resume { kFalse, kTrue, kAuto };
 
 // Shape of one sample: channels, height, width. A vector input "784" is {784, 1, 1}.
@@ -91,10 +100,15 @@ struct Job {
   Straggler straggler;
   std::string record;             // file of the run's record (async, ssp, backup); empty: none
   int64_t slice_bytes = 1 << 20;  // at most; rounded up to 4 KiB
-  std::string transport = "tcp";  // tcp
-  int64_t eval_every = 0;         // steps; 0: at the end only
-  std::string checkpoint_dir;     // empty: OUT/checkpoints
-  int64_t checkpoint_every = 0;   // steps; 0: at the end only
+  Transport transport = Transport::kAuto;
+  int64_t connections = 1;       // for data, of each worker to each server
+  int64_t server_threads = 0;    // that update weights, of each server; 0: one for each core
+  Codec codec;                   // of gradients
+  TensorCodecs codec_tensors;    // of some tensors' gradients
+  Codec pull_codec;              // of weights: fp32 or bf16
+  int64_t eval_every = 0;        // steps; 0: at the end only
+  std::string checkpoint_dir;    // empty: OUT/checkpoints
+  int64_t checkpoint_every = 0;  // steps; 0: at the end only
   int64_t checkpoint_keep = 3;
   Resume resume = Resume::kFalse;
   std::string init_from;  // safetensors file with initial weights; empty: init rules

@@ -129,6 +129,15 @@ void check_strategy(const Job& job, const Settings& given) {
          " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
          " losses in a round: take a smaller H, or a larger micro-batch");
   }
+  const bool narrow =
+      job.codec != Codec{} || !job.codec_tensors.rules.empty() || job.pull_codec != Codec{};
+  if (kind == StrategyKind::kAllReduce && narrow) {
+    const char* key = job.codec != Codec{}        ? "codec"
+                      : job.pull_codec != Codec{} ? "pull-codec"
+                                                  : "codec-tensors";
+    fail(said(job, given, key) + " is for push and pull; under " + said(job, given, "strategy") +
+         " workers sum among themselves: leave it out");
+  }
   if (kind == StrategyKind::kAllReduce && job.on_worker_loss != OnWorkerLoss::kAbort) {
     fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
          said(job, given, "strategy") +

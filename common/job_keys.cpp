@@ -318,6 +318,12 @@ Keys optimizer_keys() {
   };
 }
 
+Codec parse_pull_codec(const std::string& text) {
+  const Codec codec = Codec::parse(text);
+  if (codec.kind == CodecKind::kFp32 || codec.kind == CodecKind::kBf16) return codec;
+  throw Error(ErrorCode::kUsage, "[job] pull-codec '" + printable(text) + "' must be fp32 or bf16");
+}
+
 Keys strategy_keys() {
   constexpr std::array<std::pair<const char*, OnWorkerLoss>, 3> kLosses = {
       {{"abort", OnWorkerLoss::kAbort},
@@ -325,6 +331,11 @@ Keys strategy_keys() {
        {"continue", OnWorkerLoss::kContinue}}};
   constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
       {{"false", false}, {"true", true}}};
+  constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
+      {{"auto", Transport::kAuto},
+       {"shm", Transport::kShm},
+       {"ipc", Transport::kIpc},
+       {"tcp", Transport::kTcp}}};
   return {
       parsed(
           {"strategy",
@@ -351,8 +362,25 @@ Keys strategy_keys() {
       integer(
           {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
           field(&Job::slice_bytes), 256, int64_t{1} << 30),
-      name({"transport", "how workers and servers talk: tcp", AtResume::kMayChange},
-           &Job::transport, "tcp", std::array{"tcp"}),
+      word({"transport", "how workers and servers talk: auto, shm, ipc or tcp",
+            AtResume::kMayChange},
+           field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
+      integer({"connections", "for data, of each worker to each server", AtResume::kMayChange},
+              field(&Job::connections), 1, 16),
+      integer({"server-threads", "that update weights, of each server; 0: one for each core",
+               AtResume::kMayChange},
+              field(&Job::server_threads), 0, 256),
+      parsed(
+          {"codec", "gradients go narrow over the wire: fp32, fp16, bf16, int8 or topk:FRACTION"},
+          field(&Job::codec), "fp32, fp16, bf16, int8, or topk:F with 0 < F <= 1", Codec::parse,
+          [](const Codec& codec) { return codec.to_string(); }),
+      parsed({"codec-tensors", "PATTERN=CODEC,...: other codecs for some tensors", AtResume::kFixed,
+              "none"},
+             field(&Job::codec_tensors), "PATTERN=CODEC,..., as fc.*=int8,*.bias=fp32",
+             TensorCodecs::parse, [](const TensorCodecs& codecs) { return codecs.to_string(); }),
+      parsed({"pull-codec", "weights go narrow over the wire: fp32 or bf16"},
+             field(&Job::pull_codec), "fp32 or bf16", parse_pull_codec,
+             [](const Codec& codec) { return codec.to_string(); }),
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
             AtResume::kMayChange, "continue in async, ssp and backup, else abort"},
            field(&Job::on_worker_loss), "abort, wait or continue", kLosses),

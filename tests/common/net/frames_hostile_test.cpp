@@ -68,7 +68,7 @@ TEST(HostileFrames, AnotherVersionIsNamedBesideOurs) {
   const Decoded decoded = decode(frames_of(bytes));
   EXPECT_FALSE(decoded.message);
   EXPECT_EQ(decoded.version, 258);
-  EXPECT_EQ(decoded.why, "protocol version 258, this program speaks 2");
+  EXPECT_EQ(decoded.why, "protocol version 258, this program speaks 3");
 }
 
 TEST(HostileFrames, AHeaderThatIsTruncatedAnywhereIsRefusedOrMeansSomethingElse) {
@@ -92,14 +92,14 @@ TEST(HostileFrames, AHeaderBeyondTheLimitIsRefused) {
 }
 
 TEST(HostileFrames, AHeaderWithoutABodyIsRefused) {
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\2", 8)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\3", 8)}), "header without a body");
   // field 999, which this version does not know
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\2\xba\x3e\x00", 11)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\3\xba\x3e\x00", 11)}), "header without a body");
 }
 
 TEST(HostileFrames, TextNeedNotBeUtf8) {
   // Hello.host = "\xff\xfe"
-  const Bytes hello{std::string("PUSHPL\0\2\x0a\x04\x12\x02\xff\xfe", 14)};
+  const Bytes hello{std::string("PUSHPL\0\3\x0a\x04\x12\x02\xff\xfe", 14)};
   EXPECT_TRUE(decode(frames_of(hello)).message.has_value());
 }
 
