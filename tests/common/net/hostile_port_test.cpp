@@ -126,7 +126,7 @@ TEST_F(HostilePort, AnotherProtocolVersionIsToldBothVersions) {
   const wire::Refused& refused = decoded.message->header.refused();
   EXPECT_EQ(refused.code(), static_cast<int>(ErrorCode::kProtocol));
   EXPECT_THAT(refused.text(), HasSubstr("version 7"));
-  EXPECT_THAT(refused.text(), HasSubstr("speaks 2"));
+  EXPECT_THAT(refused.text(), HasSubstr("speaks 3"));
 }
 
 }  // namespace
