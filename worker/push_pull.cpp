@@ -378,6 +378,7 @@ std::vector<Range> PushPull::nodes(Range range) const {
 }
 
 void PushPull::begin_push(int64_t step, Range range) {
+  PP_ASSERT(!pulling_);
   push_step_ = step;
   push_range_ = range;
   push_number_ = next_push_++;

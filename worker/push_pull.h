@@ -81,6 +81,23 @@ class PushPull {
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
+
+  // The next task, which may begin although its weights are still coming (then `next` says kWait):
+  // what is here of `weights_of` the task is final, what is not here must not be read.
+  // begin_push comes when all are here.
+  // worker/push_pull_early.cpp
+  std::optional<Task> early() const;
+  // It is still what is to be done next, and its weights are here or on their way. Otherwise it
+  // must be dropped, and `next` be asked.
+  bool stands(const Task& task) const;
+  // The weights of an early task that stands: these elements; all of them, and all pushes before
+  // have arrived.
+  bool here(Range elements) const;
+  bool all_here() const { return !pulling_; }
+  // All weights of a task that stands, also where they are still coming. Valid as long as it
+  // stands, and until the next call of `next`.
+  std::span<const float> weights_of(const Task& task) const;
+
   // Updates that each server had had in these weights.
   std::vector<int64_t> read_versions() const;
 
@@ -144,6 +161,7 @@ class PushPull {
   ShareWork* next_share();
   std::optional<Task> wanted() const;
   bool weights_fit(const Task& task) const;
+  bool coming_for(const Task& task) const;  // the pull under way is for its weights
   bool wants_exact_version() const {
     return lockstep() && !pull_.latest() && !(backup() && pull_.barrier());
   }

@@ -14,7 +14,7 @@ constexpr double kBuildScale = 1.0;
 #endif
 
 // Seeds of the parts differ, so that a change in one leaves the others as they were.
-enum class Part : uint64_t { kJob = 1, kFaults = 2, kAccidents = 3, kRecord = 4 };
+enum class Part : uint64_t { kJob = 1, kFaults = 2, kAccidents = 3, kRecord = 4, kEarly = 5 };
 
 Dice dice_for(uint64_t seed, Part part) {
   return Dice(seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(part));
@@ -94,6 +94,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
   if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than it takes to replace a worker
   if (dice.chance(0.5)) s.flush_bytes = 1;
+  s.early = dice_for(seed, Part::kEarly).chance(0.8);
   if (job.strategy.kind == StrategyKind::kBackup) draw_backups(s, dice);
   if (job.strategy.kind == StrategyKind::kLocal) {
     job.outer_momentum = dice.chance(0.5) ? 0.9 : 0.0;

@@ -245,16 +245,72 @@ void WorkerNode::turn() {
   if (gone_ || busy_ || !state_ || !prepared_) return;
   if (state_->phase() < wire::PHASE_TRAINING || state_->phase() > wire::PHASE_FINISHED) return;
   if (!push_pull_) make_trainer(*state_);
+  if (forward_) return forward();
   while (true) {
     exchange();
     const Task task = push_pull_->next(cluster_.clock().now_ms());
     send();
     if (task.kind == Task::kCompute) return compute(task);
     if (task.kind == Task::kEvaluate) return evaluate(task);
+    if (begin_early()) return forward();
     if (!news_) return;
     news_ = false;
     push_pull_->on_state(*state_, cluster_.clock().now_ms());
   }
+}
+
+bool WorkerNode::begin_early() {
+  if (!cluster_.scenario().early) return false;
+  const std::optional<Task> task = push_pull_->early();
+  if (!task) return false;
+  forward_ = Forward{*task, 0, std::vector<float>(push_pull_->weights().size())};
+  ++cluster_.early_tasks;
+  return true;
+}
+
+bool WorkerNode::forward_may_go_on() const {
+  const std::vector<TensorInfo>& tensors = cluster_.toy().table().tensors;
+  if (forward_->tensor == tensors.size()) return push_pull_->all_here();
+  const TensorInfo& next = tensors[forward_->tensor];
+  return push_pull_->here({next.offset, next.offset + next.size});
+}
+
+// Layer by layer, each of which waits for its own tensors; then the pull must be over.
+void WorkerNode::forward() {
+  if (!forward_may_go_on()) {
+    if (std::exchange(news_, false)) {
+      push_pull_->on_state(*state_, cluster_.clock().now_ms());
+    }
+    if (!push_pull_->stands(forward_->task)) {
+      ++cluster_.early_dropped;
+      forward_.reset();
+      return turn();
+    }
+    exchange();
+    if (!forward_may_go_on()) {
+      ++cluster_.early_waits;
+      return;
+    }
+  }
+  const std::vector<TensorInfo>& tensors = cluster_.toy().table().tensors;
+  if (forward_->tensor < tensors.size()) {
+    const TensorInfo& tensor = tensors[forward_->tensor++];
+    const std::span<const float> weights = push_pull_->weights_of(forward_->task);
+    std::copy_n(weights.begin() + tensor.offset, tensor.size,
+                forward_->read.begin() + tensor.offset);
+    busy_ = true;
+    return later(cluster_.dice().between(0, cluster_.scenario().compute_us / 3), [this] {
+      busy_ = false;
+      turn();
+    });
+  }
+  const std::span<const float> weights = push_pull_->weights();
+  if (!std::equal(weights.begin(), weights.end(), forward_->read.begin())) {
+    cluster_.wrong("worker " + std::to_string(number_) + " has read other weights early");
+  }
+  const Task task = forward_->task;
+  forward_.reset();
+  compute(task);
 }
 
 // What the weights must hold, from the weights themselves.
