@@ -1,7 +1,5 @@
 #include "worker/server_links.h"
 
-#include <algorithm>
-
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -9,8 +7,7 @@ namespace pushpull {
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wire::State& state,
                                                         const std::string& joined,
                                                         zmq::context_t& context) {
-  EndpointLimits limits;
-  limits.max_frame_bytes = std::max(limits.max_frame_bytes, job.slice_bytes + (int64_t{1} << 16));
+  const EndpointLimits limits = data_limits(job.slice_bytes);
   std::vector<std::unique_ptr<Dealer>> out;
   for (const std::string& endpoint : state.data_endpoints()) {
     // a first server that listens everywhere is where the job was joined

@@ -119,7 +119,8 @@ struct Work {
   const Prepared& prepared;
 };
 
-JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context) {
+JobEnd train(const Work& work, PeerDoor door, Control& control) {
+  zmq::context_t context(data_io_threads());  // for data
   const Dataset& dataset = *work.prepared.dataset;
   Model& model = *work.prepared.model;
   if (!door.router) {
@@ -177,8 +178,7 @@ int work(const CommandLine& line, SignalFd& signals) {
       end = *control.end();
     } else {
       if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-      end = train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
-                  context);
+      end = train({job, text.run(), incarnation, *state, prepared}, std::move(door), control);
     }
   } catch (const Error& e) {
     control.leave(static_cast<int>(e.code()), e.what());
