@@ -308,6 +308,8 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
   PendingPull& pending = worker.pull;
   const bool repeated = pending.pull.number() == pull.number();
   if (pull.number() < pending.pull.number()) return;  // an older one, overtaken
+  // a worker asks for other weights once it has done with those that it reads in place
+  if (!repeated && !pull.lease_only()) worker.in_place.clear();
   pending.peer = peer;
   pending.pull = pull;
   pending.open = true;
@@ -357,6 +359,13 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
   return std::nullopt;
 }
 
+// Most slices lie in one buffer.
+void Server::hold_in_place(Worker& worker, const Payload& weights) {
+  if (worker.in_place.empty() || worker.in_place.back() != weights.owner) {
+    worker.in_place.push_back(weights.owner);
+  }
+}
+
 void Server::answer(uint64_t incarnation, Worker& worker) {
   PendingPull& pending = worker.pull;
   if (!pending.open) return;
@@ -401,6 +410,7 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
     if (setup_.job.delay_compensation > 0) {
       worker.handed.keep(slice->second, *it, slice->first);
     }
+    if (pending.pull.in_place()) hold_in_place(worker, slice->first);
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));
     message.payloads.push_back(std::move(slice->first));

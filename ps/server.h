@@ -132,6 +132,8 @@ class Server {
     std::map<int64_t, Assembly> open;  // by push number
     PendingPull pull;
     HandedWeights handed;  // with delay compensation
+    // what it may be reading in place: all that its newest pull was answered with
+    std::vector<std::shared_ptr<const void>> in_place;
   };
   struct Snapshot {
     int64_t step = -1;
@@ -195,6 +197,7 @@ class Server {
     return pull.barrier() && at_barrier_.step == pull.clock();
   }
   void take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker, const wire::Pull& pull);
+  static void hold_in_place(Worker& worker, const Payload& weights);
   void answer(uint64_t incarnation, Worker& worker);
   void answer_all();
   std::optional<std::pair<Payload, int64_t>> slice_for(const wire::Pull& pull, int slice) const;

@@ -29,6 +29,7 @@ Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Cont
              zmq::context_t& context)
     : push_pull_(push_pull),
       control_(control),
+      memory_(push_pull, state.rank()),
       servers_(connect_to_servers(job, state, control.address(), context)) {
   for (const auto& server : servers_) {
     poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
@@ -37,8 +38,17 @@ Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Cont
   push_pull_.on_state(state, now_ms());
 }
 
+void Links::attach() {
+  while (!control_.over()) {
+    exchange([] {});
+    if (memory_.settled()) return;
+    poll_sockets(poll_items_, kPollMs);
+  }
+}
+
 void Links::send() {
-  for (const ToServer& out : push_pull_.take_outgoing()) {
+  for (ToServer& out : push_pull_.take_outgoing()) {
+    memory_.on_send(out);
     servers_[static_cast<size_t>(out.server)]->send(out.message);
   }
 }
@@ -47,9 +57,13 @@ void Links::exchange(const std::function<void()>& taken) {
   const int64_t now = now_ms();
   for (size_t server = 0; server < servers_.size(); ++server) {
     while (auto message = servers_[server]->receive()) {
+      if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
       push_pull_.on_message(static_cast<int>(server), *message, now);
       taken();
     }
+  }
+  for (const ToServer& ask : memory_.due(now)) {
+    servers_[static_cast<size_t>(ask.server)]->send(ask.message);
   }
   push_pull_.on_tick(now);
   send();

@@ -72,6 +72,10 @@ class PushPull {
   // not said anything for the job's heartbeat-timeout although it was asked.
   void on_tick(int64_t now_ms);
 
+  // This server's memory and ours can be shared from here on, or cannot: weights are then asked for
+  // in place, and what is pushed stays as it is until the server has read it.
+  void share_memory(int server, bool shared);
+
   // ---- the driver's side ----
   Task next(int64_t now_ms);
   // What will probably be computed after the current task, so that data can be read ahead.
@@ -93,6 +97,7 @@ class PushPull {
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
 
+  const PushPullSetup& setup() const { return setup_; }
   const SliceMap& slices() const { return map_; }
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
@@ -112,12 +117,16 @@ class PushPull {
   };
   struct SentPush {
     int64_t number = 0;
+    int64_t step = 0;
     std::vector<Message> messages;
   };
   struct ServerLink {
     std::vector<int> slices;
     std::deque<SentPush> unacknowledged;
-    Message pending;  // parts of the running push that are not sent yet
+    bool in_place = false;         // shares memory with us
+    bool reads_gradients = false;  // ... or did so once
+    std::deque<SentPush> unread;   // lockstep: has arrived, and may still be read where it lies
+    Message pending;               // parts of the running push that are not sent yet
     size_t pending_bytes = 0;
     int64_t read_version = 0;       // of this server's slices that are current
     int64_t coming_version = -1;    // async, ssp: of those that are coming; -1: none is here
@@ -155,6 +164,8 @@ class PushPull {
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
+  // One server has all slices: then they may lie there in one piece.
+  bool one_source() const { return map_.servers() == 1; }
   // All that is coming is exactly barrier pull_.clock().
   bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);
@@ -167,6 +178,8 @@ class PushPull {
   bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
+  // Of lockstep: every server has applied all steps below `version`.
+  void forget_read(int64_t version);
   void repeat_pushes(int server);
   void set_sender(wire::Exchange* exchange) const;
   Message exchange_message() const;
