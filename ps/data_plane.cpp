@@ -1,5 +1,6 @@
 #include "ps/data_plane.h"
 
+#include "common/log.h"
 #include "common/net/address.h"
 #include "common/process.h"
 
@@ -25,8 +26,14 @@ void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarn
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!server_) {
     ServerSetup setup = setup_of(state, run, incarnation, servers, job);
+    const SliceMap map(setup.table.total, job.slice_bytes, servers);
+    const Log log("server " + std::to_string(state.rank()));
+    memory_ = std::make_unique<WorkerMemory>(job, run, map,
+                                             [log](const std::string& why) { log.warn(why); });
+    setup.memory = memory_->weights();
     server_ = std::make_unique<Server>(std::move(setup), observer);
   }
+  memory_->on_state(state);
   server_->on_state(state);
 }
 
@@ -36,8 +43,7 @@ void DataPlane::receive() {
     if (!received) return;
     auto& [peer, message] = *received;
     if (server_) {
-      if (!server_->on_data(peer, std::move(message))) router_.count_rejected();
-      send();
+      take(peer, std::move(message));
       continue;
     }
     Message answer;
@@ -46,9 +52,26 @@ void DataPlane::receive() {
   }
 }
 
+void DataPlane::take(const PeerId& peer, Message message) {
+  if (message.header.has_attach()) {
+    router_.send(peer, memory_->on_attach(peer, message.header.attach()));
+    return;
+  }
+  if (const auto refusal = memory_->on_message(peer, message)) {
+    router_.count_rejected();
+    router_.send(peer, *refusal);
+    return;
+  }
+  if (!server_->on_data(peer, std::move(message))) router_.count_rejected();
+  send();
+}
+
 void DataPlane::send() {
   if (!server_) return;
-  for (const Outgoing& out : server_->take_outgoing()) router_.send(out.to, out.message);
+  for (Outgoing& out : server_->take_outgoing()) {
+    memory_->on_send(out);
+    router_.send(out.to, out.message);
+  }
 }
 
 wire::Stats DataPlane::stats() const {

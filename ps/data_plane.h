@@ -7,6 +7,7 @@
 
 #include "common/net/endpoint.h"
 #include "ps/server.h"
+#include "ps/worker_memory.h"
 
 namespace pushpull {
 
@@ -27,8 +28,11 @@ class DataPlane {
   wire::Stats stats() const;
 
  private:
+  void take(const PeerId& peer, Message message);
+
   zmq::context_t context_;
   Router router_;
+  std::unique_ptr<WorkerMemory> memory_;  // made with the server, which lies in it
   std::unique_ptr<Server> server_;
 };
 

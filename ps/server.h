@@ -136,6 +136,8 @@ class Server {
     int64_t pull_number = 0;           // the newest
     std::map<int, PendingPull> pulls;  // with that number, by lane
     HandedWeights handed;              // with delay compensation
+    // what it may be reading in place: all that its newest pull was answered with
+    std::vector<std::shared_ptr<const void>> in_place;
   };
   struct Snapshot {
     int64_t step = -1;
@@ -203,6 +205,7 @@ class Server {
   bool on_received(const wire::Received& received);
   bool any_version(const wire::Pull& pull) const;
   bool window_is_full(const PendingPull& pending) const;
+  static void hold_in_place(Worker& worker, const Payload& weights);
   void answer(uint64_t incarnation, Worker& worker);
   void answer_with_leases(uint64_t incarnation, Worker& worker);
   void answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pending);

@@ -46,7 +46,11 @@ bool Server::pull_fits(const Worker& worker, const wire::Pull& pull) const {
 void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
                        const wire::Pull& pull) {
   if (pull.number() < worker.pull_number) return;  // an older one, overtaken
-  if (pull.number() > worker.pull_number) worker.pulls.clear();
+  if (pull.number() > worker.pull_number) {
+    worker.pulls.clear();
+    // a worker asks for other weights once it has done with those that it reads in place
+    if (!pull.lease_only()) worker.in_place.clear();
+  }
   worker.pull_number = pull.number();
   const bool repeated = worker.pulls.contains(pull.lane());
   PendingPull& pending = worker.pulls[pull.lane()];
@@ -111,6 +115,13 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
     return std::pair{shard_.previous(slice), wanted};
   }
   return std::nullopt;
+}
+
+// Most slices lie in one buffer.
+void Server::hold_in_place(Worker& worker, const Payload& weights) {
+  if (worker.in_place.empty() || worker.in_place.back() != weights.owner) {
+    worker.in_place.push_back(weights.owner);
+  }
 }
 
 void Server::answer(uint64_t incarnation, Worker& worker) {
@@ -180,6 +191,7 @@ void Server::answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pend
     if (setup_.job.delay_compensation > 0) {
       worker.handed.keep(slice->second, *it, slice->first);
     }
+    if (pending.pull.in_place()) hold_in_place(worker, slice->first);
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));
     message.payloads.push_back(std::move(slice->first));

@@ -46,6 +46,7 @@ Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Cont
              zmq::context_t& context)
     : push_pull_(push_pull),
       control_(control),
+      memory_(push_pull, state.rank()),
       servers_(connect_lanes(push_pull, job, state, control.address(), context)) {
   for (const auto& lanes : servers_) {
     for (const auto& lane : lanes)
@@ -55,8 +56,17 @@ Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Cont
   push_pull_.on_state(state, now_ms());
 }
 
+void Links::attach() {
+  while (!control_.over()) {
+    exchange([] {});
+    if (memory_.settled()) return;
+    poll_sockets(poll_items_, kPollMs);
+  }
+}
+
 void Links::send() {
-  for (const ToServer& out : push_pull_.take_outgoing()) {
+  for (ToServer& out : push_pull_.take_outgoing()) {
+    memory_.on_send(out);
     auto& lanes = servers_[static_cast<size_t>(out.server)];
     lanes[static_cast<size_t>(out.lane)]->send(out.message);
   }
@@ -67,11 +77,15 @@ void Links::exchange(const std::function<void()>& taken) {
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& lane : servers_[server]) {
       while (auto message = lane->receive()) {
+        if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
         taken();
         send();  // what has arrived: the server may wait to hear it
       }
     }
+  }
+  for (const ToServer& ask : memory_.due(now)) {
+    servers_[static_cast<size_t>(ask.server)].front()->send(ask.message);
   }
   push_pull_.on_tick(now);
   send();

@@ -9,7 +9,10 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
-constexpr int kLeastRepeats = 3;     // before silence counts: we may have been stopped ourselves
+// A message that only rings the bell: not so often that ringing costs, not so late that the server
+// has nothing to do meanwhile.
+constexpr size_t kBellBytes = size_t{4} << 20;
+constexpr int kLeastRepeats = 3;  // before silence counts: we may have been stopped ourselves
 
 }  // namespace
 
@@ -29,6 +32,12 @@ std::vector<int64_t> PushPull::read_versions() const {
   std::vector<int64_t> out;
   for (const ServerLink& link : links_) out.push_back(link.read_version);
   return out;
+}
+
+void PushPull::share_memory(int server, bool shared) {
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  link.in_place = shared;
+  link.reads_gradients = link.reads_gradients || shared;
 }
 
 // ---- what to do next ----
@@ -64,7 +73,12 @@ void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
   shares_ = std::move(shares);
   // what is waited for may wait for the new share: compute that first, then ask again
   const bool locating = pull_.latest() && (!backup() || clock_ < 0);
-  if (grown && pulling_ && !locating) pulling_ = false;
+  if (grown && pulling_ && !locating) {
+    pulling_ = false;
+    // By asking for others we have let go of weights that lie with the server. In sync and local:H
+    // it cannot do without them as long as anybody computes on them.
+    if (weights_.current_in_place() && !(lockstep() && !backup())) clock_ = -1;
+  }
 }
 
 PushPull::ShareWork* PushPull::next_share() {
@@ -268,7 +282,10 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (!lockstep() && !one_version(link, entry.version())) continue;
     if (weights_.has(entry.slice())) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    weights_.place(entry.slice(), entry.version(), payload);
+    if (!weights_.place(entry.slice(), entry.version(), payload, link.in_place && one_source())) {
+      pulling_ = false;  // the server has stopped to share memory meanwhile: ask again
+      return;
+    }
     pull_answered_ = true;
     link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
@@ -302,6 +319,7 @@ void PushPull::finish_pull(int64_t now_ms) {
   }
   weights_.take_over();
   fresh_ = true;
+  if (lockstep()) forget_read(least);
   if (backup() && pull_.barrier()) return finish_barrier_pull();
   if (!lockstep()) {
     clock_ = pull_.clock();
@@ -353,7 +371,7 @@ void PushPull::begin_push(int64_t step, Range range) {
   push_number_ = next_push_++;
   push_nodes_ = static_cast<int>(nodes(range).size());
   for (ServerLink& link : links_) {
-    if (!link.slices.empty()) link.unacknowledged.push_back({push_number_, {}});
+    if (!link.slices.empty()) link.unacknowledged.push_back({push_number_, step, {}});
   }
 }
 
@@ -362,7 +380,8 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
   ServerLink& link = links_[static_cast<size_t>(server)];
   Lane& lane = link.lanes[static_cast<size_t>(lane_of(slice))];
   // the last part waits for end_push, so that the last message is never empty
-  if (lane.pending_bytes >= setup_.flush_bytes) flush(server, lane_of(slice));
+  const size_t most = link.in_place ? std::max(kBellBytes, setup_.flush_bytes) : setup_.flush_bytes;
+  if (lane.pending_bytes >= most) flush(server, lane_of(slice));
   if (!lane.pending.header.has_exchange()) {
     lane.pending = exchange_message();
     wire::Push* push = lane.pending.header.mutable_exchange()->mutable_push();
@@ -429,7 +448,17 @@ void PushPull::finish_evaluation() {
 
 void PushPull::acknowledge(ServerLink& link, int64_t through) {
   while (!link.unacknowledged.empty() && link.unacknowledged.front().number <= through) {
+    // what async and ssp acknowledge is applied
+    if (link.reads_gradients && lockstep()) {
+      link.unread.push_back(std::move(link.unacknowledged.front()));
+    }
     link.unacknowledged.pop_front();
+  }
+}
+
+void PushPull::forget_read(int64_t version) {
+  for (ServerLink& link : links_) {
+    std::erase_if(link.unread, [&](const SentPush& push) { return push.step < version; });
   }
 }
 

@@ -80,6 +80,10 @@ class PushPull {
   // not said anything for the job's heartbeat-timeout although it was asked.
   void on_tick(int64_t now_ms);
 
+  // This server's memory and ours can be shared from here on, or cannot: weights are then asked for
+  // in place, and what is pushed stays as it is until the server has read it.
+  void share_memory(int server, bool shared);
+
   // ---- the driver's side ----
   Task next(int64_t now_ms);
   // What will probably be computed after the current task, so that data can be read ahead.
@@ -118,6 +122,7 @@ class PushPull {
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
 
+  const PushPullSetup& setup() const { return setup_; }
   const SliceMap& slices() const { return map_; }
   // All servers have all that was pushed, as far as they have said.
   bool pushes_arrived() const;
@@ -142,6 +147,7 @@ class PushPull {
   };
   struct SentPush {
     int64_t number = 0;
+    int64_t step = 0;
     std::vector<ToServer> messages;
   };
   struct Lane {
@@ -155,6 +161,9 @@ class PushPull {
     std::vector<int> slices;
     std::deque<SentPush> unacknowledged;
     std::vector<Lane> lanes;
+    bool in_place = false;          // shares memory with us
+    bool reads_gradients = false;   // ... or did so once
+    std::deque<SentPush> unread;    // lockstep: has arrived, and may still be read where it lies
     int64_t read_version = 0;       // of this server's slices that are current
     int64_t coming_version = -1;    // async, ssp: of those that are coming; -1: none is here
     bool coming_at_barrier = true;  // those that are coming are exactly barrier pull_.clock()
@@ -195,6 +204,8 @@ class PushPull {
                       const std::vector<Payload>& payloads);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
+  // One server has all slices: then they may lie there in one piece.
+  bool one_source() const { return map_.servers() == 1; }
   // All that is coming is exactly barrier pull_.clock().
   bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);
@@ -207,6 +218,8 @@ class PushPull {
   bool lease_fits(const wire::Lease& lease) const;
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
+  // Of lockstep: every server has applied all steps below `version`.
+  void forget_read(int64_t version);
   void repeat_pushes(int server);
   void set_sender(wire::Sender* sender) const;
   Message exchange_message() const;

@@ -21,11 +21,13 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       push_pull_(
           push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
       links_(job, state, push_pull_, control, context),
-      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }) {
+      compute_(
+          job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
+          links_.gradients()) {
   compute_.set_rank(state.rank());
   if (job.strategy.kind == StrategyKind::kLocal) {
-    local_ =
-        std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
+    local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
+                                          state.total_steps(), links_.gradients());
   }
 }
 
@@ -43,6 +45,7 @@ void Trainer::wait() {
 }
 
 JobEnd Trainer::run() {
+  links_.attach();
   while (!control_.over()) {
     exchange();
     const Task task = push_pull_.next(now_ms());
