@@ -116,10 +116,15 @@ def processor():
     return names[0] if names else platform.processor()
 
 
+def git(*words):
+    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def commit():
-    git = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
-                         text=True, check=False)
-    return git.stdout.strip() or "unknown"
+    """Of the sources; pages, which a measurement may be writing into, do not make it dirty."""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs", ":!/*.md")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def machine():
