@@ -58,7 +58,7 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
       observer_(observer),
       leaves_(setup_.job.micro_batches()),
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
-      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job)),
+      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job), setup_.memory),
       sums_(shard_.slices(), local() ? setup_.shares : leaves_),
       ledger_(setup_.barriers.start_step, leaves_),
       floor_(setup_.barriers.start_step),
