@@ -38,6 +38,9 @@ struct PushPullSetup {
   int shares = 1;                        // that a step, and an evaluation, is cut into
   int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
+  // The next pull begins when `next` is asked for it, not with the push, which the servers
+  // acknowledge.
+  bool acknowledge = false;
 };
 
 struct Task {
@@ -94,6 +97,8 @@ class PushPull {
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
 
   const SliceMap& slices() const { return map_; }
+  // All servers have all that was pushed, as far as they have said.
+  bool pushes_arrived() const;
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
   // What is being waited for, in words.
