@@ -6,21 +6,21 @@ import json
 import pathlib
 import sys
 
-from figures import (BIN, KIB, MIB, Failed, bench_rows, caption, machine, markdown, number, positives,
-                     say, size_text)
+from figures import (BIN, KIB, MIB, Failed, bench_rows, caption, machine, markdown, number, positive,
+                     positives, say, size_text)
 
-SIZES = [4 * KIB, 64 * KIB, MIB, 4 * MIB, 25 * MIB, 100 * MIB, 400 * MIB]
+SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB, 400 * MIB]
 QUICK = [4 * KIB, MIB]
 TRANSPORTS = ["shm", "ipc", "tcp"]
 
 
-def measure(bin_dir, sizes, workers, servers, transports):
+def measure(bin_dir, sizes, workers, servers, transports, steps):
     rows, failed = [], []
     for s in servers:
         for w in workers:
             say(f"{w} workers, {s} servers")
             try:
-                found = bench_rows(bin_dir, sizes, w, s, transports, timeout_s=1200)
+                found = bench_rows(bin_dir, sizes, w, s, transports, steps, timeout_s=1800)
                 rows += [{**row, "workers": w, "servers": s} for row in found]
             except Failed as error:
                 failed.append(f"{w} workers, {s} servers: {error}")
@@ -46,6 +46,12 @@ def table(rows):
                            for t, s, w in shapes])
 
 
+def notes(rows):
+    """What `pushpull bench` says beside its figures, such as a transport that could not be had."""
+    found = {f"{row['transport']}: {row['note']}" for row in rows if row.get("note")}
+    return "".join(f"\n{note}." for note in sorted(found))
+
+
 def transports_of(text):
     names = text.split(",")
     if any(name not in TRANSPORTS for name in names):
@@ -63,16 +69,19 @@ def main():
     parser.add_argument("--workers", type=positives, default=[1, 2, 4])
     parser.add_argument("--servers", type=positives, default=[1, 2])
     parser.add_argument("--transport", type=transports_of, default=TRANSPORTS)
+    parser.add_argument("--steps", type=positive, help="measured of each exchange; else by its size")
     parser.add_argument("--quick", action="store_true", help="small tensors only")
     parser.add_argument("--out", metavar="FILE.json", help="every row, for later")
     arguments = parser.parse_args()
     here = machine()
     rows, failed = measure(arguments.bin, arguments.bytes or (QUICK if arguments.quick else SIZES),
-                           arguments.workers, arguments.servers, arguments.transport)
+                           arguments.workers, arguments.servers, arguments.transport,
+                           arguments.steps)
     if arguments.out:
         with open(arguments.out, "w", encoding="utf-8") as file:
             json.dump({"machine": here, "rows": rows, "failed": failed}, file, indent=2)
-    print(table(rows) + "\n\n" + caption(" ".join(["bench/exchange.py", *sys.argv[1:]]), here))
+    print(table(rows) + "\n\n" + caption(" ".join(["bench/exchange.py", *sys.argv[1:]]), here)
+          + notes(rows))
     sys.exit(1 if failed else 0)
 
 

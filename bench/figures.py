@@ -56,13 +56,13 @@ def google_benchmark(program, *flags):
     return {entry["name"]: entry for entry in entries}
 
 
-def bench_rows(bin_dir, sizes, workers, servers, transports, timeout_s=600):
-    """Rows of `pushpull bench`, momentum on the servers."""
+def bench_rows(bin_dir, sizes, workers, servers, transports, steps=None, timeout_s=600):
+    """Rows of `pushpull bench`, momentum on the servers. steps: that are measured; None: its choice."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         run([bin_dir / "pushpull", "bench", "--bytes", ",".join(map(str, sizes)), "--workers", workers,
              "--servers", servers, "--transport", ",".join(transports), "--optimizer", "momentum",
-             "--out", out], timeout_s)
+             "--out", out, *(["--steps", steps] if steps else [])], timeout_s)
         return json.loads(out.read_text())["rows"]
 
 

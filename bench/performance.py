@@ -93,7 +93,8 @@ def frames(arguments):
 
 def script(arguments, *words):
     """A script of our own that prints its table and caption."""
-    done = subprocess.run([ROOT / words[0], *map(str, words[1:]), "--bin", arguments.bin], check=False,
+    elsewhere = ["--bin", arguments.bin] if arguments.bin != BIN else []
+    done = subprocess.run([ROOT / words[0], *map(str, [*words[1:], *elsewhere])], check=False,
                           stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise Failed(f"[bench] {words[0]} ended with {done.returncode}")

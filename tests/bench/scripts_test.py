@@ -26,7 +26,8 @@ workers, servers = int(words["--workers"]), int(words["--servers"])
 if workers == 3:
     sys.exit("no three")
 rows = [{"bytes": int(b), "transport": t, "workers": workers, "exchange_us_p50": 1000.0 * workers,
-         "exchange_us_p99": 5000.0, "floor_us_p50": 500.0 * workers, "ratio": 2.0}
+         "exchange_us_p99": 5000.0, "floor_us_p50": 500.0 * workers, "ratio": 2.0,
+         "note": "none to be had" if t == "shm" else None}
         for t in words["--transport"].split(",") for b in words["--bytes"].split(",")]
 json.dump({"rows": rows}, open(words["--out"], "w"))
 """
@@ -156,6 +157,8 @@ class Matrix(unittest.TestCase):
         rows = json.loads(out.read_text())["rows"]
         self.assertEqual(2 * 2 * 2 * 2, len(rows))
         self.assertIn("| shm, 2 + 1 | 2 (2.00) | 2 (2.00) |", done.stdout)
+        self.assertEqual(1, done.stdout.count("shm: none to be had."))
+        self.assertNotIn("tcp: none", done.stdout)
 
     def test_a_shape_that_fails_is_named_and_the_others_stay(self):
         out = pathlib.Path(self.folder.name) / "out.json"
@@ -173,6 +176,13 @@ class Page(unittest.TestCase):
             changed = performance.replaced(page, name, "new figures")
             self.assertIsNotNone(changed, name)
             self.assertIn(f"<!-- measured: {name} -->\nnew figures\n<!-- end -->", changed)
+
+    def test_every_table_is_filled_and_says_its_command_and_commit(self):
+        page = performance.PAGE.read_text(encoding="utf-8")
+        for name in performance.TABLES:
+            text = page.split(f"<!-- measured: {name} -->\n")[1].split("<!-- end -->")[0]
+            for part in ("|---|", "` on ", "commit ", "load average "):
+                self.assertIn(part, text, name)
 
     def test_a_block_that_is_empty_takes_nothing_of_the_next(self):
         page = "<!-- measured: a -->\n<!-- end -->\nkept\n<!-- measured: b -->\nold\n<!-- end -->\n"
