@@ -25,7 +25,7 @@ def measured(arguments, program, pattern):
     """(benchmark, counter) -> cell: the spread of the counter over the rounds."""
     rounds = []
     for _ in range(arguments.rounds):
-        rounds.append(google_benchmark(arguments.bin / program, "--benchmark_min_time=0.2",
+        rounds.append(google_benchmark(arguments.bin / program, "--benchmark_min_time=0.5",
                                        f"--benchmark_filter={pattern}"))
     return lambda name, counter, factor=1.0: cell(spread([r[name][counter] for r in rounds]), factor)
 

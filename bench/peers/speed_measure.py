@@ -30,10 +30,11 @@ COMMON = {"dataset": "dummy", "classes": 10, "optimizer": "sgd", "lr": 0.01, "se
 def floors(bin_dir, sizes):
     """µs: the update in memory, the faster of one and two threads; raw TCP, and bare ZeroMQ for one
     worker."""
-    wanted = "|".join(str(size) for size in sizes)
-    found = google_benchmark(
-        bin_dir / "floors_bench", "--benchmark_min_time=0.2", "--benchmark_filter="
-        f"^(memory_momentum|link_tcp_(push|pull|exchange)|link_zmq_tcp_push)/bytes:({wanted})/")
+    wanted = "bytes:(" + "|".join(str(size) for size in sizes) + ")/"
+    pattern = (f"^memory_momentum/{wanted}|^link_tcp_(push|pull)/{wanted}clients:1|"
+               f"^link_tcp_exchange/{wanted}clients:{WORKERS}/|^link_zmq_tcp_push/{wanted}clients:1")
+    found = google_benchmark(bin_dir / "floors_bench", "--benchmark_min_time=0.5",
+                             f"--benchmark_filter={pattern}")
 
     def us(name, size, how):
         return found[f"{name}/bytes:{size}/{how}/real_time"]["p50_us"]
