@@ -1,4 +1,5 @@
 """What the scripts that measure share: running programs, medians, ratios within a round, Markdown."""
+import decimal
 import json
 import os
 import pathlib
@@ -87,7 +88,7 @@ def number(value, digits=3):
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    return f"{float(text):,.0f}" if abs(value) >= 100 else f"{float(text):g}"
+    return f"{float(text):,.0f}" if abs(value) >= 100 else format(decimal.Decimal(text), "f")
 
 
 def cell(found, factor=1.0):
@@ -136,6 +137,10 @@ def caption(command, found):
     """What stands below a table: where its figures come from."""
     return (f"`{command}` on {found['cores']} cores of {found['processor']}, Linux {found['kernel']}, "
             f"commit {found['commit']}, load average {found['load_average']:.1f} before it began.")
+
+
+def rounds_text(count):
+    return "One round." if count == 1 else f"{count} rounds: median (min-max)."
 
 
 def positive(text):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from figures import (BIN, KIB, MIB, ROOT, Failed, caption, cell, google_benchmark, machine, markdown,
-                     positive, say, size_text, spread)
+                     positive, rounds_text, say, size_text, spread)
 
 PAGE = ROOT / "docs" / "performance.md"
 MEMORY_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB, 400 * MIB]
@@ -112,7 +112,7 @@ def block(name, arguments):
     if words is None:
         return table
     return f"{table}\n\n" + caption(f"build/release/bin/{words}", here) + \
-        f" {arguments.rounds} rounds: median (min-max)."
+        " " + rounds_text(arguments.rounds)
 
 
 def replaced(page, name, text):

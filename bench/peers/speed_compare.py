@@ -12,8 +12,8 @@ import tempfile
 import speed_measure as measure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from figures import (BIN, KIB, MIB, Failed, caption, cell, machine, markdown, positive, ratios, say,  # noqa: E402
-                     size_text, values)
+from figures import (BIN, KIB, MIB, Failed, caption, cell, machine, markdown, positive, ratios,  # noqa: E402
+                     rounds_text, say, size_text, values)
 
 SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
 QUICK = [4 * KIB, MIB]
@@ -162,8 +162,8 @@ def print_tables(result, command):
     for key, (title, table) in titles.items():
         if key in result:
             print(f"**{title}**\n\n{table(result[key])}\n")
-    print(f"{caption(command, result['machine'])} {result['rounds']} rounds: median (min-max)"
-          + (f"; PyTorch {result['torch']}." if result["torch"] else "."))
+    print(f"{caption(command, result['machine'])} {rounds_text(result['rounds'])}"
+          + (f" PyTorch {result['torch']}." if result["torch"] else ""))
     for name, why in result["skipped"].items():
         print(f"Skipped: {name}: {why}.")
 

@@ -50,7 +50,7 @@ class Figures(unittest.TestCase):
         self.assertEqual("–", figures.cell(None))
 
     def test_numbers_have_three_digits_and_no_exponent(self):
-        for value, text in ((0.01234, "0.0123"), (1.5, "1.5"), (99.96, "100"), (123456, "123,000")):
+        for value, text in ((0.01234, "0.0123"), (0.0000901, "0.0000901"), (1.5, "1.5"), (99.96, "100"), (123456, "123,000")):
             self.assertEqual(text, figures.number(value))
 
     def test_a_program_that_fails_is_named_with_what_it_said(self):
