@@ -58,7 +58,9 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
       observer_(observer),
       leaves_(setup_.job.micro_batches()),
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
-      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job)),
+      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job),
+             CodecMap(setup_.table, setup_.job)),
+      narrow_(setup_.table.total == 0 ? 0 : map_.elements(0).size()),
       sums_(shard_.slices(), local() ? setup_.shares : leaves_),
       ledger_(setup_.barriers.start_step, leaves_),
       floor_(setup_.barriers.start_step),
@@ -244,8 +246,8 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
     const Range node{part.lo(), part.hi()};
     if (!shard_.owns(part.slice())) return false;
     if (std::find(subtrees.begin(), subtrees.end(), node) == subtrees.end()) return false;
-    const auto bytes = static_cast<size_t>(shard_.elements(part.slice())) * sizeof(float);
-    if (payloads[static_cast<size_t>(i)].bytes.size() != bytes) return false;
+    const std::span<const std::byte> bytes = payloads[static_cast<size_t>(i)].bytes;
+    if (!shard_.codec(part.slice()).fits(bytes.data(), bytes.size())) return false;
   }
   // nobody can have computed on weights that do not exist yet
   return open_barrier_ >= setup_.barriers.last(push.step()) &&
@@ -357,6 +359,12 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
   return std::nullopt;
 }
 
+// What is evaluated has all its bits; workers round by themselves what they then compute on.
+bool Server::goes_narrow(const wire::Pull& pull, int64_t version) const {
+  if (setup_.job.pull_codec.kind == CodecKind::kFp32 || pull.barrier()) return false;
+  return !lockstep() || !setup_.barriers.evaluation_due(version);
+}
+
 void Server::answer(uint64_t incarnation, Worker& worker) {
   PendingPull& pending = worker.pull;
   if (!pending.open) return;
@@ -394,13 +402,16 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
       outgoing_.push_back({pending.peer, std::exchange(message, begin())});
       bytes = 0;
     }
+    if (setup_.job.delay_compensation > 0) {
+      worker.handed.keep(slice->second, *it, slice->first);
+    }
+    if (goes_narrow(pending.pull, slice->second)) {
+      slice->first = narrow_.get(*it, slice->second, slice->first);
+    }
     bytes += slice->first.bytes.size();
     wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
     entry->set_slice(*it);
     entry->set_version(slice->second);
-    if (setup_.job.delay_compensation > 0) {
-      worker.handed.keep(slice->second, *it, slice->first);
-    }
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));
     message.payloads.push_back(std::move(slice->first));

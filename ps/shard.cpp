@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/tree_sum.h"
 
 namespace pushpull {
 
@@ -15,17 +14,10 @@ int64_t largest_slice(const SliceMap& map) {
   return map.slices() == 0 ? 0 : map.elements(0).size();
 }
 
-std::vector<TreePart> tree_parts(const std::vector<PartialSum>& parts) {
-  std::vector<TreePart> out;
-  out.reserve(parts.size());
-  for (const PartialSum& part : parts) out.push_back({part.range, part.payload.floats()});
-  return out;
-}
-
 }  // namespace
 
 Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
-             const OptimizerOptions& optimizer)
+             const OptimizerOptions& optimizer, const CodecMap& codecs)
     : map_(map),
       server_(server),
       optimizer_(optimizer),
@@ -35,6 +27,7 @@ Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
     SliceData d{.elements = map_.elements(slice),
                 .blocks = map_.blocks(slice),
                 .update = RangeUpdate(table, map_.elements(slice), optimizer_),
+                .codec = codecs.of_slice(map_, slice),
                 .current = pool_.get(),
                 .previous = nullptr,
                 .state = {}};
@@ -59,6 +52,15 @@ const Shard::SliceData& Shard::data(int slice) const {
 Shard::SliceData& Shard::data(int slice) {
   PP_ASSERT(owns(slice));
   return data_[static_cast<size_t>(slice / map_.servers())];
+}
+
+std::vector<TreePart> Shard::tree_parts(const SliceData& d, const std::vector<PartialSum>& parts) {
+  std::vector<TreePart> out;
+  out.reserve(parts.size());
+  for (const PartialSum& part : parts) {
+    out.push_back({part.range, part.payload.floats(), d.codec.plain() ? nullptr : &d.codec});
+  }
+  return out;
 }
 
 void Shard::initialise(uint64_t seed) {
@@ -93,7 +95,7 @@ void Shard::set_start(int64_t version, int64_t updates) {
 void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                   const UpdateInfo& info, int64_t versions, const float* read) {
   SliceData& d = data(slice);
-  TreeSum sum(tree_parts(parts), leaves);
+  TreeSum sum(tree_parts(d, parts), leaves);
   // the version before the previous one goes back to the pool first, so that its pages are used
   // again
   d.previous.reset();
@@ -116,7 +118,7 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
 std::vector<NormPart> Shard::norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                                    double divisor) {
   const SliceData& d = data(slice);
-  TreeSum sum(tree_parts(parts), leaves);
+  TreeSum sum(tree_parts(d, parts), leaves);
   std::vector<double> squares;
   for (int64_t lo = 0; lo < d.elements.size(); lo += kBlockElements) {
     const Range block{lo, std::min(lo + kBlockElements, d.elements.size())};

@@ -12,16 +12,18 @@
 #include <vector>
 
 #include "common/buffer_pool.h"
+#include "common/codec_map.h"
 #include "common/net/message.h"
 #include "common/norm.h"
 #include "common/optimizer.h"
 #include "common/range_update.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
+#include "common/tree_sum.h"
 
 namespace pushpull {
 
-// The sum of the gradients of micro-batches `range` over one slice.
+// The sum of the gradients of micro-batches `range` over one slice, as the slice's codec makes it.
 struct PartialSum {
   Range range;
   Payload payload;
@@ -30,12 +32,14 @@ struct PartialSum {
 class Shard {
  public:
   Shard(const SliceMap& map, int server, const TensorTable& table,
-        const OptimizerOptions& optimizer);
+        const OptimizerOptions& optimizer, const CodecMap& codecs = {});
 
   const std::vector<int>& slices() const { return slices_; }
   bool owns(int slice) const;
   int64_t elements(int slice) const;
   size_t state_vectors() const;
+  // What partial sums of the slice have gone through.
+  const SliceCodec& codec(int slice) const { return data(slice).codec; }
 
   // Fills every slice by the tensors' init rules.
   void initialise(uint64_t seed);
@@ -46,8 +50,9 @@ class Shard {
   // Version and update count that all slices start from.
   void set_start(int64_t version, int64_t updates);
 
-  // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one
-  // update: one fused pass. Its version moves by `versions`: a round of local:H is several steps.
+  // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice
+  // by one update: one fused pass. Its version moves by `versions`: a round of local:H is several
+  // steps.
   //   read: the slice's weights that the gradient was computed on, for delay compensation; null:
   //   none.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
@@ -72,6 +77,7 @@ class Shard {
     Range elements;
     Range blocks;
     RangeUpdate update;
+    SliceCodec codec;
     std::shared_ptr<float[]> current;
     std::shared_ptr<float[]> previous;
     std::vector<std::vector<float>> state;
@@ -82,6 +88,7 @@ class Shard {
 
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
+  static std::vector<TreePart> tree_parts(const SliceData& d, const std::vector<PartialSum>& parts);
   Payload payload(const std::shared_ptr<float[]>& buffer, int64_t elements) const;
 
   SliceMap map_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/block_codec.h"
 #include "common/error.h"
 
 namespace pushpull {
@@ -301,19 +302,47 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (entry.slice() < 0 || entry.slice() >= map_.slices()) continue;
     if (map_.server_of(entry.slice()) != server || entry.version() < 0) continue;
     const Payload& payload = payloads[static_cast<size_t>(i)];
-    const Range elements = map_.elements(entry.slice());
-    if (payload.float_count() != static_cast<size_t>(elements.size())) continue;
+    if (!fits(entry.slice(), payload)) continue;
     if (!lockstep() && !one_version(link, entry.version())) continue;
     int64_t& version = incoming_version_[static_cast<size_t>(entry.slice())];
     if (version >= 0) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    place(entry.slice(), payload);
     version = entry.version();
     pull_answered_ = true;
     link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
   }
   if (link.missing == 0) link.asked_ms = -1;
+}
+
+bool PushPull::is_narrow(int slice, const Payload& payload) const {
+  const auto elements = static_cast<size_t>(map_.elements(slice).size());
+  return setup_.job.pull_codec.kind == CodecKind::kBf16 && elements > 1 &&
+         payload.float_count() == (elements + 1) / 2;
+}
+
+bool PushPull::fits(int slice, const Payload& payload) const {
+  return is_narrow(slice, payload) ||
+         payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
+}
+
+// With pull-codec gradients are computed on rounded weights also where all bits have come, for an
+// evaluation: so when evaluations are made does not change what is learned.
+void PushPull::place(int slice, const Payload& payload) {
+  const Range elements = map_.elements(slice);
+  float* to = incoming_.data() + elements.lo;
+  if (is_narrow(slice, payload)) {
+    from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
+    return;
+  }
+  if (setup_.job.pull_codec.kind == CodecKind::kBf16) {
+    full_.resize(incoming_.size());
+    std::memcpy(full_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    round_to_bf16(payload.floats(), elements.size(), to);
+    return;
+  }
+  std::memcpy(to, payload.bytes.data(), payload.bytes.size());
 }
 
 // async, ssp: a push must be able to say what it was computed on, so all slices of a server are of

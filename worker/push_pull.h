@@ -77,6 +77,8 @@ class PushPull {
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const;
+  // ... for an evaluation: with all their bits, whatever `pull-codec` makes of the others.
+  std::span<const float> evaluation_weights() const { return full_.empty() ? weights() : full_; }
   // Updates that each server had had in these weights.
   std::vector<int64_t> read_versions() const;
 
@@ -153,6 +155,9 @@ class PushPull {
   void send_pull(int server, bool repeat, int64_t now_ms);
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
+  bool is_narrow(int slice, const Payload& payload) const;
+  bool fits(int slice, const Payload& payload) const;
+  void place(int slice, const Payload& payload);
   bool one_version(ServerLink& link, int64_t version);
   // All of incoming_ is exactly barrier pull_.clock().
   bool came_at_barrier() const;
@@ -183,6 +188,7 @@ class PushPull {
   // weights in use, and the ones that are coming in
   std::vector<float> current_;
   std::vector<float> incoming_;
+  std::vector<float> full_;                // pull-codec: what came with all its bits
   std::vector<int64_t> incoming_version_;  // by slice; -1: not here yet
   int64_t clock_ = -1;                     // that current_ is for; -1: none
   int64_t newest_ = 0;                     // backup: newest version that has been here

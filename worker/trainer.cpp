@@ -32,7 +32,8 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       control_(control),
       evaluator_(job, dataset, model),
       push_pull_(setup_of(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
-      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }) {
+      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }),
+      encoder_(job, model.table(), push_pull_.slices()) {
   compute_.set_rank(state.rank());
   if (job.strategy.kind == StrategyKind::kLocal) {
     local_ =
@@ -113,7 +114,7 @@ void Trainer::compute(const Task& task) {
   for (const Range& node : push_pull_.nodes(task.range)) {
     const auto push_slice = [&](int slice, Payload part) {
       split_.enter(TimeSplit::kPush);
-      push_pull_.add_part(slice, node, std::move(part));
+      push_pull_.add_part(slice, node, encoder_.encode(node, slice, std::move(part)));
       if (!clip) send_outgoing();
       split_.enter(TimeSplit::kCompute);
     };
@@ -124,7 +125,9 @@ void Trainer::compute(const Task& task) {
       throw;
     }
   }
-  const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
+  // of what the servers will see
+  const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
+  const double squares = clip ? compute_.squares(sum, task.range.size()) : 0.0;
   finish_push(losses, squares, 1);
 }
 
@@ -162,7 +165,7 @@ void Trainer::compute_round(const Task& task) {
   }
   push_pull_.begin_push(task.step, task.range);
   local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
-    push_pull_.add_part(slice, task.range, std::move(part));
+    push_pull_.add_part(slice, task.range, encoder_.encode(task.range, slice, std::move(part)));
     send_outgoing();
   });
   finish_push(losses, 0.0, task.steps);
@@ -175,7 +178,7 @@ void Trainer::evaluate(const Task& task) {
   result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi && !control_.over(); ++chunk) {
-    const ChunkResult r = evaluator_.run(push_pull_.weights(), chunk);
+    const ChunkResult r = evaluator_.run(push_pull_.evaluation_weights(), chunk);
     wire::ChunkResult* out = result.add_chunks();
     out->set_chunk(r.chunk);
     out->set_correct(r.correct);

@@ -12,6 +12,7 @@
 #include "models/model.h"
 #include "worker/compute.h"
 #include "worker/control.h"
+#include "worker/encoder.h"
 #include "worker/evaluate.h"
 #include "worker/local_steps.h"
 #include "worker/push_pull.h"
@@ -47,6 +48,7 @@ class Trainer {
   Evaluator evaluator_;
   PushPull push_pull_;
   Compute compute_;
+  Encoder encoder_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
   std::vector<std::unique_ptr<Dealer>> servers_;

@@ -367,7 +367,7 @@ void WorkerNode::evaluate(const Task& task) {
   result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi; ++chunk) {
-    *result.add_chunks() = cluster_.toy().evaluate(push_pull_->weights(), chunk);
+    *result.add_chunks() = cluster_.toy().evaluate(push_pull_->evaluation_weights(), chunk);
   }
   const int64_t longest = cluster_.scenario().compute_us * task.range.size() + 1;
   later(cluster_.dice().between(0, longest), [this, result = std::move(result)]() mutable {
