@@ -4,14 +4,22 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 namespace pushpull {
 
+// Memory for so many floats, undefined, 64-byte aligned. Lives until its last holder lets go.
+using FloatAllocator = std::function<std::shared_ptr<float[]>(size_t floats)>;
+
+// Of the heap; large ones ask for huge pages.
+std::shared_ptr<float[]> heap_floats(size_t floats);
+
 class BufferPool {
  public:
   // floats: size of every buffer.
-  explicit BufferPool(size_t floats);
+  // allocate: where they come from, for instance memory that other processes map.
+  explicit BufferPool(size_t floats, FloatAllocator allocate = heap_floats);
 
   size_t floats() const { return floats_; }
   // Contents are undefined.
@@ -20,6 +28,7 @@ class BufferPool {
  private:
   struct State;
   size_t floats_;
+  FloatAllocator allocate_;
   std::shared_ptr<State> state_;
 };
 

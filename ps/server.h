@@ -34,10 +34,11 @@ struct ServerSetup {
   Job job;
   TensorTable table;
   Barriers barriers;
-  int64_t total_steps = 0;  // schedule horizon
-  int64_t updates = 0;      // that the loaded state has had
-  int shares = 1;           // shares that a step is cut into
-  bool load = false;        // initial weights come by Load
+  int64_t total_steps = 0;              // schedule horizon
+  int64_t updates = 0;                  // that the loaded state has had
+  int shares = 1;                       // shares that a step is cut into
+  bool load = false;                    // initial weights come by Load
+  FloatAllocator memory = heap_floats;  // of the weights
 };
 
 // The setup of the server that `state` was sent to. Throws Error(kProtocol) where its tensors

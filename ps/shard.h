@@ -1,9 +1,10 @@
 // The slices that one server owns: weights, optimizer state, versions. Knows no socket, clock or
 // worker. One thread.
 //
-// Weights are never changed in place: an update writes a new buffer, so that what is being sent
-// stays as it was, and the version before the newest stays readable (a replacement worker may need
-// it).
+// Weights lie in generations: one buffer holds one version of all slices, one after the other. They
+// are never changed in place: an update writes the next generation, so that what is being sent
+// stays as it was, and the generation before stays readable (a replacement worker may need it)
+// until the next one is begun. So a steady run goes to and fro between two buffers.
 #pragma once
 
 #include <cstdint>
@@ -31,19 +32,24 @@ struct PartialSum {
 
 class Shard {
  public:
+  // memory: where generations lie.
   Shard(const SliceMap& map, int server, const TensorTable& table,
-        const OptimizerOptions& optimizer, const CodecMap& codecs = {});
+        const OptimizerOptions& optimizer, const CodecMap& codecs = {},
+        FloatAllocator memory = heap_floats);
 
   const std::vector<int>& slices() const { return slices_; }
   bool owns(int slice) const;
   int64_t elements(int slice) const;
+  // Where the slice lies in a generation, in floats.
+  int64_t offset(int slice) const { return data(slice).offset; }
   size_t state_vectors() const;
   // What partial sums of the slice have gone through.
   const SliceCodec& codec(int slice) const { return data(slice).codec; }
 
   // Fills every slice by the tensors' init rules.
   void initialise(uint64_t seed);
-  // payloads: weights, then each state vector. Sizes must fit (PP_ASSERT: callers check).
+  // Before the first update, once for a slice.
+  //   payloads: weights, then each state vector. Sizes must fit (PP_ASSERT: callers check).
   void load(int slice, std::span<const Payload> payloads);
   // What a worker has kept (all-reduce): weights, then each state vector; sizes must fit.
   void store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates);
@@ -52,7 +58,7 @@ class Shard {
 
   // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice
   // by one update: one fused pass. Its version moves by `versions`: a round of local:H is several
-  // steps.
+  // steps. All slices take their turn before one is moved again.
   //   read: the slice's weights that the gradient was computed on, for delay compensation; null:
   //   none.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
@@ -66,9 +72,10 @@ class Shard {
   int64_t version(int slice) const { return data(slice).version; }
   int64_t updates(int slice) const { return data(slice).updates; }
   Payload weights(int slice) const;
-  // The version before, empty (no owner) and -1 before the first update.
+  // The version before; empty (no owner) and -1 before the first update, and where another slice
+  // has begun the next one.
   Payload previous(int slice) const;
-  int64_t previous_version(int slice) const { return data(slice).previous_version; }
+  int64_t previous_version(int slice) const;
   // Copies of the optimizer's state vectors.
   std::vector<Payload> copy_state(int slice) const;
 
@@ -78,9 +85,9 @@ class Shard {
     Range blocks;
     RangeUpdate update;
     SliceCodec codec;
-    std::shared_ptr<float[]> current;
-    std::shared_ptr<float[]> previous;
+    int64_t offset = 0;  // in a generation
     std::vector<std::vector<float>> state;
+    bool ahead = false;  // lies in the next generation already
     int64_t version = 0;
     int64_t previous_version = -1;
     int64_t updates = 0;
@@ -89,7 +96,11 @@ class Shard {
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
   static std::vector<TreePart> tree_parts(const SliceData& d, const std::vector<PartialSum>& parts);
-  Payload payload(const std::shared_ptr<float[]>& buffer, int64_t elements) const;
+  Payload payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const;
+  static void load_state(SliceData& d, std::span<const Payload> payloads);
+  // Where the slice's next version is to be written, and that it has been.
+  float* begin_next(const SliceData& d);
+  void end_next(SliceData& d, int64_t version, int64_t updates);
 
   SliceMap map_;
   int server_;
@@ -97,6 +108,10 @@ class Shard {
   std::vector<int> slices_;
   std::vector<SliceData> data_;  // of slices_[i]
   BufferPool pool_;
+  std::shared_ptr<float[]> previous_;
+  std::shared_ptr<float[]> current_;
+  std::shared_ptr<float[]> next_;  // while slices take their turn
+  size_t ahead_ = 0;               // slices that lie in next_
 };
 
 }  // namespace pushpull

@@ -1,9 +1,7 @@
 #include "worker/push_pull.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "common/block_codec.h"
 #include "common/error.h"
 
 namespace pushpull {
@@ -20,15 +18,11 @@ PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
       map_(setup_.total_elements, setup_.job.slice_bytes, setup_.servers),
       links_(static_cast<size_t>(setup_.servers)),
-      current_(static_cast<size_t>(setup_.total_elements)),
-      incoming_(static_cast<size_t>(setup_.total_elements)),
-      incoming_version_(static_cast<size_t>(map_.slices()), -1) {
+      weights_(map_, setup_.job.pull_codec.kind == CodecKind::kBf16) {
   for (int server = 0; server < setup_.servers; ++server) {
     links_[static_cast<size_t>(server)].slices = map_.slices_of(server);
   }
 }
-
-std::span<const float> PushPull::weights() const { return current_; }
 
 std::vector<int64_t> PushPull::read_versions() const {
   std::vector<int64_t> out;
@@ -183,7 +177,7 @@ void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_
   pull_.set_latest(latest);
   pull_.set_barrier(barrier);
   pull_.set_lease_only(false);
-  std::fill(incoming_version_.begin(), incoming_version_.end(), -1);
+  weights_.expect();
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
     link.missing = static_cast<int>(link.slices.size());
@@ -302,47 +296,16 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (entry.slice() < 0 || entry.slice() >= map_.slices()) continue;
     if (map_.server_of(entry.slice()) != server || entry.version() < 0) continue;
     const Payload& payload = payloads[static_cast<size_t>(i)];
-    if (!fits(entry.slice(), payload)) continue;
+    if (!weights_.fits(entry.slice(), payload)) continue;
     if (!lockstep() && !one_version(link, entry.version())) continue;
-    int64_t& version = incoming_version_[static_cast<size_t>(entry.slice())];
-    if (version >= 0) continue;
+    if (weights_.has(entry.slice())) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    place(entry.slice(), payload);
-    version = entry.version();
+    weights_.place(entry.slice(), entry.version(), payload);
     pull_answered_ = true;
     link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
   }
   if (link.missing == 0) link.asked_ms = -1;
-}
-
-bool PushPull::is_narrow(int slice, const Payload& payload) const {
-  const auto elements = static_cast<size_t>(map_.elements(slice).size());
-  return setup_.job.pull_codec.kind == CodecKind::kBf16 && elements > 1 &&
-         payload.float_count() == (elements + 1) / 2;
-}
-
-bool PushPull::fits(int slice, const Payload& payload) const {
-  return is_narrow(slice, payload) ||
-         payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
-}
-
-// With pull-codec gradients are computed on rounded weights also where all bits have come, for an
-// evaluation: so when evaluations are made does not change what is learned.
-void PushPull::place(int slice, const Payload& payload) {
-  const Range elements = map_.elements(slice);
-  float* to = incoming_.data() + elements.lo;
-  if (is_narrow(slice, payload)) {
-    from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
-    return;
-  }
-  if (setup_.job.pull_codec.kind == CodecKind::kBf16) {
-    full_.resize(incoming_.size());
-    std::memcpy(full_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
-    round_to_bf16(payload.floats(), elements.size(), to);
-    return;
-  }
-  std::memcpy(to, payload.bytes.data(), payload.bytes.size());
 }
 
 // async, ssp: a push must be able to say what it was computed on, so all slices of a server are of
@@ -352,7 +315,7 @@ bool PushPull::one_version(ServerLink& link, int64_t version) {
   if (version == link.coming_version) return true;
   // complete, or overtaken on its way
   if (link.missing == 0 || version < link.coming_version) return false;
-  for (const int slice : link.slices) incoming_version_[static_cast<size_t>(slice)] = -1;
+  for (const int slice : link.slices) weights_.forget(slice);
   link.missing = static_cast<int>(link.slices.size());
   link.coming_version = version;
   link.coming_at_barrier = pull_.barrier();
@@ -361,15 +324,14 @@ bool PushPull::one_version(ServerLink& link, int64_t version) {
 
 void PushPull::finish_pull(int64_t now_ms) {
   pulling_ = false;
-  const auto [least, most] =
-      std::minmax_element(incoming_version_.begin(), incoming_version_.end());
-  const bool one_version = *least == *most;
+  const int64_t least = weights_.least_version();
+  const bool one_version = least == weights_.most_version();
   if (lockstep() && !one_version && !(backup() && pull_.barrier())) {
     // some servers are a step ahead; they still have the version before
-    start_pull(*least, false, false, now_ms);
+    start_pull(least, false, false, now_ms);
     return;
   }
-  std::swap(current_, incoming_);
+  weights_.take_over();
   fresh_ = true;
   if (backup() && pull_.barrier()) return finish_barrier_pull();
   if (!lockstep()) {
@@ -385,7 +347,7 @@ void PushPull::finish_pull(int64_t now_ms) {
     }
     return;
   }
-  clock_ = *least;
+  clock_ = least;
   newest_ = std::max(newest_, clock_);
   for (ServerLink& link : links_) link.read_version = clock_;
   for (ShareWork& share : shares_) {

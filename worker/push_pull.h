@@ -24,6 +24,7 @@
 #include "common/job.h"
 #include "common/net/message.h"
 #include "common/slice_map.h"
+#include "worker/weights_buffer.h"
 
 namespace pushpull {
 
@@ -76,9 +77,9 @@ class PushPull {
   // What will probably be computed after the current task, so that data can be read ahead.
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
-  std::span<const float> weights() const;
+  std::span<const float> weights() const { return weights_.current(); }
   // ... for an evaluation: with all their bits, whatever `pull-codec` makes of the others.
-  std::span<const float> evaluation_weights() const { return full_.empty() ? weights() : full_; }
+  std::span<const float> evaluation_weights() const { return weights_.whole(); }
   // Updates that each server had had in these weights.
   std::vector<int64_t> read_versions() const;
 
@@ -120,9 +121,9 @@ class PushPull {
     std::deque<SentPush> unacknowledged;
     Message pending;  // parts of the running push that are not sent yet
     size_t pending_bytes = 0;
-    int64_t read_version = 0;       // of this server's slices in current_
-    int64_t coming_version = -1;    // async, ssp: of those in incoming_; -1: none is here
-    bool coming_at_barrier = true;  // those in incoming_ are exactly barrier pull_.clock()
+    int64_t read_version = 0;       // of this server's slices that are current
+    int64_t coming_version = -1;    // async, ssp: of those that are coming; -1: none is here
+    bool coming_at_barrier = true;  // those that are coming are exactly barrier pull_.clock()
     int missing = 0;                // slices of the running pull that have not come
     int64_t asked_ms = -1;          // unanswered since; -1: nothing is asked
     int64_t repeat_ms = -1;         // when to ask again
@@ -155,11 +156,8 @@ class PushPull {
   void send_pull(int server, bool repeat, int64_t now_ms);
   void flush(int server);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
-  bool is_narrow(int slice, const Payload& payload) const;
-  bool fits(int slice, const Payload& payload) const;
-  void place(int slice, const Payload& payload);
   bool one_version(ServerLink& link, int64_t version);
-  // All of incoming_ is exactly barrier pull_.clock().
+  // All that is coming is exactly barrier pull_.clock().
   bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);
   static bool settled(const ServerLink& link) {
@@ -185,19 +183,15 @@ class PushPull {
   int64_t newest_lease_ = 0;
   bool waits_for_lease_ = false;
 
-  // weights in use, and the ones that are coming in
-  std::vector<float> current_;
-  std::vector<float> incoming_;
-  std::vector<float> full_;                // pull-codec: what came with all its bits
-  std::vector<int64_t> incoming_version_;  // by slice; -1: not here yet
-  int64_t clock_ = -1;                     // that current_ is for; -1: none
-  int64_t newest_ = 0;                     // backup: newest version that has been here
-  bool fresh_ = false;                     // nothing has been pushed since current_ was pulled
+  WeightsBuffer weights_;
+  int64_t clock_ = -1;  // that the current weights are for; -1: none
+  int64_t newest_ = 0;  // backup: newest version that has been here
+  bool fresh_ = false;  // nothing has been pushed since the current weights were pulled
 
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
   bool pull_answered_ = false;
-  bool at_barrier_ = false;  // current_ is exactly barrier clock_
+  bool at_barrier_ = false;  // the current weights are exactly barrier clock_
 
   int64_t next_push_ = 1;
   int64_t push_step_ = -1;

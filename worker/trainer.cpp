@@ -1,29 +1,8 @@
 #include "worker/trainer.h"
 
 #include "common/error.h"
-#include "worker/server_links.h"
 
 namespace pushpull {
-
-namespace {
-
-constexpr int kPollMs = 20;
-
-PushPullSetup setup_of(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-                       int64_t elements, int64_t chunks) {
-  PushPullSetup setup;
-  setup.run = run;
-  setup.incarnation = incarnation;
-  setup.job = job;
-  setup.total_elements = elements;
-  setup.servers = state.data_endpoints_size();
-  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
-  setup.shares = state.shares();
-  setup.chunks = chunks;
-  return setup;
-}
-
-}  // namespace
 
 Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
                  const Dataset& dataset, Model& model, Control& control, zmq::context_t& context)
@@ -31,7 +10,9 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       incarnation_(incarnation),
       control_(control),
       evaluator_(job, dataset, model),
-      push_pull_(setup_of(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
+      push_pull_(
+          push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
+      links_(job, state, push_pull_, control, context),
       compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }),
       encoder_(job, model.table(), push_pull_.slices()) {
   compute_.set_rank(state.rank());
@@ -39,50 +20,17 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
     local_ =
         std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
   }
-  servers_ = connect_to_servers(job, state, control.address(), context);
-  for (const auto& server : servers_) {
-    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
-  }
-  poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
-  push_pull_.on_state(state, now_ms());
-}
-
-void Trainer::send_outgoing() {
-  for (const ToServer& out : push_pull_.take_outgoing()) {
-    servers_[static_cast<size_t>(out.server)]->send(out.message);
-  }
-}
-
-// Takes in what has come, repeats what is overdue, sends.
-void Trainer::exchange() {
-  const int64_t now = now_ms();
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    while (auto message = servers_[server]->receive()) {
-      push_pull_.on_message(static_cast<int>(server), *message, now);
-      if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
-        split_.enter(TimeSplit::kPull);
-      }
-    }
-  }
-  push_pull_.on_tick(now);
-  send_outgoing();
-}
-
-void Trainer::wait() {
-  poll_sockets(poll_items_, kPollMs);
-  if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
-  control_.news().clear();
-  if (const auto state = control_.state()) {
-    compute_.set_rank(state->rank());
-    push_pull_.on_state(*state, now_ms());
-  }
 }
 
 JobEnd Trainer::run() {
   while (!control_.over()) {
-    exchange();
+    links_.exchange([this] {
+      if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
+        split_.enter(TimeSplit::kPull);
+      }
+    });
     const Task task = push_pull_.next(now_ms());
-    send_outgoing();
+    links_.send();
     switch (task.kind) {
       case Task::kCompute:
         compute(task);
@@ -91,7 +39,7 @@ JobEnd Trainer::run() {
         evaluate(task);
         break;
       default:
-        wait();
+        links_.wait([this](const wire::State& news) { compute_.set_rank(news.rank()); });
     }
   }
   return *control_.end();
@@ -115,7 +63,7 @@ void Trainer::compute(const Task& task) {
     const auto push_slice = [&](int slice, Payload part) {
       split_.enter(TimeSplit::kPush);
       push_pull_.add_part(slice, node, encoder_.encode(node, slice, std::move(part)));
-      if (!clip) send_outgoing();
+      if (!clip) links_.send();
       split_.enter(TimeSplit::kCompute);
     };
     try {
@@ -134,7 +82,7 @@ void Trainer::compute(const Task& task) {
 void Trainer::finish_push(const std::vector<float>& losses, double squares, int64_t steps) {
   split_.enter(TimeSplit::kPush);
   push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
-  send_outgoing();
+  links_.send();
   split_.enter(TimeSplit::kWait);
   split_.count_tasks(steps);
   control_.set_times(split_.totals());
@@ -166,7 +114,7 @@ void Trainer::compute_round(const Task& task) {
   push_pull_.begin_push(task.step, task.range);
   local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
     push_pull_.add_part(slice, task.range, encoder_.encode(task.range, slice, std::move(part)));
-    send_outgoing();
+    links_.send();
   });
   finish_push(losses, 0.0, task.steps);
 }

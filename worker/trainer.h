@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "common/job.h"
-#include "common/net/endpoint.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute.h"
 #include "worker/control.h"
 #include "worker/encoder.h"
 #include "worker/evaluate.h"
+#include "worker/links.h"
 #include "worker/local_steps.h"
 #include "worker/push_pull.h"
 #include "worker/time_split.h"
@@ -31,9 +31,6 @@ class Trainer {
   JobEnd run();
 
  private:
-  void exchange();
-  void send_outgoing();
-  void wait();
   void compute(const Task& task);
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
@@ -47,12 +44,11 @@ class Trainer {
   Control& control_;
   Evaluator evaluator_;
   PushPull push_pull_;
+  Links links_;
   Compute compute_;
   Encoder encoder_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
-  std::vector<std::unique_ptr<Dealer>> servers_;
-  std::vector<zmq::pollitem_t> poll_items_;
 };
 
 }  // namespace pushpull

@@ -56,6 +56,30 @@ TEST(BufferPool, BuffersAreAlignedForTheWidestRegisters) {
   }
 }
 
+TEST(BufferPool, LargeBuffersAreHugePagesWide) {
+  BufferPool pool(3'000'000);
+  const auto buffer = pool.get();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.get()) % (2U << 20U), 0U);
+  std::fill_n(buffer.get(), pool.floats(), 1.0F);
+}
+
+TEST(BufferPool, TakesItsBuffersFromWhomItIsTold) {
+  std::vector<std::weak_ptr<float[]>> given;
+  {
+    BufferPool pool(100, [&](size_t floats) {
+      auto memory = heap_floats(floats);
+      given.push_back(memory);
+      return memory;
+    });
+    const auto first = pool.get();
+    const auto second = pool.get();
+    EXPECT_EQ(first.get(), given[0].lock().get());
+    EXPECT_EQ(second.get(), given[1].lock().get());
+  }
+  EXPECT_EQ(given.size(), 2U);
+  for (const auto& memory : given) EXPECT_TRUE(memory.expired()) << "let go with the pool";
+}
+
 TEST(BufferPool, ABufferMayOutliveItsPool) {
   auto pool = std::make_unique<BufferPool>(100);
   const auto buffer = pool->get();

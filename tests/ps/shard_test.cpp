@@ -67,10 +67,13 @@ Outcome train(OptimizerKind kind, int64_t slice_bytes, int servers, int workers,
   for (int server = 0; server < servers; ++server) {
     Shard shard(map, server, table_of(kElements), options);
     shard.initialise(7);
+    for (int s = 0; s < steps; ++s) {
+      for (const int slice : shard.slices()) {
+        shard.apply(slice, parts_of(map.elements(slice), workers), kLeaves, whole_step(0.1));
+      }
+    }
     for (const int slice : shard.slices()) {
       const Range e = map.elements(slice);
-      const auto parts = parts_of(e, workers);
-      for (int s = 0; s < steps; ++s) shard.apply(slice, parts, kLeaves, whole_step(0.1));
       const auto weights = floats_of(shard.weights(slice));
       std::copy(weights.begin(), weights.end(), out.weights.begin() + e.lo);
       const auto state = shard.copy_state(slice);
@@ -219,6 +222,71 @@ TEST(Shard, APartOfABatchMovesTheWeightsByItsPart) {
   EXPECT_NEAR(after[5], before[5] - 0.25 * 0.5, 1e-6);
   const double keep = std::pow(0.9, 0.25);
   EXPECT_NEAR(after[kElements - 50], keep * 0.25 + (1 - keep) * 0.5, 1e-6);
+}
+
+// ---- generations ----
+
+class ThreeSlices : public testing::Test {
+ protected:
+  ThreeSlices() { shard_.initialise(7); }
+  void move(int slice) {
+    shard_.apply(slice, {{{0, kLeaves}, constant_payload(shard_.elements(slice), 1.0F)}}, kLeaves,
+                 whole_step(0.1));
+  }
+  void move_all() {
+    for (const int slice : shard_.slices()) move(slice);
+  }
+  SliceMap map_{kElements, 1 << 14, 1};
+  int allocated_ = 0;
+  Shard shard_{map_, 0, table_of(kElements), {}, [this](size_t floats) {
+                 EXPECT_EQ(floats, static_cast<size_t>(kElements));
+                 ++allocated_;
+                 return heap_floats(floats);
+               }};
+};
+
+TEST_F(ThreeSlices, AVersionOfAllSlicesIsOneBufferInTheirOrder) {
+  ASSERT_EQ(shard_.slices().size(), 3U);
+  for (int step = 0; step < 3; ++step) {
+    const Payload first = shard_.weights(0);
+    for (const int slice : shard_.slices()) {
+      EXPECT_EQ(shard_.weights(slice).owner, first.owner);
+      EXPECT_EQ(shard_.offset(slice), map_.elements(slice).lo);
+      EXPECT_EQ(shard_.weights(slice).floats(), first.floats() + map_.elements(slice).lo);
+    }
+    move_all();
+  }
+}
+
+TEST_F(ThreeSlices, TwoBuffersAreEnoughWhereNobodyHoldsOne) {
+  for (int step = 0; step < 10; ++step) move_all();
+  EXPECT_EQ(allocated_, 2);
+  const Payload sent = shard_.weights(1);
+  const std::vector<float> then = floats_of(sent);
+  for (int step = 0; step < 10; ++step) move_all();
+  EXPECT_EQ(allocated_, 3) << "a socket holds one";
+  EXPECT_EQ(floats_of(sent), then);
+}
+
+TEST_F(ThreeSlices, WhileSlicesTakeTheirTurnsEachIsReadAtItsOwnVersion) {
+  move_all();
+  const std::vector<float> v1 = floats_of(shard_.weights(0));
+  move(1);
+  EXPECT_EQ(shard_.version(0), 1);
+  EXPECT_EQ(floats_of(shard_.weights(0)), v1);
+  EXPECT_EQ(shard_.previous_version(0), -1) << "its buffer takes the next version";
+  EXPECT_FALSE(shard_.previous(0).owner);
+  EXPECT_EQ(shard_.version(1), 2);
+  EXPECT_EQ(shard_.previous_version(1), 1);
+  EXPECT_EQ(shard_.previous(1).owner, shard_.weights(0).owner);
+  EXPECT_THROW(move(1), Error) << "the others have not had their turn";
+  move(0);
+  move(2);
+  for (const int slice : shard_.slices()) {
+    EXPECT_EQ(shard_.version(slice), 2);
+    EXPECT_EQ(shard_.previous_version(slice), 1);
+  }
+  EXPECT_EQ(floats_of(shard_.previous(0)), v1);
 }
 
 TEST(Shard, OwnsItsSlicesAlone) {

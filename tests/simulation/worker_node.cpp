@@ -206,6 +206,7 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.flush_bytes = scenario.flush_bytes;
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
   gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices());
+  encoder_ = std::make_unique<Encoder>(scenario.job, cluster_.toy().table(), push_pull_->slices());
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(),
                                           push_pull_->slices(), state.total_steps());
@@ -303,7 +304,7 @@ void WorkerNode::compute(const Task& task) {
   std::vector<float> losses;
   for (const Range& node : push_pull_->nodes(task.range)) {
     const auto keep = [&](int slice, Payload part) {
-      parts_.push_back({slice, node, std::move(part)});
+      parts_.push_back({slice, node, encoder_->encode(node, slice, std::move(part))});
     };
     if (!local_) {
       sum_gradients(push_pull_->weights(), task.step, node, keep, losses);
