@@ -19,7 +19,7 @@ size_t elements_of(const SliceMap& map, const std::vector<int>& slices) {
 }  // namespace
 
 Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
-             const OptimizerOptions& optimizer, const CodecMap& codecs, FloatAllocator memory)
+             const OptimizerOptions& optimizer, FloatAllocator memory, const CodecMap& codecs)
     : map_(map),
       server_(server),
       optimizer_(optimizer),

@@ -34,8 +34,8 @@ class Shard {
  public:
   // memory: where generations lie.
   Shard(const SliceMap& map, int server, const TensorTable& table,
-        const OptimizerOptions& optimizer, const CodecMap& codecs = {},
-        FloatAllocator memory = heap_floats);
+        const OptimizerOptions& optimizer, FloatAllocator memory = heap_floats,
+        const CodecMap& codecs = {});
 
   const std::vector<int>& slices() const { return slices_; }
   bool owns(int slice) const;
