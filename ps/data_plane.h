@@ -12,7 +12,7 @@ namespace pushpull {
 
 class DataPlane {
  public:
-  DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes);
+  DataPlane(const std::string& address, int64_t slice_bytes);
 
   Router& router() { return router_; }
   Server* server() { return server_.get(); }
@@ -27,6 +27,7 @@ class DataPlane {
   wire::Stats stats() const;
 
  private:
+  zmq::context_t context_;
   Router router_;
   std::unique_ptr<Server> server_;
 };

@@ -37,7 +37,7 @@ class Links {
  private:
   PushPull& push_pull_;
   Control& control_;
-  std::vector<std::unique_ptr<Dealer>> servers_;
+  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and lane
   std::vector<zmq::pollitem_t> poll_items_;
 };
 

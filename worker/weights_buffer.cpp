@@ -44,6 +44,14 @@ void WeightsBuffer::place(int slice, int64_t version, const Payload& payload) {
   version_[static_cast<size_t>(slice)] = version;
 }
 
+bool WeightsBuffer::has(Range elements) const {
+  if (elements.lo >= elements.hi) return true;
+  const int64_t slice_size = map_.elements(0).size();
+  const auto first = version_.begin() + elements.lo / slice_size;
+  const auto last = version_.begin() + (elements.hi - 1) / slice_size;
+  return std::find(first, last + 1, kNone) == last + 1;
+}
+
 int64_t WeightsBuffer::least_version() const {
   return *std::min_element(version_.begin(), version_.end());
 }

@@ -37,6 +37,9 @@ class WeightsBuffer {
   // What came with all its bits, for an evaluation; elsewhere the current weights.
   std::span<const float> whole() const { return narrow_ ? whole_ : current_; }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
+  // All slices in which these elements lie.
+  bool has(Range elements) const;
+  bool has_any() const { return most_version() != kNone; }
   // Of the slices that have come; kNone as long as one is missing.
   int64_t least_version() const;
   int64_t most_version() const;
