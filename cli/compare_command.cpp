@@ -142,6 +142,7 @@ void Comparison::prepare() {
   result_.target_accuracy = options_.target_accuracy;
   result_.straggler = options_.straggler;
   result_.strategies = options_.strategies;
+  if (!options_.codecs.front().empty()) result_.codecs = options_.codecs;
   result_.workers = options_.workers;
   std::vector<Job> jobs;
   for (const PlannedRun& planned : plan_repeats(options_, {})) {
@@ -175,7 +176,8 @@ void Comparison::make_labs() {
 void Comparison::describe() {
   const Job& job = options_.job;
   std::ostringstream text;
-  text << "comparing " << joined(options_.strategies) << "\n"
+  text << "comparing " << joined(options_.strategies)
+       << (result_.codecs.empty() ? "" : "; codecs " + joined(result_.codecs)) << "\n"
        << "  job         " << job.model << " on " << job.dataset << ", " << result_.model_parameters
        << " parameters, " << steps_ << " steps of " << job.global_batch << " samples\n"
        << "  workers     " << joined(options_.workers) << "; servers " << options_.servers
@@ -227,6 +229,7 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
 CompareRun Comparison::run_one(const PlannedRun& planned) {
   CompareRun run;
   run.strategy = planned.variant.strategy;
+  run.codec = planned.variant.codec;
   run.workers = planned.variant.workers;
   run.servers = options_.servers;
   run.seed = planned.seed;
@@ -279,7 +282,8 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
 void Comparison::announce(const PlannedRun& planned) {
   if (!terminal_) return;
   std::cout << kClear << "[" << runs_done_ + 1 << "/" << runs_planned_ << "] "
-            << variant_name(planned.variant.strategy, planned.variant.workers, planned.variant.link)
+            << variant_name(row_name(planned.variant.strategy, planned.variant.codec),
+                            planned.variant.workers, planned.variant.link)
             << ", seed " << planned.seed << " ..." << std::flush;
 }
 

@@ -174,6 +174,23 @@ std::vector<std::string> parse_links(const std::string& text) {
   return links;
 }
 
+std::vector<std::string> parse_codecs(const CommandLine& line) {
+  if (!line.local.contains("codecs")) return {""};
+  if (line.keys.contains("codec")) fail("--codec is one of --codecs: leave one of them out");
+  std::vector<std::string> codecs;
+  for (const std::string& word : split(local(line, "codecs", ""), ',')) {
+    try {
+      codecs.push_back(Codec::parse(word).to_string());
+    } catch (const Error& error) {
+      fail(std::string("--codecs: ") + error.what());
+    }
+    if (std::ranges::count(codecs, codecs.back()) > 1) {
+      fail("--codecs: " + codecs.back() + " is there twice: leave one out");
+    }
+  }
+  return codecs;
+}
+
 // backup:B drops the B slowest of a step; somebody must be left.
 void check_backups(const CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
@@ -255,6 +272,7 @@ const std::vector<KeyHelp>& compare_options() {
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},
+      {"codecs", "the job's", "codecs of what is pushed, between commas: fp32,bf16,int8,topk:0.05"},
       {"tune", "",
        "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
        "the "
@@ -271,7 +289,8 @@ std::string compare_help() {
                     "--seeds 5",
                     "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
                     "[--link RATE,DELAY[,LOSS]]",
-                    "                 [--tune lr=0.5,1,2] --out DIR [--KEY VALUE ...]"},
+                    "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] --out DIR "
+                    "[--KEY VALUE ...]"},
                    compare_options());
 }
 
@@ -313,6 +332,7 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.servers = count("servers", local(line, "servers", "1"), kMaxWorkers);
   options.target_accuracy = parse_target(line);
   options.links = parse_links(local(line, "link", "none"));
+  options.codecs = parse_codecs(line);
   options.tune = parse_tune(line);
   options.out = local(line, "out", "pushpull-compare");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");
@@ -341,7 +361,10 @@ std::map<std::string, std::string> keys_of_strategy(const std::string& strategy)
   if (parsed.in_lockstep()) {
     keys.insert({{"staleness-aware", "false"}, {"delay-compensation", "0"}});
   }
-  if (parsed.kind == StrategyKind::kAllReduce) keys["on-worker-loss"] = "abort";
+  if (parsed.kind == StrategyKind::kAllReduce) {
+    keys["on-worker-loss"] = "abort";
+    keys.insert({{"codec", "fp32"}, {"codec-tensors", ""}, {"pull-codec", "fp32"}});
+  }
   return keys;
 }
 

@@ -29,6 +29,8 @@ struct CompareOptions {
   std::optional<double> target_accuracy;
   std::string straggler;                  // "0:4", the job's own; empty: none
   std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty: this machine's loopback
+  std::vector<std::string> codecs = {
+      ""};  // as Codec::to_string() writes them; empty: the job's own
   std::vector<TuneKey> tune;
   std::string out;
   bool keep_checkpoints = false;
@@ -48,8 +50,8 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv);
 CompareOptions parse_compare(const CommandLine& line, const std::string& command);
 
 // The keys that compare sets for every run of this strategy, whatever the job says: a run starts
-// anew in a folder of its own, and what only asynchronous strategies know does not keep the others
-// from running.
+// anew in a folder of its own, and what only some strategies know (staleness, codecs) does not keep
+// the others from running.
 std::map<std::string, std::string> keys_of_strategy(const std::string& strategy);
 
 // `words` behind the program's name, quoted for a POSIX shell where they need it.

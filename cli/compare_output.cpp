@@ -88,6 +88,7 @@ void add_measures(const CompareResult& result, const CompareRun& run, ordered_js
   json["staleness"] = staleness_json(run.staleness);
   json["bytes_pushed"] = run.bytes_pushed;
   json["bytes_pulled"] = run.bytes_pulled;
+  json["bytes_pushed_per_step"] = number(bytes_pushed_per_step(run));
   json["bytes_per_step"] = number(bytes_per_step(run));
   json["pushes_applied"] = run.pushes_applied;
   json["pushes_dropped"] = run.pushes_dropped;
@@ -104,6 +105,7 @@ ordered_json run_json(const CompareResult& result, const CompareRun& run) {
   json["servers"] = run.servers;
   json["seed"] = run.seed;
   json["link"] = text_or_null(run.link);
+  json["codec"] = text_or_null(run.codec);
   json["tuned"] = text_or_null(run.tuned);
   json["out"] = run.out;
   json["failure"] = text_or_null(run.failure);
@@ -157,6 +159,7 @@ Row settings_row(const CompareRun& run) {
           {"servers", std::to_string(run.servers)},
           {"seed", std::to_string(run.seed)},
           {"link", run.link},
+          {"codec", run.codec},
           {"tuned", run.tuned},
           {"failure", run.failure},
           {"exit_code", std::to_string(run.exit_code)}};
@@ -181,6 +184,7 @@ Row measures_row(const CompareResult& result, const CompareRun& run) {
           {"staleness_max", std::to_string(staleness.max)},
           {"bytes_pushed", std::to_string(run.bytes_pushed)},
           {"bytes_pulled", std::to_string(run.bytes_pulled)},
+          {"bytes_pushed_per_step", cell(bytes_pushed_per_step(run))},
           {"bytes_per_step", cell(bytes_per_step(run))},
           {"pushes_applied", std::to_string(run.pushes_applied)},
           {"pushes_dropped", std::to_string(run.pushes_dropped)},
@@ -228,6 +232,7 @@ std::string compare_json(const CompareResult& result) {
   json["straggler"] = text_or_null(result.straggler);
   json["links"] = links_json(result.links);
   json["strategies"] = result.strategies;
+  json["codecs"] = result.codecs;
   json["workers"] = result.workers;
   json["notes"] = result.notes;
   json["job_ini"] = result.job_ini;

@@ -21,7 +21,8 @@ std::string file_name(std::string text) {
 
 std::string name_of(const Variant& variant) {
   return file_name(variant.strategy) + "-w" + std::to_string(variant.workers) +
-         (variant.link.empty() ? "" : "-" + file_name(variant.link));
+         (variant.link.empty() ? "" : "-" + file_name(variant.link)) +
+         (variant.codec.empty() ? "" : "-" + file_name(variant.codec));
 }
 
 // All combinations, the last key changing fastest.
@@ -40,15 +41,31 @@ std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   return all;
 }
 
+// Strategies with their codecs, in the order asked for. Sums among workers have none.
+std::vector<Variant> kinds_of(const CompareOptions& options) {
+  std::vector<Variant> kinds;
+  for (const std::string& strategy : options.strategies) {
+    const bool pushes = Strategy::parse(strategy).kind != StrategyKind::kAllReduce;
+    const bool swept = !options.codecs.front().empty();
+    for (const std::string& codec : options.codecs) {
+      kinds.push_back({strategy, 1, "", pushes || !swept ? codec : "fp32"});
+      if (!pushes) break;
+    }
+  }
+  return kinds;
+}
+
 // The cells of one round, the strategies turned on by one with each group.
 std::vector<Variant> variants_of_round(const CompareOptions& options, size_t round) {
   std::vector<Variant> variants;
-  const size_t strategies = options.strategies.size();
+  const std::vector<Variant> kinds = kinds_of(options);
   size_t turn = round;
   for (const std::string& link : options.links) {
     for (const int64_t workers : options.workers) {
-      for (size_t s = 0; s < strategies; ++s) {
-        variants.push_back({options.strategies[(s + turn) % strategies], workers, link});
+      for (size_t k = 0; k < kinds.size(); ++k) {
+        variants.push_back(kinds[(k + turn) % kinds.size()]);
+        variants.back().workers = workers;
+        variants.back().link = link;
       }
       ++turn;
     }
@@ -124,6 +141,7 @@ std::map<std::string, std::string> keys_of(const CompareOptions& options, const 
   std::map<std::string, std::string> keys = run.tuned;
   keys["seed"] = std::to_string(run.seed);
   keys["eval-every"] = std::to_string(eval_every);
+  if (!run.variant.codec.empty()) keys["codec"] = run.variant.codec;
   keys.merge(keys_of_strategy(run.variant.strategy));
   keys.insert(options.keys.begin(), options.keys.end());
   return keys;

@@ -21,9 +21,11 @@ using Tuned = std::map<std::string, std::string>;
 struct Variant {
   std::string strategy;
   int64_t workers = 1;
-  std::string link = {};  // empty: this machine's loopback
+  std::string link = {};   // empty: this machine's loopback
+  std::string codec = {};  // of --codecs; empty: the job's own
   friend bool operator<(const Variant& a, const Variant& b) {
-    return std::tie(a.strategy, a.workers, a.link) < std::tie(b.strategy, b.workers, b.link);
+    return std::tie(a.strategy, a.workers, a.link, a.codec) <
+           std::tie(b.strategy, b.workers, b.link, b.codec);
   }
 };
 
@@ -35,8 +37,8 @@ struct PlannedRun {
 };
 
 // The repeats, interleaved: seed by seed, within a seed link by link and number of workers by
-// number of workers, strategies in turn. Who begins moves on by one each time, so that what drifts
-// on a machine (heat, other people's work) meets all strategies alike.
+// number of workers, strategies and codecs in turn. Who begins moves on by one each time, so that
+// what drifts on a machine (heat, other people's work) meets all strategies alike.
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
                                      const std::map<Variant, Tuned>& chosen);
 

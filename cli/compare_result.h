@@ -35,6 +35,7 @@ struct CompareRun {
   int64_t servers = 1;
   uint64_t seed = 0;
   std::string link;   // "100mbit,5ms" as it was asked for; empty: this machine's own loopback
+  std::string codec;  // of --codecs: "int8"; empty: the job's own
   std::string tuned;  // "lr=0.5", chosen by --tune; empty: the job's own
   std::string out;    // its folder, below the comparison's
 
@@ -89,6 +90,7 @@ struct CompareResult {
   std::string straggler;  // "0:4"; empty: none
   std::vector<LinkMeasured> links;
   std::vector<std::string> strategies;  // in the order asked for
+  std::vector<std::string> codecs;      // of --codecs, likewise; empty: the job's own
   std::vector<int64_t> workers;
   std::vector<std::string> notes;  // "more processes than cores: ..." and the like
   std::vector<CompareRun> runs;    // in the order in which they ran
@@ -106,8 +108,14 @@ struct Spread {
 // Empty where there are no values. The median of an even number is the mean of the middle two.
 std::optional<Spread> spread(std::vector<double> values);
 
-// Speed over that of one worker under the same strategy, seed and link; empty where no such run
-// went well, or where this one failed.
+// What a row of tables and charts is called: "sync", and with --codecs "sync int8".
+std::string row_name(const std::string& strategy, const std::string& codec);
+std::string row_name(const CompareRun& run);
+// The rows in the order asked for; what only the runs know comes behind.
+std::vector<std::string> row_names(const CompareResult& result);
+
+// Speed over that of one worker under the same strategy, codec, seed and link; empty where no such
+// run went well, or where this one failed.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
 
 // False: its data order is its own, and says nothing against it. backup:B drops pushes.
@@ -118,6 +126,7 @@ bool is_told(const StepSplit& split);
 
 // Pushed and pulled, by all workers; 0 where no step was done.
 double bytes_per_step(const CompareRun& run);
+double bytes_pushed_per_step(const CompareRun& run);
 
 struct StalenessSummary {
   double mean = 0.0;
@@ -126,7 +135,8 @@ struct StalenessSummary {
 StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness);
 
 // "sync, 2 workers", "ssp:4, 1 worker over 100mbit,5ms".
-std::string variant_name(const std::string& strategy, int64_t workers, const std::string& link);
+//   row: row_name.
+std::string variant_name(const std::string& row, int64_t workers, const std::string& link);
 std::string variant_name(const CompareRun& run);
 
 }  // namespace pushpull

@@ -71,11 +71,11 @@ std::vector<std::string> links_of(const CompareResult& result) {
   return links;
 }
 
-Group group_of(const CompareResult& result, const std::string& strategy, int64_t workers,
+Group group_of(const CompareResult& result, const std::string& row, int64_t workers,
                const std::string& link) {
   Group group;
   for (const CompareRun& run : result.runs) {
-    if (run.strategy != strategy || run.workers != workers || run.link != link) continue;
+    if (row_name(run) != row || run.workers != workers || run.link != link) continue;
     group.all.push_back(&run);
     if (run.failure.empty()) group.well.push_back(&run);
   }
@@ -87,8 +87,8 @@ std::vector<Group> groups_of(const CompareResult& result) {
   std::vector<Group> groups;
   for (const std::string& link : links_of(result)) {
     for (const int64_t workers : result.workers) {
-      for (const std::string& strategy : result.strategies) {
-        groups.push_back(group_of(result, strategy, workers, link));
+      for (const std::string& row : row_names(result)) {
+        groups.push_back(group_of(result, row, workers, link));
         if (groups.back().all.empty()) groups.pop_back();
       }
     }
@@ -101,12 +101,20 @@ bool has_links(const CompareResult& result) {
   return std::ranges::any_of(result.runs, [](const CompareRun& run) { return !run.link.empty(); });
 }
 
-// Strategy, workers, and the link where there is one.
+// Strategy, workers, and the link and the codec where there is one.
 Row begin_row(const CompareResult& result, const Group& group) {
   const CompareRun& first = *group.all.front();
   Row row = {first.strategy, std::to_string(first.workers)};
   if (has_links(result)) row.push_back(first.link.empty() ? "loopback" : first.link);
+  if (!result.codecs.empty()) row.push_back(first.codec);
   return row;
+}
+
+// Headings of what begin_row has behind the workers.
+void add_places(const CompareResult& result, Row& header, bool names) {
+  auto at = header.begin() + 2;
+  if (has_links(result)) at = header.insert(at, names ? "link" : "") + 1;
+  if (!result.codecs.empty()) header.insert(at, names ? "codec" : "");
 }
 
 std::optional<double> positive(double value) {
@@ -158,6 +166,15 @@ std::string tuned(const Group& group) {
   return group.all.front()->tuned.empty() ? "-" : group.all.front()->tuned;
 }
 
+// Of a step; where codecs are compared, what was pushed first.
+std::string megabytes(const CompareResult& result, const Group& group) {
+  const auto all = [](const CompareRun& run) { return positive(bytes_per_step(run) / kMega); };
+  const auto pushed = [](const CompareRun& run) {
+    return positive(bytes_pushed_per_step(run) / kMega);
+  };
+  return (result.codecs.empty() ? "" : group.median(pushed, 3) + "/") + group.median(all, 3);
+}
+
 }  // namespace
 
 std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
@@ -192,27 +209,28 @@ std::string speed_table(const CompareResult& result) {
       {"", "", "", "", "ms of a step", "", "", "", "staleness", "MB per", "CPU s", "peak MiB", ""},
       {"strategy", "workers", "samples/s", "scaling", "compute", "push", "wait", "pull", "mean/max",
        "step", "srv/wrk", "srv/wrk", "runs"}};
-  if (has_links(result)) {
-    rows[0].insert(rows[0].begin() + 2, "");
-    rows[1].insert(rows[1].begin() + 2, "link");
+  if (!result.codecs.empty()) {
+    std::ranges::replace(rows[0], "MB per", "MB per step");
+    std::ranges::replace(rows[1], "step", "pushed/all");
   }
+  add_places(result, rows[0], false);
+  add_places(result, rows[1], true);
   for (const Group& group : groups_of(result)) {
     Row row = begin_row(result, group);
     if (group.well.empty()) {
       row.insert(row.end(), {"FAILED", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
     } else {
       const auto scaled = [&](const CompareRun& run) { return scaling(result, run); };
-      const auto mb = [](const CompareRun& run) { return positive(bytes_per_step(run) / kMega); };
       const auto rate = [](const CompareRun& run) { return positive(run.samples_per_second); };
-      row.insert(
-          row.end(),
-          {group.with_range(rate, 0), group.median(scaled, 2),
-           group.median(milliseconds(&StepSplit::compute), 2),
-           group.median(milliseconds(&StepSplit::push), 2),
-           group.median(milliseconds(&StepSplit::wait), 2),
-           group.median(milliseconds(&StepSplit::pull), 2), staleness(group), group.median(mb, 3),
-           group.median(cpu("server"), 2) + "/" + group.median(cpu("worker"), 2),
-           group.median(peak("server"), 0) + "/" + group.median(peak("worker"), 0)});
+      row.insert(row.end(),
+                 {group.with_range(rate, 0), group.median(scaled, 2),
+                  group.median(milliseconds(&StepSplit::compute), 2),
+                  group.median(milliseconds(&StepSplit::push), 2),
+                  group.median(milliseconds(&StepSplit::wait), 2),
+                  group.median(milliseconds(&StepSplit::pull), 2), staleness(group),
+                  megabytes(result, group),
+                  group.median(cpu("server"), 2) + "/" + group.median(cpu("worker"), 2),
+                  group.median(peak("server"), 0) + "/" + group.median(peak("worker"), 0)});
     }
     row.push_back(group.runs());
     rows.push_back(row);
@@ -226,7 +244,7 @@ std::string learning_table(const CompareResult& result) {
   const std::string target =
       has_target ? "to " + print_real(*result.target_accuracy) : std::string();
   Row header = {"strategy", "workers", "accuracy %", "test loss", "seconds"};
-  if (has_links(result)) header.insert(header.begin() + 2, "link");
+  add_places(result, header, true);
   if (has_target) {
     header.insert(header.end(), {"seconds " + target, "samples " + target, "reached"});
   }

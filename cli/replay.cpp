@@ -70,7 +70,7 @@ ReplayResult replay(const ReplayRun& run) {
     compute.node(
         push.step, push.range, weights,
         [&](int slice, Payload part) { out.slices[slice] = std::move(part); }, losses);
-    if (run.job.clip_norm > 0) out.squares = compute.squares(push.range.size());
+    if (run.job.clip_norm > 0) out.squares = compute.squares(compute.sum(), push.range.size());
     return out;
   };
   Replay replay(record, run.job, run.model.table(), run.start, gradient);

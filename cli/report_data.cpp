@@ -97,15 +97,6 @@ void sum_up(Cell& cell) {
   sum_roles(cell);
 }
 
-// In the order asked for; what only the runs know comes behind.
-std::vector<std::string> strategies_of(const CompareResult& result) {
-  std::vector<std::string> all = result.strategies;
-  for (const CompareRun& run : result.runs) {
-    if (std::ranges::find(all, run.strategy) == all.end()) all.push_back(run.strategy);
-  }
-  return all;
-}
-
 LinkCells link_cells(const CompareResult& result, const std::vector<std::string>& strategies,
                      const std::string& link) {
   std::map<std::tuple<int64_t, size_t>, Cell> cells;
@@ -113,9 +104,9 @@ LinkCells link_cells(const CompareResult& result, const std::vector<std::string>
   for (const CompareRun& run : result.runs) {
     if (run.link != link) continue;
     const auto colour =
-        static_cast<size_t>(std::ranges::find(strategies, run.strategy) - strategies.begin());
+        static_cast<size_t>(std::ranges::find(strategies, row_name(run)) - strategies.begin());
     Cell& cell = cells[{run.workers, colour}];
-    cell.strategy = run.strategy;
+    cell.strategy = row_name(run);
     cell.colour = colour;
     cell.workers = run.workers;
     cell.servers = run.servers;
@@ -214,7 +205,7 @@ const Cell* LinkCells::find(const std::string& strategy, int64_t count) const {
 
 ReportData report_data(const CompareResult& result) {
   ReportData out{
-      .strategies = strategies_of(result), .links = {}, .failures = 0, .target = std::nullopt};
+      .strategies = row_names(result), .links = {}, .failures = 0, .target = std::nullopt};
   if (result.target_accuracy && std::isfinite(*result.target_accuracy)) {
     out.target = result.target_accuracy;
   }

@@ -24,7 +24,8 @@ struct Reached {
   std::optional<double> max;
 };
 
-// The seeds of one strategy with one number of workers over one link.
+// The seeds of one strategy (and codec, where several are compared: row_name) with one number of
+// workers over one link.
 struct Cell {
   std::string strategy;
   size_t colour = 0;  // its place among the strategies

@@ -33,7 +33,7 @@ BySeed agreement(const CompareResult& result, std::string CompareRun::*hash) {
     } else if ((run.*hash).empty()) {
       ++seed.silent;
     } else {
-      seed.strategies[run.*hash].insert(run.strategy);
+      seed.strategies[run.*hash].insert(row_name(run));
     }
   }
   return out;
@@ -150,10 +150,11 @@ std::string failures_table(const CompareResult& result, const ReportData& data) 
                     "<tbody>";
   for (const CompareRun& run : result.runs) {
     if (run.failure.empty()) continue;
-    out += "<tr><th>" + html(run.strategy) + "</th><td class=\"n\">" + std::to_string(run.workers) +
-           "</td><td class=\"n\">" + std::to_string(run.seed) + "</td><td>" +
-           html(link_name(run.link)) + "</td><td class=\"n\">" + std::to_string(run.exit_code) +
-           "</td><td class=\"why\">" + html(run.failure) + "</td></tr>";
+    out += "<tr><th>" + html(row_name(run)) + "</th><td class=\"n\">" +
+           std::to_string(run.workers) + "</td><td class=\"n\">" + std::to_string(run.seed) +
+           "</td><td>" + html(link_name(run.link)) + "</td><td class=\"n\">" +
+           std::to_string(run.exit_code) + "</td><td class=\"why\">" + html(run.failure) +
+           "</td></tr>";
   }
   return out + "</tbody>" + close_table();
 }
@@ -173,7 +174,7 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
                     "</thead><tbody>";
   int64_t count = 0;
   for (const CompareRun& run : result.runs) {
-    out += "<tr><td class=\"n\">" + std::to_string(++count) + "</td><th>" + html(run.strategy) +
+    out += "<tr><td class=\"n\">" + std::to_string(++count) + "</td><th>" + html(row_name(run)) +
            "</th><td class=\"n\">" + std::to_string(run.workers) + "</td><td class=\"n\">" +
            std::to_string(run.seed) + "</td><td>" + html(run.link) + "</td>";
     if (run.failure.empty()) {

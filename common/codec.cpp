@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "common/error.h"
 #include "common/strict_number.h"
@@ -26,6 +27,22 @@ bool is_name_pattern(const std::string& text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-' || c == '*';
   });
+}
+
+bool name_fits(std::string_view pattern, std::string_view name) {
+  size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  name.remove_prefix(star);
+  while (true) {
+    pattern.remove_prefix(star + 1);
+    star = pattern.find('*');
+    if (star == std::string_view::npos) return name.ends_with(pattern);
+    // the first place leaves most to what follows
+    const size_t at = name.find(pattern.substr(0, star));
+    if (at == std::string_view::npos) return false;
+    name.remove_prefix(at + star);
+  }
 }
 
 }  // namespace
@@ -71,6 +88,13 @@ std::string TensorCodecs::to_string() const {
     out += (out.empty() ? "" : ",") + pattern + "=" + codec.to_string();
   }
   return out;
+}
+
+std::optional<Codec> TensorCodecs::of(const std::string& tensor) const {
+  for (const auto& [pattern, codec] : rules) {
+    if (name_fits(pattern, tensor)) return codec;
+  }
+  return std::nullopt;
 }
 
 }  // namespace pushpull

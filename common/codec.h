@@ -2,12 +2,14 @@
 // values; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace pushpull {
 
+// In the order of what they lose.
 enum class CodecKind { kFp32, kFp16, kBf16, kInt8, kTopK };
 
 struct Codec {
@@ -28,6 +30,8 @@ struct TensorCodecs {
   // "fc.*=int8,*.bias=fp32"; empty: none. Throws Error(kUsage) that names the text.
   static TensorCodecs parse(const std::string& text);
   std::string to_string() const;
+  // Of the tensor of this name; empty: no pattern fits.
+  std::optional<Codec> of(const std::string& tensor) const;
   friend bool operator==(const TensorCodecs&, const TensorCodecs&) = default;
 };
 

@@ -118,6 +118,12 @@ void check_strategy(const Job& job, const Settings& given) {
          said(job, given, "strategy") +
          ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
   }
+  // a replay would have to know every push of every life of a worker, also those that were lost
+  if (!job.record.empty() && (job.codec != Codec{} || !job.codec_tensors.rules.empty())) {
+    fail(said(job, given, "record") + " cannot be kept with " +
+         said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
+         ": what workers keep back of their gradients is not in the record; leave one of them out");
+  }
   if (job.strategy.in_lockstep() && (job.staleness_aware || job.delay_compensation > 0)) {
     fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
          " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");

@@ -10,6 +10,7 @@ namespace pushpull {
 namespace {
 
 PUSHPULL_SIMD void add(const float* a, const float* b, int64_t n, float* out) {
+  PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }
 
@@ -25,20 +26,30 @@ TreeSum::TreeSum(std::vector<TreePart> parts, int64_t leaves) : parts_(std::move
   }
 }
 
+float* TreeSum::scratch(size_t depth) {
+  if (scratch_.size() <= depth) scratch_.resize(depth + 1);
+  scratch_[depth].resize(kStride);
+  return scratch_[depth].data();
+}
+
 const float* TreeSum::block(int64_t lo, int64_t n) {
   PP_ASSERT(n <= kStride);
   stack_.clear();
   for (size_t i = 0; i < parts_.size(); ++i) {
-    stack_.push_back(parts_[i].floats + lo);
+    const TreePart& part = parts_[i];
+    if (part.codec != nullptr && !part.codec->plain()) {
+      float* decoded = scratch(stack_.size());
+      part.codec->decode(reinterpret_cast<const std::byte*>(part.floats), lo, n, decoded);
+      stack_.push_back(decoded);
+    } else {
+      stack_.push_back(part.floats + lo);
+    }
     for (int m = 0; m < merges_[i]; ++m) {
       const float* right = stack_.back();
       stack_.pop_back();
-      const size_t depth = stack_.size();
-      if (scratch_.size() < depth) scratch_.resize(depth);
-      std::vector<float>& out = scratch_[depth - 1];
-      out.resize(kStride);
-      add(stack_.back(), right, n, out.data());
-      stack_.back() = out.data();
+      float* out = scratch(stack_.size() - 1);
+      add(stack_.back(), right, n, out);
+      stack_.back() = out;
     }
   }
   return stack_.front();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/block_codec.h"
 #include "common/error.h"
 #include "common/norm.h"
 #include "common/schedule.h"
@@ -79,6 +80,7 @@ std::vector<float> Replay::weights_of(const RecordedPush& push) const {
       std::memcpy(out.data() + map_.elements(slice).lo, payload.bytes.data(), payload.bytes.size());
     }
   }
+  if (job_.pull_codec.kind == CodecKind::kBf16) round_to_bf16(out.data(), table_.total, out.data());
   return out;
 }
 

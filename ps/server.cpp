@@ -46,7 +46,9 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
       observer_(observer),
       leaves_(setup_.job.micro_batches()),
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
-      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job), setup_.memory),
+      shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job), setup_.memory,
+             CodecMap(setup_.table, setup_.job)),
+      narrow_(setup_.table.total == 0 ? 0 : map_.elements(0).size()),
       sums_(shard_.slices(), local() ? setup_.shares : leaves_),
       ledger_(setup_.barriers.start_step, leaves_),
       floor_(setup_.barriers.start_step),
@@ -238,8 +240,8 @@ bool Server::push_fits(const Worker& worker, const wire::Push& push,
     const Range node{part.lo(), part.hi()};
     if (!shard_.owns(part.slice())) return false;
     if (std::find(subtrees.begin(), subtrees.end(), node) == subtrees.end()) return false;
-    const auto bytes = static_cast<size_t>(shard_.elements(part.slice())) * sizeof(float);
-    if (payloads[static_cast<size_t>(i)].bytes.size() != bytes) return false;
+    const std::span<const std::byte> bytes = payloads[static_cast<size_t>(i)].bytes;
+    if (!shard_.codec(part.slice()).fits(bytes.data(), bytes.size())) return false;
   }
   // nobody can have computed on weights that do not exist yet
   return open_barrier_ >= setup_.barriers.last(push.step()) &&

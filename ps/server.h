@@ -20,6 +20,7 @@
 #include "ps/aggregation.h"
 #include "ps/backup_set.h"
 #include "ps/handed_weights.h"
+#include "ps/narrow_weights.h"
 #include "ps/shard.h"
 #include "ps/update_log.h"
 
@@ -211,6 +212,7 @@ class Server {
   void answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pending);
   void answer_all();
   std::optional<std::pair<Payload, int64_t>> slice_for(const wire::Pull& pull, int slice) const;
+  bool goes_narrow(const wire::Pull& pull, int64_t version) const;
   void send_status(const PeerId& peer, int64_t pull, int64_t pushes_through, bool not_ready);
   void add_leases(uint64_t incarnation, google::protobuf::RepeatedPtrField<wire::Lease>* out);
 
@@ -219,6 +221,7 @@ class Server {
   const int64_t leaves_;
   SliceMap map_;
   Shard shard_;
+  NarrowWeights narrow_;
   SyncSums sums_;      // sync, local
   BackupSet backups_;  // backup
   Ledger ledger_;

@@ -124,6 +124,12 @@ void Server::hold_in_place(Worker& worker, const Payload& weights) {
   }
 }
 
+// What is evaluated has all its bits; workers round by themselves what they then compute on.
+bool Server::goes_narrow(const wire::Pull& pull, int64_t version) const {
+  if (setup_.job.pull_codec.kind == CodecKind::kFp32 || pull.barrier()) return false;
+  return !lockstep() || !setup_.barriers.evaluation_due(version);
+}
+
 void Server::answer(uint64_t incarnation, Worker& worker) {
   if (worker.pulls.empty()) return;
   const wire::Pull& pull = worker.pulls.begin()->second.pull;
@@ -183,14 +189,17 @@ void Server::answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pend
       outgoing_.push_back({pending.peer, std::exchange(message, begin())});
       bytes = 0;
     }
+    if (setup_.job.delay_compensation > 0) {
+      worker.handed.keep(slice->second, *it, slice->first);
+    }
+    if (goes_narrow(pending.pull, slice->second)) {
+      slice->first = narrow_.get(*it, slice->second, slice->first);
+    }
     bytes += slice->first.bytes.size();
     pending.sent_bytes += static_cast<int64_t>(slice->first.bytes.size());
     wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
     entry->set_slice(*it);
     entry->set_version(slice->second);
-    if (setup_.job.delay_compensation > 0) {
-      worker.handed.keep(slice->second, *it, slice->first);
-    }
     if (pending.pull.in_place()) hold_in_place(worker, slice->first);
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/tree_sum.h"
 
 namespace pushpull {
 
@@ -17,17 +16,10 @@ size_t elements_of(const SliceMap& map, const std::vector<int>& slices) {
   return static_cast<size_t>(sum);
 }
 
-std::vector<TreePart> tree_parts(const std::vector<PartialSum>& parts) {
-  std::vector<TreePart> out;
-  out.reserve(parts.size());
-  for (const PartialSum& part : parts) out.push_back({part.range, part.payload.floats()});
-  return out;
-}
-
 }  // namespace
 
 Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
-             const OptimizerOptions& optimizer, FloatAllocator memory)
+             const OptimizerOptions& optimizer, FloatAllocator memory, const CodecMap& codecs)
     : map_(map),
       server_(server),
       optimizer_(optimizer),
@@ -39,6 +31,7 @@ Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
     SliceData d{.elements = map_.elements(slice),
                 .blocks = map_.blocks(slice),
                 .update = RangeUpdate(table, map_.elements(slice), optimizer_),
+                .codec = codecs.of_slice(map_, slice),
                 .offset = offset,
                 .state = {}};
     d.state.assign(state_vectors(), std::vector<float>(static_cast<size_t>(d.elements.size())));
@@ -63,6 +56,15 @@ const Shard::SliceData& Shard::data(int slice) const {
 Shard::SliceData& Shard::data(int slice) {
   PP_ASSERT(owns(slice));
   return data_[static_cast<size_t>(slice / map_.servers())];
+}
+
+std::vector<TreePart> Shard::tree_parts(const SliceData& d, const std::vector<PartialSum>& parts) {
+  std::vector<TreePart> out;
+  out.reserve(parts.size());
+  for (const PartialSum& part : parts) {
+    out.push_back({part.range, part.payload.floats(), d.codec.plain() ? nullptr : &d.codec});
+  }
+  return out;
 }
 
 void Shard::initialise(uint64_t seed) {
@@ -129,7 +131,7 @@ void Shard::set_start(int64_t version, int64_t updates) {
 void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                   const UpdateInfo& info, int64_t versions, const float* read) {
   SliceData& d = data(slice);
-  TreeSum sum(tree_parts(parts), leaves);
+  TreeSum sum(tree_parts(d, parts), leaves);
   const float* before = current_.get() + d.offset;
   float* next = begin_next(d);
   std::array<float*, 2> state{};
@@ -145,7 +147,7 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
 std::vector<NormPart> Shard::norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
                                    double divisor) {
   const SliceData& d = data(slice);
-  TreeSum sum(tree_parts(parts), leaves);
+  TreeSum sum(tree_parts(d, parts), leaves);
   std::vector<double> squares;
   for (int64_t lo = 0; lo < d.elements.size(); lo += kBlockElements) {
     const Range block{lo, std::min(lo + kBlockElements, d.elements.size())};

@@ -13,16 +13,18 @@
 #include <vector>
 
 #include "common/buffer_pool.h"
+#include "common/codec_map.h"
 #include "common/net/message.h"
 #include "common/norm.h"
 #include "common/optimizer.h"
 #include "common/range_update.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
+#include "common/tree_sum.h"
 
 namespace pushpull {
 
-// The sum of the gradients of micro-batches `range` over one slice.
+// The sum of the gradients of micro-batches `range` over one slice, as the slice's codec makes it.
 struct PartialSum {
   Range range;
   Payload payload;
@@ -32,7 +34,8 @@ class Shard {
  public:
   // memory: where generations lie.
   Shard(const SliceMap& map, int server, const TensorTable& table,
-        const OptimizerOptions& optimizer, FloatAllocator memory = heap_floats);
+        const OptimizerOptions& optimizer, FloatAllocator memory = heap_floats,
+        const CodecMap& codecs = {});
 
   const std::vector<int>& slices() const { return slices_; }
   bool owns(int slice) const;
@@ -40,6 +43,8 @@ class Shard {
   // Where the slice lies in a generation, in floats.
   int64_t offset(int slice) const { return data(slice).offset; }
   size_t state_vectors() const;
+  // What partial sums of the slice have gone through.
+  const SliceCodec& codec(int slice) const { return data(slice).codec; }
 
   // Fills every slice by the tensors' init rules.
   void initialise(uint64_t seed);
@@ -51,9 +56,9 @@ class Shard {
   // Version and update count that all slices start from.
   void set_start(int64_t version, int64_t updates);
 
-  // Sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice by one
-  // update: one fused pass. Its version moves by `versions`: a round of local:H is several steps.
-  // All slices take their turn before one is moved again.
+  // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice
+  // by one update: one fused pass. Its version moves by `versions`: a round of local:H is several
+  // steps. All slices take their turn before one is moved again.
   //   read: the slice's weights that the gradient was computed on, for delay compensation; null:
   //   none.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
@@ -79,6 +84,7 @@ class Shard {
     Range elements;
     Range blocks;
     RangeUpdate update;
+    SliceCodec codec;
     int64_t offset = 0;  // in a generation
     std::vector<std::vector<float>> state;
     bool ahead = false;  // lies in the next generation already
@@ -89,6 +95,7 @@ class Shard {
 
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
+  static std::vector<TreePart> tree_parts(const SliceData& d, const std::vector<PartialSum>& parts);
   Payload payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const;
   static void load_state(SliceData& d, std::span<const Payload> payloads);
   // Where the slice's next version is to be written, and that it has been.

@@ -43,6 +43,11 @@ StartState::StartState(const Job& job, const std::string& default_dir)
                          " the workers' optimizer states are not in checkpoints: they begin at "
                          "zero again");
     }
+    if (job.codec != Codec{} || !job.codec_tensors.rules.empty()) {
+      notices_.emplace_back(
+          "what codecs had kept back of the workers' gradients is not in checkpoints: it begins at "
+          "zero again");
+    }
     // with epochs that have changed, the end is known once the data are
     const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
     if (job.steps > 0) check_end(job, job.steps);

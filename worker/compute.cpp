@@ -94,8 +94,9 @@ void Compute::hint(int64_t step, Range range) {
   for (int64_t i = 0; i < ahead; ++i) loader_.hint(step, range.lo + i);
 }
 
-double Compute::squares(int64_t micro_batches) const {
-  return whole_.all_squares(gradient_.sum().data(), static_cast<double>(micro_batches));
+double Compute::squares(std::span<const float> sum, int64_t micro_batches) const {
+  PP_ASSERT(std::ssize(sum) == whole_.size());
+  return whole_.all_squares(sum.data(), static_cast<double>(micro_batches));
 }
 
 void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {

@@ -47,8 +47,9 @@ class Compute {
 
   // The whole sum of the last node. Valid until the next call of `node`.
   std::span<const float> sum() const { return gradient_.sum(); }
-  // Squares of the mean gradient of the last node, for clipping by its norm.
-  double squares(int64_t micro_batches) const;
+  // Squares of the mean gradient, for clipping by its norm.
+  //   sum: of the flat vector, over so many micro-batches.
+  double squares(std::span<const float> sum, int64_t micro_batches) const;
 
   // What will be computed next: read it ahead.
   void hint(int64_t step, Range range);

@@ -23,6 +23,15 @@ int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
 }
 
+TensorTable exchange_table(int64_t bytes) {
+  TensorTable table;
+  TensorInfo tensor;
+  tensor.name = "exchange";
+  tensor.shape = {bytes / static_cast<int64_t>(sizeof(float))};
+  table.add(std::move(tensor));
+  return table;
+}
+
 PushPullSetup setup_of(const ExchangeOptions& options, const Job& job, uint64_t run,
                        uint64_t incarnation, const wire::State& state) {
   const auto elements = options.bytes / static_cast<int64_t>(sizeof(float));
@@ -34,14 +43,9 @@ PushPullSetup setup_of(const ExchangeOptions& options, const Job& job, uint64_t 
 }  // namespace
 
 wire::Declare declare_exchange(int64_t bytes, uint64_t incarnation) {
-  TensorTable table;
-  TensorInfo tensor;
-  tensor.name = "exchange";
-  tensor.shape = {bytes / static_cast<int64_t>(sizeof(float))};
-  table.add(std::move(tensor));
   wire::Declare declare;
   declare.set_incarnation(incarnation);
-  to_wire(table, declare.mutable_tensors());
+  to_wire(exchange_table(bytes), declare.mutable_tensors());
   declare.set_train_samples(int64_t{1} << 30);  // enough for one for each worker in each step
   declare.set_test_samples(1);                  // whose evaluation ends the job
   declare.set_data_digest("no data");
@@ -59,6 +63,8 @@ ExchangeLoop::ExchangeLoop(const ExchangeOptions& options, const Job& job, uint6
       control_(control),
       push_pull_(setup_of(options, job, run, incarnation, state)),
       links_(job, state, push_pull_, control, context),
+      table_(exchange_table(options.bytes)),
+      encoder_(job, table_, push_pull_.slices()),
       pool_(static_cast<size_t>(push_pull_.slices().total())),
       gradient_(pool_.get()) {
   std::fill_n(gradient_.get(), pool_.floats(), kGradient);
@@ -114,7 +120,8 @@ void ExchangeLoop::push(const Task& task) {
       const Range elements = slices.elements(slice);
       const std::span<const float> part(gradient_.get() + elements.lo,
                                         static_cast<size_t>(elements.size()));
-      push_pull_.add_part(slice, node, {gradient_, std::as_bytes(part)});
+      push_pull_.add_part(slice, node,
+                          encoder_.encode(node, slice, {gradient_, std::as_bytes(part)}));
       links_.send();
     }
   }

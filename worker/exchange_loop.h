@@ -10,6 +10,7 @@
 #include "common/buffer_pool.h"
 #include "common/job.h"
 #include "worker/control.h"
+#include "worker/encoder.h"
 #include "worker/links.h"
 #include "worker/push_pull.h"
 
@@ -63,6 +64,8 @@ class ExchangeLoop {
   Control& control_;
   PushPull push_pull_;
   Links links_;
+  const TensorTable table_;
+  Encoder encoder_;
   BufferPool pool_;
   std::shared_ptr<float[]> gradient_;
   std::vector<ExchangeTimes> times_;

@@ -20,7 +20,7 @@ PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
       map_(setup_.total_elements, setup_.job.slice_bytes, setup_.servers),
       links_(static_cast<size_t>(setup_.servers)),
-      weights_(map_) {
+      weights_(map_, setup_.job.pull_codec.kind == CodecKind::kBf16) {
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
     link.slices = map_.slices_of(server);
@@ -36,7 +36,8 @@ std::vector<int64_t> PushPull::read_versions() const {
 
 void PushPull::share_memory(int server, bool shared) {
   ServerLink& link = links_[static_cast<size_t>(server)];
-  link.in_place = shared;
+  // narrow weights are made for the wire
+  link.in_place = shared && setup_.job.pull_codec == Codec{};
   link.reads_gradients = link.reads_gradients || shared;
 }
 

@@ -90,6 +90,8 @@ class PushPull {
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
+  // ... for an evaluation: with all their bits, whatever `pull-codec` makes of the others.
+  std::span<const float> evaluation_weights() const { return weights_.whole(); }
 
   // The next task, which may begin although its weights are still coming (then `next` says kWait):
   // what is here of `weights_of` the task is final, what is not here must not be read.

@@ -23,7 +23,8 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       links_(job, state, push_pull_, control, context),
       compute_(
           job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
-          links_.gradients()) {
+          links_.gradients()),
+      encoder_(job, model.table(), push_pull_.slices()) {
   compute_.set_rank(state.rank());
   if (job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
@@ -113,7 +114,7 @@ void Trainer::compute(const Task& task) {
       if (!begun) begin_push(task);
       begun = true;
       split_.enter(TimeSplit::kPush);
-      push_pull_.add_part(slice, node, std::move(part));
+      push_pull_.add_part(slice, node, encoder_.encode(node, slice, std::move(part)));
       if (!clip) links_.send();
       split_.enter(TimeSplit::kCompute);
     };
@@ -124,7 +125,9 @@ void Trainer::compute(const Task& task) {
       throw;
     }
   }
-  const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
+  // of what the servers will see
+  const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
+  const double squares = clip ? compute_.squares(sum, task.range.size()) : 0.0;
   finish_push(losses, squares, 1);
 }
 
@@ -172,7 +175,7 @@ void Trainer::compute_round(const Task& task) {
     local_->step(task.step + i, compute_.sum());
   }
   local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
-    push_pull_.add_part(slice, task.range, std::move(part));
+    push_pull_.add_part(slice, task.range, encoder_.encode(task.range, slice, std::move(part)));
     links_.send();
   });
   finish_push(losses, 0.0, task.steps);
@@ -185,7 +188,7 @@ void Trainer::evaluate(const Task& task) {
   result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi && !control_.over(); ++chunk) {
-    const ChunkResult r = evaluator_.run(push_pull_.weights(), chunk);
+    const ChunkResult r = evaluator_.run(push_pull_.evaluation_weights(), chunk);
     wire::ChunkResult* out = result.add_chunks();
     out->set_chunk(r.chunk);
     out->set_correct(r.correct);

@@ -12,6 +12,7 @@
 #include "models/model.h"
 #include "worker/compute.h"
 #include "worker/control.h"
+#include "worker/encoder.h"
 #include "worker/evaluate.h"
 #include "worker/links.h"
 #include "worker/local_steps.h"
@@ -53,6 +54,7 @@ class Trainer {
   PushPull push_pull_;
   Links links_;
   Compute compute_;
+  Encoder encoder_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
 };

@@ -3,20 +3,31 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/block_codec.h"
 #include "common/error.h"
 
 namespace pushpull {
 
-WeightsBuffer::WeightsBuffer(const SliceMap& map)
-    : map_(map), version_(static_cast<size_t>(map.slices()), kNone) {}
+WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow)
+    : map_(map),
+      narrow_(narrow),
+      whole_(narrow ? static_cast<size_t>(map.total()) : 0),
+      version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {
   std::fill(version_.begin(), version_.end(), kNone);
   here_ = 0;
 }
 
+// One float is no narrower.
+bool WeightsBuffer::is_narrow(int slice, const Payload& payload) const {
+  const auto elements = static_cast<size_t>(map_.elements(slice).size());
+  return narrow_ && elements > 1 && payload.float_count() == (elements + 1) / 2;
+}
+
 bool WeightsBuffer::fits(int slice, const Payload& payload) const {
-  return payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
+  return is_narrow(slice, payload) ||
+         payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
 }
 
 bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bool in_place) {
@@ -29,7 +40,7 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
   }
   if (coming_.in_place == nullptr) {
     coming_.own.resize(static_cast<size_t>(map_.total()));
-    std::memcpy(coming_.own.data() + offset, payload.bytes.data(), payload.bytes.size());
+    copy(slice, payload);
   } else if (!in_place || base != coming_.in_place || payload.owner != coming_.owner) {
     return false;
   }
@@ -37,6 +48,19 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
   if (known == kNone) ++here_;
   known = version;
   return true;
+}
+
+void WeightsBuffer::copy(int slice, const Payload& payload) {
+  const Range elements = map_.elements(slice);
+  float* to = coming_.own.data() + elements.lo;
+  if (is_narrow(slice, payload)) {
+    from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
+  } else if (narrow_) {
+    std::memcpy(whole_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    round_to_bf16(payload.floats(), elements.size(), to);
+  } else {
+    std::memcpy(to, payload.bytes.data(), payload.bytes.size());
+  }
 }
 
 void WeightsBuffer::forget(int slice) {

@@ -17,11 +17,14 @@ namespace pushpull {
 
 class WeightsBuffer {
  public:
-  explicit WeightsBuffer(const SliceMap& map);
+  // narrow: `pull-codec` is bf16. Then slices may come so, and gradients are computed on rounded
+  // weights also where all bits have come, for an evaluation: so when evaluations are made does not
+  // change what is learned.
+  explicit WeightsBuffer(const SliceMap& map, bool narrow = false);
 
   // Nothing of the coming weights is here.
   void expect();
-  // The payload is as long as the slice.
+  // The payload is as long as the slice, narrow or not.
   bool fits(int slice, const Payload& payload) const;
   // Puts a slice of the coming weights, which fits, in its place.
   //   in_place: the payload stays as it is for as long as it is held. If it is the first slice to
@@ -38,6 +41,8 @@ class WeightsBuffer {
   // Where it lies is known once a slice is here.
   std::span<const float> coming() const { return flat(coming_); }
   bool current_in_place() const { return current_.in_place != nullptr; }
+  // What came with all its bits, for an evaluation; elsewhere the current weights.
+  std::span<const float> whole() const { return narrow_ ? whole_ : current(); }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
   // All slices in which these elements lie.
   bool has(Range elements) const;
@@ -57,9 +62,14 @@ class WeightsBuffer {
 
   std::span<const float> flat(const Flat& weights) const;
 
+  bool is_narrow(int slice, const Payload& payload) const;
+  void copy(int slice, const Payload& payload);
+
   SliceMap map_;
+  bool narrow_;
   Flat current_;
   Flat coming_;
+  std::vector<float> whole_;      // where weights come narrow
   std::vector<int64_t> version_;  // by slice, of coming_; kNone: not here yet
   int here_ = 0;                  // slices of coming_
 };

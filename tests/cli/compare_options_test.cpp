@@ -113,6 +113,22 @@ TEST(CompareOptions, ReadsLinksAsOftenAsTheyAreGiven) {
   EXPECT_THAT(refusal({"--link"}), HasSubstr("link"));
 }
 
+TEST(CompareOptions, ReadsCodecsAndNamesTheWrongOne) {
+  EXPECT_THAT(parse({"--steps=10"}).codecs, ElementsAre(""));
+  EXPECT_THAT(parse({"--steps=10", "--codecs", "fp32,int8,topk:0.050"}).codecs,
+              ElementsAre("fp32", "int8", "topk:0.05"));
+  EXPECT_THAT(refusal({"--codecs", "fp32,int4"}), HasSubstr("int4"));
+  EXPECT_THAT(refusal({"--codecs", "int8,topk:0.5,int8"}), HasSubstr("int8 is there twice"));
+  EXPECT_THAT(refusal({"--codecs", "int8", "--codec", "bf16"}), HasSubstr("--codec"));
+}
+
+TEST(CompareOptions, ACodecDoesNotKeepAllReduceFromRunning) {
+  EXPECT_THAT(parse({"--steps=10", "--strategies", "sync,allreduce:tree", "--codec", "int8",
+                     "--codec-tensors", "*.bias=fp32", "--pull-codec", "bf16"})
+                  .strategies,
+              ElementsAre("sync", "allreduce:tree"));
+}
+
 TEST(CompareOptions, RefusesTriesThatCannotRunOrWouldNotBeEqual) {
   EXPECT_THAT(refusal({"--tune", "lr"}), HasSubstr("KEY=VALUE"));
   EXPECT_THAT(refusal({"--tune", "--out", "x"}), HasSubstr("tune"));

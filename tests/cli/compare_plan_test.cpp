@@ -64,6 +64,27 @@ TEST(ComparePlan, EveryLinkGetsTheSameRuns) {
   EXPECT_TRUE(names.contains("sync-w2-100mbit-5ms-0.1--s7"));
 }
 
+TEST(ComparePlan, EveryCodecGetsTheSameRunsWhereThereIsSomethingToPush) {
+  CompareOptions options = options_of({"sync", "allreduce:tree"}, {1, 2}, {7, 8});
+  options.codecs = {"fp32", "topk:0.05"};
+  std::map<std::string, int64_t> runs;
+  std::set<std::string> names;
+  for (const PlannedRun& run : plan_repeats(options, {})) {
+    ++runs[run.variant.strategy + " " + run.variant.codec];
+    names.insert(run.name);
+    EXPECT_EQ(keys_of(options, run, 5).at("codec"), run.variant.codec);
+  }
+  EXPECT_EQ(runs, (std::map<std::string, int64_t>{
+                      {"sync fp32", 4}, {"sync topk:0.05", 4}, {"allreduce:tree fp32", 4}}));
+  EXPECT_EQ(names.size(), 12U);
+  EXPECT_TRUE(names.contains("sync-w2-topk-0.05-s7"));
+}
+
+TEST(ComparePlan, WithoutCodecsTheJobsOwnIsUsed) {
+  const CompareOptions options = options_of({"sync"}, {1}, {7});
+  EXPECT_FALSE(keys_of(options, plan_repeats(options, {}).front(), 5).contains("codec"));
+}
+
 TEST(ComparePlan, NoStrategyAlwaysRunsFirst) {
   const std::vector<std::string> strategies = {"sync", "async", "ssp:4"};
   const auto plan = plan_repeats(options_of(strategies, {2}, {1, 2, 3}), {});

@@ -26,6 +26,24 @@ TEST(CompareResult, ASpreadIsTheMedianWithBothEnds) {
   EXPECT_EQ(spread({5})->median, 5);
 }
 
+TEST(CompareResult, RowsAreStrategiesWithTheirCodecsInTheOrderAskedFor) {
+  CompareResult result;
+  result.strategies = {"sync", "async"};
+  EXPECT_EQ(row_names(result), (std::vector<std::string>{"sync", "async"}));
+  result.codecs = {"int8", "fp32"};
+  for (const char* strategy : {"async", "sync"}) {
+    for (const char* codec : {"fp32", "int8"}) {
+      result.runs.push_back(run_of(strategy, 1, 7, 100));
+      result.runs.back().codec = codec;
+    }
+  }
+  result.runs.pop_back();
+  result.runs.push_back(run_of("ssp:2", 1, 7, 100));
+  EXPECT_EQ(row_names(result),
+            (std::vector<std::string>{"sync fp32", "async int8", "async fp32", "ssp:2"}));
+  EXPECT_EQ(variant_name(result.runs[0]), "async fp32, 1 worker");
+}
+
 TEST(CompareResult, ScalingStandsOnTheSameStrategyAndSeed) {
   CompareResult result;
   result.runs = {run_of("sync", 1, 7, 100), run_of("sync", 1, 8, 200), run_of("async", 1, 7, 50),
@@ -37,6 +55,9 @@ TEST(CompareResult, ScalingStandsOnTheSameStrategyAndSeed) {
   result.runs[3].link = "100mbit,5ms";
   EXPECT_FALSE(scaling(result, result.runs[3])) << "no run with one worker over this link";
   result.runs[3].link.clear();
+  result.runs[3].codec = "int8";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "no run with one worker and this codec";
+  result.runs[3].codec.clear();
   result.runs[0].failure = "lost";
   EXPECT_FALSE(scaling(result, result.runs[3])) << "a failed run is nothing to stand on";
   EXPECT_FALSE(scaling(result, result.runs[0]));

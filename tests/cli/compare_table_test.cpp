@@ -67,6 +67,23 @@ TEST(CompareTable, ARowPerStrategyAndNumberOfWorkersWithMedianAndRange) {
                     HasSubstr("398.2/12345"), HasSubstr("2.000"), HasSubstr("1234/1234")));
 }
 
+TEST(CompareTable, ComparedCodecsHaveRowsOfTheirOwnAndSayWhatWasPushed) {
+  CompareResult result = two_seeds();
+  result.codecs = {"fp32", "int8"};
+  for (CompareRun& run : result.runs) {
+    run.codec = run.seed % 2 == 0 ? "int8" : "fp32";
+    run.steps = 10;
+    run.bytes_pushed = run.codec == "int8" ? 2'500'000 : 10'000'000;
+    run.bytes_pulled = 10'000'000;
+  }
+  const std::string table = speed_table(result);
+  EXPECT_EQ(std::ranges::count(table, '\n'), 2 + 8);
+  EXPECT_THAT(table, AllOf(HasSubstr("codec"), HasSubstr("pushed/all")));
+  EXPECT_THAT(line_with(table, "sync                  2   int8"), HasSubstr("0.250/1.250"));
+  EXPECT_THAT(line_with(table, "sync                  2   fp32"), HasSubstr("1.000/2.000"));
+  EXPECT_THAT(learning_table(result), HasSubstr("codec"));
+}
+
 TEST(CompareTable, FitsATerminal) {
   CompareResult result = two_seeds();
   result.target_accuracy = 0.97;

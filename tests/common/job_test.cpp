@@ -37,6 +37,19 @@ TEST(Job, WithoutSettingsIsOneEpochOfTheDefaults) {
   EXPECT_EQ(parse_job_text("", "empty"), expected);
 }
 
+TEST(Job, ARecordCannotHoldWhatCodecsKeepBack) {
+  const Flags recorded = {{"strategy", "async"}, {"record", "run.rec"}};
+  const auto with = [&](const std::string& key, const std::string& value) {
+    Flags flags = recorded;
+    flags[key] = value;
+    return flags;
+  };
+  EXPECT_THAT(error_of(with("codec", "int8")),
+              AllOf(HasSubstr("record"), HasSubstr("codec = int8")));
+  EXPECT_THAT(error_of(with("codec-tensors", "*=fp16")), HasSubstr("codec-tensors"));
+  EXPECT_EQ(parse(with("pull-codec", "bf16")).pull_codec.kind, CodecKind::kBf16);
+}
+
 TEST(Job, ReadsEveryKindOfValue) {
   const Job job = parse_job_text(
       "# a comment\n"

@@ -114,6 +114,13 @@ TEST_F(StartStateTest, ResumesFromTheNewestCheckpointWithEverythingInIt) {
   }
 }
 
+TEST_F(StartStateTest, WhatACodecHadKeptBackIsGoneAndSaid) {
+  const std::string codec = "codec = int8\n";
+  checkpoint(3, job(codec));
+  StartState start(job(codec + "resume = true\ncheckpoint-dir = " + dir() + "\n"), "unused");
+  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("kept back")));
+}
+
 TEST_F(StartStateTest, ADamagedCheckpointIsPassedOverAloud) {
   checkpoint(3, job());
   checkpoint(7, job());

@@ -20,7 +20,8 @@ enum class Part : uint64_t {
   kAccidents = 3,
   kRecord = 4,
   kEarly = 5,
-  kLanes = 6
+  kLanes = 6,
+  kCodec = 7
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -53,6 +54,20 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   job.schedule.step = 3;
   job.schedule.warmup_steps = dice.between(0, 3);
   if (dice.chance(0.4)) job.clip_norm = dice.chance(0.5) ? 1.0 : 1000.0;
+}
+
+// What leaves every check as it is: the counts of the counting form go through all of these
+// unharmed, and the references round weights as `pull-codec` does.
+void draw_codecs(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kCodec);
+  constexpr const char* kExact[] = {"fp32", "fp16", "bf16", "int8", "topk:0.5"};
+  const Codec codec = Codec::parse(kExact[dice.between(0, 4)]);
+  const bool narrow = dice.chance(0.3);
+  if (s.counting) {
+    s.job.codec = codec;
+  } else if (narrow) {
+    s.job.pull_codec.kind = CodecKind::kBf16;
+  }
 }
 
 // More shares than are dropped.
@@ -113,6 +128,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   if (job.strategy.kind == StrategyKind::kLocal) {
     job.outer_momentum = dice.chance(0.5) ? 0.9 : 0.0;
   }
+  draw_codecs(s);
   draw_lanes(s);
   return s;
 }
@@ -121,6 +137,8 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   Scenario s = draw(seed, strategy);
   Dice dice = dice_for(seed, Part::kRecord);
   s.counting = false;
+  s.job.codec = {};  // is not recorded
+  s.job.pull_codec.kind = dice.chance(0.3) ? CodecKind::kBf16 : CodecKind::kFp32;
   s.elements = dice.between(8, 5000);
   draw_optimizer(s, dice);
   s.job.clip_norm = 0;  // its norm is the worker's business, which has no model here
@@ -183,8 +201,9 @@ std::string Scenario::to_string() const {
       std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
       " micro-batches, evaluation every " + std::to_string(job.eval_every) + ", checkpoint every " +
       std::to_string(job.checkpoint_every) + ", test samples " + std::to_string(test_samples) +
-      ", clip " + std::to_string(job.clip_norm) + ", faults until " +
-      std::to_string(faults.until_ms) + " ms: lose " + std::to_string(faults.lose) + " duplicate " +
+      ", clip " + std::to_string(job.clip_norm) + ", codec " + job.codec.to_string() + ", pulls " +
+      job.pull_codec.to_string() + ", faults until " + std::to_string(faults.until_ms) +
+      " ms: lose " + std::to_string(faults.lose) + " duplicate " +
       std::to_string(faults.duplicate) + " reorder " + std::to_string(faults.reorder) + " reset " +
       std::to_string(faults.reset);
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";

@@ -61,9 +61,10 @@ std::vector<float> ShareReference::tree_sum(const std::vector<std::vector<float>
 void ShareReference::backup_step(FlatState& state, const std::vector<int64_t>& set) const {
   std::vector<std::vector<float>> parts;
   int64_t micro_batches = 0;
+  const std::vector<float> pulled = plain_.pulled(state.weights);
   for (const int64_t lo : set) {
     const Range share = share_of(lo);
-    parts.push_back(plain_.gradient_sum(state.weights, state.step, share));
+    parts.push_back(plain_.gradient_sum(pulled, state.step, share));
     micro_batches += share.size();
   }
   const std::vector<float> sum = tree_sum(parts, {0, std::ssize(parts)});
@@ -101,8 +102,9 @@ std::vector<float> ShareReference::local_change(const std::vector<float>& start,
 void ShareReference::local_round(FlatState& state) {
   const int64_t end = barriers_.round_end(state.step);
   std::vector<std::vector<float>> changes;
+  const std::vector<float> pulled = plain_.pulled(state.weights);
   for (int share = 0; share < shares_; ++share) {
-    changes.push_back(local_change(state.weights, share, state.step, end));
+    changes.push_back(local_change(pulled, share, state.step, end));
   }
   const std::vector<float> sum = tree_sum(changes, {0, shares_});
   const auto m = static_cast<float>(job_.micro_batches());

@@ -361,6 +361,49 @@ TEST(Simulation, LocalStepsKeepTheirBitsWhateverHappens) {
   }
 }
 
+// ---- codecs ----
+
+// Checkpoints of a job whose workers all live.
+std::map<int64_t, FlatState> checkpoints_of(const Scenario& scenario) {
+  Cluster cluster(scenario, nullptr);
+  cluster.run();
+  EXPECT_EQ(cluster.trouble(), "") << scenario.to_string() << "\n  " << cluster.describe();
+  return cluster.checkpoints;
+}
+
+// Residuals depend on who sums what, and on nothing else.
+TEST(Simulation, ALossyCodecGivesTheSameBitsOnAnyServersAndAnyNetwork) {
+  constexpr const char* kStrategies[] = {"sync", "local:1", "local:3"};
+  constexpr const char* kCodecs[] = {"fp16", "bf16", "int8", "topk:0.05", "topk:0.001"};
+  int64_t lossy = 0;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario calm = draw(seed, kStrategies[seed % 3]);
+    calm.start_step = 0;
+    calm.job.heartbeat_timeout_s = 1e6;  // nobody is lost
+    calm.job.codec = Codec::parse(kCodecs[seed % 5]);
+    if (seed % 4 == 0) calm.job.codec_tensors = TensorCodecs::parse("*weight=int8");
+    Scenario wild = calm;
+    add_faults(wild);
+    wild.faults.reset = 0.0;  // a worker whose control connection breaks may be given up
+    wild.seed += 1'000'000;
+    wild.servers = 1 + (calm.servers + 1) % 4;
+    wild.job.slice_bytes = calm.job.slice_bytes == 4096 ? 1 << 20 : 4096;
+    wild.flush_bytes = calm.flush_bytes == 1 ? 1 << 20 : 1;
+    Scenario plain = calm;
+    plain.job.codec = {};
+    plain.job.codec_tensors = {};
+    const auto expected = checkpoints_of(calm);
+    const auto got = checkpoints_of(wild);
+    ASSERT_EQ(expected.size(), got.size()) << wild.to_string();
+    for (const auto& [step, state] : got) {
+      ASSERT_TRUE(same_state(state, expected.at(step)))
+          << "step " << step << ", " << wild.to_string();
+    }
+    lossy += same_state(expected.rbegin()->second, checkpoints_of(plain).rbegin()->second) ? 0 : 1;
+  }
+  EXPECT_GT(lossy, 0) << "the codecs have lost nothing: nothing was tested";
+}
+
 // What an end by failure looks like: the text, and that nobody is left behind.
 std::string failure_of(const Scenario& scenario) {
   Cluster cluster(scenario, nullptr);

@@ -175,6 +175,16 @@ std::vector<float> Reference::gradient_sum(const std::vector<float>& weights, in
   return out;
 }
 
+std::vector<float> Reference::pulled(std::vector<float> weights) const {
+  if (job_.pull_codec.kind == CodecKind::kFp32) return weights;
+  for (float& w : weights) {
+    // to the nearest with eight binary digits, in doubles
+    const double unit = std::ldexp(1.0, std::max(w == 0.0F ? 0 : std::ilogb(w), -126) - 7);
+    w = static_cast<float>(std::nearbyint(static_cast<double>(w) / unit) * unit);
+  }
+  return weights;
+}
+
 double Reference::clip_of(const std::vector<float>& sum, double divisor) const {
   if (job_.clip_norm <= 0) return 1.0;
   std::vector<float> mean(sum.size());
@@ -199,7 +209,8 @@ double Reference::clip_of(const std::vector<float>& sum, double divisor) const {
 
 void Reference::update(FlatState& state) const {
   const auto leaves = static_cast<double>(job_.micro_batches());
-  const std::vector<float> sum = gradient_sum(state.weights, state.step, {0, job_.micro_batches()});
+  const std::vector<float> sum =
+      gradient_sum(pulled(state.weights), state.step, {0, job_.micro_batches()});
   UpdateContext context;
   context.learning_rate = learning_rate(job_.schedule, state.step, job_.steps);
   context.divisor = leaves;

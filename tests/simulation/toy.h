@@ -56,6 +56,8 @@ class Reference {
   Evaluation evaluation(int64_t step);
 
   // Pieces, for other references.
+  // What workers get of these weights.
+  std::vector<float> pulled(std::vector<float> weights) const;
   FlatState initial(size_t state_vectors) const;
   std::vector<float> gradient_sum(const std::vector<float>& weights, int64_t step,
                                   Range node) const;

@@ -213,6 +213,7 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.window_bytes = scenario.window_bytes;
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
   gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices());
+  encoder_ = std::make_unique<Encoder>(scenario.job, cluster_.toy().table(), push_pull_->slices());
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(),
                                           push_pull_->slices(), state.total_steps());
@@ -372,7 +373,7 @@ void WorkerNode::compute(const Task& task) {
   std::vector<float> losses;
   for (const Range& node : push_pull_->nodes(task.range)) {
     const auto keep = [&](int slice, Payload part) {
-      parts_.push_back({slice, node, std::move(part)});
+      parts_.push_back({slice, node, encoder_->encode(node, slice, std::move(part))});
     };
     if (!local_) {
       sum_gradients(push_pull_->weights(), task.step, node, keep, losses);
@@ -436,7 +437,7 @@ void WorkerNode::evaluate(const Task& task) {
   result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi; ++chunk) {
-    *result.add_chunks() = cluster_.toy().evaluate(push_pull_->weights(), chunk);
+    *result.add_chunks() = cluster_.toy().evaluate(push_pull_->evaluation_weights(), chunk);
   }
   const int64_t longest = cluster_.scenario().compute_us * task.range.size() + 1;
   later(cluster_.dice().between(0, longest), [this, result = std::move(result)]() mutable {

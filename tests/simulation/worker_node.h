@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/simulation/cluster.h"
+#include "worker/encoder.h"
 #include "worker/gradient_sum.h"
 #include "worker/local_steps.h"
 #include "worker/push_pull.h"
@@ -97,6 +98,7 @@ class WorkerNode {
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<GradientSum> gradient_;
   std::unique_ptr<LocalSteps> local_;  // local:H
+  std::unique_ptr<Encoder> encoder_;
   std::deque<std::pair<int, Message>> inbox_;
   // A task that has begun while its weights were coming: what its layers have read of them.
   struct Forward {
