@@ -21,11 +21,11 @@ OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw"]
 SLICE, LARGE = MIB, 64 * MIB
 
 
-def measured(arguments, program, pattern):
+def measured(arguments, program, pattern, seconds=0.5):
     """(benchmark, counter) -> cell: the spread of the counter over the rounds."""
     rounds = []
     for _ in range(arguments.rounds):
-        rounds.append(google_benchmark(arguments.bin / program, "--benchmark_min_time=0.5",
+        rounds.append(google_benchmark(arguments.bin / program, f"--benchmark_min_time={seconds}",
                                        f"--benchmark_filter={pattern}"))
     return lambda name, counter, factor=1.0: cell(spread([r[name][counter] for r in rounds]), factor)
 
@@ -79,7 +79,7 @@ def optimizer(arguments):
 
 
 def frames(arguments):
-    value = measured(arguments, "frames_bench", "frames")
+    value = measured(arguments, "frames_bench", "frames", seconds=0.05)
     shapes = [(1, 4 * KIB), (1, MIB), (16, MIB), (100, MIB)]
     rows = []
     for name in ("push", "weights"):
