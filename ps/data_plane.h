@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "common/log.h"
 #include "common/net/endpoint.h"
 #include "ps/server.h"
 
@@ -15,6 +16,8 @@ class DataPlane {
   DataPlane(const std::string& address, int64_t slice_bytes);
 
   Router& router() { return router_; }
+  // Listens also for workers of this user on this host, where the job says so.
+  void listen_locally(const Job& job, uint64_t run, const Log& log);
   Server* server() { return server_.get(); }
 
   // Makes the server once the job trains; takes in newer states afterwards.

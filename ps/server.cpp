@@ -193,6 +193,10 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
   if (exchange.has_push()) {
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
+    const PushTracker& pushes = found->second.pushes;
+    if (exchange.push().acknowledge() && pushes.complete(exchange.push().number())) {
+      send_status(peer, 0, pushes.through(), false);
+    }
   }
   if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
   answer_all();

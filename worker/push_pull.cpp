@@ -372,6 +372,7 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
     push->set_parts_total(static_cast<int32_t>(link.slices.size()) * push_nodes_);
     for (const ServerLink& other : links_) push->add_read_versions(other.read_version);
     push->set_steps(static_cast<int32_t>(setup_.barriers.round_end(push_step_) - push_step_));
+    push->set_acknowledge(setup_.acknowledge);
   }
   wire::Part* part = lane.pending.header.mutable_exchange()->mutable_push()->add_parts();
   part->set_slice(slice);
@@ -406,7 +407,7 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
     share->clock = setup_.barriers.round_end(push_step_);
     share->evaluated = false;
   }
-  next(now_ms);  // starts the pull for what comes next, which rides along
+  if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
   for (int server = 0; server < setup_.servers; ++server) {
     const std::vector<Lane>& lanes = links_[static_cast<size_t>(server)].lanes;
     for (size_t i = 0; i < lanes.size(); ++i) {
@@ -429,6 +430,11 @@ void PushPull::acknowledge(ServerLink& link, int64_t through) {
   while (!link.unacknowledged.empty() && link.unacknowledged.front().number <= through) {
     link.unacknowledged.pop_front();
   }
+}
+
+bool PushPull::pushes_arrived() const {
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const ServerLink& link) { return link.unacknowledged.empty(); });
 }
 
 // ---- time ----

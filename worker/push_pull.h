@@ -42,6 +42,9 @@ struct PushPullSetup {
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
   // Of weights on their way on each lane; 0: no limit. Measured: 8 MiB cost nothing on loopback.
   int64_t window_bytes = int64_t{8} << 20;
+  // The next pull begins when `next` is asked for it, not with the push, which the servers
+  // acknowledge.
+  bool acknowledge = false;
 };
 
 struct Task {
@@ -98,10 +101,13 @@ class PushPull {
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
 
+  uint64_t run() const { return setup_.run; }
   const SliceMap& slices() const { return map_; }
   // Connections to a server, at most as many as it has slices: slices take turns on them, both
   // ways.
   int lanes(int server) const;
+  // All servers have all that was pushed, as far as they have said.
+  bool pushes_arrived() const;
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
   // What is being waited for, in words.

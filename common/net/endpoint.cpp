@@ -112,6 +112,14 @@ Router::Router(zmq::context_t& context, const std::string& address, const Endpoi
   address_ = socket_.get(zmq::sockopt::last_endpoint);
 }
 
+void Router::listen_also(const std::string& address) {
+  try {
+    uninterrupted([&] { socket_.bind(address); });
+  } catch (const zmq::error_t& e) {
+    throw Error(ErrorCode::kIo, "[listen] cannot listen on " + address + ": " + e.what());
+  }
+}
+
 SendResult Router::send(const PeerId& peer, const Message& message) {
   std::vector<zmq::message_t> frames = encode(message);
   frames.insert(frames.begin(), zmq::message_t(peer.data(), peer.size()));
