@@ -2,7 +2,6 @@
 
 #include "common/error.h"
 #include "common/net/address.h"
-#include "common/net/local_socket.h"
 #include "common/process.h"
 
 namespace pushpull {
@@ -28,6 +27,7 @@ void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
     const std::string endpoint = local_endpoint(run, router_.address());
     remove_stale(endpoint);
     router_.listen_also(endpoint);
+    local_ = std::make_unique<LocalSocketName>(endpoint);
   } catch (const Error& e) {
     log.warn(std::string(e.what()) + "; data goes over tcp");
   }

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/net/endpoint.h"
+#include "common/net/local_socket.h"
 #include "ps/server.h"
 
 namespace pushpull {
@@ -32,6 +33,7 @@ class DataPlane {
  private:
   zmq::context_t context_;
   Router router_;
+  std::unique_ptr<LocalSocketName> local_;  // transport = ipc
   std::unique_ptr<Server> server_;
 };
 

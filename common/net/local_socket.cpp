@@ -80,6 +80,11 @@ std::string local_endpoint(uint64_t run, const std::string& data_endpoint) {
   return std::string(kScheme) + path;
 }
 
+LocalSocketName::LocalSocketName(const std::string& local_endpoint)
+    : path_(local_endpoint.substr(kScheme.size())) {}
+
+LocalSocketName::~LocalSocketName() { unlink(path_.c_str()); }
+
 bool answers(const std::string& local_endpoint) {
   return connects(local_endpoint.substr(kScheme.size()));
 }

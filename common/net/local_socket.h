@@ -13,6 +13,18 @@ namespace pushpull {
 // it where it cannot be made, is not ours or open to others, or where the name gets too long.
 std::string local_endpoint(uint64_t run, const std::string& data_endpoint);
 
+// Removes the socket's name at the end: libzmq leaves it.
+class LocalSocketName {
+ public:
+  explicit LocalSocketName(const std::string& local_endpoint);
+  ~LocalSocketName();
+  LocalSocketName(const LocalSocketName&) = delete;
+  LocalSocketName& operator=(const LocalSocketName&) = delete;
+
+ private:
+  std::string path_;
+};
+
 // Somebody listens there.
 bool answers(const std::string& local_endpoint);
 

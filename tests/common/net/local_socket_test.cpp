@@ -77,6 +77,7 @@ TEST_F(LocalSocket, AnswersWhileARouterListensAndIsGoneAfterwards) {
     zmq::context_t context(1);
     Router router(context, "tcp://127.0.0.1:*", data_limits(4096));
     router.listen_also(endpoint);
+    const LocalSocketName name(endpoint);
     EXPECT_TRUE(answers(endpoint));
     Dealer dealer(context, endpoint, data_limits(4096));
     Message message;
@@ -104,16 +105,15 @@ TEST_F(LocalSocket, OnlyOldSocketsOfTheDeadAreRemoved) {
   const std::string fresh = private_ + "/9-1.sock";
   const std::string file = private_ + "/10-1.sock";
   {
-    // a name that stays when its listener goes, as after SIGKILL
-    Router killed(context, "tcp://127.0.0.1:*", data_limits(4096));
-    killed.listen_also("ipc://" + dead + ".live");
-    fs::create_hard_link(dead + ".live", dead);
-    fs::create_hard_link(dead + ".live", fresh);
+    zmq::context_t other(1);
+    Router killed(other, "tcp://127.0.0.1:*", data_limits(4096));
+    for (const std::string& path : {dead, fresh}) killed.listen_also("ipc://" + path);
   }
   std::ofstream(file) << "not a socket";
   for (const std::string& path : {dead, file, path_of(endpoint)}) make_old(path);
   remove_stale(endpoint);
   EXPECT_FALSE(fs::exists(dead));
+  EXPECT_TRUE(fs::exists(fresh)) << "who has just made it may not listen yet";
   EXPECT_TRUE(fs::exists(file));
   EXPECT_TRUE(answers(endpoint));
 }
