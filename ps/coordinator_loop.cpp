@@ -126,6 +126,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
       report_(program.out_dir, program.style),
       coordinator_(options_of(program, data_)),
       run_id_(coordinator_.run()) {
+  data_.listen_locally(program.job, run_id_, log_);
   report_.write_job(to_ini(program.job));
   if (!program.job.record.empty()) recorder_.emplace(program.job);
   for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);

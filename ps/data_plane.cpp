@@ -1,5 +1,6 @@
 #include "ps/data_plane.h"
 
+#include "common/error.h"
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/process.h"
@@ -20,6 +21,18 @@ std::string advertised(const std::string& bound, const std::string& advertise) {
 
 DataPlane::DataPlane(const std::string& address, int64_t slice_bytes)
     : context_(data_io_threads()), router_(context_, address, data_limits(slice_bytes)) {}
+
+void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
+  if (job.transport != Transport::kIpc) return;
+  try {
+    const std::string endpoint = local_endpoint(run, router_.address());
+    remove_stale(endpoint);
+    router_.listen_also(endpoint);
+    local_ = std::make_unique<LocalSocketName>(endpoint);
+  } catch (const Error& e) {
+    log.warn(std::string(e.what()) + "; data goes over tcp");
+  }
+}
 
 void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
                          const Job& job, TrainingObserver* observer) {

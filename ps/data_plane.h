@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "common/log.h"
 #include "common/net/endpoint.h"
+#include "common/net/local_socket.h"
 #include "ps/server.h"
 #include "ps/worker_memory.h"
 
@@ -16,6 +18,8 @@ class DataPlane {
   DataPlane(const std::string& address, int64_t slice_bytes);
 
   Router& router() { return router_; }
+  // Listens also for workers of this user on this host, where the job says so.
+  void listen_locally(const Job& job, uint64_t run, const Log& log);
   Server* server() { return server_.get(); }
 
   // Makes the server once the job trains; takes in newer states afterwards.
@@ -32,7 +36,8 @@ class DataPlane {
 
   zmq::context_t context_;
   Router router_;
-  std::unique_ptr<WorkerMemory> memory_;  // made with the server, which lies in it
+  std::unique_ptr<LocalSocketName> local_;  // transport = ipc
+  std::unique_ptr<WorkerMemory> memory_;    // made with the server, which lies in it
   std::unique_ptr<Server> server_;
 };
 

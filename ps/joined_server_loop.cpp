@@ -76,6 +76,7 @@ void JoinedServerLoop::join_job() {
   text_ = join(control_, options, log_, stop);
   job_ = parse_job_text(text_.ini(), "the coordinator's job");
   data_ = std::make_unique<DataPlane>(listen_address(program_), job_.slice_bytes);
+  data_->listen_locally(job_, text_.run(), log_);
   options.data_endpoint = advertised_address();
   text_ = join(control_, options, log_, stop);
   log_.info("joined, listening on " + options.data_endpoint);

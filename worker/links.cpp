@@ -17,10 +17,12 @@ std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& 
   std::vector<std::vector<std::unique_ptr<Dealer>>> out(
       static_cast<size_t>(state.data_endpoints_size()));
   for (size_t server = 0; server < out.size(); ++server) {
-    const int lanes = push_pull.lanes(static_cast<int>(server));
+    const auto at = static_cast<int>(server);
+    const std::string address = data_address(job, push_pull.setup().run, state, at, joined);
+    const int lanes = push_pull.lanes(at);
     while (std::ssize(out[server]) < lanes) {
       out[server].push_back(
-          connect_to_server(job, state, static_cast<int>(server), joined, context));
+          std::make_unique<Dealer>(context, address, data_limits(job.slice_bytes)));
     }
   }
   return out;

@@ -40,11 +40,12 @@ struct PushPullSetup {
   int shares = 1;                        // that a step, and an evaluation, is cut into
   int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
+  // Of weights on their way on each lane; 0: no limit. Several times what a
+  // loopback connection holds in its socket buffers.
+  int64_t window_bytes = int64_t{8} << 20;
   // The next pull begins when `next` is asked for it, not with the push, which the servers
   // acknowledge.
   bool acknowledge = false;
-  // Of weights on their way on each lane; 0: no limit. Measured: 8 MiB cost nothing on loopback.
-  int64_t window_bytes = int64_t{8} << 20;
 };
 
 struct Task {

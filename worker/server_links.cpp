@@ -1,15 +1,37 @@
 #include "worker/server_links.h"
 
+#include "common/error.h"
+#include "common/log.h"
 #include "common/net/address.h"
+#include "common/net/local_socket.h"
 
 namespace pushpull {
 
-std::unique_ptr<Dealer> connect_to_server(const Job& job, const wire::State& state, int server,
-                                          const std::string& joined, zmq::context_t& context) {
+namespace {
+
+std::string tcp_address(const wire::State& state, int server, const std::string& joined) {
   // a first server that listens everywhere is where the job was joined
   Address address = parse_address(state.data_endpoints(server), "advertise");
   if (address.is_everywhere()) address.host = parse_address(joined, "join").host;
-  return std::make_unique<Dealer>(context, address.to_string(), data_limits(job.slice_bytes));
+  return address.to_string();
+}
+
+}  // namespace
+
+std::string data_address(const Job& job, uint64_t run, const wire::State& state, int server,
+                         const std::string& joined) {
+  const std::string tcp = tcp_address(state, server, joined);
+  if (job.transport != Transport::kIpc) return tcp;
+  std::string why = "it has no socket here: is it on this host, with the same TMPDIR?";
+  try {
+    const std::string local = local_endpoint(run, tcp);
+    if (answers(local)) return local;
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  Log("worker").warn("[ipc] no unix socket to server " + std::to_string(server) + " at " + tcp +
+                     ", data goes over tcp: " + why);
+  return tcp;
 }
 
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wire::State& state,
@@ -17,7 +39,8 @@ std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wi
                                                         zmq::context_t& context) {
   std::vector<std::unique_ptr<Dealer>> out;
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
-    out.push_back(connect_to_server(job, state, server, joined, context));
+    out.push_back(std::make_unique<Dealer>(context, tcp_address(state, server, joined),
+                                           data_limits(job.slice_bytes)));
   }
   return out;
 }

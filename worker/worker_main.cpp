@@ -145,8 +145,7 @@ struct Work {
   const Prepared& prepared;
 };
 
-JobEnd train(const Work& work, PeerDoor door, Control& control) {
-  zmq::context_t context(data_io_threads());  // for data
+JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context) {
   const Dataset& dataset = *work.prepared.dataset;
   Model& model = *work.prepared.model;
   if (!door.router) {
@@ -191,8 +190,9 @@ int work(const CommandLine& line, SignalFd& signals) {
   const std::optional<ExchangeOptions> exchange_options = exchange_of(line);
   Log log("worker");
   const uint64_t incarnation = random_id();
-  zmq::context_t context(1);
-  auto dealer = std::make_unique<Dealer>(context, address, EndpointLimits{});
+  zmq::context_t control_context(1);
+  zmq::context_t context(data_io_threads());  // for data
+  auto dealer = std::make_unique<Dealer>(control_context, address, EndpointLimits{});
   JoinOptions join_options{wire::ROLE_WORKER, incarnation, "",
                            seconds_of(line, "join-timeout", 60)};
   int signal = 0;

@@ -43,6 +43,8 @@ class Router {
 
   // Where it listens, with the port that was picked.
   const std::string& address() const { return address_; }
+  // Listens there too. Throws Error(kIo) with the address and reason.
+  void listen_also(const std::string& address);
   zmq::socket_t& socket() { return socket_; }
 
   SendResult send(const PeerId& peer, const Message& message);

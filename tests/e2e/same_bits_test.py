@@ -1,4 +1,6 @@
 """P1: in sync, the weights depend on the job alone."""
+import os
+
 import lab as base
 from lab import MLP, expect
 
@@ -46,6 +48,23 @@ def clipping_schedule_and_snapshots_give_the_same_bits(lab):
     expect(plain["weights_sha256"] == digest, "evaluating and saving on the way changes the weights")
     other = lab.train(lab.job({**keys, "clip-norm": 0}))["weights_sha256"]
     expect(other != digest, "clip-norm changes nothing: it was not tested")
+
+
+def connections_and_sockets_change_no_bits(lab):
+    digest, _ = same(lab, MLP, [(1, 2, SMALL)])
+    # a folder of this test's own, so that what is left in it can be seen
+    runtime = lab.folder / "runtime"
+    runtime.mkdir()
+    lab.environment["XDG_RUNTIME_DIR"] = str(runtime)
+    for transport in ("tcp", "ipc"):
+        for connections in (1, 4):
+            summary = lab.train(lab.job({**MLP, "transport": transport, "connections": connections}), 2, 3,
+                                slice_bytes=SMALL)
+            expect(summary["weights_sha256"] == digest, f"{transport} over {connections} connections: other bits")
+            expect(summary["rejected_frames"] == 0, f"{transport}: {summary['rejected_frames']} frames rejected")
+    expect([folder.name for folder in runtime.iterdir()] == [f"pushpull-{os.getuid()}"], "no sockets were made")
+    left = [str(path) for path in runtime.glob("*/*")]
+    expect(not left, f"left behind: {left}")
 
 
 def convnet_gives_the_same_bits(lab):

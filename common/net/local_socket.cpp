@@ -1,0 +1,105 @@
+#include "common/net/local_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <string_view>
+
+#include "common/error.h"
+#include "common/net/address.h"
+#include "common/unique_fd.h"
+
+namespace pushpull {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kScheme = "ipc://";
+constexpr std::string_view kSuffix = ".sock";
+constexpr time_t kStaleS = 60;  // a server that begins to listen now must not lose its socket
+
+std::string parent_folder() {
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && value[0] == '/') return value;
+  }
+  return "/tmp";
+}
+
+// Its owner alone may list it and connect to what lies in it. Whoever made it first: it is only
+// used if it is ours.
+std::string private_folder() {
+  const std::string path = parent_folder() + "/pushpull-" + std::to_string(getuid());
+  const auto fail = [&](const std::string& why) {
+    throw Error(ErrorCode::kIo, "[ipc] " + path + " " + why +
+                                    "; TMPDIR names another place for it, transport = tcp does "
+                                    "without");
+  };
+  if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    fail(std::string("cannot be made: ") + std::strerror(errno));
+  }
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) fail(std::strerror(errno));
+  if (!S_ISDIR(info.st_mode)) fail("is no folder");
+  if (info.st_uid != getuid()) fail("belongs to another user");
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) fail("is open to others");
+  return path;
+}
+
+bool connects(const std::string& path) {
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (fd.get() < 0 || path.size() >= sizeof address.sun_path) return false;
+  path.copy(address.sun_path, path.size());
+  // EAGAIN: its queue of new connections is full, so somebody is there
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+         errno == EAGAIN;
+}
+
+}  // namespace
+
+std::string local_endpoint(uint64_t run, const std::string& data_endpoint) {
+  const std::string path = private_folder() + "/" + std::to_string(run) + "-" +
+                           parse_address(data_endpoint, "listen").port + std::string(kSuffix);
+  if (path.size() >= sizeof sockaddr_un::sun_path) {
+    throw Error(ErrorCode::kIo, "[ipc] " + path +
+                                    " is too long for a socket's name, which has at "
+                                    "most " +
+                                    std::to_string(sizeof sockaddr_un::sun_path - 1) +
+                                    " bytes; TMPDIR names another place for it");
+  }
+  return std::string(kScheme) + path;
+}
+
+LocalSocketName::LocalSocketName(const std::string& local_endpoint)
+    : path_(local_endpoint.substr(kScheme.size())) {}
+
+LocalSocketName::~LocalSocketName() { unlink(path_.c_str()); }
+
+bool answers(const std::string& local_endpoint) {
+  return connects(local_endpoint.substr(kScheme.size()));
+}
+
+void remove_stale(const std::string& local_endpoint) {
+  const fs::path folder = fs::path(local_endpoint.substr(kScheme.size())).parent_path();
+  std::error_code ignored;  // another process may be at it too
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    const std::string path = it->path().string();
+    struct stat info {};
+    if (it->path().extension() != kSuffix || lstat(path.c_str(), &info) != 0) continue;
+    if (!S_ISSOCK(info.st_mode) || std::time(nullptr) - info.st_mtime < kStaleS) continue;
+    if (!connects(path) && errno == ECONNREFUSED) unlink(path.c_str());
+  }
+}
+
+}  // namespace pushpull
