@@ -18,6 +18,7 @@ class ServerInPlace : public testing::Test {
     setup_ = server_setup(job_of(keys), kElements);
     server_ = std::make_unique<Server>(setup_, nullptr);
     server_->on_state(state_with_workers({kAnna, kBert}));
+    go_on();  // the first weights are kept anyway, as the run's start
   }
   // The weights that Anna was handed, as what goes over the wire leaves them: nobody but the server
   // holds them.
