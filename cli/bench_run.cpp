@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include "cli/child.h"
@@ -69,16 +70,6 @@ std::vector<std::string> worker_words(const ScratchFolder& folder, int64_t worke
 
 std::string name_of(int64_t bytes, const std::string& how) {
   return "[bench] " + std::to_string(bytes) + " bytes " + how;
-}
-
-// What a member has said about a transport that it could not have.
-std::string transport_note(const std::string& log) {
-  std::istringstream lines(log);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t warning = line.find("warning: [transport]");
-    if (warning != std::string::npos) return line.substr(line.find('[', warning));
-  }
-  return "";
 }
 
 void read_record(const ScratchFolder& folder, int64_t workers, ExchangeRecord& record) {
@@ -250,6 +241,18 @@ bool read_times(const std::string& text, std::vector<ExchangeTimes>& times,
   return lines.eof() && !times.empty();
 }
 
+std::string fallback_note(const std::string& log) {
+  constexpr std::string_view kWarning = ": warning: ";
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(kWarning);
+    if (at == std::string::npos || line.find("worker ") != 0) continue;
+    if (line.find("socket", at) == std::string::npos) continue;
+    return line.substr(at + kWarning.size());
+  }
+  return "";
+}
+
 ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& plan,
                             const std::string& program_dir) {
   const ScratchFolder folder;
@@ -274,7 +277,7 @@ ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& pla
                 name_of(plan.bytes, "over " + transport_name(plan.transport)) +
                     " failed: " + failure_line(said, code));
   }
-  record.note = transport_note(said);
+  record.note = fallback_note(said);
   read_record(folder, plan.workers, record);
   return record;
 }
@@ -292,7 +295,7 @@ ExchangeRecord join_exchange(const BenchOptions& options, const std::string& pro
                 name_of(options.bytes.front(), "with the servers at " + options.join) +
                     " failed: " + failure_line(workers.log(), code));
   }
-  record.note = transport_note(workers.log());
+  record.note = fallback_note(workers.log());
   read_record(folder, options.workers, record);
   return record;
 }

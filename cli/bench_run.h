@@ -44,6 +44,10 @@ OneWay one_way(const ExchangeRecord& record, int64_t warm_up);
 bool read_times(const std::string& text, std::vector<ExchangeTimes>& times,
                 ExchangeSetting& setting);
 
+// What a worker has warned of: a transport that it could not have, and what it took instead. Empty:
+// nothing.
+std::string fallback_note(const std::string& log);
+
 // Both throw Error with one line that names the exchange and why it failed; nothing is left behind.
 //   program_dir: where the programs lie.
 ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& plan,

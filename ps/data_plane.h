@@ -13,7 +13,7 @@ namespace pushpull {
 
 class DataPlane {
  public:
-  DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes);
+  DataPlane(const std::string& address, int64_t slice_bytes);
 
   Router& router() { return router_; }
   Server* server() { return server_.get(); }
@@ -30,6 +30,7 @@ class DataPlane {
  private:
   void take(const PeerId& peer, Message message);
 
+  zmq::context_t context_;
   Router router_;
   std::unique_ptr<WorkerMemory> memory_;  // made with the server, which lies in it
   std::unique_ptr<Server> server_;

@@ -45,7 +45,7 @@ class Links {
   PushPull& push_pull_;
   Control& control_;
   ServerMemory memory_;
-  std::vector<std::unique_ptr<Dealer>> servers_;
+  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and lane
   std::vector<zmq::pollitem_t> poll_items_;
 };
 

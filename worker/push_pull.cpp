@@ -8,7 +8,6 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kRepeatMs = 1000;  // an answer that has not come by then is asked for again
 constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
 // A message that only rings the bell: not so often that ringing costs, not so late that the server
 // has nothing to do meanwhile.
@@ -23,7 +22,9 @@ PushPull::PushPull(PushPullSetup setup)
       links_(static_cast<size_t>(setup_.servers)),
       weights_(map_) {
   for (int server = 0; server < setup_.servers; ++server) {
-    links_[static_cast<size_t>(server)].slices = map_.slices_of(server);
+    ServerLink& link = links_[static_cast<size_t>(server)];
+    link.slices = map_.slices_of(server);
+    link.lanes.resize(static_cast<size_t>(lanes(server)));
   }
 }
 
@@ -173,17 +174,6 @@ std::string PushPull::waiting_for() const {
 
 // ---- pull ----
 
-void PushPull::set_sender(wire::Exchange* exchange) const {
-  exchange->mutable_sender()->set_run(setup_.run);
-  exchange->mutable_sender()->set_incarnation(setup_.incarnation);
-}
-
-Message PushPull::exchange_message() const {
-  Message message;
-  set_sender(message.header.mutable_exchange());
-  return message;
-}
-
 void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms) {
   pulling_ = true;
   pull_.set_number(pull_.number() + 1);
@@ -214,29 +204,6 @@ void PushPull::start_lease_wait(int64_t now_ms) {
   }
 }
 
-void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
-  ServerLink& link = links_[static_cast<size_t>(server)];
-  if (!repeat) {
-    link.asked_ms = now_ms;
-    link.heard_ms = now_ms;
-    link.repeats = 0;
-  }
-  link.repeat_ms = now_ms + kRepeatMs;
-  wire::Pull pull = pull_;
-  pull.set_want_lease(pool() && server == 0);
-  pull.set_newest_lease(newest_lease_);
-  pull.set_in_place(link.in_place);
-  if (link.pending.header.has_exchange()) {
-    // rides on the last message of the push
-    link.pull = pull;
-    flush(server);
-    return;
-  }
-  Message message = exchange_message();
-  *message.header.mutable_exchange()->mutable_pull() = pull;
-  outgoing_.push_back({server, std::move(message)});
-}
-
 bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (server < 0 || server >= setup_.servers) return false;
   ServerLink& link = links_[static_cast<size_t>(server)];
@@ -247,7 +214,7 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     const int missing = link.missing;
     take_weights(server, message.header.weights(), message.payloads);
     if (pulling_ && message.header.weights().pull() == pull_.number()) {
-      link.repeat_ms = now_ms + kRepeatMs;  // the rest of the answer may be under way
+      link.repeat_ms = now_ms + kPullRepeatMs;  // the rest of the answer may be under way
       check_pushes(server, asked_again, now_ms);
       if (asked_again && link.missing == missing) give_up_locating(link);
     }
@@ -324,6 +291,7 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     --link.missing;
   }
   if (link.missing == 0) link.asked_ms = -1;
+  count_received(server, weights, payloads);
 }
 
 // async, ssp: a push must be able to say what it was computed on, so all slices of a server are of
@@ -397,6 +365,7 @@ std::vector<Range> PushPull::nodes(Range range) const {
 }
 
 void PushPull::begin_push(int64_t step, Range range) {
+  PP_ASSERT(!pulling_);
   push_step_ = step;
   push_range_ = range;
   push_number_ = next_push_++;
@@ -409,12 +378,13 @@ void PushPull::begin_push(int64_t step, Range range) {
 void PushPull::add_part(int slice, Range node, Payload payload) {
   const int server = map_.server_of(slice);
   ServerLink& link = links_[static_cast<size_t>(server)];
+  Lane& lane = link.lanes[static_cast<size_t>(lane_of(slice))];
   // the last part waits for end_push, so that the last message is never empty
   const size_t most = link.in_place ? std::max(kBellBytes, setup_.flush_bytes) : setup_.flush_bytes;
-  if (link.pending_bytes >= most) flush(server);
-  if (!link.pending.header.has_exchange()) {
-    link.pending = exchange_message();
-    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+  if (lane.pending_bytes >= most) flush(server, lane_of(slice));
+  if (!lane.pending.header.has_exchange()) {
+    lane.pending = exchange_message();
+    wire::Push* push = lane.pending.header.mutable_exchange()->mutable_push();
     push->set_number(push_number_);
     push->set_step(push_step_);
     push->set_lo(static_cast<int32_t>(push_range_.lo));
@@ -424,24 +394,12 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
     push->set_steps(static_cast<int32_t>(setup_.barriers.round_end(push_step_) - push_step_));
     push->set_acknowledge(setup_.acknowledge);
   }
-  wire::Part* part = link.pending.header.mutable_exchange()->mutable_push()->add_parts();
+  wire::Part* part = lane.pending.header.mutable_exchange()->mutable_push()->add_parts();
   part->set_slice(slice);
   part->set_lo(static_cast<int32_t>(node.lo));
   part->set_hi(static_cast<int32_t>(node.hi));
-  link.pending_bytes += payload.bytes.size();
-  link.pending.payloads.push_back(std::move(payload));
-}
-
-void PushPull::flush(int server) {
-  ServerLink& link = links_[static_cast<size_t>(server)];
-  Message message = std::exchange(link.pending, {});
-  link.pending_bytes = 0;
-  link.unacknowledged.back().messages.push_back(message);
-  if (link.pull) {
-    *message.header.mutable_exchange()->mutable_pull() = *link.pull;
-    link.pull.reset();
-  }
-  outgoing_.push_back({server, std::move(message)});
+  lane.pending_bytes += payload.bytes.size();
+  lane.pending.payloads.push_back(std::move(payload));
 }
 
 void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
@@ -450,8 +408,10 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   for (size_t server = 0; server < links_.size(); ++server) {
     ServerLink& link = links_[server];
     if (link.slices.empty()) continue;
-    PP_ASSERT(link.pending.header.has_exchange());
-    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+    // no push is complete without the first lane's last message
+    Message& last = link.lanes[0].pending;
+    PP_ASSERT(last.header.has_exchange());
+    wire::Push* push = last.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);
     if (server != 0) continue;
     push->mutable_losses()->Assign(losses.begin(), losses.end());
@@ -469,7 +429,10 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   }
   if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
   for (int server = 0; server < setup_.servers; ++server) {
-    if (links_[static_cast<size_t>(server)].pending.header.has_exchange()) flush(server);
+    const std::vector<Lane>& lanes = links_[static_cast<size_t>(server)].lanes;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i].pending.header.has_exchange()) flush(server, static_cast<int>(i));
+    }
   }
 }
 
@@ -496,12 +459,6 @@ void PushPull::acknowledge(ServerLink& link, int64_t through) {
 void PushPull::forget_read(int64_t version) {
   for (ServerLink& link : links_) {
     std::erase_if(link.unread, [&](const SentPush& push) { return push.step < version; });
-  }
-}
-
-void PushPull::repeat_pushes(int server) {
-  for (const SentPush& push : links_[static_cast<size_t>(server)].unacknowledged) {
-    for (const Message& message : push.messages) outgoing_.push_back({server, message});
   }
 }
 

@@ -4,11 +4,19 @@
 
 namespace pushpull {
 
+namespace {
+
+// Thrown out of a model's forward: the task is not to be done, or not now.
+struct Dropped {};
+
+}  // namespace
+
 Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
                  const Dataset& dataset, Model& model, Control& control, zmq::context_t& context)
     : job_(job),
       incarnation_(incarnation),
       control_(control),
+      table_(model.table()),
       evaluator_(job, dataset, model),
       push_pull_(
           push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
@@ -23,25 +31,33 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
   }
 }
 
+// Takes in what has come, repeats what is overdue, sends.
+void Trainer::exchange() {
+  links_.exchange([this] {
+    if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
+      split_.enter(TimeSplit::kPull);
+    }
+  });
+}
+
+void Trainer::wait() {
+  links_.wait([this](const wire::State& news) { compute_.set_rank(news.rank()); });
+}
+
 JobEnd Trainer::run() {
   links_.attach();
   while (!control_.over()) {
-    links_.exchange([this] {
-      if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
-        split_.enter(TimeSplit::kPull);
-      }
-    });
+    exchange();
     const Task task = push_pull_.next(now_ms());
     links_.send();
-    switch (task.kind) {
-      case Task::kCompute:
-        compute(task);
-        break;
-      case Task::kEvaluate:
-        evaluate(task);
-        break;
-      default:
-        links_.wait([this](const wire::State& news) { compute_.set_rank(news.rank()); });
+    if (task.kind == Task::kCompute) {
+      start(task);
+    } else if (task.kind == Task::kEvaluate) {
+      evaluate(task);
+    } else if (const std::optional<Task> early = push_pull_.early()) {
+      start(*early);
+    } else {
+      wait();
     }
   }
   return *control_.end();
@@ -53,30 +69,69 @@ void Trainer::hint_next() {
   }
 }
 
-void Trainer::compute(const Task& task) {
+// Waits, as long as the task stands, and moves messages meanwhile.
+void Trainer::await(const Task& task, const std::function<bool()>& here) {
+  if (here()) return;
+  split_.enter(TimeSplit::kPull);
+  while (true) {
+    if (control_.over() || !push_pull_.stands(task)) throw Dropped{};
+    exchange();
+    if (here()) break;
+    wait();
+  }
   split_.enter(TimeSplit::kCompute);
-  if (local_) return compute_round(task);
+}
+
+// What forward of a task that begins early must ask; empty where all weights are here.
+WeightsNeeded Trainer::needed_by(const Task& task) {
+  if (push_pull_.all_here()) return {};
+  return [this, &task](size_t tensor) {
+    const TensorInfo& info = table_.tensors[tensor];
+    await(task, [&] { return push_pull_.here({info.offset, info.offset + info.size}); });
+  };
+}
+
+void Trainer::start(const Task& task) {
+  split_.enter(TimeSplit::kCompute);
+  try {
+    local_ ? compute_round(task) : compute(task);
+  } catch (const Dropped&) {
+    compute_.take_data_hash();
+    split_.enter(TimeSplit::kWait);
+  }
+}
+
+void Trainer::compute(const Task& task) {
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
   hint_next();
-  push_pull_.begin_push(task.step, task.range);
+  const std::span<const float> weights = push_pull_.weights_of(task);
+  bool begun = false;
   std::vector<float> losses;
   for (const Range& node : push_pull_.nodes(task.range)) {
     const auto push_slice = [&](int slice, Payload part) {
+      if (!begun) begin_push(task);
+      begun = true;
       split_.enter(TimeSplit::kPush);
       push_pull_.add_part(slice, node, std::move(part));
       if (!clip) links_.send();
       split_.enter(TimeSplit::kCompute);
     };
     try {
-      if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
+      if (!compute_.node(task.step, node, weights, push_slice, losses, needed_by(task))) return;
     } catch (const Error& e) {
-      if (e.code() == ErrorCode::kNotFinite) note_failed(task);
+      if (e.code() == ErrorCode::kNotFinite && push_pull_.all_here()) note_failed(task);
       throw;
     }
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
   finish_push(losses, squares, 1);
+}
+
+// A push says what it was computed on: the pull must be over.
+void Trainer::begin_push(const Task& task) {
+  await(task, [this] { return push_pull_.all_here(); });
+  push_pull_.begin_push(task.step, task.range);
 }
 
 void Trainer::finish_push(const std::vector<float>& losses, double squares, int64_t steps) {
@@ -97,9 +152,9 @@ void Trainer::note_failed(const Task& task) {
   control_.note_failed(std::move(push));
 }
 
-// local:H: all steps of a round, then one push.
+// local:H: all steps of a round, then one push. The first gradient is that at the pulled weights.
 void Trainer::compute_round(const Task& task) {
-  local_->begin(task.range, push_pull_.weights());
+  std::span<const float> weights = push_pull_.weights_of(task);
   std::vector<float> losses;
   const auto keep = [](int, const Payload&) {};
   for (int64_t i = 0; i < task.steps; ++i) {
@@ -108,10 +163,14 @@ void Trainer::compute_round(const Task& task) {
     } else {
       hint_next();
     }
-    if (!compute_.node(task.step + i, task.range, local_->weights(), keep, losses)) return;
+    if (!compute_.node(task.step + i, task.range, weights, keep, losses, needed_by(task))) return;
+    if (i == 0) {
+      begin_push(task);
+      local_->begin(task.range, push_pull_.weights());
+      weights = local_->weights();
+    }
     local_->step(task.step + i, compute_.sum());
   }
-  push_pull_.begin_push(task.step, task.range);
   local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
     push_pull_.add_part(slice, task.range, std::move(part));
     links_.send();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,10 +31,16 @@ class Trainer {
   JobEnd run();
 
  private:
+  void exchange();
+  void wait();
+  void start(const Task& task);
   void compute(const Task& task);
+  WeightsNeeded needed_by(const Task& task);
+  void await(const Task& task, const std::function<bool()>& here);
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
   void compute_round(const Task& task);
+  void begin_push(const Task& task);
   void finish_push(const std::vector<float>& losses, double squares, int64_t steps);
   void evaluate(const Task& task);
   void hint_next();
@@ -41,6 +48,7 @@ class Trainer {
   const Job& job_;
   const uint64_t incarnation_;
   Control& control_;
+  const TensorTable& table_;
   Evaluator evaluator_;
   PushPull push_pull_;
   Links links_;

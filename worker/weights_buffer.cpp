@@ -50,6 +50,14 @@ std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
   return {first, static_cast<size_t>(map_.total())};
 }
 
+bool WeightsBuffer::has(Range elements) const {
+  if (elements.lo >= elements.hi) return true;
+  const int64_t slice_size = map_.elements(0).size();
+  const auto first = version_.begin() + elements.lo / slice_size;
+  const auto last = version_.begin() + (elements.hi - 1) / slice_size;
+  return std::find(first, last + 1, kNone) == last + 1;
+}
+
 int64_t WeightsBuffer::least_version() const {
   return *std::min_element(version_.begin(), version_.end());
 }

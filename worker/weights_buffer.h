@@ -39,6 +39,9 @@ class WeightsBuffer {
   std::span<const float> coming() const { return flat(coming_); }
   bool current_in_place() const { return current_.in_place != nullptr; }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
+  // All slices in which these elements lie.
+  bool has(Range elements) const;
+  bool has_any() const { return most_version() != kNone; }
   // Of the slices that have come; kNone as long as one is missing.
   int64_t least_version() const;
   int64_t most_version() const;

@@ -145,7 +145,8 @@ struct Work {
   const Prepared& prepared;
 };
 
-JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context) {
+JobEnd train(const Work& work, PeerDoor door, Control& control) {
+  zmq::context_t context(data_io_threads());  // for data
   const Dataset& dataset = *work.prepared.dataset;
   Model& model = *work.prepared.model;
   if (!door.router) {
@@ -169,7 +170,7 @@ JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& 
 
 // A worker without model and data, see exchange_loop.h.
 JobEnd exchange(const ExchangeOptions& options, const Job& job, uint64_t run, uint64_t incarnation,
-                Control& control, zmq::context_t& context, Log& log) {
+                Control& control, Log& log) {
   if (job.strategy.kind != StrategyKind::kSync) {
     throw Error(ErrorCode::kUsage, "[exchange] the job's strategy is " + job.strategy.to_string() +
                                        ": `pushpull bench` measures sync; start the servers with "
@@ -179,6 +180,7 @@ JobEnd exchange(const ExchangeOptions& options, const Job& job, uint64_t run, ui
   const std::optional<wire::State> state = wait_for_training(control, log);
   if (!state) return *control.end();
   if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+  zmq::context_t context(data_io_threads());  // for data
   return ExchangeLoop(options, job, run, incarnation, *state, control, context).run();
 }
 
@@ -217,13 +219,11 @@ int work(const CommandLine& line, SignalFd& signals) {
     const std::optional<wire::State> state = wait_for_training(control, log);
     if (!state) return *control.end();
     if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-    return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
-                 context);
+    return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control);
   };
   try {
-    end = exchange_options
-              ? exchange(*exchange_options, job, text.run(), incarnation, control, context, log)
-              : train_job();
+    end = exchange_options ? exchange(*exchange_options, job, text.run(), incarnation, control, log)
+                           : train_job();
   } catch (const Error& e) {
     control.leave(static_cast<int>(e.code()), e.what());
     throw;

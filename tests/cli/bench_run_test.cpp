@@ -61,6 +61,16 @@ TEST(BenchRun, ReadsWhatAWorkerHasWritten) {
   }
 }
 
+TEST(BenchRun, ATransportThatCouldNotBeHadIsTold) {
+  EXPECT_EQ(fallback_note("server 0: warning: no socket for metrics\n"
+                          "worker 1 | worker 1: warning: sockets to server 0 (other host)\n"
+                          "worker 0 | worker 0: warning: sockets to server 0 (other)\n"),
+            "sockets to server 0 (other host)");
+  EXPECT_EQ(fallback_note("worker 0 | worker 0: shared memory with server 0\n"
+                          "worker 0 | worker 0: warning: the clock stood still\n"),
+            "");
+}
+
 TEST(BenchRun, LargeTensorsAreExchangedLessOften) {
   BenchOptions options;
   const ExchangePlan small = plan_exchange(options, 4096, Transport::kTcp, 2);
