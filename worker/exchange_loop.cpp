@@ -65,13 +65,14 @@ ExchangeLoop::ExchangeLoop(const ExchangeOptions& options, const Job& job, uint6
       links_(job, state, push_pull_, control, context),
       table_(exchange_table(options.bytes)),
       encoder_(job, table_, push_pull_.slices()),
-      pool_(static_cast<size_t>(push_pull_.slices().total())),
+      pool_(static_cast<size_t>(push_pull_.slices().total()), links_.gradients()),
       gradient_(pool_.get()) {
   std::fill_n(gradient_.get(), pool_.floats(), kGradient);
   times_.reserve(static_cast<size_t>(state.end_step() - state.start_step()));
 }
 
 JobEnd ExchangeLoop::run() {
+  links_.attach();
   while (!control_.over()) {
     links_.exchange([] {});
     const Task task = push_pull_.next(now_ms());

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -35,6 +36,17 @@ void check_file_limit(size_t bytes) {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       limit.rlim_cur < bytes) {
     cannot_have(bytes, "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
+  }
+}
+
+// Taking pages that are not there would not fail but end some process, maybe another one.
+void check_free_memory(size_t bytes) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    size_t kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kib) != 1) continue;
+    if (bytes / 1024 >= kib) cannot_have(bytes, std::to_string(kib) + " KiB of memory are free");
+    return;
   }
 }
 
@@ -130,6 +142,7 @@ Segment::Segment(size_t bytes)
         if (fd_.get() < 0) cannot_have(bytes, system_says());
         const size_t all = (bytes + kTokenBytes + kPage - 1) / kPage * kPage;
         check_file_limit(all);
+        check_free_memory(all);
         if (fchmod(fd_.get(), 0600) != 0) cannot_have(bytes, system_says());
         // the pages at once: where memory is short this fails, and no later access does
         if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(all)) != 0) {

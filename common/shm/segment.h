@@ -43,7 +43,7 @@ class MappedPages {
 class Segment {
  public:
   // At least `bytes` of memory, all of it there: zeros, on a page's start. Throws Error(kFailed)
-  // with the size and the system's reason.
+  // with the size and the reason, also where the memory that is free is less.
   explicit Segment(size_t bytes);
 
   std::byte* data() const { return pages_.first(); }

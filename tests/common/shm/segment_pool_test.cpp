@@ -1,0 +1,90 @@
+#include "common/shm/segment_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/buffer_pool.h"
+
+namespace pushpull {
+namespace {
+
+std::span<const std::byte> bytes_of(const float* first, size_t floats) {
+  return std::as_bytes(std::span(first, floats));
+}
+
+TEST(SegmentPool, FindsTheSegmentAndTheOffset) {
+  SegmentPool pool([](const std::string& why) { FAIL() << why; });
+  const auto a = pool.get(5000);
+  const auto b = pool.get(5000);
+  const auto at = pool.find(bytes_of(b.get() + 1000, 4000));
+  ASSERT_TRUE(at.segment);
+  EXPECT_EQ(at.offset, 4000);
+  EXPECT_EQ(at.segment->data(), reinterpret_cast<std::byte*>(b.get()));
+  EXPECT_EQ(pool.find(bytes_of(a.get(), 5000)).segment->data(),
+            reinterpret_cast<std::byte*>(a.get()));
+}
+
+TEST(SegmentPool, WhatLeavesASegmentOrLiesElsewhereIsInNone) {
+  SegmentPool pool([](const std::string& why) { FAIL() << why; });
+  const auto a = pool.get(1000);
+  const std::vector<float> heap(1000);
+  EXPECT_FALSE(pool.find(bytes_of(heap.data(), 1000)).segment);
+  const size_t whole = pool.find(bytes_of(a.get(), 1)).segment->bytes() / sizeof(float);
+  EXPECT_TRUE(pool.find(bytes_of(a.get(), whole)).segment);
+  EXPECT_FALSE(pool.find(bytes_of(a.get(), whole + 1)).segment);
+  EXPECT_FALSE(pool.find(bytes_of(a.get() - 1, 2)).segment);
+}
+
+TEST(SegmentPool, ABufferThatIsGoneIsFoundNoMore) {
+  SegmentPool pool([](const std::string& why) { FAIL() << why; });
+  auto a = pool.get(1000);
+  const float* first = a.get();
+  a.reset();
+  EXPECT_FALSE(pool.find(bytes_of(first, 1)).segment);
+}
+
+TEST(SegmentPool, BuffersMayOutliveThePool) {
+  std::shared_ptr<float[]> buffer;
+  {
+    SegmentPool pool([](const std::string& why) { FAIL() << why; });
+    BufferPool buffers(1000, [&](size_t floats) { return pool.get(floats); });
+    buffer = buffers.get();
+  }
+  std::memset(buffer.get(), 1, 4000);
+}
+
+TEST(SegmentPool, WithoutSharedMemoryItSaysSoOnceAndTakesTheHeap) {
+  std::vector<std::string> said;
+  SegmentPool pool([&](const std::string& why) { said.push_back(why); });
+  // more than a file can have, and than the heap has
+  EXPECT_THROW(pool.get(size_t{1} << 60), std::bad_alloc);
+  EXPECT_THROW(pool.get(size_t{1} << 60), std::bad_alloc);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].find("[shm]"), std::string::npos) << said[0];
+}
+
+TEST(SegmentPool, ThreadsMayTakeFindAndReturn) {
+  SegmentPool pool([](const std::string& why) { FAIL() << why; });
+  BufferPool buffers(2000, [&](size_t floats) { return pool.get(floats); });
+  const auto work = [&](float mark) {
+    for (int i = 0; i < 200; ++i) {
+      const auto pooled = buffers.get();
+      const auto fresh = pool.get(1000);
+      pooled[7] = mark;
+      fresh[7] = mark;
+      EXPECT_EQ(pool.find(bytes_of(fresh.get() + 7, 1)).offset, 28);
+      EXPECT_EQ(pool.find(bytes_of(pooled.get() + 7, 1)).offset, 28);
+      EXPECT_EQ(pooled[7], mark);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) threads.emplace_back(work, static_cast<float>(t));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,128 @@
+"""Processes of one host read gradients and weights where the other has written them."""
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+
+import lab as base
+from lab import LONG, MLP, expect, living_below
+
+SHARED = "shared memory with"
+CLIPPED = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "optimizer": "adamw",
+           "lr": 0.003}
+
+
+def mapped(pid, rights):
+    """Segments that a process has mapped with these rights."""
+    lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [line for line in lines if "/memfd:pushpull" in line and line.split()[1] == rights]
+
+
+def every_transport_gives_the_same_bits(lab):
+    for keys in (MLP, CLIPPED):
+        job = lab.job({**keys, "slice-bytes": 4096})
+        hashes = {}
+        for servers, workers, transport in ((1, 1, "shm"), (1, 1, "tcp"), (1, 3, "auto"), (2, 2, "shm"),
+                                            (3, 4, "shm"), (2, 3, "tcp")):
+            run = lab.run(job, servers, workers, transport=transport)
+            expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
+            shares = run.text.count(SHARED)
+            expect(shares == (0 if transport == "tcp" else workers),
+                   f"{transport}: {shares} of {workers} workers share memory: {run.text[-800:]}")
+            hashes[servers, workers, transport] = run.summary()["weights_sha256"]
+        expect(len(set(hashes.values())) == 1, f"hashes differ: {hashes}")
+
+
+def every_strategy_trains(lab):
+    for strategy in ("async", "ssp:2", "backup:1", "local:4"):
+        keys = {**MLP, "strategy": strategy, "eval-every": 10}
+        for servers in (1, 2):
+            run = lab.run(lab.job(keys), servers, 3, transport="shm", slice_bytes=4096)
+            expect(run.code == 0, f"{strategy}: exit code {run.code}: {run.text[-800:]}")
+            expect(run.text.count(SHARED) == 3 and "warning" not in run.text,
+                   f"{strategy}: {run.text[-800:]}")
+
+
+def local_steps_give_the_same_bits(lab):
+    job = lab.job({**MLP, "strategy": "local:4"})
+    hashes = {transport: lab.train(job, 1, 2, transport=transport)["weights_sha256"]
+              for transport in ("shm", "tcp")}
+    expect(len(set(hashes.values())) == 1, f"hashes differ: {hashes}")
+
+
+def a_recorded_run_comes_out_again(lab):
+    for strategy in ("async", "ssp:3", "backup:1"):
+        record = lab.folder / f"{strategy.replace(':', '-')}.rec"
+        job = lab.job({**MLP, "steps": 100, "strategy": strategy, "eval-every": 40})
+        live = lab.train(job, 1, 3, transport="shm", record=record)
+        out = lab.folder / lab.name("replay")
+        code, text = lab.call("pushpull", "replay", record, "--out", out)
+        expect(code == 0, f"replay ended with {code}: {text[-800:]}")
+        again = base.summary_of(out)
+        expect(again["weights_sha256"] == live["weights_sha256"], f"{strategy}: other weights: {text}")
+
+
+def memory_of_the_other_side_is_mapped_for_reading_only(lab):
+    cluster = lab.cluster(lab.job(LONG), 1, 2, transport="shm")
+    cluster.reaches(5)
+    for process in cluster.all():
+        expect(mapped(process.pid, "rw-s"), f"{process.name} has made no segment")
+        expect(mapped(process.pid, "r--s"), f"{process.name} has mapped none")
+    foreign = mapped(cluster.servers[0].pid, "r--s")
+    for worker in cluster.workers:
+        own = {line.split()[4] for line in mapped(worker.pid, "rw-s")}
+        read = {line.split()[4] for line in foreign}
+        expect(own & read, f"the server reads no segment of {worker.name}")
+
+
+def in_shared_folders():
+    return {name for folder in ("/dev/shm", "/run/shm") if os.path.isdir(folder)
+            for name in os.listdir(folder) if "pushpull" in name}
+
+
+def whoever_is_killed_leaves_nothing(lab):
+    for victim_of in (lambda c: c.workers[0], lambda c: c.servers[1], lambda c: c.servers[0]):
+        cluster = lab.cluster(lab.job({**LONG, "heartbeat-timeout": lab.seconds(5)}), 2, 2,
+                              transport="shm", slice_bytes=4096)
+        cluster.reaches(5)
+        os.kill(victim_of(cluster).pid, signal.SIGKILL)
+        for process in cluster.all():
+            process.ends(60)
+        expect(not in_shared_folders(), f"left over: {in_shared_folders()}")
+        expect(not lab.left_behind(), f"still running: {lab.left_behind()}")
+        expect(not [pid for pid in living_below(os.getpid()) if mapped(pid, "r--s")],
+               "somebody still maps a segment")
+
+
+def a_killed_worker_is_replaced_with_the_same_bits(lab):
+    keys = {**MLP, "steps": lab.steps(1500), "on-worker-loss": "continue", "transport": "shm"}
+    calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 1, 2)
+    cluster.reaches(20)
+    lost = cluster.workers[0]
+    os.kill(lost.pid, signal.SIGKILL)
+    summary = cluster.ends_well(but=(lost,))
+    expect(summary["weights_sha256"] == calm, "the loss has changed the weights")
+
+
+def where_memory_cannot_be_had_it_is_said_and_sockets_are_used(lab):
+    job = lab.job({**MLP, "slice-bytes": 4096})
+    want = lab.train(job, 1, 2, transport="tcp")["weights_sha256"]
+    for transport, warned in (("auto", False), ("shm", True)):
+        cluster = lab.cluster(job, 1, 1, workers=2, transport=transport)
+        # files may have 1,024 bytes; a log would be one, too
+        limited = subprocess.Popen(
+            [lab.bin_dir / "pushpull-worker", "--join", cluster.address], stderr=subprocess.PIPE,
+            text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+        _, said = limited.communicate(timeout=lab.seconds(60))
+        summary = cluster.ends_well()
+        expect(limited.returncode == 0, f"the limited worker: {said[-600:]}")
+        expect("sockets to server 0 (this worker can have no shared memory)" in said, said)
+        expect("ulimit -f" in said, f"{transport}: no reason: {said}")
+        expect(("warning: sockets" in said) == warned, f"{transport}: {said}")
+        expect(summary["weights_sha256"] == want, "other weights")
+
+
+if __name__ == "__main__":
+    base.main(globals())

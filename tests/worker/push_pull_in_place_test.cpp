@@ -1,0 +1,222 @@
+// The worker's exchange with servers that share memory: weights are used where they lie, and what
+// is pushed stays until it has been read.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/worker/exchange_fixture.h"
+
+namespace pushpull {
+namespace {
+
+class InPlace : public Exchange {
+ protected:
+  // One server, which keeps every generation in one buffer.
+  void make_shared(const std::string& keys, int servers = 1) {
+    make(keys);
+    setup_.servers = servers;
+    worker_ = std::make_unique<PushPull>(setup_);
+    for (int server = 0; server < servers; ++server) worker_->share_memory(server, true);
+  }
+  static std::shared_ptr<std::vector<float>> generation(float value) {
+    return std::make_shared<std::vector<float>>(kElements, value);
+  }
+  Message weights_in(const std::shared_ptr<std::vector<float>>& lies, int64_t pull, int64_t version,
+                     int64_t pushes_through = 0, int server = 0) {
+    Message message = weights(server, pull, version, 0.0F, pushes_through);
+    const auto slices = worker_->slices().slices_of(server);
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const Range elements = worker_->slices().elements(slices[i]);
+      const std::span<const float> part(lies->data() + elements.lo,
+                                        static_cast<size_t>(elements.size()));
+      message.payloads[i] = {lies, std::as_bytes(part)};
+    }
+    return message;
+  }
+  wire::Pull last_pull() {
+    wire::Pull out;
+    for (const wire::Exchange& exchange : sent_to(0)) {
+      if (exchange.has_pull()) out = exchange.pull();
+    }
+    return out;
+  }
+  // Answers pulls until there is something to do at `clock`.
+  Task answered_from(const std::shared_ptr<std::vector<float>>& lies, int64_t version,
+                     int64_t pushes_through = 0) {
+    for (int i = 0; i < 3; ++i) {
+      const Task task = next();
+      if (task.kind != Task::kWait) return task;
+      const wire::Pull pull = last_pull();
+      if (pull.number() > 0) hear(0, weights_in(lies, pull.number(), version, pushes_through));
+    }
+    return next();
+  }
+  // Pushes from one buffer, and lets go of it.
+  std::weak_ptr<const void> push_from_buffer(const Task& task) {
+    auto gradient = generation(2.0F);
+    worker_->begin_push(task.step, task.range);
+    for (const Range& node : worker_->nodes(task.range)) {
+      for (int slice = 0; slice < worker_->slices().slices(); ++slice) {
+        const Range elements = worker_->slices().elements(slice);
+        const std::span<const float> part(gradient->data() + elements.lo,
+                                          static_cast<size_t>(elements.size()));
+        worker_->add_part(slice, node, {gradient, std::as_bytes(part)});
+      }
+    }
+    worker_->end_push(std::vector<float>(static_cast<size_t>(task.range.size()), 0.5F), 4.0, now_);
+    return gradient;
+  }
+};
+
+TEST_F(InPlace, WeightsOfOneServerAreUsedWhereTheyLie) {
+  make_shared("strategy = sync\n");
+  assign({0});
+  const auto lies = generation(3.0F);
+  next();
+  const wire::Pull pull = last_pull();
+  EXPECT_TRUE(pull.in_place());
+  hear(0, weights_in(lies, pull.number(), 4));
+  EXPECT_EQ(next().kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights().data(), lies->data());
+  EXPECT_EQ(worker_->weights().size(), lies->size());
+}
+
+TEST_F(InPlace, WhatIsNotSharedIsCopied) {
+  make("strategy = sync\n");
+  setup_.servers = 1;
+  worker_ = std::make_unique<PushPull>(setup_);
+  assign({0});
+  const auto lies = generation(3.0F);
+  next();
+  const wire::Pull pull = last_pull();
+  EXPECT_FALSE(pull.in_place());
+  hear(0, weights_in(lies, pull.number(), 4));
+  EXPECT_NE(worker_->weights().data(), lies->data());
+  EXPECT_EQ(worker_->weights()[2999], 3.0F);
+}
+
+TEST_F(InPlace, WeightsOfSeveralServersAreCopiedTogether) {
+  make_shared("strategy = sync\n", 2);
+  assign({0});
+  next();
+  const int64_t number = newest_pull().number();
+  hear(0, weights_in(generation(1.0F), number, 4, 0, 0));
+  hear(1, weights_in(generation(2.0F), number, 4, 0, 1));
+  EXPECT_EQ(next().kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights()[0], 1.0F);
+  EXPECT_EQ(worker_->weights()[1024], 2.0F);
+  EXPECT_EQ(worker_->weights()[2048], 1.0F);
+}
+
+TEST_F(InPlace, TheWeightsInUseAreHeldUntilTheNextAreComplete) {
+  make_shared("strategy = sync\n");
+  assign({0});
+  auto first = generation(1.0F);
+  const std::weak_ptr<const void> held = first;
+  const Task task = answered_from(first, 4);
+  first.reset();
+  EXPECT_EQ(worker_->weights()[5], 1.0F);
+  push(task);
+  EXPECT_FALSE(held.expired());
+  auto second = generation(2.0F);
+  hear(0, weights_in(second, last_pull().number(), 5, 1));
+  EXPECT_EQ(worker_->weights().data(), second->data());
+  push(next());
+  hear(0, weights_in(generation(3.0F), last_pull().number(), 6, 2));
+  EXPECT_TRUE(held.expired());
+}
+
+TEST_F(InPlace, InSyncAPushStaysUntilItsStepHasBeenApplied) {
+  make_shared("strategy = sync\n");
+  assign({0});
+  const std::weak_ptr<const void> gradient = push_from_buffer(answered_from(generation(1.0F), 4));
+  sent_to(0);
+  // it has arrived, but slices wait for the others' parts
+  Message part = weights_in(generation(2.0F), 2, 5, 1);
+  part.header.mutable_weights()->mutable_slices()->DeleteSubrange(1, 2);
+  part.payloads.resize(1);
+  hear(0, part);
+  hear(0, status(2, 1));
+  sent_to(0);
+  EXPECT_FALSE(gradient.expired());
+  later(1000);
+  const wire::Pull pull = last_pull();
+  ASSERT_EQ(pull.number(), 2);
+  hear(0, weights_in(generation(2.0F), pull.number(), 5, 1));
+  // the pull began in another generation: it is asked for anew
+  answered_from(generation(2.0F), 5, 1);
+  sent_to(0);
+  EXPECT_TRUE(gradient.expired());
+}
+
+TEST_F(InPlace, InSspAnAcknowledgedPushHasBeenRead) {
+  make_shared("strategy = ssp:2\n");
+  assign({0});
+  const std::weak_ptr<const void> gradient = push_from_buffer(answered_from(generation(1.0F), 0));
+  sent_to(0);
+  EXPECT_FALSE(gradient.expired());
+  hear(0, status(2, 1));
+  sent_to(0);
+  EXPECT_TRUE(gradient.expired());
+}
+
+TEST_F(InPlace, AServerThatStopsToShareIsAskedAnew) {
+  make_shared("strategy = sync\n");
+  assign({0});
+  next();
+  const int64_t number = last_pull().number();
+  Message first = weights_in(generation(1.0F), number, 4);
+  first.header.mutable_weights()->mutable_slices()->DeleteSubrange(1, 2);
+  first.payloads.resize(1);
+  hear(0, first);
+  worker_->share_memory(0, false);
+  hear(0, weights(0, number, 4, 7.0F));
+  EXPECT_EQ(next().kind, Task::kWait);
+  const wire::Pull pull = last_pull();
+  EXPECT_GT(pull.number(), number);
+  EXPECT_FALSE(pull.in_place());
+  Task task = next();
+  for (int i = 0; i < 2 && task.kind == Task::kWait; ++i) {
+    hear(0, weights(0, pull.number() + i, 4, 7.0F));
+    task = next();
+  }
+  EXPECT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights()[0], 7.0F);
+  EXPECT_EQ(worker_->weights()[2999], 7.0F);
+}
+
+TEST_F(InPlace, InSspANewShareDoesNotUseWeightsThatWereLetGo) {
+  make_shared("strategy = ssp:2\neval-every = 5\n");
+  assign({0});
+  Task task = answered_from(generation(1.0F), 0);
+  while (task.kind == Task::kEvaluate) {
+    worker_->finish_evaluation();
+    task = answered_from(generation(1.0F), 0);
+  }
+  ASSERT_EQ(task.kind, Task::kCompute);
+  push(task);  // and asks for weights of step 1
+  const int64_t number = last_pull().number();
+  assign({0, 1}, 2, 0);
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_GT(last_pull().number(), number);
+}
+
+TEST_F(InPlace, BellsRingLessOftenThanMessagesWithBytes) {
+  make_shared("strategy = sync\n");
+  setup_.flush_bytes = 4096;
+  worker_ = std::make_unique<PushPull>(setup_);
+  assign({0});
+  answered_from(generation(1.0F), 4);
+  push_from_buffer(next());
+  EXPECT_EQ(sent_to(0).size(), 3U);
+  worker_ = std::make_unique<PushPull>(setup_);
+  worker_->share_memory(0, true);
+  assign({0});
+  answered_from(generation(1.0F), 4);
+  push_from_buffer(next());
+  EXPECT_EQ(sent_to(0).size(), 1U);
+}
+
+}  // namespace
+}  // namespace pushpull
