@@ -12,7 +12,8 @@ struct Dropped {};
 }  // namespace
 
 Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-                 const Dataset& dataset, Model& model, Control& control, zmq::context_t& context)
+                 const Dataset& dataset, Model& model, Control& control, zmq::context_t& context,
+                 Trace& trace)
     : job_(job),
       incarnation_(incarnation),
       control_(control),
@@ -21,8 +22,15 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       push_pull_(
           push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
       links_(job, state, push_pull_, control, context),
-      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }) {
+      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }),
+      trace_(trace) {
   compute_.set_rank(state.rank());
+  compute_.set_trace(trace);
+  trace_.set_rank(state.rank());
+  std::vector<std::string> names;
+  for (const TensorInfo& tensor : table_.tensors) names.push_back(tensor.name);
+  trace_.set_tensors(std::move(names));
+  waits_since_s_ = now_seconds();
   if (job.strategy.kind == StrategyKind::kLocal) {
     local_ =
         std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
@@ -39,7 +47,10 @@ void Trainer::exchange() {
 }
 
 void Trainer::wait() {
-  links_.wait([this](const wire::State& news) { compute_.set_rank(news.rank()); });
+  links_.wait([this](const wire::State& news) {
+    compute_.set_rank(news.rank());
+    trace_.set_rank(news.rank());
+  });
 }
 
 JobEnd Trainer::run() {
@@ -67,9 +78,10 @@ void Trainer::hint_next() {
 }
 
 // Waits, as long as the task stands, and moves messages meanwhile.
-void Trainer::await(const Task& task, const std::function<bool()>& here) {
+void Trainer::await(const Task& task, int64_t number, const std::function<bool()>& here) {
   if (here()) return;
   split_.enter(TimeSplit::kPull);
+  const double begin_s = now_seconds();
   while (true) {
     if (control_.over() || !push_pull_.stands(task)) throw Dropped{};
     exchange();
@@ -77,6 +89,14 @@ void Trainer::await(const Task& task, const std::function<bool()>& here) {
     wait();
   }
   split_.enter(TimeSplit::kCompute);
+  trace_.add(Trace::kWait, task.step, number, begin_s, now_seconds());
+}
+
+// A task begins: what was between it and the one before was a wait.
+void Trainer::end_wait(const Task& task) {
+  if (trace_.on()) {
+    trace_.add(Trace::kWait, task.step, Trace::kFirstWeights, waits_since_s_, now_seconds());
+  }
 }
 
 // What forward of a task that begins early must ask; empty where all weights are here.
@@ -84,11 +104,14 @@ WeightsNeeded Trainer::needed_by(const Task& task) {
   if (push_pull_.all_here()) return {};
   return [this, &task](size_t tensor) {
     const TensorInfo& info = table_.tensors[tensor];
-    await(task, [&] { return push_pull_.here({info.offset, info.offset + info.size}); });
+    await(task, static_cast<int64_t>(tensor), [&] {
+      return push_pull_.here({info.offset, info.offset + info.size});
+    });
   };
 }
 
 void Trainer::start(const Task& task) {
+  end_wait(task);
   split_.enter(TimeSplit::kCompute);
   try {
     local_ ? compute_round(task) : compute(task);
@@ -96,6 +119,7 @@ void Trainer::start(const Task& task) {
     compute_.take_data_hash();
     split_.enter(TimeSplit::kWait);
   }
+  if (trace_.on()) waits_since_s_ = now_seconds();
 }
 
 void Trainer::compute(const Task& task) {
@@ -110,8 +134,10 @@ void Trainer::compute(const Task& task) {
       if (!begun) begin_push(task);
       begun = true;
       split_.enter(TimeSplit::kPush);
+      const double begin_s = trace_.on() ? now_seconds() : 0.0;
       push_pull_.add_part(slice, node, std::move(part));
       if (!clip) links_.send();
+      if (trace_.on()) trace_.add(Trace::kPush, task.step, slice, begin_s, now_seconds());
       split_.enter(TimeSplit::kCompute);
     };
     try {
@@ -122,21 +148,23 @@ void Trainer::compute(const Task& task) {
     }
   }
   const double squares = clip ? compute_.squares(task.range.size()) : 0.0;
-  finish_push(losses, squares, 1);
+  finish_push(task, losses, squares);
 }
 
 // A push says what it was computed on: the pull must be over.
 void Trainer::begin_push(const Task& task) {
-  await(task, [this] { return push_pull_.all_here(); });
+  await(task, Trace::kLastWeights, [this] { return push_pull_.all_here(); });
   push_pull_.begin_push(task.step, task.range);
 }
 
-void Trainer::finish_push(const std::vector<float>& losses, double squares, int64_t steps) {
+void Trainer::finish_push(const Task& task, const std::vector<float>& losses, double squares) {
   split_.enter(TimeSplit::kPush);
+  const double begin_s = trace_.on() ? now_seconds() : 0.0;
   push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
   links_.send();
+  if (trace_.on()) trace_.add(Trace::kPush, task.step, -1, begin_s, now_seconds());
   split_.enter(TimeSplit::kWait);
-  split_.count_tasks(steps);
+  split_.count_tasks(task.steps);
   control_.set_times(split_.totals());
 }
 
@@ -172,22 +200,26 @@ void Trainer::compute_round(const Task& task) {
     push_pull_.add_part(slice, task.range, std::move(part));
     links_.send();
   });
-  finish_push(losses, 0.0, task.steps);
+  finish_push(task, losses, 0.0);
 }
 
 void Trainer::evaluate(const Task& task) {
+  end_wait(task);
   split_.enter(TimeSplit::kOther);
   control_.set_times(split_.totals());
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi && !control_.over(); ++chunk) {
+    const double begin_s = trace_.on() ? now_seconds() : 0.0;
     const ChunkResult r = evaluator_.run(push_pull_.weights(), chunk);
     wire::ChunkResult* out = result.add_chunks();
     out->set_chunk(r.chunk);
     out->set_correct(r.correct);
     out->set_loss(r.loss);
+    if (trace_.on()) trace_.add(Trace::kEvaluate, task.step, chunk, begin_s, now_seconds());
   }
+  if (trace_.on()) waits_since_s_ = now_seconds();
   if (control_.over()) return;
   control_.report(std::move(result));
   push_pull_.finish_evaluation();
