@@ -11,13 +11,14 @@
 #include "common/error.h"
 #include "common/norm.h"
 #include "common/process.h"
+#include "common/simd.h"
 
 namespace pushpull {
 
 namespace {
 
 // Exponent bits all set: NaN or infinite.
-bool all_finite(const float* x, int64_t n) {
+PUSHPULL_SIMD bool all_finite(const float* x, int64_t n) {
   uint32_t found = 0;
   for (int64_t i = 0; i < n; ++i) {
     uint32_t bits = 0;
