@@ -1,7 +1,6 @@
 #include "ps/data_plane.h"
 
-#include <algorithm>
-
+#include "common/log.h"
 #include "common/net/address.h"
 #include "common/process.h"
 
@@ -11,12 +10,6 @@ namespace {
 
 constexpr int kMessagesPerTurn = 64;
 
-EndpointLimits limits_for(int64_t slice_bytes) {
-  EndpointLimits limits;
-  limits.max_frame_bytes = std::max(limits.max_frame_bytes, slice_bytes + (int64_t{1} << 16));
-  return limits;
-}
-
 }  // namespace
 
 std::string advertised(const std::string& bound, const std::string& advertise) {
@@ -25,16 +18,22 @@ std::string advertised(const std::string& bound, const std::string& advertise) {
   return address.to_string();
 }
 
-DataPlane::DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes)
-    : router_(context, address, limits_for(slice_bytes)) {}
+DataPlane::DataPlane(const std::string& address, int64_t slice_bytes)
+    : context_(data_io_threads()), router_(context_, address, data_limits(slice_bytes)) {}
 
 void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
                          const Job& job, TrainingObserver* observer) {
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!server_) {
     ServerSetup setup = setup_of(state, run, incarnation, servers, job);
+    const SliceMap map(setup.table.total, job.slice_bytes, servers);
+    const Log log("server " + std::to_string(state.rank()));
+    memory_ = std::make_unique<WorkerMemory>(job, run, map,
+                                             [log](const std::string& why) { log.warn(why); });
+    setup.memory = memory_->weights();
     server_ = std::make_unique<Server>(std::move(setup), observer);
   }
+  memory_->on_state(state);
   server_->on_state(state);
 }
 
@@ -44,8 +43,7 @@ void DataPlane::receive() {
     if (!received) return;
     auto& [peer, message] = *received;
     if (server_) {
-      if (!server_->on_data(peer, std::move(message))) router_.count_rejected();
-      send();
+      take(peer, std::move(message));
       continue;
     }
     Message answer;
@@ -54,9 +52,26 @@ void DataPlane::receive() {
   }
 }
 
+void DataPlane::take(const PeerId& peer, Message message) {
+  if (message.header.has_attach()) {
+    router_.send(peer, memory_->on_attach(peer, message.header.attach()));
+    return;
+  }
+  if (const auto refusal = memory_->on_message(peer, message)) {
+    router_.count_rejected();
+    router_.send(peer, *refusal);
+    return;
+  }
+  if (!server_->on_data(peer, std::move(message))) router_.count_rejected();
+  send();
+}
+
 void DataPlane::send() {
   if (!server_) return;
-  for (const Outgoing& out : server_->take_outgoing()) router_.send(out.to, out.message);
+  for (Outgoing& out : server_->take_outgoing()) {
+    memory_->on_send(out);
+    router_.send(out.to, out.message);
+  }
 }
 
 wire::Stats DataPlane::stats() const {

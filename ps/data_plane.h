@@ -7,12 +7,13 @@
 
 #include "common/net/endpoint.h"
 #include "ps/server.h"
+#include "ps/worker_memory.h"
 
 namespace pushpull {
 
 class DataPlane {
  public:
-  DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes);
+  DataPlane(const std::string& address, int64_t slice_bytes);
 
   Router& router() { return router_; }
   Server* server() { return server_.get(); }
@@ -27,7 +28,11 @@ class DataPlane {
   wire::Stats stats() const;
 
  private:
+  void take(const PeerId& peer, Message message);
+
+  zmq::context_t context_;
   Router router_;
+  std::unique_ptr<WorkerMemory> memory_;  // made with the server, which lies in it
   std::unique_ptr<Server> server_;
 };
 

@@ -14,18 +14,6 @@ namespace {
 // A worker sends one push of each of its shares, then waits until all have arrived; numbers further
 // ahead are a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
-// Of weights in one message, so that the worker takes in the first ones while others are under way.
-constexpr size_t kAnswerBytes = size_t{1} << 20;
-
-Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
-  Message message;
-  wire::Weights* weights = message.header.mutable_weights();
-  weights->set_pull(pull.number());
-  weights->set_pushes_through(through);
-  weights->set_version(version);
-  return message;
-}
-
 }  // namespace
 
 ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
@@ -78,6 +66,8 @@ bool Server::on_data(const PeerId& peer, Message message) {
   switch (header.body_case()) {
     case wire::Header::kExchange:
       return on_exchange(peer, header.exchange(), message.payloads);
+    case wire::Header::kReceived:
+      return on_received(header.received());
     case wire::Header::kLoad:
       return on_load(peer, header.load(), message.payloads);
     case wire::Header::kFetch:
@@ -199,10 +189,14 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     return true;
   }
   if (all_reduce()) return on_report(peer, found->first, found->second, exchange);
-  if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
+  if (exchange.has_pull() && !pull_fits(found->second, exchange.pull())) return false;
   if (exchange.has_push()) {
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
+    const PushTracker& pushes = found->second.pushes;
+    if (exchange.push().acknowledge() && pushes.complete(exchange.push().number())) {
+      send_status(peer, 0, pushes.through(), false);
+    }
   }
   if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
   answer_all();
@@ -298,141 +292,6 @@ void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push&
   if (!whole_steps() && floor_ != ledger_.floor()) {
     floor_ = ledger_.floor();
     try_open_barrier();
-  }
-}
-
-// ---- pulls ----
-
-void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
-                       const wire::Pull& pull) {
-  PendingPull& pending = worker.pull;
-  const bool repeated = pending.pull.number() == pull.number();
-  if (pull.number() < pending.pull.number()) return;  // an older one, overtaken
-  pending.peer = peer;
-  pending.pull = pull;
-  pending.open = true;
-  pending.unsent.clear();
-  if (!pull.lease_only()) pending.unsent.insert(shard_.slices().begin(), shard_.slices().end());
-  if (repeated || is_past(pull)) {
-    // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
-    const size_t before = outgoing_.size();
-    answer(incarnation, worker);
-    if (outgoing_.size() == before) {
-      send_status(peer, pull.number(), worker.pushes.through(), false);
-    }
-  }
-}
-
-bool Server::pull_fits(const wire::Pull& pull) const {
-  if (pull.number() < 1) return false;
-  if (pull.lease_only()) return true;  // the clock means nothing there
-  if (pull.latest()) return pull.clock() >= 0 && pull.clock() <= setup_.barriers.end_step;
-  return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
-}
-
-bool Server::may_answer(const wire::Pull& pull) const {
-  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows
-  // could be all that the next step lacks
-  if (pull.latest() && backup()) return newest_version() >= pull.clock();
-  if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
-  if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
-  // answered slice by slice
-  if (lockstep()) return true;
-  return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
-}
-
-std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& pull,
-                                                             int slice) const {
-  if (exactly_at_barrier(pull)) {
-    return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
-  }
-  if (!lockstep()) return std::pair{shard_.weights(slice), updates_};
-  const int64_t version = shard_.version(slice);
-  const bool any = pull.barrier() || pull.latest();
-  const int64_t wanted = !any ? pull.clock() : backup() ? newest_version() : version;
-  if (version == wanted) return std::pair{shard_.weights(slice), version};
-  if (shard_.previous(slice).owner && shard_.previous_version(slice) == wanted) {
-    return std::pair{shard_.previous(slice), wanted};
-  }
-  return std::nullopt;
-}
-
-void Server::answer(uint64_t incarnation, Worker& worker) {
-  PendingPull& pending = worker.pull;
-  if (!pending.open) return;
-  if (pending.pull.lease_only()) {
-    Message message;
-    wire::Status* status = message.header.mutable_status();
-    add_leases(incarnation, status->mutable_leases());
-    // what it has already may still be on the way back, or its evaluation be reported elsewhere
-    if (std::none_of(status->leases().begin(), status->leases().end(), [&](const wire::Lease& l) {
-          return l.number() > pending.pull.newest_lease();
-        })) {
-      return;
-    }
-    status->set_pull(pending.pull.number());
-    status->set_pushes_through(worker.pushes.through());
-    pending.open = false;
-    outgoing_.push_back({pending.peer, std::move(message)});
-    return;
-  }
-  if (!may_answer(pending.pull)) return;
-  const auto begin = [&] {
-    Message out = weights_message(pending.pull, worker.pushes.through(), updates_);
-    out.header.mutable_weights()->set_at_barrier(exactly_at_barrier(pending.pull));
-    return out;
-  };
-  Message message = begin();
-  size_t bytes = 0;
-  for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
-    auto slice = slice_for(pending.pull, *it);
-    if (!slice) {
-      ++it;
-      continue;
-    }
-    if (bytes >= kAnswerBytes) {
-      outgoing_.push_back({pending.peer, std::exchange(message, begin())});
-      bytes = 0;
-    }
-    bytes += slice->first.bytes.size();
-    wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
-    entry->set_slice(*it);
-    entry->set_version(slice->second);
-    if (setup_.job.delay_compensation > 0) {
-      worker.handed.keep(slice->second, *it, slice->first);
-    }
-    stats_.set_bytes_pulled(stats_.bytes_pulled() +
-                            static_cast<int64_t>(slice->first.bytes.size()));
-    message.payloads.push_back(std::move(slice->first));
-    it = pending.unsent.erase(it);
-  }
-  if (message.payloads.empty()) return;
-  if (pending.unsent.empty()) {
-    pending.open = false;
-    const int64_t gap = pending.pull.latest() ? 0 : pending.pull.clock() - floor_;
-    stats_.set_clock_gap_max(std::max(stats_.clock_gap_max(), gap));
-    if (pending.pull.want_lease()) {
-      add_leases(incarnation, message.header.mutable_weights()->mutable_leases());
-    }
-  }
-  outgoing_.push_back({pending.peer, std::move(message)});
-}
-
-void Server::answer_all() {
-  for (auto& [incarnation, worker] : workers_) answer(incarnation, worker);
-}
-
-void Server::offer_leases() {
-  for (auto& [incarnation, worker] : workers_) {
-    if (worker.pull.pull.lease_only()) answer(incarnation, worker);
-  }
-}
-
-void Server::add_leases(uint64_t incarnation,
-                        google::protobuf::RepeatedPtrField<wire::Lease>* out) {
-  if (observer_ == nullptr) return;
-  for (wire::Lease& lease : observer_->leases(incarnation)) {
-    *out->Add() = std::move(lease);
   }
 }
 

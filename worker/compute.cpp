@@ -31,13 +31,13 @@ PUSHPULL_SIMD bool all_finite(const float* x, int64_t n) {
 }  // namespace
 
 Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
-                 std::function<bool()> over)
+                 std::function<bool()> over, FloatAllocator memory)
     : job_(job),
       model_(model),
       map_(map),
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       loader_(job, dataset),
-      gradient_(model.table(), map),
+      gradient_(model.table(), map, std::move(memory)),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {}
 

@@ -25,9 +25,9 @@ namespace pushpull {
 class Compute {
  public:
   // Borrows everything but the map. over: true once nothing more needs to be computed; asked
-  // between micro-batches.
+  // between micro-batches. memory: where gradients are to lie.
   Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
-          std::function<bool()> over);
+          std::function<bool()> over, FloatAllocator memory = heap_floats);
 
   // For messages, and for the straggler. -1: not known yet.
   void set_rank(int rank);

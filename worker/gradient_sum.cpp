@@ -1,5 +1,7 @@
 #include "worker/gradient_sum.h"
 
+#include <utility>
+
 #include "common/error.h"
 #include "common/simd.h"
 
@@ -14,11 +16,11 @@ PUSHPULL_SIMD void add_range(const float* left, float* right, int64_t lo, int64_
 
 }  // namespace
 
-GradientSum::GradientSum(const TensorTable& table, const SliceMap& map)
+GradientSum::GradientSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory)
     : total_(table.total),
       map_(map),
       tensors_in_slice_(static_cast<size_t>(map.slices())),
-      pool_(static_cast<size_t>(table.total)) {
+      pool_(static_cast<size_t>(table.total), std::move(memory)) {
   for (const TensorInfo& tensor : table.tensors) {
     tensor_elements_.push_back({tensor.offset, tensor.offset + tensor.size});
   }

@@ -24,7 +24,8 @@ class GradientSum {
   // Called with a slice and its part of the sum, in the order in which they become final.
   using SliceReady = std::function<void(int slice, Payload part)>;
 
-  GradientSum(const TensorTable& table, const SliceMap& map);
+  // memory: where gradients are to lie.
+  GradientSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory = heap_floats);
 
   // leaves: micro-batches of the node.
   void begin(int64_t leaves);

@@ -9,6 +9,23 @@ namespace {
 
 constexpr int kPollMs = 20;
 
+std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& push_pull,
+                                                                const Job& job,
+                                                                const wire::State& state,
+                                                                const std::string& joined,
+                                                                zmq::context_t& context) {
+  std::vector<std::vector<std::unique_ptr<Dealer>>> out(
+      static_cast<size_t>(state.data_endpoints_size()));
+  for (size_t server = 0; server < out.size(); ++server) {
+    const int lanes = push_pull.lanes(static_cast<int>(server));
+    while (std::ssize(out[server]) < lanes) {
+      out[server].push_back(
+          connect_to_server(job, state, static_cast<int>(server), joined, context));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation,
@@ -29,27 +46,46 @@ Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Cont
              zmq::context_t& context)
     : push_pull_(push_pull),
       control_(control),
-      servers_(connect_to_servers(job, state, control.address(), context)) {
-  for (const auto& server : servers_) {
-    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
+      memory_(push_pull, state.rank()),
+      servers_(connect_lanes(push_pull, job, state, control.address(), context)) {
+  for (const auto& lanes : servers_) {
+    for (const auto& lane : lanes)
+      poll_items_.push_back({lane->socket().handle(), 0, ZMQ_POLLIN, 0});
   }
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
   push_pull_.on_state(state, now_ms());
 }
 
+void Links::attach() {
+  while (!control_.over()) {
+    exchange([] {});
+    if (memory_.settled()) return;
+    poll_sockets(poll_items_, kPollMs);
+  }
+}
+
 void Links::send() {
-  for (const ToServer& out : push_pull_.take_outgoing()) {
-    servers_[static_cast<size_t>(out.server)]->send(out.message);
+  for (ToServer& out : push_pull_.take_outgoing()) {
+    memory_.on_send(out);
+    auto& lanes = servers_[static_cast<size_t>(out.server)];
+    lanes[static_cast<size_t>(out.lane)]->send(out.message);
   }
 }
 
 void Links::exchange(const std::function<void()>& taken) {
   const int64_t now = now_ms();
   for (size_t server = 0; server < servers_.size(); ++server) {
-    while (auto message = servers_[server]->receive()) {
-      push_pull_.on_message(static_cast<int>(server), *message, now);
-      taken();
+    for (const auto& lane : servers_[server]) {
+      while (auto message = lane->receive()) {
+        if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
+        push_pull_.on_message(static_cast<int>(server), *message, now);
+        taken();
+        send();  // what has arrived: the server may wait to hear it
+      }
     }
+  }
+  for (const ToServer& ask : memory_.due(now)) {
+    servers_[static_cast<size_t>(ask.server)].front()->send(ask.message);
   }
   push_pull_.on_tick(now);
   send();

@@ -11,6 +11,7 @@
 #include "common/net/endpoint.h"
 #include "worker/control.h"
 #include "worker/push_pull.h"
+#include "worker/server_memory.h"
 
 namespace pushpull {
 
@@ -25,6 +26,12 @@ class Links {
   Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
         zmq::context_t& context);
 
+  // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
+  // of silence, or when the job is over.
+  void attach();
+  // Where gradients are to lie that are pushed.
+  FloatAllocator gradients() { return memory_.gradients(); }
+
   // Sends what PushPull wants sent.
   void send();
   // Takes in what has come, repeats what is overdue, sends. taken: called after each message that
@@ -37,7 +44,8 @@ class Links {
  private:
   PushPull& push_pull_;
   Control& control_;
-  std::vector<std::unique_ptr<Dealer>> servers_;
+  ServerMemory memory_;
+  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and lane
   std::vector<zmq::pollitem_t> poll_items_;
 };
 

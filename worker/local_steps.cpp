@@ -23,12 +23,12 @@ PUSHPULL_SIMD void weighted_change(const float* start, const float* end, float w
 }  // namespace
 
 LocalSteps::LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map,
-                       int64_t total_steps)
+                       int64_t total_steps, FloatAllocator memory)
     : job_(job),
       map_(map),
       total_steps_(total_steps),
       whole_(table, {0, table.total}, job.optimizer),
-      pool_(static_cast<size_t>(table.total)) {}
+      pool_(static_cast<size_t>(table.total), std::move(memory)) {}
 
 void LocalSteps::begin(Range share, std::span<const float> weights) {
   PP_ASSERT(std::ssize(weights) == whole_.size());

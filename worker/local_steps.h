@@ -25,8 +25,9 @@ class LocalSteps {
  public:
   using SliceReady = std::function<void(int slice, Payload part)>;
 
-  // total_steps: schedule horizon. Borrows the job.
-  LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map, int64_t total_steps);
+  // total_steps: schedule horizon; memory: where what is pushed lies. Borrows the job.
+  LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map, int64_t total_steps,
+             FloatAllocator memory = heap_floats);
 
   // A round of a share begins at these weights.
   void begin(Range share, std::span<const float> weights);

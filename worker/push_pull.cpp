@@ -8,9 +8,11 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kRepeatMs = 1000;  // an answer that has not come by then is asked for again
 constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
-constexpr int kLeastRepeats = 3;     // before silence counts: we may have been stopped ourselves
+// A message that only rings the bell: not so often that ringing costs, not so late that the server
+// has nothing to do meanwhile.
+constexpr size_t kBellBytes = size_t{4} << 20;
+constexpr int kLeastRepeats = 3;  // before silence counts: we may have been stopped ourselves
 
 }  // namespace
 
@@ -20,7 +22,9 @@ PushPull::PushPull(PushPullSetup setup)
       links_(static_cast<size_t>(setup_.servers)),
       weights_(map_) {
   for (int server = 0; server < setup_.servers; ++server) {
-    links_[static_cast<size_t>(server)].slices = map_.slices_of(server);
+    ServerLink& link = links_[static_cast<size_t>(server)];
+    link.slices = map_.slices_of(server);
+    link.lanes.resize(static_cast<size_t>(lanes(server)));
   }
 }
 
@@ -28,6 +32,12 @@ std::vector<int64_t> PushPull::read_versions() const {
   std::vector<int64_t> out;
   for (const ServerLink& link : links_) out.push_back(link.read_version);
   return out;
+}
+
+void PushPull::share_memory(int server, bool shared) {
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  link.in_place = shared;
+  link.reads_gradients = link.reads_gradients || shared;
 }
 
 // ---- what to do next ----
@@ -63,7 +73,12 @@ void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
   shares_ = std::move(shares);
   // what is waited for may wait for the new share: compute that first, then ask again
   const bool locating = pull_.latest() && (!backup() || clock_ < 0);
-  if (grown && pulling_ && !locating) pulling_ = false;
+  if (grown && pulling_ && !locating) {
+    pulling_ = false;
+    // By asking for others we have let go of weights that lie with the server. In sync and local:H
+    // it cannot do without them as long as anybody computes on them.
+    if (weights_.current_in_place() && !(lockstep() && !backup())) clock_ = -1;
+  }
 }
 
 PushPull::ShareWork* PushPull::next_share() {
@@ -159,17 +174,6 @@ std::string PushPull::waiting_for() const {
 
 // ---- pull ----
 
-void PushPull::set_sender(wire::Exchange* exchange) const {
-  exchange->mutable_sender()->set_run(setup_.run);
-  exchange->mutable_sender()->set_incarnation(setup_.incarnation);
-}
-
-Message PushPull::exchange_message() const {
-  Message message;
-  set_sender(message.header.mutable_exchange());
-  return message;
-}
-
 void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms) {
   pulling_ = true;
   pull_.set_number(pull_.number() + 1);
@@ -200,28 +204,6 @@ void PushPull::start_lease_wait(int64_t now_ms) {
   }
 }
 
-void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
-  ServerLink& link = links_[static_cast<size_t>(server)];
-  if (!repeat) {
-    link.asked_ms = now_ms;
-    link.heard_ms = now_ms;
-    link.repeats = 0;
-  }
-  link.repeat_ms = now_ms + kRepeatMs;
-  wire::Pull pull = pull_;
-  pull.set_want_lease(pool() && server == 0);
-  pull.set_newest_lease(newest_lease_);
-  if (link.pending.header.has_exchange()) {
-    // rides on the last message of the push
-    link.pull = pull;
-    flush(server);
-    return;
-  }
-  Message message = exchange_message();
-  *message.header.mutable_exchange()->mutable_pull() = pull;
-  outgoing_.push_back({server, std::move(message)});
-}
-
 bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (server < 0 || server >= setup_.servers) return false;
   ServerLink& link = links_[static_cast<size_t>(server)];
@@ -232,7 +214,7 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     const int missing = link.missing;
     take_weights(server, message.header.weights(), message.payloads);
     if (pulling_ && message.header.weights().pull() == pull_.number()) {
-      link.repeat_ms = now_ms + kRepeatMs;  // the rest of the answer may be under way
+      link.repeat_ms = now_ms + kPullRepeatMs;  // the rest of the answer may be under way
       check_pushes(server, asked_again, now_ms);
       if (asked_again && link.missing == missing) give_up_locating(link);
     }
@@ -300,12 +282,16 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (!lockstep() && !one_version(link, entry.version())) continue;
     if (weights_.has(entry.slice())) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    weights_.place(entry.slice(), entry.version(), payload);
+    if (!weights_.place(entry.slice(), entry.version(), payload, link.in_place && one_source())) {
+      pulling_ = false;  // the server has stopped to share memory meanwhile: ask again
+      return;
+    }
     pull_answered_ = true;
     link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
   }
   if (link.missing == 0) link.asked_ms = -1;
+  count_received(server, weights, payloads);
 }
 
 // async, ssp: a push must be able to say what it was computed on, so all slices of a server are of
@@ -333,6 +319,7 @@ void PushPull::finish_pull(int64_t now_ms) {
   }
   weights_.take_over();
   fresh_ = true;
+  if (lockstep()) forget_read(least);
   if (backup() && pull_.barrier()) return finish_barrier_pull();
   if (!lockstep()) {
     clock_ = pull_.clock();
@@ -384,18 +371,20 @@ void PushPull::begin_push(int64_t step, Range range) {
   push_number_ = next_push_++;
   push_nodes_ = static_cast<int>(nodes(range).size());
   for (ServerLink& link : links_) {
-    if (!link.slices.empty()) link.unacknowledged.push_back({push_number_, {}});
+    if (!link.slices.empty()) link.unacknowledged.push_back({push_number_, step, {}});
   }
 }
 
 void PushPull::add_part(int slice, Range node, Payload payload) {
   const int server = map_.server_of(slice);
   ServerLink& link = links_[static_cast<size_t>(server)];
+  Lane& lane = link.lanes[static_cast<size_t>(lane_of(slice))];
   // the last part waits for end_push, so that the last message is never empty
-  if (link.pending_bytes >= setup_.flush_bytes) flush(server);
-  if (!link.pending.header.has_exchange()) {
-    link.pending = exchange_message();
-    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+  const size_t most = link.in_place ? std::max(kBellBytes, setup_.flush_bytes) : setup_.flush_bytes;
+  if (lane.pending_bytes >= most) flush(server, lane_of(slice));
+  if (!lane.pending.header.has_exchange()) {
+    lane.pending = exchange_message();
+    wire::Push* push = lane.pending.header.mutable_exchange()->mutable_push();
     push->set_number(push_number_);
     push->set_step(push_step_);
     push->set_lo(static_cast<int32_t>(push_range_.lo));
@@ -403,25 +392,14 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
     push->set_parts_total(static_cast<int32_t>(link.slices.size()) * push_nodes_);
     for (const ServerLink& other : links_) push->add_read_versions(other.read_version);
     push->set_steps(static_cast<int32_t>(setup_.barriers.round_end(push_step_) - push_step_));
+    push->set_acknowledge(setup_.acknowledge);
   }
-  wire::Part* part = link.pending.header.mutable_exchange()->mutable_push()->add_parts();
+  wire::Part* part = lane.pending.header.mutable_exchange()->mutable_push()->add_parts();
   part->set_slice(slice);
   part->set_lo(static_cast<int32_t>(node.lo));
   part->set_hi(static_cast<int32_t>(node.hi));
-  link.pending_bytes += payload.bytes.size();
-  link.pending.payloads.push_back(std::move(payload));
-}
-
-void PushPull::flush(int server) {
-  ServerLink& link = links_[static_cast<size_t>(server)];
-  Message message = std::exchange(link.pending, {});
-  link.pending_bytes = 0;
-  link.unacknowledged.back().messages.push_back(message);
-  if (link.pull) {
-    *message.header.mutable_exchange()->mutable_pull() = *link.pull;
-    link.pull.reset();
-  }
-  outgoing_.push_back({server, std::move(message)});
+  lane.pending_bytes += payload.bytes.size();
+  lane.pending.payloads.push_back(std::move(payload));
 }
 
 void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
@@ -430,8 +408,10 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   for (size_t server = 0; server < links_.size(); ++server) {
     ServerLink& link = links_[server];
     if (link.slices.empty()) continue;
-    PP_ASSERT(link.pending.header.has_exchange());
-    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+    // no push is complete without the first lane's last message
+    Message& last = link.lanes[0].pending;
+    PP_ASSERT(last.header.has_exchange());
+    wire::Push* push = last.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);
     if (server != 0) continue;
     push->mutable_losses()->Assign(losses.begin(), losses.end());
@@ -447,9 +427,12 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
     share->clock = setup_.barriers.round_end(push_step_);
     share->evaluated = false;
   }
-  next(now_ms);  // starts the pull for what comes next, which rides along
+  if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
   for (int server = 0; server < setup_.servers; ++server) {
-    if (links_[static_cast<size_t>(server)].pending.header.has_exchange()) flush(server);
+    const std::vector<Lane>& lanes = links_[static_cast<size_t>(server)].lanes;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i].pending.header.has_exchange()) flush(server, static_cast<int>(i));
+    }
   }
 }
 
@@ -465,14 +448,23 @@ void PushPull::finish_evaluation() {
 
 void PushPull::acknowledge(ServerLink& link, int64_t through) {
   while (!link.unacknowledged.empty() && link.unacknowledged.front().number <= through) {
+    // what async and ssp acknowledge is applied
+    if (link.reads_gradients && lockstep()) {
+      link.unread.push_back(std::move(link.unacknowledged.front()));
+    }
     link.unacknowledged.pop_front();
   }
 }
 
-void PushPull::repeat_pushes(int server) {
-  for (const SentPush& push : links_[static_cast<size_t>(server)].unacknowledged) {
-    for (const Message& message : push.messages) outgoing_.push_back({server, message});
+void PushPull::forget_read(int64_t version) {
+  for (ServerLink& link : links_) {
+    std::erase_if(link.unread, [&](const SentPush& push) { return push.step < version; });
   }
+}
+
+bool PushPull::pushes_arrived() const {
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const ServerLink& link) { return link.unacknowledged.empty(); });
 }
 
 // ---- time ----

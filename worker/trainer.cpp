@@ -22,7 +22,9 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       push_pull_(
           push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
       links_(job, state, push_pull_, control, context),
-      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }),
+      compute_(
+          job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
+          links_.gradients()),
       trace_(trace) {
   compute_.set_rank(state.rank());
   compute_.set_trace(trace);
@@ -32,8 +34,8 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
   trace_.set_tensors(std::move(names));
   waits_since_s_ = now_seconds();
   if (job.strategy.kind == StrategyKind::kLocal) {
-    local_ =
-        std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
+    local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
+                                          state.total_steps(), links_.gradients());
   }
 }
 
@@ -54,6 +56,7 @@ void Trainer::wait() {
 }
 
 JobEnd Trainer::run() {
+  links_.attach();
   while (!control_.over()) {
     exchange();
     const Task task = push_pull_.next(now_ms());
@@ -83,8 +86,12 @@ void Trainer::await(const Task& task, int64_t number, const std::function<bool()
   split_.enter(TimeSplit::kPull);
   const double begin_s = now_seconds();
   while (true) {
-    if (control_.over() || !push_pull_.stands(task)) throw Dropped{};
     exchange();
+    // a pull that had to be begun anew may put the weights elsewhere
+    if (control_.over() || !push_pull_.stands(task) ||
+        push_pull_.weights_of(task).data() != weights_.data()) {
+      throw Dropped{};
+    }
     if (here()) break;
     wait();
   }
@@ -112,6 +119,7 @@ WeightsNeeded Trainer::needed_by(const Task& task) {
 
 void Trainer::start(const Task& task) {
   end_wait(task);
+  weights_ = push_pull_.weights_of(task);
   split_.enter(TimeSplit::kCompute);
   try {
     local_ ? compute_round(task) : compute(task);
@@ -126,7 +134,6 @@ void Trainer::compute(const Task& task) {
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
   hint_next();
-  const std::span<const float> weights = push_pull_.weights_of(task);
   bool begun = false;
   std::vector<float> losses;
   for (const Range& node : push_pull_.nodes(task.range)) {
@@ -141,7 +148,7 @@ void Trainer::compute(const Task& task) {
       split_.enter(TimeSplit::kCompute);
     };
     try {
-      if (!compute_.node(task.step, node, weights, push_slice, losses, needed_by(task))) return;
+      if (!compute_.node(task.step, node, weights_, push_slice, losses, needed_by(task))) return;
     } catch (const Error& e) {
       if (e.code() == ErrorCode::kNotFinite && push_pull_.all_here()) note_failed(task);
       throw;
@@ -179,7 +186,7 @@ void Trainer::note_failed(const Task& task) {
 
 // local:H: all steps of a round, then one push. The first gradient is that at the pulled weights.
 void Trainer::compute_round(const Task& task) {
-  std::span<const float> weights = push_pull_.weights_of(task);
+  std::span<const float> weights = weights_;
   std::vector<float> losses;
   const auto keep = [](int, const Payload&) {};
   for (int64_t i = 0; i < task.steps; ++i) {

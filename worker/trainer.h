@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,7 @@ class Trainer {
   Compute compute_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
+  std::span<const float> weights_;  // of the running task
   Trace& trace_;
   double waits_since_s_ = 0.0;  // traced: since the last task
 };

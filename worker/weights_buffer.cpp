@@ -8,22 +8,46 @@
 namespace pushpull {
 
 WeightsBuffer::WeightsBuffer(const SliceMap& map)
-    : map_(map),
-      current_(static_cast<size_t>(map.total())),
-      coming_(static_cast<size_t>(map.total())),
-      version_(static_cast<size_t>(map.slices()), kNone) {}
+    : map_(map), version_(static_cast<size_t>(map.slices()), kNone) {}
 
-void WeightsBuffer::expect() { std::fill(version_.begin(), version_.end(), kNone); }
+void WeightsBuffer::expect() {
+  std::fill(version_.begin(), version_.end(), kNone);
+  here_ = 0;
+}
 
 bool WeightsBuffer::fits(int slice, const Payload& payload) const {
   return payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
 }
 
-void WeightsBuffer::place(int slice, int64_t version, const Payload& payload) {
+bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bool in_place) {
   PP_ASSERT(fits(slice, payload));
-  const Range elements = map_.elements(slice);
-  std::memcpy(coming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
-  version_[static_cast<size_t>(slice)] = version;
+  const int64_t offset = map_.elements(slice).lo;
+  const float* base = payload.floats() - offset;
+  if (here_ == 0) {
+    coming_.in_place = in_place ? base : nullptr;
+    coming_.owner = in_place ? payload.owner : nullptr;
+  }
+  if (coming_.in_place == nullptr) {
+    coming_.own.resize(static_cast<size_t>(map_.total()));
+    std::memcpy(coming_.own.data() + offset, payload.bytes.data(), payload.bytes.size());
+  } else if (!in_place || base != coming_.in_place || payload.owner != coming_.owner) {
+    return false;
+  }
+  int64_t& known = version_[static_cast<size_t>(slice)];
+  if (known == kNone) ++here_;
+  known = version;
+  return true;
+}
+
+void WeightsBuffer::forget(int slice) {
+  int64_t& known = version_[static_cast<size_t>(slice)];
+  if (known != kNone) --here_;
+  known = kNone;
+}
+
+std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
+  const float* first = weights.in_place != nullptr ? weights.in_place : weights.own.data();
+  return {first, static_cast<size_t>(map_.total())};
 }
 
 bool WeightsBuffer::has(Range elements) const {

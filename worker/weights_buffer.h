@@ -1,9 +1,11 @@
 // The memory of a worker's weights: the flat vector that it computes on, and the one that is coming
-// in slice by slice, with the version of each slice. Knows no message and no strategy: what is
-// wanted, PushPull decides. One thread.
+// in slice by slice, with the version of each slice. Either is a vector of our own, or lies where
+// the server has written it. Knows no message and no strategy: what is wanted, PushPull decides.
+// One thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,15 +24,20 @@ class WeightsBuffer {
   // The payload is as long as the slice.
   bool fits(int slice, const Payload& payload) const;
   // Puts a slice of the coming weights, which fits, in its place.
-  void place(int slice, int64_t version, const Payload& payload);
+  //   in_place: the payload stays as it is for as long as it is held. If it is the first slice to
+  //   come, all weights are taken to lie around it.
+  // False: the others lie elsewhere; `expect` them anew.
+  bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
   // What has come of this slice counts no more.
-  void forget(int slice) { version_[static_cast<size_t>(slice)] = kNone; }
+  void forget(int slice);
   // What was coming is in use from here on. The memory stays where it is: spans of `coming` are
   // spans of `current` now.
   void take_over() { std::swap(current_, coming_); }
 
-  std::span<const float> current() const { return current_; }
-  std::span<const float> coming() const { return coming_; }
+  std::span<const float> current() const { return flat(current_); }
+  // Where it lies is known once a slice is here.
+  std::span<const float> coming() const { return flat(coming_); }
+  bool current_in_place() const { return current_.in_place != nullptr; }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
   // All slices in which these elements lie.
   bool has(Range elements) const;
@@ -42,10 +49,19 @@ class WeightsBuffer {
   static constexpr int64_t kNone = -1;
 
  private:
+  struct Flat {
+    const float* in_place = nullptr;    // element 0, where it lies with the server's
+    std::shared_ptr<const void> owner;  // of in_place
+    std::vector<float> own;             // otherwise; made when it is first needed
+  };
+
+  std::span<const float> flat(const Flat& weights) const;
+
   SliceMap map_;
-  std::vector<float> current_;
-  std::vector<float> coming_;
+  Flat current_;
+  Flat coming_;
   std::vector<int64_t> version_;  // by slice, of coming_; kNone: not here yet
+  int here_ = 0;                  // slices of coming_
 };
 
 }  // namespace pushpull

@@ -5,16 +5,15 @@ whatever else the machine does hits all alike. Compare the ratios: they are take
 import argparse
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, f"{ROOT}/tests/e2e")
+sys.path[:0] = [f"{ROOT}/tests/e2e", f"{ROOT}/bench"]
 from cluster import Cluster  # noqa: E402
+from figures import processor, spread  # noqa: E402
 
 JOB = {"model": "convnet", "dataset": "dummy", "input": "1x28x28", "global-batch": 200,
        "micro-batch": 100, "threads": 1, "optimizer": "momentum", "lr": 0.01, "test-samples": 100}
@@ -45,16 +44,6 @@ def configurations(bin_dir, steps, cores):
     if cores > 1:
         out["PyTorch, 2 threads"] = lambda: torch_rate(steps, 2, 1)
     return out
-
-
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def processor():
-    with open("/proc/cpuinfo") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def summarise(rates, steps):

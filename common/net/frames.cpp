@@ -1,5 +1,6 @@
 #include "common/net/frames.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -14,12 +15,19 @@ constexpr size_t kPreambleBytes = 8;
 constexpr char kMagic[6] = {'P', 'U', 'S', 'H', 'P', 'L'};
 constexpr size_t kCopyBelowBytes = 4096;
 
+// Those with a segment have none (common/shm/references.h).
+template <class Entries>
+size_t with_payload(const Entries& entries) {
+  return static_cast<size_t>(std::count_if(entries.begin(), entries.end(),
+                                           [](const auto& entry) { return entry.segment() == 0; }));
+}
+
 size_t expected_payloads_min(const wire::Header& header) {
   switch (header.body_case()) {
     case wire::Header::kExchange:
-      return static_cast<size_t>(header.exchange().push().parts_size());
+      return with_payload(header.exchange().push().parts());
     case wire::Header::kWeights:
-      return static_cast<size_t>(header.weights().slices_size());
+      return with_payload(header.weights().slices());
     case wire::Header::kLoad:
     case wire::Header::kFetched:
     case wire::Header::kStore:

@@ -36,6 +36,7 @@ struct Scenario {
   int64_t write_us = 1000;        // longest time for a checkpoint
   size_t flush_bytes = 1 << 20;   // of a push's message
   bool early = true;              // workers begin while their weights are still coming
+  int64_t window_bytes = 0;       // of a pull; 0: none
 
   std::string to_string() const;
 };

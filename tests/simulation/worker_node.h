@@ -57,6 +57,7 @@ class WorkerNode {
   void make_trainer(const wire::State& state);
   void turn();
   void exchange();
+  void close_links();
   void send();
   void check_weights(const Task& task, bool exact);
   void check_read_versions(const std::vector<ToServer>& messages);
@@ -92,7 +93,7 @@ class WorkerNode {
   int64_t repeat_ms_ = 0;
   int64_t heard_ms_ = 0;
 
-  std::vector<int> servers_;  // dealers
+  std::vector<std::vector<int>> servers_;  // dealers, by server and lane
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<GradientSum> gradient_;
   std::unique_ptr<LocalSteps> local_;  // local:H

@@ -1,0 +1,38 @@
+// Times of single passes and what a floor says about them: medians, because one slow pass (another
+// program, a timer) would move a mean. GB/s = 1e9 payload bytes per second. One thread.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+namespace pushpull::floors {
+
+class Samples {
+ public:
+  // Times one pass.
+  template <typename Pass>
+  void time(Pass&& pass);
+
+  // Sets the counters p50_us, p99_us and GB_s.
+  //   payload_bytes: of one pass.
+  void report(benchmark::State& state, double payload_bytes);
+
+  double last() const { return seconds_.back(); }  // seconds
+  double median() const;                           // seconds; 0 without samples
+
+ private:
+  static double now();
+  double quantile(double q) const;
+
+  std::vector<double> seconds_;
+};
+
+template <typename Pass>
+void Samples::time(Pass&& pass) {
+  const double begin = now();
+  pass();
+  seconds_.push_back(now() - begin);
+}
+
+}  // namespace pushpull::floors

@@ -1,0 +1,14 @@
+// What the machine allows: memory, sockets, shared memory, bare ZeroMQ (bench/floors).
+//   floors_bench --benchmark_filter='memory|link_tcp' --benchmark_out=FILE.json
+#include <benchmark/benchmark.h>
+
+#include "common/process.h"
+
+int main(int argc, char** argv) {
+  pushpull::keep_heap();  // as our own programs do
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

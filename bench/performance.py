@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Measures the tables of docs/performance.md and prints them as Markdown; --update puts them in place.
+
+A table stands in the page between `<!-- measured: NAME -->` and `<!-- end -->`. Needs an idle machine:
+a table of it takes minutes, and whatever else runs is in its figures."""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+from figures import (BIN, KIB, MIB, ROOT, Failed, caption, cell, google_benchmark, machine, markdown,
+                     positive, rounds_text, say, size_text, spread)
+
+PAGE = ROOT / "docs" / "performance.md"
+MEMORY_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB, 400 * MIB]
+LINK_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
+LINKS = {"tcp": "raw TCP", "unix": "unix socket", "shm": "shared memory, one copy",
+         "zmq_tcp": "bare ZeroMQ, tcp", "zmq_ipc": "bare ZeroMQ, ipc"}
+OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw"]
+SLICE, LARGE = MIB, 64 * MIB
+
+
+def measured(arguments, program, pattern):
+    """(benchmark, counter) -> cell: the spread of the counter over the rounds."""
+    rounds = []
+    for _ in range(arguments.rounds):
+        rounds.append(google_benchmark(arguments.bin / program, "--benchmark_min_time=0.5",
+                                       f"--benchmark_filter={pattern}"))
+    return lambda name, counter, factor=1.0: cell(spread([r[name][counter] for r in rounds]), factor)
+
+
+def one_of(sizes):
+    return "(" + "|".join(map(str, sizes)) + ")/"
+
+
+def memory(arguments):
+    pattern = "^memory_.*bytes:" + one_of(MEMORY_SIZES)
+    value = measured(arguments, "floors_bench", pattern)
+    rows = []
+    for name, title in (("copy", "memcpy"), ("axpy", "w -= lr g"), ("momentum", "update of two workers")):
+        for threads in (1, 2):
+            rows.append([f"{title}, {threads} thread{'s' * (threads > 1)}",
+                         *(value(f"memory_{name}/bytes:{size}/threads:{threads}/real_time", "GB_s")
+                           for size in MEMORY_SIZES)])
+    head = ["GB/s", *map(size_text, MEMORY_SIZES)]
+    return markdown(head, rows), f"floors_bench --benchmark_filter='{pattern}'"
+
+
+def links(arguments):
+    sizes = one_of(LINK_SIZES)
+    pattern = f"^link_.*_(push|pull)/bytes:{sizes}clients:1|_exchange/bytes:{sizes}clients:2"
+    value = measured(arguments, "floors_bench", pattern)
+
+    def cells(kind, verb, clients, counter, factor=1.0):
+        return [value(f"link_{kind}_{verb}/bytes:{size}/clients:{clients}/real_time", counter, factor)
+                for size in LINK_SIZES]
+    rows = []
+    for kind, title in LINKS.items():
+        rows.append([f"{title}: push, GB/s", *cells(kind, "push", 1, "GB_s")])
+        rows.append([f"{title}: pull, GB/s", *cells(kind, "pull", 1, "GB_s")])
+        rows.append([f"{title}: exchange of two, ms", *cells(kind, "exchange", 2, "p50_us", 1e-3)])
+    return markdown(["", *map(size_text, LINK_SIZES)], rows), \
+        f"floors_bench --benchmark_filter='{pattern}'"
+
+
+def optimizer(arguments):
+    value = measured(arguments, "optimizer_bench", "^update/")
+    rows = []
+    for name in OPTIMIZERS:
+        row = [name]
+        for size in (SLICE, LARGE):
+            entry = f"update/{name}/bytes:{size}/manual_time"
+            row += [value(entry, "p50_us"), value(entry, "GB_s"), value(entry, "of_floor")]
+        rows.append(row)
+    head = ["one thread", *(f"{size_text(size)}, {what}" for size in (SLICE, LARGE)
+                            for what in ("µs", "GB/s", "over floor"))]
+    return markdown(head, rows), "optimizer_bench --benchmark_filter='^update/'"
+
+
+def frames(arguments):
+    value = measured(arguments, "frames_bench", "frames")
+    shapes = [(1, 4 * KIB), (1, MIB), (16, MIB), (100, MIB)]
+    rows = []
+    for name in ("push", "weights"):
+        for slices, size in shapes:
+            rows.append([f"{name}, {slices} × {size_text(size)}",
+                         *(value(f"{verb}_frames/{name}/slices:{slices}/bytes:{size}", "cpu_time", 1e-3)
+                           for verb in ("encode", "decode"))])
+    return markdown(["message", "encode, µs", "decode, µs"], rows), \
+        "frames_bench --benchmark_filter='frames'"
+
+
+def script(arguments, *words):
+    """A script of our own that prints its table and caption."""
+    elsewhere = ["--bin", arguments.bin] if arguments.bin != BIN else []
+    done = subprocess.run([ROOT / words[0], *map(str, [*words[1:], *elsewhere])], check=False,
+                          stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise Failed(f"[bench] {words[0]} ended with {done.returncode}")
+    return done.stdout.strip(), None
+
+
+TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames,
+          "exchange": lambda a: script(a, "bench/exchange.py"),
+          "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--rounds", a.rounds)}
+
+
+def block(name, arguments):
+    here = machine()
+    table, words = TABLES[name](arguments)
+    if words is None:
+        return table
+    return f"{table}\n\n" + caption(f"build/release/bin/{words}", here) + \
+        " " + rounds_text(arguments.rounds)
+
+
+def replaced(page, name, text):
+    """The page with another block of this name; None where it has none."""
+    pattern = re.compile(rf"(<!-- measured: {re.escape(name)} -->\n)(?:(?!<!-- ).)*(<!-- end -->)",
+                         re.DOTALL)
+    if len(pattern.findall(page)) != 1:
+        return None
+    return pattern.sub(lambda found: found.group(1) + text + "\n" + found.group(2), page)
+
+
+def names(text):
+    wanted = text.split(",")
+    if any(name not in TABLES for name in wanted):
+        raise ValueError
+    return wanted
+
+
+names.__name__ = "list of " + ", ".join(TABLES)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="performance.py", description=__doc__)
+    parser.add_argument("--only", type=names, default=list(TABLES), help=", ".join(TABLES))
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--bin", type=pathlib.Path, default=BIN, help="folder of the programs")
+    parser.add_argument("--update", action="store_true", help=f"write into {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    for name in arguments.only:
+        say(f"measuring: {name}")
+        text = block(name, arguments)
+        print(f"{text}\n", flush=True)
+        if arguments.update:
+            page = replaced(PAGE.read_text(encoding="utf-8"), name, text)
+            if page is None:
+                raise Failed(f"[bench] {PAGE} has not one place '<!-- measured: {name} -->'")
+            PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(str(failure))

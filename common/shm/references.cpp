@@ -1,0 +1,148 @@
+#include "common/shm/references.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+size_t slice_bytes(const SliceMap& map, int slice) {
+  if (slice < 0 || slice >= map.slices()) return 0;
+  return static_cast<size_t>(map.elements(slice).size()) * sizeof(float);
+}
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::kProtocol, "[shm] " + why);
+}
+
+// entries: what payloads belong to, Part or SliceVersion.
+template <class Entries, class Segments>
+void refer_entries(Entries* entries, Segments* segments, std::vector<Payload>& payloads,
+                   const SegmentPool& pool, const SliceMap& map) {
+  PP_ASSERT(static_cast<size_t>(entries->size()) == payloads.size());
+  std::vector<std::shared_ptr<const Segment>> named;
+  std::vector<Payload> rest;
+  for (int i = 0; i < entries->size(); ++i) {
+    auto& entry = *entries->Mutable(i);
+    Payload& payload = payloads[static_cast<size_t>(i)];
+    SegmentPool::Place place;
+    if (payload.bytes.size() == slice_bytes(map, entry.slice())) place = pool.find(payload.bytes);
+    if (!place.segment || place.offset % kAlignment != 0) {
+      rest.push_back(std::move(payload));
+      continue;
+    }
+    auto known = std::find(named.begin(), named.end(), place.segment);
+    if (known == named.end()) {
+      *segments->Add() = place.segment->description();
+      known = named.insert(named.end(), std::move(place.segment));
+    }
+    entry.set_segment(static_cast<int32_t>(known - named.begin()) + 1);
+    entry.set_offset(place.offset);
+  }
+  payloads = std::move(rest);
+}
+
+template <class Entries, class Segments>
+void resolve_entries(Entries* entries, Segments* segments, std::vector<Payload>& payloads,
+                     PeerMemory& memory, const SliceMap& map) {
+  std::vector<std::shared_ptr<const Mapping>> mapped(static_cast<size_t>(segments->size()));
+  std::vector<Payload> all;
+  size_t next = 0;
+  for (auto& entry : *entries) {
+    if (entry.segment() == 0) {
+      if (next == payloads.size()) refuse("a payload is missing");
+      all.push_back(std::move(payloads[next++]));
+      continue;
+    }
+    const size_t bytes = slice_bytes(map, entry.slice());
+    if (bytes == 0) refuse("there is no slice " + std::to_string(entry.slice()));
+    if (entry.segment() < 0 || entry.segment() > segments->size()) {
+      refuse("there is no segment " + std::to_string(entry.segment()) + " of " +
+             std::to_string(segments->size()));
+    }
+    const int index = entry.segment() - 1;
+    std::shared_ptr<const Mapping>& mapping = mapped[static_cast<size_t>(index)];
+    if (!mapping) mapping = memory.map(segments->Get(index));
+    const std::span<const std::byte> whole = mapping->bytes();
+    const auto offset = static_cast<size_t>(entry.offset());
+    if (entry.offset() < 0 || entry.offset() % kAlignment != 0 || offset > whole.size() ||
+        bytes > whole.size() - offset) {
+      refuse("slice " + std::to_string(entry.slice()) + " at offset " +
+             std::to_string(entry.offset()) + " does not lie in a segment of " +
+             std::to_string(whole.size()) + " bytes");
+    }
+    all.push_back({mapping, whole.subspan(offset, bytes)});
+    entry.clear_segment();
+    entry.clear_offset();
+  }
+  if (next != payloads.size()) refuse("more payloads than parts");
+  segments->Clear();
+  payloads = std::move(all);
+}
+
+template <class Entries>
+bool refers(const Entries& entries) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const auto& entry) { return entry.segment() != 0; });
+}
+
+}  // namespace
+
+std::shared_ptr<const Mapping> PeerMemory::map(const wire::Segment& segment) {
+  const auto same = [&](const auto& known) {
+    return known.first.token() == segment.token() && known.first.pid() == segment.pid() &&
+           known.first.fd() == segment.fd() && known.first.bytes() == segment.bytes();
+  };
+  const auto found = std::find_if(mappings_.begin(), mappings_.end(), same);
+  if (found != mappings_.end()) {
+    std::rotate(mappings_.begin(), found, found + 1);
+    return mappings_.front().second;
+  }
+  mappings_.emplace_front(segment, std::make_shared<const Mapping>(segment, most_bytes_));
+  if (mappings_.size() > kMostMappings) mappings_.pop_back();
+  return mappings_.front().second;
+}
+
+int64_t most_segment_bytes(const SliceMap& map) {
+  constexpr int64_t kSlack = int64_t{1} << 20;
+  return 2 * map.total() * static_cast<int64_t>(sizeof(float)) + kSlack;
+}
+
+void refer(Message& message, const SegmentPool& pool, const SliceMap& map) {
+  if (message.header.has_exchange()) {
+    wire::Exchange* exchange = message.header.mutable_exchange();
+    if (!exchange->has_push()) return;
+    refer_entries(exchange->mutable_push()->mutable_parts(), exchange->mutable_segments(),
+                  message.payloads, pool, map);
+  } else if (message.header.has_weights()) {
+    wire::Weights* weights = message.header.mutable_weights();
+    refer_entries(weights->mutable_slices(), weights->mutable_segments(), message.payloads, pool,
+                  map);
+  }
+}
+
+void resolve(Message& message, PeerMemory& memory, const SliceMap& map) {
+  if (message.header.has_exchange()) {
+    wire::Exchange* exchange = message.header.mutable_exchange();
+    if (!exchange->has_push()) return;
+    resolve_entries(exchange->mutable_push()->mutable_parts(), exchange->mutable_segments(),
+                    message.payloads, memory, map);
+  } else if (message.header.has_weights()) {
+    wire::Weights* weights = message.header.mutable_weights();
+    resolve_entries(weights->mutable_slices(), weights->mutable_segments(), message.payloads,
+                    memory, map);
+  }
+}
+
+bool has_references(const wire::Header& header) {
+  if (header.has_exchange()) return refers(header.exchange().push().parts());
+  return header.has_weights() && refers(header.weights().slices());
+}
+
+}  // namespace pushpull

@@ -1,0 +1,171 @@
+#include "common/shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr char kName[] = "pushpull";  // for readers of /proc/PID/maps; need not be unique
+
+[[noreturn]] void cannot_have(size_t bytes, const std::string& why) {
+  throw Error(ErrorCode::kFailed, "[shm] " + std::to_string(bytes) +
+                                      " bytes of shared memory cannot be had: " + why +
+                                      "; transport = tcp does without");
+}
+
+// Growing a file beyond this limit is answered by a signal that ends the process.
+void check_file_limit(size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur < bytes) {
+    cannot_have(bytes, "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
+  }
+}
+
+std::string fresh_token() {
+  std::string token(Segment::kTokenBytes, '\0');
+  if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    throw Error(ErrorCode::kFailed, "[shm] the system has no random bytes");
+  }
+  return token;
+}
+
+// "/proc/12/fd/34" as messages name it.
+std::string path_of(const wire::Segment& segment) {
+  return "/proc/" + std::to_string(segment.pid()) + "/fd/" + std::to_string(segment.fd());
+}
+
+[[noreturn]] void refuse(const wire::Segment& segment, const std::string& why) {
+  throw Error(ErrorCode::kProtocol, "[shm] " + path_of(segment) + " " + why);
+}
+
+std::string system_says() { return std::strerror(errno); }
+
+// Opening something else, a device or a pipe, could have effects of its own: its name is looked at
+// first.
+UniqueFd open_segment(const wire::Segment& segment) {
+  if (segment.pid() <= 0 || segment.fd() < 0) refuse(segment, "names no file");
+  const std::string path = path_of(segment);
+  std::array<char, 64> target{};
+  if (readlink(path.c_str(), target.data(), target.size() - 1) < 0) {
+    refuse(segment, "cannot be looked at: " + system_says());
+  }
+  const std::string memfd = std::string("/memfd:") + kName;
+  if (std::string(target.data()).rfind(memfd, 0) != 0) refuse(segment, "is no shared memory");
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (fd.get() < 0) refuse(segment, "cannot be opened: " + system_says());
+  return fd;
+}
+
+void check(const wire::Segment& segment, int fd) {
+  struct stat file {};
+  if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) refuse(segment, "is no file");
+  if (file.st_uid != geteuid()) refuse(segment, "belongs to another user");
+  if (file.st_size != segment.bytes()) {
+    refuse(segment, "has " + std::to_string(file.st_size) + " bytes, announced were " +
+                        std::to_string(segment.bytes()));
+  }
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) refuse(segment, "is not sealed");
+  std::array<char, Segment::kTokenBytes> token{};
+  const auto at = file.st_size - static_cast<off_t>(token.size());
+  if (pread(fd, token.data(), token.size(), at) != static_cast<ssize_t>(token.size()) ||
+      segment.token() != std::string(token.data(), token.size())) {
+    refuse(segment, "is not the memory that was announced");
+  }
+}
+
+}  // namespace
+
+std::string host_identity() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  struct stat pids {};
+  if (boot.empty() || stat("/proc/self/ns/pid", &pids) != 0) return "";
+  return boot + " " + std::to_string(pids.st_ino) + " " + std::to_string(geteuid());
+}
+
+std::string host_difference(const std::string& theirs, const std::string& ours) {
+  if (theirs.empty() || ours.empty()) return "the system does not say which host this is";
+  const auto words = [](const std::string& text) {
+    std::istringstream in(text);
+    std::array<std::string, 3> out;
+    for (std::string& word : out) in >> word;
+    return out;
+  };
+  const auto a = words(theirs);
+  const auto b = words(ours);
+  if (a[0] != b[0]) return "it is on another host";
+  if (a[1] != b[1]) return "it is in another container (process id namespace)";
+  if (a[2] != b[2]) return "it runs as another user";
+  return "";
+}
+
+MappedPages::~MappedPages() {
+  if (first_ != nullptr) munmap(first_, bytes_);
+}
+
+MappedPages::MappedPages(MappedPages&& other) noexcept
+    : first_(std::exchange(other.first_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Segment::Segment(size_t bytes)
+    : fd_(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING)), pages_([&] {
+        if (fd_.get() < 0) cannot_have(bytes, system_says());
+        const size_t all = (bytes + kTokenBytes + kPage - 1) / kPage * kPage;
+        check_file_limit(all);
+        if (fchmod(fd_.get(), 0600) != 0) cannot_have(bytes, system_says());
+        // the pages at once: where memory is short this fails, and no later access does
+        if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(all)) != 0) {
+          cannot_have(bytes, system_says());
+        }
+        void* first =
+            mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
+        if (first == MAP_FAILED) cannot_have(bytes, system_says());
+        return MappedPages(first, all);
+      }()) {
+  const std::string token = fresh_token();
+  std::memcpy(data() + this->bytes(), token.data(), token.size());
+  // nobody else can ever map it for writing; Linux before 5.1 does not know this one
+  fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) cannot_have(bytes, system_says());
+  description_.set_pid(getpid());
+  description_.set_fd(fd_.get());
+  description_.set_bytes(static_cast<int64_t>(pages_.bytes()));
+  description_.set_token(token);
+}
+
+Mapping::Mapping(const wire::Segment& segment, int64_t most_bytes)
+    : pages_([&] {
+        if (segment.bytes() <= static_cast<int64_t>(Segment::kTokenBytes) ||
+            segment.bytes() > most_bytes) {
+          refuse(segment, "has " + std::to_string(segment.bytes()) + " bytes, at most " +
+                              std::to_string(most_bytes) + " are expected");
+        }
+        if (segment.token().size() != Segment::kTokenBytes)
+          refuse(segment, "came without its token");
+        const UniqueFd fd = open_segment(segment);
+        check(segment, fd.get());
+        const auto bytes = static_cast<size_t>(segment.bytes());
+        void* first = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+        if (first == MAP_FAILED) refuse(segment, "cannot be mapped: " + system_says());
+        return MappedPages(first, bytes);
+      }()) {}
+
+}  // namespace pushpull

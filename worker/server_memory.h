@@ -1,0 +1,66 @@
+// Which servers share memory with this worker: asks each with Attach, turns gradients into
+// references on their way out and references to a server's weights into payloads on their way in.
+// Where memory cannot be shared it says why, and the socket is used. Knows no socket. The trainer's
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/log.h"
+#include "common/shm/references.h"
+#include "worker/push_pull.h"
+
+namespace pushpull {
+
+class ServerMemory {
+ public:
+  // push_pull is told which servers share memory; borrowed. rank: of this worker, for what is said.
+  ServerMemory(PushPull& push_pull, int rank);
+
+  // What to ask. Call until `settled`, and now and then behind that: a server that was silent may
+  // answer yet.
+  std::vector<ToServer> due(int64_t now_ms);
+  // Every server has answered, or has been silent for so long that its socket is used meanwhile.
+  bool settled() const;
+
+  // What a server has sent. False: it is not for PushPull.
+  bool on_message(int server, Message& message, int64_t now_ms);
+  void on_send(ToServer& out) const;
+  // Messages that were refused.
+  int64_t rejected() const { return rejected_; }
+
+  // Where gradients are to lie.
+  FloatAllocator gradients();
+
+ private:
+  enum class Way { kAsked, kShared, kSocket };
+  struct Server {
+    Way way = Way::kAsked;
+    std::string why;        // kSocket: the reason
+    int64_t asked_ms = -1;  // last; -1: not yet
+    int64_t heard_ms = -1;
+    bool silent = false;  // kAsked, and not waited for any more
+    std::optional<PeerMemory> memory;
+  };
+
+  bool may_share() const;
+  void on_attached(int server, const wire::Attached& attached);
+  void use_socket(int server, const std::string& why);
+  void say_if_settled();
+  void say(const std::string& text) const;
+
+  PushPull& push_pull_;
+  const bool allowed_;
+  const bool wanted_;  // transport = shm: a warning where memory is not shared
+  const Log log_;
+  SegmentPool pool_;
+  std::shared_ptr<float[]> probe_;
+  std::vector<Server> servers_;
+  bool said_ = false;
+  int64_t rejected_ = 0;
+};
+
+}  // namespace pushpull
