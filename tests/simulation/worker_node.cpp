@@ -296,7 +296,6 @@ void WorkerNode::forward() {
     }
     exchange();
     if (!push_pull_->stands(forward_->task)) {
-      ++cluster_.early_dropped;
       forward_.reset();
       return turn();
     }
