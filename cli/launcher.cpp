@@ -148,6 +148,11 @@ void Launcher::start(size_t slot) {
   } else {
     arguments = {"--join", address_};
   }
+  if (supervisor_.is_worker(slot) && !options_.trace_dir.empty()) {
+    const size_t number = slot - static_cast<size_t>(options_.supervisor.servers);
+    arguments.insert(arguments.end(), {"--trace", options_.trace_dir + "/worker-" +
+                                                      std::to_string(number) + ".json"});
+  }
   std::vector<std::string> words;
   if (!options_.places.empty()) {
     const Place& place = options_.places.at(slot);

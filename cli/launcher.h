@@ -21,6 +21,7 @@ struct LauncherOptions {
   SupervisorOptions supervisor;
   std::string server_program;
   std::string worker_program;
+  std::string trace_dir;                           // of the workers' traces; "": none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   std::vector<Place> places;                       // by slot; empty, or one for each process
   int64_t announce_timeout_ms = 60000;             // until the coordinator listens

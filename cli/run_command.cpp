@@ -46,6 +46,7 @@ const std::vector<KeyHelp>& run_options() {
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
+      {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
       {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
   };
   return options;
@@ -72,6 +73,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   check_job_against_workers(job, options.supervisor.workers);
   options.supervisor.on_worker_loss = job.on_worker_loss;
   options.server_program = program_dir + "/pushpull-server";
+  options.trace_dir = local(line, "trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 
   std::vector<std::string>& words = options.coordinator_arguments;
@@ -106,6 +108,9 @@ int run_command(int argc, const char* const* argv) {
   }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string dir = self.parent_path().string();
+  if (line.local.contains("trace")) {
+    std::filesystem::create_directories(line.local.at("trace"));
+  }
   LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
   const std::optional<LinkSpec> link = parse_link(local(line, "link", "none"));
   if (!link) {

@@ -33,14 +33,19 @@ CheckpointWriter::Result CheckpointWriter::run(const FlatState& snapshot,
 }
 
 void CheckpointWriter::write(std::shared_ptr<const FlatState> snapshot, CheckpointState state) {
-  thread_ = std::jthread([this, snapshot = std::move(snapshot), state = std::move(state)] {
-    finish(run(*snapshot, state));
-  });
+  thread_ =
+      std::jthread([this, snapshot = std::move(snapshot), state = std::move(state)]() mutable {
+        Result result = run(*snapshot, state);
+        snapshot.reset();  // its memory is free for the next one when this is told
+        finish(std::move(result));
+      });
 }
 
 void CheckpointWriter::hash(std::shared_ptr<const FlatState> snapshot) {
-  thread_ = std::jthread([this, snapshot = std::move(snapshot)] {
-    finish({snapshot->step, hash_of(*snapshot), nullptr});
+  thread_ = std::jthread([this, snapshot = std::move(snapshot)]() mutable {
+    Result result{snapshot->step, hash_of(*snapshot), nullptr};
+    snapshot.reset();
+    finish(std::move(result));
   });
 }
 

@@ -11,13 +11,14 @@
 #include "common/error.h"
 #include "common/norm.h"
 #include "common/process.h"
+#include "common/simd.h"
 
 namespace pushpull {
 
 namespace {
 
 // Exponent bits all set: NaN or infinite.
-bool all_finite(const float* x, int64_t n) {
+PUSHPULL_SIMD bool all_finite(const float* x, int64_t n) {
   uint32_t found = 0;
   for (int64_t i = 0; i < n; ++i) {
     uint32_t bits = 0;
@@ -64,7 +65,11 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
     ready(slice, std::move(part));
     straggling_.resume();
   };
+  const bool traced = trace_ != nullptr && trace_->on();
+  double begin_s = 0.0;
+  double forward_s = 0.0;  // where it has ended; 0: not yet
   const GradientReady tensor_ready = [&](size_t tensor) {
+    if (traced && forward_s == 0.0) forward_s = now_seconds();
     if (gradient_.in_last_leaf()) gradient_.tensor_ready(tensor, checked);
   };
   // what a layer waits for is no computing
@@ -78,12 +83,18 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
     const MicroBatch& batch = loader_.get(step, m);
     data_hash_ += data_hash(step, m, batch.indices);
     straggling_.resume();
+    forward_s = 0.0;
+    if (traced) begin_s = now_seconds();
     const float loss =
         model_.train(weights, batch.images.data(), batch.labels.data(), gradient_.leaf(),
                      tensor_ready, needed ? tensor_needed : WeightsNeeded{});
     check_loss(step, m, loss);
     losses.push_back(loss);
     gradient_.end_leaf();
+    if (traced) {
+      trace_->add(Trace::kForward, step, m, begin_s, forward_s);
+      trace_->add(Trace::kBackward, step, m, forward_s, now_seconds());
+    }
     straggling_.lag();
   }
   return true;

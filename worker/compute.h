@@ -18,6 +18,7 @@
 #include "worker/data_hash.h"
 #include "worker/gradient_sum.h"
 #include "worker/straggling.h"
+#include "worker/trace.h"
 
 namespace pushpull {
 
@@ -30,6 +31,8 @@ class Compute {
 
   // For messages, and for the straggler. -1: not known yet.
   void set_rank(int rank);
+  // Forward and backward of each micro-batch go there. Borrowed.
+  void set_trace(Trace& trace) { trace_ = &trace; }
 
   // The sum of the gradients of micro-batches `node` of `step` at `weights` (the flat vector), by
   // slices, in the order in which backward finishes them.
@@ -69,6 +72,7 @@ class Compute {
   Straggling straggling_;
   HashSum data_hash_;
   int rank_ = -1;
+  Trace* trace_ = nullptr;
 };
 
 }  // namespace pushpull

@@ -102,8 +102,8 @@ class PushPull {
   // It is still what is to be done next, and its weights are here or on their way. Otherwise it
   // must be dropped, and `next` be asked.
   bool stands(const Task& task) const;
-  // The weights of an early task that stands: these elements; all of them, and all pushes before
-  // have arrived.
+  // Of the weights of an early task that stands (ask that first): these elements; all of them, and
+  // all pushes before have arrived.
   bool here(Range elements) const;
   bool all_here() const { return !pulling_; }
   // All weights of a task that stands, also where they are still coming. Valid as long as it

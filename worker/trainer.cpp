@@ -12,7 +12,8 @@ struct Dropped {};
 }  // namespace
 
 Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-                 const Dataset& dataset, Model& model, Control& control, zmq::context_t& context)
+                 const Dataset& dataset, Model& model, Control& control, zmq::context_t& context,
+                 Trace& trace)
     : job_(job),
       incarnation_(incarnation),
       control_(control),
@@ -24,8 +25,15 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       compute_(
           job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
           links_.gradients()),
-      encoder_(job, model.table(), push_pull_.slices()) {
+      encoder_(job, model.table(), push_pull_.slices()),
+      trace_(trace) {
   compute_.set_rank(state.rank());
+  compute_.set_trace(trace);
+  trace_.set_rank(state.rank());
+  std::vector<std::string> names;
+  for (const TensorInfo& tensor : table_.tensors) names.push_back(tensor.name);
+  trace_.set_tensors(std::move(names));
+  waits_since_s_ = now_seconds();
   if (job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
                                           state.total_steps(), links_.gradients());
@@ -42,7 +50,10 @@ void Trainer::exchange() {
 }
 
 void Trainer::wait() {
-  links_.wait([this](const wire::State& news) { compute_.set_rank(news.rank()); });
+  links_.wait([this](const wire::State& news) {
+    compute_.set_rank(news.rank());
+    trace_.set_rank(news.rank());
+  });
 }
 
 JobEnd Trainer::run() {
@@ -71,16 +82,29 @@ void Trainer::hint_next() {
 }
 
 // Waits, as long as the task stands, and moves messages meanwhile.
-void Trainer::await(const Task& task, const std::function<bool()>& here) {
+void Trainer::await(const Task& task, int64_t number, const std::function<bool()>& here) {
   if (here()) return;
   split_.enter(TimeSplit::kPull);
+  const double begin_s = now_seconds();
   while (true) {
-    if (control_.over() || !push_pull_.stands(task)) throw Dropped{};
     exchange();
+    // a pull that had to be begun anew may put the weights elsewhere
+    if (control_.over() || !push_pull_.stands(task) ||
+        push_pull_.weights_of(task).data() != weights_.data()) {
+      throw Dropped{};
+    }
     if (here()) break;
     wait();
   }
   split_.enter(TimeSplit::kCompute);
+  trace_.add(Trace::kWait, task.step, number, begin_s, now_seconds());
+}
+
+// A task begins: what was between it and the one before was a wait.
+void Trainer::end_wait(const Task& task) {
+  if (trace_.on()) {
+    trace_.add(Trace::kWait, task.step, Trace::kFirstWeights, waits_since_s_, now_seconds());
+  }
 }
 
 // What forward of a task that begins early must ask; empty where all weights are here.
@@ -88,11 +112,15 @@ WeightsNeeded Trainer::needed_by(const Task& task) {
   if (push_pull_.all_here()) return {};
   return [this, &task](size_t tensor) {
     const TensorInfo& info = table_.tensors[tensor];
-    await(task, [&] { return push_pull_.here({info.offset, info.offset + info.size}); });
+    await(task, static_cast<int64_t>(tensor), [&] {
+      return push_pull_.here({info.offset, info.offset + info.size});
+    });
   };
 }
 
 void Trainer::start(const Task& task) {
+  end_wait(task);
+  weights_ = push_pull_.weights_of(task);
   split_.enter(TimeSplit::kCompute);
   try {
     local_ ? compute_round(task) : compute(task);
@@ -100,13 +128,13 @@ void Trainer::start(const Task& task) {
     compute_.take_data_hash();
     split_.enter(TimeSplit::kWait);
   }
+  if (trace_.on()) waits_since_s_ = now_seconds();
 }
 
 void Trainer::compute(const Task& task) {
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
   hint_next();
-  const std::span<const float> weights = push_pull_.weights_of(task);
   bool begun = false;
   std::vector<float> losses;
   for (const Range& node : push_pull_.nodes(task.range)) {
@@ -114,12 +142,14 @@ void Trainer::compute(const Task& task) {
       if (!begun) begin_push(task);
       begun = true;
       split_.enter(TimeSplit::kPush);
+      const double begin_s = trace_.on() ? now_seconds() : 0.0;
       push_pull_.add_part(slice, node, encoder_.encode(node, slice, std::move(part)));
       if (!clip) links_.send();
+      if (trace_.on()) trace_.add(Trace::kPush, task.step, slice, begin_s, now_seconds());
       split_.enter(TimeSplit::kCompute);
     };
     try {
-      if (!compute_.node(task.step, node, weights, push_slice, losses, needed_by(task))) return;
+      if (!compute_.node(task.step, node, weights_, push_slice, losses, needed_by(task))) return;
     } catch (const Error& e) {
       if (e.code() == ErrorCode::kNotFinite && push_pull_.all_here()) note_failed(task);
       throw;
@@ -128,21 +158,23 @@ void Trainer::compute(const Task& task) {
   // of what the servers will see
   const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
   const double squares = clip ? compute_.squares(sum, task.range.size()) : 0.0;
-  finish_push(losses, squares, 1);
+  finish_push(task, losses, squares);
 }
 
 // A push says what it was computed on: the pull must be over.
 void Trainer::begin_push(const Task& task) {
-  await(task, [this] { return push_pull_.all_here(); });
+  await(task, Trace::kLastWeights, [this] { return push_pull_.all_here(); });
   push_pull_.begin_push(task.step, task.range);
 }
 
-void Trainer::finish_push(const std::vector<float>& losses, double squares, int64_t steps) {
+void Trainer::finish_push(const Task& task, const std::vector<float>& losses, double squares) {
   split_.enter(TimeSplit::kPush);
+  const double begin_s = trace_.on() ? now_seconds() : 0.0;
   push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
   links_.send();
+  if (trace_.on()) trace_.add(Trace::kPush, task.step, -1, begin_s, now_seconds());
   split_.enter(TimeSplit::kWait);
-  split_.count_tasks(steps);
+  split_.count_tasks(task.steps);
   control_.set_times(split_.totals());
 }
 
@@ -157,7 +189,7 @@ void Trainer::note_failed(const Task& task) {
 
 // local:H: all steps of a round, then one push. The first gradient is that at the pulled weights.
 void Trainer::compute_round(const Task& task) {
-  std::span<const float> weights = push_pull_.weights_of(task);
+  std::span<const float> weights = weights_;
   std::vector<float> losses;
   const auto keep = [](int, const Payload&) {};
   for (int64_t i = 0; i < task.steps; ++i) {
@@ -178,22 +210,26 @@ void Trainer::compute_round(const Task& task) {
     push_pull_.add_part(slice, task.range, encoder_.encode(task.range, slice, std::move(part)));
     links_.send();
   });
-  finish_push(losses, 0.0, task.steps);
+  finish_push(task, losses, 0.0);
 }
 
 void Trainer::evaluate(const Task& task) {
+  end_wait(task);
   split_.enter(TimeSplit::kOther);
   control_.set_times(split_.totals());
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi && !control_.over(); ++chunk) {
+    const double begin_s = trace_.on() ? now_seconds() : 0.0;
     const ChunkResult r = evaluator_.run(push_pull_.evaluation_weights(), chunk);
     wire::ChunkResult* out = result.add_chunks();
     out->set_chunk(r.chunk);
     out->set_correct(r.correct);
     out->set_loss(r.loss);
+    if (trace_.on()) trace_.add(Trace::kEvaluate, task.step, chunk, begin_s, now_seconds());
   }
+  if (trace_.on()) waits_since_s_ = now_seconds();
   if (control_.over()) return;
   control_.report(std::move(result));
   push_pull_.finish_evaluation();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "worker/local_steps.h"
 #include "worker/push_pull.h"
 #include "worker/time_split.h"
+#include "worker/trace.h"
 
 namespace pushpull {
 
@@ -25,7 +27,8 @@ class Trainer {
  public:
   // state: of a job that trains. All references are borrowed.
   Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-          const Dataset& dataset, Model& model, Control& control, zmq::context_t& context);
+          const Dataset& dataset, Model& model, Control& control, zmq::context_t& context,
+          Trace& trace);
 
   // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that
   // is not finite, a server that does not answer.
@@ -37,12 +40,14 @@ class Trainer {
   void start(const Task& task);
   void compute(const Task& task);
   WeightsNeeded needed_by(const Task& task);
-  void await(const Task& task, const std::function<bool()>& here);
+  // number: what is waited for, as Trace::add takes it.
+  void await(const Task& task, int64_t number, const std::function<bool()>& here);
+  void end_wait(const Task& task);
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
   void compute_round(const Task& task);
   void begin_push(const Task& task);
-  void finish_push(const std::vector<float>& losses, double squares, int64_t steps);
+  void finish_push(const Task& task, const std::vector<float>& losses, double squares);
   void evaluate(const Task& task);
   void hint_next();
 
@@ -57,6 +62,9 @@ class Trainer {
   Encoder encoder_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
+  std::span<const float> weights_;  // of the running task
+  Trace& trace_;
+  double waits_since_s_ = 0.0;  // traced: since the last task
 };
 
 }  // namespace pushpull

@@ -25,6 +25,8 @@ const std::vector<KeyHelp>& options() {
       {"listen", "",
        "all-reduce: where to listen for other workers; default: where the first server is reached"},
       {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
+      {"trace", "",
+       "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
       {"exchange-bytes", "",
        "for `pushpull bench`: no model and no data, exchange a tensor of so many bytes"},
@@ -145,12 +147,13 @@ struct Work {
   const Prepared& prepared;
 };
 
-JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context) {
+JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context,
+             Trace& trace) {
   const Dataset& dataset = *work.prepared.dataset;
   Model& model = *work.prepared.model;
   if (!door.router) {
     return Trainer(work.job, work.run, work.incarnation, work.state, dataset, model, control,
-                   context)
+                   context, trace)
         .run();
   }
   if (work.state.assigned_size() > 0) {
@@ -204,6 +207,7 @@ int work(const CommandLine& line, SignalFd& signals) {
     throw;
   }
   const Job job = parse_job_text(text.ini(), "the coordinator's job");
+  Trace trace(value_of(line, "trace"));
   Control control(std::move(dealer), {incarnation, job.heartbeat_timeout_s, text.coordinator()},
                   signals);
   JobEnd end;
@@ -219,7 +223,7 @@ int work(const CommandLine& line, SignalFd& signals) {
     if (!state) return *control.end();
     if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
     return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
-                 context);
+                 context, trace);
   };
   try {
     end = exchange_options
@@ -250,7 +254,7 @@ int main_of(int argc, char** argv) {
         "pushpull-worker: computes gradients for a job, pushes them to its "
         "servers, pulls weights",
         {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
-         "[--data-dir DIR] [--listen tcp://ADDR:PORT]"},
+         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--trace FILE]"},
         options(), JobFlags::kRefuse);
     return 0;
   }

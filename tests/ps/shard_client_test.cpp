@@ -93,6 +93,29 @@ TEST_F(Client, HandsOutAStateAndGathersTheNext) {
   }
 }
 
+TEST_F(Client, UsesTheMemoryOfAFetchAgainOnceNobodyHoldsIt) {
+  client_.load(some_state(), now_);
+  run();
+  one_step();
+  const auto fetch = [&] {
+    client_.fetch(1, true, now_);
+    run();
+    return client_.take_fetched();
+  };
+  auto held = fetch();
+  const float* memory = held->weights.data();
+  const std::vector<float> weights = held->weights;
+  auto other = fetch();
+  EXPECT_NE(other->weights.data(), memory) << "it is still held";
+  memory = other->weights.data();
+  std::fill(other->weights.begin(), other->weights.end(), 7.0F);
+  other = nullptr;
+  other = fetch();
+  EXPECT_EQ(other->weights.data(), memory);
+  EXPECT_EQ(other->weights, weights);
+  EXPECT_EQ(other->slots, held->slots);
+}
+
 TEST_F(Client, AsksForAFewSlicesAtATime) {
   client_.load(some_state(), now_);
   EXPECT_EQ(client_.take_outgoing().size(), 8U);

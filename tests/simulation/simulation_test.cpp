@@ -255,13 +255,12 @@ TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
   }
 }
 
-// What the tests above rely on: forward does begin early, layers wait, and tasks are dropped when a
-// share of a lost worker comes first.
-TEST(Simulation, ForwardBeginsEarlyAndIsDroppedWhereAnotherShareComesFirst) {
+// What the tests above rely on: forward does begin early, and layers wait. (A task that is dropped
+// is in push_pull_early_test.)
+TEST(Simulation, ForwardBeginsEarlyAndLayersWait) {
   int64_t tasks = 0;
   int64_t waits = 0;
-  int64_t dropped = 0;
-  for (uint64_t seed = 1; seed <= 1000 && (seed <= 100 || dropped == 0); ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     Scenario scenario = draw(seed, "sync");
     scenario.early = true;
     scenario.servers = 3;
@@ -277,11 +276,9 @@ TEST(Simulation, ForwardBeginsEarlyAndIsDroppedWhereAnotherShareComesFirst) {
     ASSERT_EQ(cluster.trouble(), "") << scenario.to_string() << "\n  " << cluster.describe();
     tasks += cluster.early_tasks;
     waits += cluster.early_waits;
-    dropped += cluster.early_dropped;
   }
   EXPECT_GT(tasks, 100);
   EXPECT_GT(waits, 100);
-  EXPECT_GT(dropped, 0);
 }
 
 TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnce) {

@@ -295,12 +295,11 @@ void WorkerNode::forward() {
     if (std::exchange(news_, false)) {
       push_pull_->on_state(*state_, cluster_.clock().now_ms());
     }
+    exchange();
     if (!push_pull_->stands(forward_->task)) {
-      ++cluster_.early_dropped;
       forward_.reset();
       return turn();
     }
-    exchange();
     if (!forward_may_go_on()) {
       ++cluster_.early_waits;
       return;

@@ -1,0 +1,98 @@
+#include "worker/trace.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr double kMicro = 1e6;
+
+const char* category_of(uint8_t kind) {
+  constexpr const char* kNames[] = {"compute", "compute", "push", "wait", "evaluate"};
+  return kNames[kind];
+}
+
+Error cannot_write(const std::string& file) {
+  return {ErrorCode::kIo, "[trace] cannot write " + file + "; give --trace another file"};
+}
+
+}  // namespace
+
+Trace::Trace(std::string file, size_t most) : file_(std::move(file)), most_(most) {
+  if (!on()) return;
+  if (!std::ofstream(file_)) throw cannot_write(file_);
+  events_.reserve(most_);
+}
+
+Trace::~Trace() {
+  if (!on()) return;
+  std::ofstream out(file_);
+  out << to_json();
+  const Log log("worker " + std::to_string(rank_));
+  if (!out.flush()) log.error(cannot_write(file_).what());
+  const int64_t lost = added_ - std::ssize(events_);
+  if (lost > 0)
+    log.info("[trace] " + file_ + " holds the newest " + std::to_string(events_.size()) +
+             " events; " + std::to_string(lost) + " older ones did not fit");
+}
+
+void Trace::add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s) {
+  if (!on()) return;
+  ++added_;
+  const Event event{kind, step, number, begin_s, end_s};
+  if (events_.size() < most_) {
+    events_.push_back(event);
+    return;
+  }
+  events_[oldest_] = event;
+  oldest_ = (oldest_ + 1) % most_;
+}
+
+std::string Trace::name_of(const Event& event) const {
+  const std::string number = std::to_string(event.number);
+  switch (event.kind) {
+    case kForward:
+      return "forward " + number;
+    case kBackward:
+      return "backward " + number;
+    case kPush:
+      return event.number < 0 ? "end of push" : "push slice " + number;
+    case kEvaluate:
+      return "evaluate chunk " + number;
+    case kWait:
+      break;
+  }
+  if (event.number == kFirstWeights) return "wait for the first weights";
+  if (event.number == kLastWeights) return "wait for the last weights";
+  const auto tensor = static_cast<size_t>(event.number);
+  return "wait for " + (tensor < tensors_.size() ? tensors_[tensor] : number);
+}
+
+std::string Trace::to_json() const {
+  std::string out = "[\n";
+  const std::string process = "worker " + std::to_string(rank_);
+  out +=
+      nlohmann::json{
+          {"name", "process_name"}, {"ph", "M"}, {"pid", rank_}, {"args", {{"name", process}}}}
+          .dump();
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& event = events_[(oldest_ + i) % events_.size()];
+    out += ",\n" + nlohmann::json{{"name", name_of(event)},
+                                  {"cat", category_of(event.kind)},
+                                  {"ph", "X"},
+                                  {"pid", rank_},
+                                  {"tid", 0},
+                                  {"ts", event.begin_s * kMicro},
+                                  {"dur", (event.end_s - event.begin_s) * kMicro},
+                                  {"args", {{"step", event.step}}}}
+                       .dump();
+  }
+  return out + "\n]\n";
+}
+
+}  // namespace pushpull

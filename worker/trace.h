@@ -1,0 +1,62 @@
+// What a worker does when, as a Chrome trace: a JSON array of complete events ("Trace Event
+// Format", Google 2016) that chrome://tracing and Perfetto show. The newest kMost events are kept
+// in memory that is taken at the start, and written at the end. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pushpull {
+
+class Trace {
+ public:
+  enum Kind : uint8_t {
+    kForward,   // of micro-batch `number`, up to the last layer's first finished gradient
+    kBackward,  // from there
+    kPush,      // slice `number` goes to the socket; -1: the end of the push
+    kWait,      // for weights: of tensor `number`, or kFirstWeights, kLastWeights
+    kEvaluate,  // chunk `number`
+  };
+  static constexpr size_t kMost = size_t{1} << 18;
+  // From the end of a push until the next task can begin.
+  static constexpr int64_t kFirstWeights = -1;
+  // Until all are here, and what says that all pushes have arrived: only then may one begin.
+  static constexpr int64_t kLastWeights = -2;
+
+  // file: "" keeps nothing and costs nothing. Throws Error(kIo) where it cannot be written.
+  explicit Trace(std::string file, size_t most = kMost);
+  // Writes what is kept.
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  bool on() const { return !file_.empty(); }
+  // What wait events are named by.
+  void set_tensors(std::vector<std::string> names) { tensors_ = std::move(names); }
+  void set_rank(int rank) { rank_ = rank; }
+  // begin_s, end_s: of now_seconds, so that traces of one host fit together.
+  void add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s);
+
+  std::string to_json() const;
+
+ private:
+  struct Event {
+    Kind kind;
+    int64_t step;
+    int64_t number;
+    double begin_s;
+    double end_s;
+  };
+  std::string name_of(const Event& event) const;
+
+  const std::string file_;
+  const size_t most_;
+  std::vector<std::string> tensors_;
+  int rank_ = -1;
+  std::vector<Event> events_;  // a ring once it is full
+  size_t oldest_ = 0;
+  int64_t added_ = 0;
+};
+
+}  // namespace pushpull
