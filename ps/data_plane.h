@@ -1,11 +1,12 @@
 // The data connection of a server process: takes messages of workers to the `Server` state machine
-// and its answers back. The process's only thread.
+// and its answers back. One thread, which threads of its own help to update weights.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "common/net/endpoint.h"
+#include "common/thread_pool.h"
 #include "ps/server.h"
 
 namespace pushpull {
@@ -27,7 +28,10 @@ class DataPlane {
   wire::Stats stats() const;
 
  private:
+  void work();
+
   Router router_;
+  std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Server> server_;
 };
 

@@ -53,9 +53,10 @@ OptimizerOptions server_optimizer(const Job& job) {
   return outer;
 }
 
-Server::Server(ServerSetup setup, TrainingObserver* observer)
+Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel)
     : setup_(std::move(setup)),
       observer_(observer),
+      parallel_(parallel == nullptr ? &serial_ : parallel),
       leaves_(setup_.job.micro_batches()),
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
       shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job), setup_.memory),
@@ -74,6 +75,17 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
 }
 
 bool Server::on_data(const PeerId& peer, Message message) {
+  const bool taken = take(peer, std::move(message));
+  work();
+  return taken;
+}
+
+void Server::work() {
+  apply_due();
+  if (std::exchange(to_answer_, false)) answer_all();
+}
+
+bool Server::take(const PeerId& peer, Message message) {
   const wire::Header& header = message.header;
   switch (header.body_case()) {
     case wire::Header::kExchange:
@@ -90,6 +102,7 @@ bool Server::on_data(const PeerId& peer, Message message) {
 }
 
 void Server::on_state(const wire::State& state) {
+  work();  // what has come counts before members change
   std::map<uint64_t, Worker> known;
   for (const wire::Member& member : state.workers()) {
     Worker& worker = known[member.incarnation()] = std::move(workers_[member.incarnation()]);
@@ -204,8 +217,8 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
   }
-  if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
-  answer_all();
+  if (exchange.has_pull()) take_pull(peer, found->second, exchange.pull());
+  to_answer_ = true;
   return true;
 }
 
@@ -256,43 +269,51 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
                        std::vector<Payload>& payloads) {
   if (worker.pushes.complete(push.number())) return;
   Assembly& assembly = worker.open[push.number()];
+  assembly.incarnation = incarnation;
   assembly.step = push.step();
   assembly.range = {push.lo(), push.hi()};
   if (push.losses_size() != 0) assembly.losses.assign(push.losses().begin(), push.losses().end());
   if (push.squares() != 0.0) assembly.squares = push.squares();
   if (!push.data_hash().empty()) assembly.data_hash = HashSum::from_bytes(push.data_hash());
+  // what `part.lo` can be, so that every part has a number
+  const auto first_leaves = static_cast<size_t>(assembly.range.size());
+  assembly.seen.reserve(first_leaves * shard_.slices().size());
   for (int i = 0; i < push.parts_size(); ++i) {
     const wire::Part& part = push.parts(i);
-    if (!assembly.seen.insert({part.slice(), part.lo()}).second) continue;
+    const auto leaf = static_cast<size_t>(part.lo() - push.lo());
+    if (!assembly.seen.insert(place(part.slice()) * first_leaves + leaf)) continue;
     Payload& payload = payloads[static_cast<size_t>(i)];
     stats_.set_bytes_pushed(stats_.bytes_pushed() + static_cast<int64_t>(payload.bytes.size()));
     PartialSum sum{{part.lo(), part.hi()}, std::move(payload)};
     if (local()) sum.range = {share_index(sum.range), share_index(sum.range) + 1};
     if (whole_steps()) {
       add_step_part(part.slice(), push.step(), std::move(sum));
-    } else if (!too_late(push)) {
+    } else if (!too_late(push.step())) {
       assembly.parts[part.slice()] = std::move(sum);
     }
   }
-  if (static_cast<int>(assembly.seen.size()) == push.parts_total()) {
-    Assembly whole = std::move(assembly);
-    worker.open.erase(push.number());
-    finish_push(incarnation, worker, push, std::move(whole));
+  if (static_cast<int>(assembly.seen.size()) < push.parts_total()) return;
+  Assembly whole = std::move(assembly);
+  worker.open.erase(push.number());
+  worker.pushes.mark(push.number());
+  if (lockstep()) return finish_push(std::move(whole), steps_of(push));
+  whole.reads.assign(push.read_versions().begin(), push.read_versions().end());
+  for (const auto& [slice, part] : whole.parts) {
+    due_bytes_ += static_cast<int64_t>(part.payload.bytes.size());
   }
+  due_pushes_.push_back(std::move(whole));
 }
 
-void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
-                         Assembly assembly) {
-  worker.pushes.mark(push.number());
-  if (backup()) return finish_backup_push(incarnation, push, std::move(assembly));
-  const Range range{push.lo(), push.hi()};
-  Commit commit{incarnation, push.step(),       range, std::move(assembly.losses),
-                true,        assembly.data_hash};
-  commit.counted = !ledger_.contains(push.step(), range);
-  commit.steps = steps_of(push);
+void Server::finish_push(Assembly assembly, int64_t steps) {
+  if (backup()) return finish_backup_push(std::move(assembly));
+  const Range range = assembly.range;
+  Commit commit{assembly.incarnation,       assembly.step, range,
+                std::move(assembly.losses), true,          assembly.data_hash};
+  commit.counted = !ledger_.contains(assembly.step, range);
+  commit.steps = steps;
   if (commit.counted) {
-    for (int64_t i = 0; i < commit.steps; ++i) ledger_.add(push.step() + i, range);
-    if (!whole_steps()) apply_push(worker, push, assembly);
+    for (int64_t i = 0; i < commit.steps; ++i) ledger_.add(assembly.step + i, range);
+    if (!whole_steps()) apply_push(assembly);
   }
   if (observer_ != nullptr) observer_->on_commit(commit);
   if (!whole_steps() && floor_ != ledger_.floor()) {
@@ -301,26 +322,33 @@ void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push&
   }
 }
 
+// Slices of a step in one batch; whole pushes one after the other, in the order they came in.
+void Server::apply_due() {
+  due_bytes_ = 0;
+  for (Assembly& push : due_pushes_) finish_push(std::move(push), 1);
+  due_pushes_.clear();
+  if (due_slices_.empty()) return;
+  if (sync() && setup_.job.clip_norm > 0) {
+    if (sums_.all_complete() && !norms_) start_norms();
+  } else {
+    apply_step(due_slices_, 1.0);
+    advance_floor();
+  }
+  due_slices_.clear();
+}
+
 // ---- pulls ----
 
-void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
-                       const wire::Pull& pull) {
+void Server::take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull) {
   PendingPull& pending = worker.pull;
   const bool repeated = pending.pull.number() == pull.number();
   if (pull.number() < pending.pull.number()) return;  // an older one, overtaken
   pending.peer = peer;
   pending.pull = pull;
   pending.open = true;
-  pending.unsent.clear();
-  if (!pull.lease_only()) pending.unsent.insert(shard_.slices().begin(), shard_.slices().end());
-  if (repeated || is_past(pull)) {
-    // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
-    const size_t before = outgoing_.size();
-    answer(incarnation, worker);
-    if (outgoing_.size() == before) {
-      send_status(peer, pull.number(), worker.pushes.through(), false);
-    }
-  }
+  pending.unsent.fill(pull.lease_only() ? 0 : shard_.slices().size());
+  // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
+  pending.tell = pending.tell || repeated || is_past(pull);
 }
 
 bool Server::pull_fits(const wire::Pull& pull) const {
@@ -384,27 +412,25 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
   };
   Message message = begin();
   size_t bytes = 0;
-  for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
-    auto slice = slice_for(pending.pull, *it);
-    if (!slice) {
-      ++it;
-      continue;
-    }
+  for (const int number : shard_.slices()) {
+    if (!pending.unsent.contains(place(number))) continue;
+    auto slice = slice_for(pending.pull, number);
+    if (!slice) continue;
     if (bytes >= kAnswerBytes) {
       outgoing_.push_back({pending.peer, std::exchange(message, begin())});
       bytes = 0;
     }
     bytes += slice->first.bytes.size();
     wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
-    entry->set_slice(*it);
+    entry->set_slice(number);
     entry->set_version(slice->second);
     if (setup_.job.delay_compensation > 0) {
-      worker.handed.keep(slice->second, *it, slice->first);
+      worker.handed.keep(slice->second, number, slice->first);
     }
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));
     message.payloads.push_back(std::move(slice->first));
-    it = pending.unsent.erase(it);
+    pending.unsent.erase(place(number));
   }
   if (message.payloads.empty()) return;
   if (pending.unsent.empty()) {
@@ -419,7 +445,14 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
 }
 
 void Server::answer_all() {
-  for (auto& [incarnation, worker] : workers_) answer(incarnation, worker);
+  for (auto& [incarnation, worker] : workers_) {
+    const size_t before = outgoing_.size();
+    answer(incarnation, worker);
+    PendingPull& pull = worker.pull;
+    if (std::exchange(pull.tell, false) && outgoing_.size() == before) {
+      send_status(pull.peer, pull.pull.number(), worker.pushes.through(), false);
+    }
+  }
 }
 
 void Server::offer_leases() {
