@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "cli/compare_plan.h"
 #include "cli/compare_read.h"
 #include "cli/compare_table.h"
+#include "cli/held_signals.h"
 #include "cli/link_lab.h"
 #include "cli/machine_info.h"
 #include "cli/run_command.h"
@@ -39,40 +39,6 @@ namespace fs = std::filesystem;
 
 constexpr char kClear[] = "\r\x1b[K";  // start of line, erase to its end (ECMA-48 EL)
 constexpr int64_t kMaxLogBytes = int64_t{1} << 20;
-
-// Keeps the signals that end a program pending, so that results can be written first: the launcher
-// takes them during a run, `take` between two.
-class HeldSignals {
- public:
-  HeldSignals() {
-    sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction action {};
-      sigaction(signal, nullptr, &action);
-      if (action.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1)
-    }
-    sigprocmask(SIG_BLOCK, &set_, &before_);
-    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not cost the results
-  }
-  ~HeldSignals() {
-    std::signal(SIGPIPE, pipe_before_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
-
-  // One that is pending; 0: none.
-  int take() {
-    const timespec at_once{};
-    const int signal = sigtimedwait(&set_, nullptr, &at_once);
-    return signal > 0 ? signal : 0;
-  }
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-  void (*pipe_before_)(int) = SIG_DFL;
-};
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/bench_command.h"
 #include "cli/compare_command.h"
 #include "cli/eval_command.h"
 #include "cli/replay_command.h"
@@ -25,6 +26,7 @@ usage:
   pushpull run --job FILE --servers S --workers W     train on this machine
   pushpull compare --job FILE --strategies sync,async --workers 1,2
                                                       the same job under several strategies
+  pushpull bench                                      what push and pull cost here, beside the floor
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
@@ -39,9 +41,10 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 4> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 5> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
+     {"bench", bench_command},
      {"eval", eval_command},
      {"replay", replay_command}}};
 
@@ -60,11 +63,12 @@ int dispatch(int argc, const char* const* argv) {
       return command(argc - 1, argv + 1);
     }
   }
-  throw Error(ErrorCode::kUsage,
-              word.empty()
-                  ? "[pushpull] which command? run, compare, eval or replay; --help explains them"
-                  : "[pushpull] unknown command '" + std::string(word) +
-                        "': must be run, compare, eval or replay; --help explains them");
+  throw Error(
+      ErrorCode::kUsage,
+      word.empty()
+          ? "[pushpull] which command? run, compare, bench, eval or replay; --help explains them"
+          : "[pushpull] unknown command '" + std::string(word) +
+                "': must be run, compare, bench, eval or replay; --help explains them");
 }
 
 // Descriptors 0 to 2 may have been closed by who started us; pipes must not land there.

@@ -18,6 +18,11 @@ namespace pushpull {
 // call of `train`.
 using GradientReady = std::function<void(size_t tensor)>;
 
+// Asked for each tensor (its index in the table) before forward reads it, in forward's order: the
+// first layer first. Returns when its weights are there; may throw, and then `train` has not
+// happened.
+using WeightsNeeded = std::function<void(size_t tensor)>;
+
 struct EvalSums {
   int64_t correct = 0;
   double loss = 0.0;  // sum (not mean) of the samples' losses
@@ -36,9 +41,11 @@ class Model {
   //   gradients: table().total floats, overwritten: gradient of the *mean* loss of the micro-batch
   //   for
   //     kOptimizer tensors, what the batch reports (mean, unbiased variance) for kAverage tensors.
+  //   needed: may be empty, where all weights are there.
   // Returns the mean loss (softmax cross-entropy).
   virtual float train(std::span<const float> weights, const float* images, const int32_t* labels,
-                      std::span<float> gradients, const GradientReady& ready) = 0;
+                      std::span<float> gradients, const GradientReady& ready,
+                      const WeightsNeeded& needed = {}) = 0;
 
   // One chunk in evaluation mode: always computed as job.micro_batch samples, of which the first
   // `valid` count; the rest is padding.

@@ -10,7 +10,10 @@ namespace pushpull {
 Sequential::Sequential(std::unique_ptr<ops::Backend> backend, int64_t samples, int64_t classes)
     : backend_(std::move(backend)), samples_(samples), classes_(classes) {}
 
-void Sequential::append(std::unique_ptr<Layer> layer) { layers_.push_back(std::move(layer)); }
+void Sequential::append(std::unique_ptr<Layer> layer) {
+  layers_.push_back(std::move(layer));
+  tensors_end_.push_back(table_.tensors.size());
+}
 
 void Sequential::finish() {
   cross_entropy_ = ops::make_cross_entropy(*backend_, {samples_, classes_});
@@ -26,14 +29,17 @@ void Sequential::finish() {
 }
 
 float Sequential::train(std::span<const float> weights, const float* images, const int32_t* labels,
-                        std::span<float> gradients, const GradientReady& ready) {
+                        std::span<float> gradients, const GradientReady& ready,
+                        const WeightsNeeded& needed) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   PP_ASSERT(gradients.size() == weights.size());
   const ops::Backend::Scope scope(*backend_);
   const TrainPass pass{weights, gradients, ready};
 
   const float* x = images;
+  size_t tensor = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
+    for (; needed && tensor < tensors_end_[i]; ++tensor) needed(tensor);
     layers_[i]->forward(pass, x, outputs_[i].data());
     x = outputs_[i].data();
   }

@@ -13,14 +13,16 @@ namespace pushpull {
 class Sequential : public Model {
  public:
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
-              std::span<float> gradients, const GradientReady& ready) final;
+              std::span<float> gradients, const GradientReady& ready,
+              const WeightsNeeded& needed = {}) final;
   EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
                     int64_t valid) final;
 
  protected:
   Sequential(std::unique_ptr<ops::Backend> backend, int64_t samples, int64_t classes);
 
-  // While building: first layer first, the last one yields the logits [samples, classes].
+  // While building: first layer first, each after it has added its tensors; the last one yields the
+  // logits [samples, classes].
   void append(std::unique_ptr<Layer> layer);
   // After the last append: plans what is left, allocates.
   void finish();
@@ -35,6 +37,7 @@ class Sequential : public Model {
   int64_t samples_;
   int64_t classes_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<size_t> tensors_end_;  // of each layer: one past its last tensor in the table
   std::unique_ptr<ops::CrossEntropy> cross_entropy_;
   std::vector<ops::Buffer> outputs_;  // of each layer
   ops::Buffer gradient_;              // of the current layer's output and input, in turns

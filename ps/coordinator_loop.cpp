@@ -121,7 +121,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
     : program_(program),
       signals_(signals),
       control_(context_, program.listen, EndpointLimits{}),
-      data_(context_, data_address(program.listen), program.job.slice_bytes),
+      data_(data_address(program.listen), program.job.slice_bytes),
       start_state_(std::move(start_state)),
       report_(program.out_dir, program.style),
       coordinator_(options_of(program, data_)),
@@ -321,9 +321,7 @@ void CoordinatorLoop::start() {
   writer_ = std::make_unique<CheckpointWriter>(
       CheckpointStore(start_state_.checkpoint_dir(), program_.job.checkpoint_keep),
       declaration.table, slot_names);
-  EndpointLimits limits;
-  limits.max_frame_bytes =
-      std::max(limits.max_frame_bytes, program_.job.slice_bytes + (int64_t{1} << 16));
+  const EndpointLimits limits = data_limits(program_.job.slice_bytes);
   const wire::State state = coordinator_.state_for_self();
   for (const std::string& endpoint : state.data_endpoints()) {
     shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));

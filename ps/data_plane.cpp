@@ -1,7 +1,5 @@
 #include "ps/data_plane.h"
 
-#include <algorithm>
-
 #include "common/net/address.h"
 #include "common/process.h"
 
@@ -14,12 +12,6 @@ constexpr int kMessagesPerTurn = 64;
 // the first ones while others are still on their way.
 constexpr int64_t kDueBytes = int64_t{4} << 20;
 
-EndpointLimits limits_for(int64_t slice_bytes) {
-  EndpointLimits limits;
-  limits.max_frame_bytes = std::max(limits.max_frame_bytes, slice_bytes + (int64_t{1} << 16));
-  return limits;
-}
-
 }  // namespace
 
 std::string advertised(const std::string& bound, const std::string& advertise) {
@@ -28,8 +20,8 @@ std::string advertised(const std::string& bound, const std::string& advertise) {
   return address.to_string();
 }
 
-DataPlane::DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes)
-    : router_(context, address, limits_for(slice_bytes)) {}
+DataPlane::DataPlane(const std::string& address, int64_t slice_bytes)
+    : context_(data_io_threads()), router_(context_, address, data_limits(slice_bytes)) {}
 
 void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
                          const Job& job, TrainingObserver* observer) {

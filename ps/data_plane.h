@@ -13,7 +13,7 @@ namespace pushpull {
 
 class DataPlane {
  public:
-  DataPlane(zmq::context_t& context, const std::string& address, int64_t slice_bytes);
+  DataPlane(const std::string& address, int64_t slice_bytes);
 
   Router& router() { return router_; }
   Server* server() { return server_.get(); }
@@ -30,6 +30,7 @@ class DataPlane {
  private:
   void work();
 
+  zmq::context_t context_;
   Router router_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Server> server_;

@@ -14,18 +14,6 @@ namespace {
 // A worker sends one push of each of its shares, then waits until all have arrived; numbers further
 // ahead are a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
-// Of weights in one message, so that the worker takes in the first ones while others are under way.
-constexpr size_t kAnswerBytes = size_t{1} << 20;
-
-Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
-  Message message;
-  wire::Weights* weights = message.header.mutable_weights();
-  weights->set_pull(pull.number());
-  weights->set_pushes_through(through);
-  weights->set_version(version);
-  return message;
-}
-
 }  // namespace
 
 ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
@@ -90,6 +78,8 @@ bool Server::take(const PeerId& peer, Message message) {
   switch (header.body_case()) {
     case wire::Header::kExchange:
       return on_exchange(peer, header.exchange(), message.payloads);
+    case wire::Header::kReceived:
+      return on_received(header.received());
     case wire::Header::kLoad:
       return on_load(peer, header.load(), message.payloads);
     case wire::Header::kFetch:
@@ -212,10 +202,14 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     return true;
   }
   if (all_reduce()) return on_report(peer, found->first, found->second, exchange);
-  if (exchange.has_pull() && !pull_fits(exchange.pull())) return false;
+  if (exchange.has_pull() && !pull_fits(found->second, exchange.pull())) return false;
   if (exchange.has_push()) {
     if (!push_fits(found->second, exchange.push(), payloads)) return false;
     take_push(found->first, found->second, exchange.push(), payloads);
+    const PushTracker& pushes = found->second.pushes;
+    if (exchange.push().acknowledge() && pushes.complete(exchange.push().number())) {
+      send_status(peer, 0, pushes.through(), false);
+    }
   }
   if (exchange.has_pull()) take_pull(peer, found->second, exchange.pull());
   to_answer_ = true;
@@ -276,12 +270,12 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
   if (push.squares() != 0.0) assembly.squares = push.squares();
   if (!push.data_hash().empty()) assembly.data_hash = HashSum::from_bytes(push.data_hash());
   // what `part.lo` can be, so that every part has a number
-  const auto first_leaves = static_cast<size_t>(assembly.range.size());
-  assembly.seen.reserve(first_leaves * shard_.slices().size());
+  const auto share_leaves = static_cast<size_t>(assembly.range.size());
+  assembly.seen.reserve(share_leaves * shard_.slices().size());
   for (int i = 0; i < push.parts_size(); ++i) {
     const wire::Part& part = push.parts(i);
     const auto leaf = static_cast<size_t>(part.lo() - push.lo());
-    if (!assembly.seen.insert(place(part.slice()) * first_leaves + leaf)) continue;
+    if (!assembly.seen.insert(place(part.slice()) * share_leaves + leaf)) continue;
     Payload& payload = payloads[static_cast<size_t>(i)];
     stats_.set_bytes_pushed(stats_.bytes_pushed() + static_cast<int64_t>(payload.bytes.size()));
     PartialSum sum{{part.lo(), part.hi()}, std::move(payload)};
@@ -335,138 +329,6 @@ void Server::apply_due() {
     advance_floor();
   }
   due_slices_.clear();
-}
-
-// ---- pulls ----
-
-void Server::take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull) {
-  PendingPull& pending = worker.pull;
-  const bool repeated = pending.pull.number() == pull.number();
-  if (pull.number() < pending.pull.number()) return;  // an older one, overtaken
-  pending.peer = peer;
-  pending.pull = pull;
-  pending.open = true;
-  pending.unsent.fill(pull.lease_only() ? 0 : shard_.slices().size());
-  // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
-  pending.tell = pending.tell || repeated || is_past(pull);
-}
-
-bool Server::pull_fits(const wire::Pull& pull) const {
-  if (pull.number() < 1) return false;
-  if (pull.lease_only()) return true;  // the clock means nothing there
-  if (pull.latest()) return pull.clock() >= 0 && pull.clock() <= setup_.barriers.end_step;
-  return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
-}
-
-bool Server::may_answer(const wire::Pull& pull) const {
-  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows
-  // could be all that the next step lacks
-  if (pull.latest() && backup()) return newest_version() >= pull.clock();
-  if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
-  if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
-  // answered slice by slice
-  if (lockstep()) return true;
-  return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
-}
-
-std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& pull,
-                                                             int slice) const {
-  if (exactly_at_barrier(pull)) {
-    return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
-  }
-  if (!lockstep()) return std::pair{shard_.weights(slice), updates_};
-  const int64_t version = shard_.version(slice);
-  const bool any = pull.barrier() || pull.latest();
-  const int64_t wanted = !any ? pull.clock() : backup() ? newest_version() : version;
-  if (version == wanted) return std::pair{shard_.weights(slice), version};
-  if (shard_.previous(slice).owner && shard_.previous_version(slice) == wanted) {
-    return std::pair{shard_.previous(slice), wanted};
-  }
-  return std::nullopt;
-}
-
-void Server::answer(uint64_t incarnation, Worker& worker) {
-  PendingPull& pending = worker.pull;
-  if (!pending.open) return;
-  if (pending.pull.lease_only()) {
-    Message message;
-    wire::Status* status = message.header.mutable_status();
-    add_leases(incarnation, status->mutable_leases());
-    // what it has already may still be on the way back, or its evaluation be reported elsewhere
-    if (std::none_of(status->leases().begin(), status->leases().end(), [&](const wire::Lease& l) {
-          return l.number() > pending.pull.newest_lease();
-        })) {
-      return;
-    }
-    status->set_pull(pending.pull.number());
-    status->set_pushes_through(worker.pushes.through());
-    pending.open = false;
-    outgoing_.push_back({pending.peer, std::move(message)});
-    return;
-  }
-  if (!may_answer(pending.pull)) return;
-  const auto begin = [&] {
-    Message out = weights_message(pending.pull, worker.pushes.through(), updates_);
-    out.header.mutable_weights()->set_at_barrier(exactly_at_barrier(pending.pull));
-    return out;
-  };
-  Message message = begin();
-  size_t bytes = 0;
-  for (const int number : shard_.slices()) {
-    if (!pending.unsent.contains(place(number))) continue;
-    auto slice = slice_for(pending.pull, number);
-    if (!slice) continue;
-    if (bytes >= kAnswerBytes) {
-      outgoing_.push_back({pending.peer, std::exchange(message, begin())});
-      bytes = 0;
-    }
-    bytes += slice->first.bytes.size();
-    wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
-    entry->set_slice(number);
-    entry->set_version(slice->second);
-    if (setup_.job.delay_compensation > 0) {
-      worker.handed.keep(slice->second, number, slice->first);
-    }
-    stats_.set_bytes_pulled(stats_.bytes_pulled() +
-                            static_cast<int64_t>(slice->first.bytes.size()));
-    message.payloads.push_back(std::move(slice->first));
-    pending.unsent.erase(place(number));
-  }
-  if (message.payloads.empty()) return;
-  if (pending.unsent.empty()) {
-    pending.open = false;
-    const int64_t gap = pending.pull.latest() ? 0 : pending.pull.clock() - floor_;
-    stats_.set_clock_gap_max(std::max(stats_.clock_gap_max(), gap));
-    if (pending.pull.want_lease()) {
-      add_leases(incarnation, message.header.mutable_weights()->mutable_leases());
-    }
-  }
-  outgoing_.push_back({pending.peer, std::move(message)});
-}
-
-void Server::answer_all() {
-  for (auto& [incarnation, worker] : workers_) {
-    const size_t before = outgoing_.size();
-    answer(incarnation, worker);
-    PendingPull& pull = worker.pull;
-    if (std::exchange(pull.tell, false) && outgoing_.size() == before) {
-      send_status(pull.peer, pull.pull.number(), worker.pushes.through(), false);
-    }
-  }
-}
-
-void Server::offer_leases() {
-  for (auto& [incarnation, worker] : workers_) {
-    if (worker.pull.pull.lease_only()) answer(incarnation, worker);
-  }
-}
-
-void Server::add_leases(uint64_t incarnation,
-                        google::protobuf::RepeatedPtrField<wire::Lease>* out) {
-  if (observer_ == nullptr) return;
-  for (wire::Lease& lease : observer_->leases(incarnation)) {
-    *out->Add() = std::move(lease);
-  }
 }
 
 void Server::send_status(const PeerId& peer, int64_t pull, int64_t pushes_through, bool not_ready) {

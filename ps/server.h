@@ -131,19 +131,23 @@ class Server {
     uint64_t incarnation = 0;
     std::vector<int64_t> reads;
   };
+  // Of one lane.
   struct PendingPull {
     PeerId peer;
     wire::Pull pull;
     IndexSet unsent;  // by place in the shard
     bool open = false;
-    bool tell = false;  // how far we are, where there is nothing to send yet
+    int64_t sent_bytes = 0;      // of weights, since it came
+    int64_t received_bytes = 0;  // of these, as far as the worker has said
+    bool tell = false;           // how far we are, where there is nothing to send yet
   };
   struct Worker {
     int rank = -1;
     PushTracker pushes;
     std::map<int64_t, Assembly> open;  // by push number
-    PendingPull pull;
-    HandedWeights handed;  // with delay compensation
+    int64_t pull_number = 0;           // the newest
+    std::map<int, PendingPull> pulls;  // with that number, by lane
+    HandedWeights handed;              // with delay compensation
   };
   struct Snapshot {
     int64_t step = -1;
@@ -204,13 +208,19 @@ class Server {
   bool is_past(const wire::Pull& pull) const;
   void try_open_barrier();
   Snapshot take_snapshot(int64_t step, bool state) const;
-  bool pull_fits(const wire::Pull& pull) const;
+  // ps/server_pull.cpp
+  bool pull_fits(const Worker& worker, const wire::Pull& pull) const;
   bool may_answer(const wire::Pull& pull) const;
   bool exactly_at_barrier(const wire::Pull& pull) const {
     return pull.barrier() && at_barrier_.step == pull.clock();
   }
   void take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull);
+  bool on_received(const wire::Received& received);
+  bool any_version(const wire::Pull& pull) const;
+  bool window_is_full(const PendingPull& pending) const;
   void answer(uint64_t incarnation, Worker& worker);
+  void answer_with_leases(uint64_t incarnation, Worker& worker);
+  void answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pending);
   void answer_all();
   std::optional<std::pair<Payload, int64_t>> slice_for(const wire::Pull& pull, int slice) const;
   void send_status(const PeerId& peer, int64_t pull, int64_t pushes_through, bool not_ready);

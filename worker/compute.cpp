@@ -55,7 +55,8 @@ void Compute::sleep(double seconds) const {
 }
 
 bool Compute::node(int64_t step, Range node, std::span<const float> weights,
-                   const GradientSum::SliceReady& ready, std::vector<float>& losses) {
+                   const GradientSum::SliceReady& ready, std::vector<float>& losses,
+                   const WeightsNeeded& needed) {
   gradient_.begin(node.size());
   const auto checked = [&](int slice, Payload part) {
     check_finite(step, slice, part);
@@ -66,13 +67,20 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (gradient_.in_last_leaf()) gradient_.tensor_ready(tensor, checked);
   };
+  // what a layer waits for is no computing
+  const WeightsNeeded tensor_needed = [&](size_t tensor) {
+    straggling_.lag();
+    needed(tensor);
+    straggling_.resume();
+  };
   for (int64_t m = node.lo; m < node.hi; ++m) {
     if (over_()) return false;
     const MicroBatch& batch = loader_.get(step, m);
     data_hash_ += data_hash(step, m, batch.indices);
     straggling_.resume();
-    const float loss = model_.train(weights, batch.images.data(), batch.labels.data(),
-                                    gradient_.leaf(), tensor_ready);
+    const float loss =
+        model_.train(weights, batch.images.data(), batch.labels.data(), gradient_.leaf(),
+                     tensor_ready, needed ? tensor_needed : WeightsNeeded{});
     check_loss(step, m, loss);
     losses.push_back(loss);
     gradient_.end_leaf();

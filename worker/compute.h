@@ -34,10 +34,13 @@ class Compute {
   // The sum of the gradients of micro-batches `node` of `step` at `weights` (the flat vector), by
   // slices, in the order in which backward finishes them.
   //   losses: the mean loss of each micro-batch is added at its end.
+  //   needed: asked for each tensor before forward reads it, as long as `weights` are not complete;
+  //   may be empty, and may throw.
   // Returns false when it was over before the end. Throws Error(kNotFinite) that names worker, step
   // and tensor.
   bool node(int64_t step, Range node, std::span<const float> weights,
-            const GradientSum::SliceReady& ready, std::vector<float>& losses);
+            const GradientSum::SliceReady& ready, std::vector<float>& losses,
+            const WeightsNeeded& needed = {});
 
   // The hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }

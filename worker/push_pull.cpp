@@ -1,7 +1,6 @@
 #include "worker/push_pull.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/error.h"
 
@@ -9,7 +8,6 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kRepeatMs = 1000;  // an answer that has not come by then is asked for again
 constexpr int64_t kNotReadyMs = 20;  // the server does not know us yet
 constexpr int kLeastRepeats = 3;     // before silence counts: we may have been stopped ourselves
 
@@ -19,15 +17,13 @@ PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
       map_(setup_.total_elements, setup_.job.slice_bytes, setup_.servers),
       links_(static_cast<size_t>(setup_.servers)),
-      current_(static_cast<size_t>(setup_.total_elements)),
-      incoming_(static_cast<size_t>(setup_.total_elements)),
-      incoming_version_(static_cast<size_t>(map_.slices()), -1) {
+      weights_(map_) {
   for (int server = 0; server < setup_.servers; ++server) {
-    links_[static_cast<size_t>(server)].slices = map_.slices_of(server);
+    ServerLink& link = links_[static_cast<size_t>(server)];
+    link.slices = map_.slices_of(server);
+    link.lanes.resize(static_cast<size_t>(lanes(server)));
   }
 }
-
-std::span<const float> PushPull::weights() const { return current_; }
 
 std::vector<int64_t> PushPull::read_versions() const {
   std::vector<int64_t> out;
@@ -164,17 +160,6 @@ std::string PushPull::waiting_for() const {
 
 // ---- pull ----
 
-void PushPull::set_sender(wire::Exchange* exchange) const {
-  exchange->mutable_sender()->set_run(setup_.run);
-  exchange->mutable_sender()->set_incarnation(setup_.incarnation);
-}
-
-Message PushPull::exchange_message() const {
-  Message message;
-  set_sender(message.header.mutable_exchange());
-  return message;
-}
-
 void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms) {
   pulling_ = true;
   pull_.set_number(pull_.number() + 1);
@@ -182,7 +167,7 @@ void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_
   pull_.set_latest(latest);
   pull_.set_barrier(barrier);
   pull_.set_lease_only(false);
-  std::fill(incoming_version_.begin(), incoming_version_.end(), -1);
+  weights_.expect();
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
     link.missing = static_cast<int>(link.slices.size());
@@ -205,28 +190,6 @@ void PushPull::start_lease_wait(int64_t now_ms) {
   }
 }
 
-void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
-  ServerLink& link = links_[static_cast<size_t>(server)];
-  if (!repeat) {
-    link.asked_ms = now_ms;
-    link.heard_ms = now_ms;
-    link.repeats = 0;
-  }
-  link.repeat_ms = now_ms + kRepeatMs;
-  wire::Pull pull = pull_;
-  pull.set_want_lease(pool() && server == 0);
-  pull.set_newest_lease(newest_lease_);
-  if (link.pending.header.has_exchange()) {
-    // rides on the last message of the push
-    link.pull = pull;
-    flush(server);
-    return;
-  }
-  Message message = exchange_message();
-  *message.header.mutable_exchange()->mutable_pull() = pull;
-  outgoing_.push_back({server, std::move(message)});
-}
-
 bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (server < 0 || server >= setup_.servers) return false;
   ServerLink& link = links_[static_cast<size_t>(server)];
@@ -237,7 +200,7 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     const int missing = link.missing;
     take_weights(server, message.header.weights(), message.payloads);
     if (pulling_ && message.header.weights().pull() == pull_.number()) {
-      link.repeat_ms = now_ms + kRepeatMs;  // the rest of the answer may be under way
+      link.repeat_ms = now_ms + kPullRepeatMs;  // the rest of the answer may be under way
       check_pushes(server, asked_again, now_ms);
       if (asked_again && link.missing == missing) give_up_locating(link);
     }
@@ -301,19 +264,17 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (entry.slice() < 0 || entry.slice() >= map_.slices()) continue;
     if (map_.server_of(entry.slice()) != server || entry.version() < 0) continue;
     const Payload& payload = payloads[static_cast<size_t>(i)];
-    const Range elements = map_.elements(entry.slice());
-    if (payload.float_count() != static_cast<size_t>(elements.size())) continue;
+    if (!weights_.fits(entry.slice(), payload)) continue;
     if (!lockstep() && !one_version(link, entry.version())) continue;
-    int64_t& version = incoming_version_[static_cast<size_t>(entry.slice())];
-    if (version >= 0) continue;
+    if (weights_.has(entry.slice())) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    std::memcpy(incoming_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
-    version = entry.version();
+    weights_.place(entry.slice(), entry.version(), payload);
     pull_answered_ = true;
     link.coming_at_barrier = link.coming_at_barrier && weights.at_barrier();
     --link.missing;
   }
   if (link.missing == 0) link.asked_ms = -1;
+  count_received(server, weights, payloads);
 }
 
 // async, ssp: a push must be able to say what it was computed on, so all slices of a server are of
@@ -323,7 +284,7 @@ bool PushPull::one_version(ServerLink& link, int64_t version) {
   if (version == link.coming_version) return true;
   // complete, or overtaken on its way
   if (link.missing == 0 || version < link.coming_version) return false;
-  for (const int slice : link.slices) incoming_version_[static_cast<size_t>(slice)] = -1;
+  for (const int slice : link.slices) weights_.forget(slice);
   link.missing = static_cast<int>(link.slices.size());
   link.coming_version = version;
   link.coming_at_barrier = pull_.barrier();
@@ -332,15 +293,14 @@ bool PushPull::one_version(ServerLink& link, int64_t version) {
 
 void PushPull::finish_pull(int64_t now_ms) {
   pulling_ = false;
-  const auto [least, most] =
-      std::minmax_element(incoming_version_.begin(), incoming_version_.end());
-  const bool one_version = *least == *most;
+  const int64_t least = weights_.least_version();
+  const bool one_version = least == weights_.most_version();
   if (lockstep() && !one_version && !(backup() && pull_.barrier())) {
     // some servers are a step ahead; they still have the version before
-    start_pull(*least, false, false, now_ms);
+    start_pull(least, false, false, now_ms);
     return;
   }
-  std::swap(current_, incoming_);
+  weights_.take_over();
   fresh_ = true;
   if (backup() && pull_.barrier()) return finish_barrier_pull();
   if (!lockstep()) {
@@ -356,7 +316,7 @@ void PushPull::finish_pull(int64_t now_ms) {
     }
     return;
   }
-  clock_ = *least;
+  clock_ = least;
   newest_ = std::max(newest_, clock_);
   for (ServerLink& link : links_) link.read_version = clock_;
   for (ShareWork& share : shares_) {
@@ -387,6 +347,7 @@ std::vector<Range> PushPull::nodes(Range range) const {
 }
 
 void PushPull::begin_push(int64_t step, Range range) {
+  PP_ASSERT(!pulling_);
   push_step_ = step;
   push_range_ = range;
   push_number_ = next_push_++;
@@ -399,11 +360,12 @@ void PushPull::begin_push(int64_t step, Range range) {
 void PushPull::add_part(int slice, Range node, Payload payload) {
   const int server = map_.server_of(slice);
   ServerLink& link = links_[static_cast<size_t>(server)];
+  Lane& lane = link.lanes[static_cast<size_t>(lane_of(slice))];
   // the last part waits for end_push, so that the last message is never empty
-  if (link.pending_bytes >= setup_.flush_bytes) flush(server);
-  if (!link.pending.header.has_exchange()) {
-    link.pending = exchange_message();
-    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+  if (lane.pending_bytes >= setup_.flush_bytes) flush(server, lane_of(slice));
+  if (!lane.pending.header.has_exchange()) {
+    lane.pending = exchange_message();
+    wire::Push* push = lane.pending.header.mutable_exchange()->mutable_push();
     push->set_number(push_number_);
     push->set_step(push_step_);
     push->set_lo(static_cast<int32_t>(push_range_.lo));
@@ -411,25 +373,14 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
     push->set_parts_total(static_cast<int32_t>(link.slices.size()) * push_nodes_);
     for (const ServerLink& other : links_) push->add_read_versions(other.read_version);
     push->set_steps(static_cast<int32_t>(setup_.barriers.round_end(push_step_) - push_step_));
+    push->set_acknowledge(setup_.acknowledge);
   }
-  wire::Part* part = link.pending.header.mutable_exchange()->mutable_push()->add_parts();
+  wire::Part* part = lane.pending.header.mutable_exchange()->mutable_push()->add_parts();
   part->set_slice(slice);
   part->set_lo(static_cast<int32_t>(node.lo));
   part->set_hi(static_cast<int32_t>(node.hi));
-  link.pending_bytes += payload.bytes.size();
-  link.pending.payloads.push_back(std::move(payload));
-}
-
-void PushPull::flush(int server) {
-  ServerLink& link = links_[static_cast<size_t>(server)];
-  Message message = std::exchange(link.pending, {});
-  link.pending_bytes = 0;
-  link.unacknowledged.back().messages.push_back(message);
-  if (link.pull) {
-    *message.header.mutable_exchange()->mutable_pull() = *link.pull;
-    link.pull.reset();
-  }
-  outgoing_.push_back({server, std::move(message)});
+  lane.pending_bytes += payload.bytes.size();
+  lane.pending.payloads.push_back(std::move(payload));
 }
 
 void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
@@ -438,8 +389,10 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   for (size_t server = 0; server < links_.size(); ++server) {
     ServerLink& link = links_[server];
     if (link.slices.empty()) continue;
-    PP_ASSERT(link.pending.header.has_exchange());
-    wire::Push* push = link.pending.header.mutable_exchange()->mutable_push();
+    // no push is complete without the first lane's last message
+    Message& last = link.lanes[0].pending;
+    PP_ASSERT(last.header.has_exchange());
+    wire::Push* push = last.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);
     if (server != 0) continue;
     push->mutable_losses()->Assign(losses.begin(), losses.end());
@@ -455,9 +408,12 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
     share->clock = setup_.barriers.round_end(push_step_);
     share->evaluated = false;
   }
-  next(now_ms);  // starts the pull for what comes next, which rides along
+  if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
   for (int server = 0; server < setup_.servers; ++server) {
-    if (links_[static_cast<size_t>(server)].pending.header.has_exchange()) flush(server);
+    const std::vector<Lane>& lanes = links_[static_cast<size_t>(server)].lanes;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i].pending.header.has_exchange()) flush(server, static_cast<int>(i));
+    }
   }
 }
 
@@ -477,10 +433,9 @@ void PushPull::acknowledge(ServerLink& link, int64_t through) {
   }
 }
 
-void PushPull::repeat_pushes(int server) {
-  for (const SentPush& push : links_[static_cast<size_t>(server)].unacknowledged) {
-    for (const Message& message : push.messages) outgoing_.push_back({server, message});
-  }
+bool PushPull::pushes_arrived() const {
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const ServerLink& link) { return link.unacknowledged.empty(); });
 }
 
 // ---- time ----

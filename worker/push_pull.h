@@ -24,8 +24,11 @@
 #include "common/job.h"
 #include "common/net/message.h"
 #include "common/slice_map.h"
+#include "worker/weights_buffer.h"
 
 namespace pushpull {
+
+constexpr int64_t kPullRepeatMs = 1000;  // an answer that has not come by then is asked for again
 
 struct PushPullSetup {
   uint64_t run = 0;
@@ -37,6 +40,11 @@ struct PushPullSetup {
   int shares = 1;                        // that a step, and an evaluation, is cut into
   int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
+  // The next pull begins when `next` is asked for it, not with the push, which the servers
+  // acknowledge.
+  bool acknowledge = false;
+  // Of weights on their way on each lane; 0: no limit. Measured: 8 MiB cost nothing on loopback.
+  int64_t window_bytes = int64_t{8} << 20;
 };
 
 struct Task {
@@ -55,6 +63,7 @@ struct Task {
 struct ToServer {
   int server = 0;
   Message message;
+  int lane = 0;
 };
 
 class PushPull {
@@ -76,7 +85,24 @@ class PushPull {
   // What will probably be computed after the current task, so that data can be read ahead.
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
-  std::span<const float> weights() const;
+  std::span<const float> weights() const { return weights_.current(); }
+
+  // The next task, which may begin although its weights are still coming (then `next` says kWait):
+  // what is here of `weights_of` the task is final, what is not here must not be read.
+  // begin_push comes when all are here.
+  // worker/push_pull_early.cpp
+  std::optional<Task> early() const;
+  // It is still what is to be done next, and its weights are here or on their way. Otherwise it
+  // must be dropped, and `next` be asked.
+  bool stands(const Task& task) const;
+  // The weights of an early task that stands: these elements; all of them, and all pushes before
+  // have arrived.
+  bool here(Range elements) const;
+  bool all_here() const { return !pulling_; }
+  // All weights of a task that stands, also where they are still coming. Valid as long as it
+  // stands, and until the next call of `next`.
+  std::span<const float> weights_of(const Task& task) const;
+
   // Updates that each server had had in these weights.
   std::vector<int64_t> read_versions() const;
 
@@ -93,6 +119,11 @@ class PushPull {
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
 
   const SliceMap& slices() const { return map_; }
+  // All servers have all that was pushed, as far as they have said.
+  bool pushes_arrived() const;
+  // Connections to a server, at most as many as it has slices: slices take turns on them, both
+  // ways.
+  int lanes(int server) const;
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
   // What is being waited for, in words.
@@ -111,23 +142,28 @@ class PushPull {
   };
   struct SentPush {
     int64_t number = 0;
-    std::vector<Message> messages;
+    std::vector<ToServer> messages;
+  };
+  struct Lane {
+    Message pending;  // parts of the running push that are not sent yet
+    size_t pending_bytes = 0;
+    std::optional<wire::Pull> pull;  // to ride on the pending message
+    int64_t received_bytes = 0;      // of the running pull's weights
+    int64_t told_bytes = 0;          // of these, the server knows
   };
   struct ServerLink {
     std::vector<int> slices;
     std::deque<SentPush> unacknowledged;
-    Message pending;  // parts of the running push that are not sent yet
-    size_t pending_bytes = 0;
-    int64_t read_version = 0;       // of this server's slices in current_
-    int64_t coming_version = -1;    // async, ssp: of those in incoming_; -1: none is here
-    bool coming_at_barrier = true;  // those in incoming_ are exactly barrier pull_.clock()
+    std::vector<Lane> lanes;
+    int64_t read_version = 0;       // of this server's slices that are current
+    int64_t coming_version = -1;    // async, ssp: of those that are coming; -1: none is here
+    bool coming_at_barrier = true;  // those that are coming are exactly barrier pull_.clock()
     int missing = 0;                // slices of the running pull that have not come
     int64_t asked_ms = -1;          // unanswered since; -1: nothing is asked
     int64_t repeat_ms = -1;         // when to ask again
     int64_t heard_ms = -1;
-    int repeats = 0;                 // since it was last heard
-    bool not_ready = false;          // it said so: ask again soon
-    std::optional<wire::Pull> pull;  // to ride on the pending message
+    int repeats = 0;         // since it was last heard
+    bool not_ready = false;  // it said so: ask again soon
   };
 
   bool sync() const { return setup_.job.strategy.kind == StrategyKind::kSync; }
@@ -138,6 +174,7 @@ class PushPull {
   ShareWork* next_share();
   std::optional<Task> wanted() const;
   bool weights_fit(const Task& task) const;
+  bool coming_for(const Task& task) const;  // the pull under way is for its weights
   bool wants_exact_version() const {
     return lockstep() && !pull_.latest() && !(backup() && pull_.barrier());
   }
@@ -151,10 +188,14 @@ class PushPull {
   void start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms);
   void start_lease_wait(int64_t now_ms);
   void send_pull(int server, bool repeat, int64_t now_ms);
-  void flush(int server);
+  // worker/push_pull_lanes.cpp
+  int lane_of(int slice) const;
+  void flush(int server, int lane);
+  void count_received(int server, const wire::Weights& weights,
+                      const std::vector<Payload>& payloads);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
-  // All of incoming_ is exactly barrier pull_.clock().
+  // All that is coming is exactly barrier pull_.clock().
   bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);
   static bool settled(const ServerLink& link) {
@@ -167,7 +208,7 @@ class PushPull {
   void take_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases);
   void acknowledge(ServerLink& link, int64_t through);
   void repeat_pushes(int server);
-  void set_sender(wire::Exchange* exchange) const;
+  void set_sender(wire::Sender* sender) const;
   Message exchange_message() const;
 
   const PushPullSetup setup_;
@@ -180,18 +221,15 @@ class PushPull {
   int64_t newest_lease_ = 0;
   bool waits_for_lease_ = false;
 
-  // weights in use, and the ones that are coming in
-  std::vector<float> current_;
-  std::vector<float> incoming_;
-  std::vector<int64_t> incoming_version_;  // by slice; -1: not here yet
-  int64_t clock_ = -1;                     // that current_ is for; -1: none
-  int64_t newest_ = 0;                     // backup: newest version that has been here
-  bool fresh_ = false;                     // nothing has been pushed since current_ was pulled
+  WeightsBuffer weights_;
+  int64_t clock_ = -1;  // that the current weights are for; -1: none
+  int64_t newest_ = 0;  // backup: newest version that has been here
+  bool fresh_ = false;  // nothing has been pushed since the current weights were pulled
 
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
   bool pull_answered_ = false;
-  bool at_barrier_ = false;  // current_ is exactly barrier clock_
+  bool at_barrier_ = false;  // the current weights are exactly barrier clock_
 
   int64_t next_push_ = 1;
   int64_t push_step_ = -1;

@@ -1,22 +1,23 @@
 #include "worker/server_links.h"
 
-#include <algorithm>
-
 #include "common/net/address.h"
 
 namespace pushpull {
 
+std::unique_ptr<Dealer> connect_to_server(const Job& job, const wire::State& state, int server,
+                                          const std::string& joined, zmq::context_t& context) {
+  // a first server that listens everywhere is where the job was joined
+  Address address = parse_address(state.data_endpoints(server), "advertise");
+  if (address.is_everywhere()) address.host = parse_address(joined, "join").host;
+  return std::make_unique<Dealer>(context, address.to_string(), data_limits(job.slice_bytes));
+}
+
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wire::State& state,
                                                         const std::string& joined,
                                                         zmq::context_t& context) {
-  EndpointLimits limits;
-  limits.max_frame_bytes = std::max(limits.max_frame_bytes, job.slice_bytes + (int64_t{1} << 16));
   std::vector<std::unique_ptr<Dealer>> out;
-  for (const std::string& endpoint : state.data_endpoints()) {
-    // a first server that listens everywhere is where the job was joined
-    Address address = parse_address(endpoint, "advertise");
-    if (address.is_everywhere()) address.host = parse_address(joined, "join").host;
-    out.push_back(std::make_unique<Dealer>(context, address.to_string(), limits));
+  for (int server = 0; server < state.data_endpoints_size(); ++server) {
+    out.push_back(connect_to_server(job, state, server, joined, context));
   }
   return out;
 }

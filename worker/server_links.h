@@ -11,6 +11,9 @@
 namespace pushpull {
 
 // state: of a job that trains. joined: where the coordinator was reached.
+std::unique_ptr<Dealer> connect_to_server(const Job& job, const wire::State& state, int server,
+                                          const std::string& joined, zmq::context_t& context);
+// One to each.
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wire::State& state,
                                                         const std::string& joined,
                                                         zmq::context_t& context);

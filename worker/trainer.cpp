@@ -1,27 +1,13 @@
 #include "worker/trainer.h"
 
 #include "common/error.h"
-#include "worker/server_links.h"
 
 namespace pushpull {
 
 namespace {
 
-constexpr int kPollMs = 20;
-
-PushPullSetup setup_of(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-                       int64_t elements, int64_t chunks) {
-  PushPullSetup setup;
-  setup.run = run;
-  setup.incarnation = incarnation;
-  setup.job = job;
-  setup.total_elements = elements;
-  setup.servers = state.data_endpoints_size();
-  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
-  setup.shares = state.shares();
-  setup.chunks = chunks;
-  return setup;
-}
+// Thrown out of a model's forward: the task is not to be done, or not now.
+struct Dropped {};
 
 }  // namespace
 
@@ -30,67 +16,45 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
     : job_(job),
       incarnation_(incarnation),
       control_(control),
+      table_(model.table()),
       evaluator_(job, dataset, model),
-      push_pull_(setup_of(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
+      push_pull_(
+          push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
+      links_(job, state, push_pull_, control, context),
       compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); }) {
   compute_.set_rank(state.rank());
   if (job.strategy.kind == StrategyKind::kLocal) {
     local_ =
         std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps());
   }
-  servers_ = connect_to_servers(job, state, control.address(), context);
-  for (const auto& server : servers_) {
-    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
-  }
-  poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
-  push_pull_.on_state(state, now_ms());
-}
-
-void Trainer::send_outgoing() {
-  for (const ToServer& out : push_pull_.take_outgoing()) {
-    servers_[static_cast<size_t>(out.server)]->send(out.message);
-  }
 }
 
 // Takes in what has come, repeats what is overdue, sends.
 void Trainer::exchange() {
-  const int64_t now = now_ms();
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    while (auto message = servers_[server]->receive()) {
-      push_pull_.on_message(static_cast<int>(server), *message, now);
-      if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
-        split_.enter(TimeSplit::kPull);
-      }
+  links_.exchange([this] {
+    if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
+      split_.enter(TimeSplit::kPull);
     }
-  }
-  push_pull_.on_tick(now);
-  send_outgoing();
+  });
 }
 
 void Trainer::wait() {
-  poll_sockets(poll_items_, kPollMs);
-  if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
-  control_.news().clear();
-  if (const auto state = control_.state()) {
-    compute_.set_rank(state->rank());
-    push_pull_.on_state(*state, now_ms());
-  }
+  links_.wait([this](const wire::State& news) { compute_.set_rank(news.rank()); });
 }
 
 JobEnd Trainer::run() {
   while (!control_.over()) {
     exchange();
     const Task task = push_pull_.next(now_ms());
-    send_outgoing();
-    switch (task.kind) {
-      case Task::kCompute:
-        compute(task);
-        break;
-      case Task::kEvaluate:
-        evaluate(task);
-        break;
-      default:
-        wait();
+    links_.send();
+    if (task.kind == Task::kCompute) {
+      start(task);
+    } else if (task.kind == Task::kEvaluate) {
+      evaluate(task);
+    } else if (const std::optional<Task> early = push_pull_.early()) {
+      start(*early);
+    } else {
+      wait();
     }
   }
   return *control_.end();
@@ -102,25 +66,58 @@ void Trainer::hint_next() {
   }
 }
 
-void Trainer::compute(const Task& task) {
+// Waits, as long as the task stands, and moves messages meanwhile.
+void Trainer::await(const Task& task, const std::function<bool()>& here) {
+  if (here()) return;
+  split_.enter(TimeSplit::kPull);
+  while (true) {
+    if (control_.over() || !push_pull_.stands(task)) throw Dropped{};
+    exchange();
+    if (here()) break;
+    wait();
+  }
   split_.enter(TimeSplit::kCompute);
-  if (local_) return compute_round(task);
+}
+
+// What forward of a task that begins early must ask; empty where all weights are here.
+WeightsNeeded Trainer::needed_by(const Task& task) {
+  if (push_pull_.all_here()) return {};
+  return [this, &task](size_t tensor) {
+    const TensorInfo& info = table_.tensors[tensor];
+    await(task, [&] { return push_pull_.here({info.offset, info.offset + info.size}); });
+  };
+}
+
+void Trainer::start(const Task& task) {
+  split_.enter(TimeSplit::kCompute);
+  try {
+    local_ ? compute_round(task) : compute(task);
+  } catch (const Dropped&) {
+    compute_.take_data_hash();
+    split_.enter(TimeSplit::kWait);
+  }
+}
+
+void Trainer::compute(const Task& task) {
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
   hint_next();
-  push_pull_.begin_push(task.step, task.range);
+  const std::span<const float> weights = push_pull_.weights_of(task);
+  bool begun = false;
   std::vector<float> losses;
   for (const Range& node : push_pull_.nodes(task.range)) {
     const auto push_slice = [&](int slice, Payload part) {
+      if (!begun) begin_push(task);
+      begun = true;
       split_.enter(TimeSplit::kPush);
       push_pull_.add_part(slice, node, std::move(part));
-      if (!clip) send_outgoing();
+      if (!clip) links_.send();
       split_.enter(TimeSplit::kCompute);
     };
     try {
-      if (!compute_.node(task.step, node, push_pull_.weights(), push_slice, losses)) return;
+      if (!compute_.node(task.step, node, weights, push_slice, losses, needed_by(task))) return;
     } catch (const Error& e) {
-      if (e.code() == ErrorCode::kNotFinite) note_failed(task);
+      if (e.code() == ErrorCode::kNotFinite && push_pull_.all_here()) note_failed(task);
       throw;
     }
   }
@@ -128,10 +125,16 @@ void Trainer::compute(const Task& task) {
   finish_push(losses, squares, 1);
 }
 
+// A push says what it was computed on: the pull must be over.
+void Trainer::begin_push(const Task& task) {
+  await(task, [this] { return push_pull_.all_here(); });
+  push_pull_.begin_push(task.step, task.range);
+}
+
 void Trainer::finish_push(const std::vector<float>& losses, double squares, int64_t steps) {
   split_.enter(TimeSplit::kPush);
   push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
-  send_outgoing();
+  links_.send();
   split_.enter(TimeSplit::kWait);
   split_.count_tasks(steps);
   control_.set_times(split_.totals());
@@ -146,9 +149,9 @@ void Trainer::note_failed(const Task& task) {
   control_.note_failed(std::move(push));
 }
 
-// local:H: all steps of a round, then one push.
+// local:H: all steps of a round, then one push. The first gradient is that at the pulled weights.
 void Trainer::compute_round(const Task& task) {
-  local_->begin(task.range, push_pull_.weights());
+  std::span<const float> weights = push_pull_.weights_of(task);
   std::vector<float> losses;
   const auto keep = [](int, const Payload&) {};
   for (int64_t i = 0; i < task.steps; ++i) {
@@ -157,13 +160,17 @@ void Trainer::compute_round(const Task& task) {
     } else {
       hint_next();
     }
-    if (!compute_.node(task.step + i, task.range, local_->weights(), keep, losses)) return;
+    if (!compute_.node(task.step + i, task.range, weights, keep, losses, needed_by(task))) return;
+    if (i == 0) {
+      begin_push(task);
+      local_->begin(task.range, push_pull_.weights());
+      weights = local_->weights();
+    }
     local_->step(task.step + i, compute_.sum());
   }
-  push_pull_.begin_push(task.step, task.range);
   local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
     push_pull_.add_part(slice, task.range, std::move(part));
-    send_outgoing();
+    links_.send();
   });
   finish_push(losses, 0.0, task.steps);
 }

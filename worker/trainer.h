@@ -2,17 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/job.h"
-#include "common/net/endpoint.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute.h"
 #include "worker/control.h"
 #include "worker/evaluate.h"
+#include "worker/links.h"
 #include "worker/local_steps.h"
 #include "worker/push_pull.h"
 #include "worker/time_split.h"
@@ -31,12 +32,15 @@ class Trainer {
 
  private:
   void exchange();
-  void send_outgoing();
   void wait();
+  void start(const Task& task);
   void compute(const Task& task);
+  WeightsNeeded needed_by(const Task& task);
+  void await(const Task& task, const std::function<bool()>& here);
   // Says which push it was: a replay of the run finds it.
   void note_failed(const Task& task);
   void compute_round(const Task& task);
+  void begin_push(const Task& task);
   void finish_push(const std::vector<float>& losses, double squares, int64_t steps);
   void evaluate(const Task& task);
   void hint_next();
@@ -44,13 +48,13 @@ class Trainer {
   const Job& job_;
   const uint64_t incarnation_;
   Control& control_;
+  const TensorTable& table_;
   Evaluator evaluator_;
   PushPull push_pull_;
+  Links links_;
   Compute compute_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   TimeSplit split_{now_seconds};
-  std::vector<std::unique_ptr<Dealer>> servers_;
-  std::vector<zmq::pollitem_t> poll_items_;
 };
 
 }  // namespace pushpull

@@ -7,9 +7,11 @@
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
+#include "common/strict_number.h"
 #include "worker/all_reduce_trainer.h"
 #include "worker/collective.h"
 #include "worker/control.h"
+#include "worker/exchange_loop.h"
 #include "worker/trainer.h"
 
 namespace pushpull {
@@ -24,6 +26,11 @@ const std::vector<KeyHelp>& options() {
        "all-reduce: where to listen for other workers; default: where the first server is reached"},
       {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
+      {"exchange-bytes", "",
+       "for `pushpull bench`: no model and no data, exchange a tensor of so many bytes"},
+      {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"},
+      {"exchange-apart", "", "for `pushpull bench`: pull only when the push has arrived", "",
+       false},
   };
   return flags;
 }
@@ -31,6 +38,25 @@ const std::vector<KeyHelp>& options() {
 std::string value_of(const CommandLine& line, const std::string& key) {
   const auto found = line.local.find(key);
   return found == line.local.end() ? "" : found->second;
+}
+
+// What `pushpull bench` starts a worker with; none: a worker as usual.
+std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
+  const std::string text = value_of(line, "exchange-bytes");
+  const std::string times = value_of(line, "exchange-times");
+  const bool apart = line.local.contains("exchange-apart");
+  if (text.empty() && times.empty() && !apart) return std::nullopt;
+  if (text.empty() || times.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --exchange-bytes and --exchange-times belong together; `pushpull bench` "
+                "gives both");
+  }
+  const std::optional<int64_t> bytes = parse_int64(text);
+  if (!bytes || *bytes < 4 || *bytes % 4 != 0) {
+    throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes " + text +
+                                       ": must be a whole number of bytes > 0, a multiple of 4");
+  }
+  return ExchangeOptions{*bytes, times, apart};
 }
 
 // Where other workers reach this one.
@@ -119,7 +145,8 @@ struct Work {
   const Prepared& prepared;
 };
 
-JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context) {
+JobEnd train(const Work& work, PeerDoor door, Control& control) {
+  zmq::context_t context(data_io_threads());  // for data
   const Dataset& dataset = *work.prepared.dataset;
   Model& model = *work.prepared.model;
   if (!door.router) {
@@ -141,10 +168,27 @@ JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& 
   return *control.end();
 }
 
+// A worker without model and data, see exchange_loop.h.
+JobEnd exchange(const ExchangeOptions& options, const Job& job, uint64_t run, uint64_t incarnation,
+                Control& control, Log& log) {
+  if (job.strategy.kind != StrategyKind::kSync) {
+    throw Error(ErrorCode::kUsage, "[exchange] the job's strategy is " + job.strategy.to_string() +
+                                       ": `pushpull bench` measures sync; start the servers with "
+                                       "strategy = sync");
+  }
+  control.declare(declare_exchange(options.bytes, incarnation));
+  const std::optional<wire::State> state = wait_for_training(control, log);
+  if (!state) return *control.end();
+  if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+  zmq::context_t context(data_io_threads());  // for data
+  return ExchangeLoop(options, job, run, incarnation, *state, control, context).run();
+}
+
 // Returns the exit code.
 int work(const CommandLine& line, SignalFd& signals) {
   const std::string address = line.local.at("join");
   parse_address(address, "join");
+  const std::optional<ExchangeOptions> exchange_options = exchange_of(line);
   Log log("worker");
   const uint64_t incarnation = random_id();
   zmq::context_t context(1);
@@ -164,7 +208,7 @@ int work(const CommandLine& line, SignalFd& signals) {
   Control control(std::move(dealer), {incarnation, job.heartbeat_timeout_s, text.coordinator()},
                   signals);
   JobEnd end;
-  try {
+  const auto train_job = [&]() -> JobEnd {
     PeerDoor door;
     if (job.strategy.kind == StrategyKind::kAllReduce) {
       check_built(job.strategy.algorithm);
@@ -173,13 +217,13 @@ int work(const CommandLine& line, SignalFd& signals) {
     const Prepared prepared =
         prepare(job, value_of(line, "data-dir"), incarnation, door.endpoint, control);
     const std::optional<wire::State> state = wait_for_training(control, log);
-    if (!state) {
-      end = *control.end();
-    } else {
-      if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-      end = train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
-                  context);
-    }
+    if (!state) return *control.end();
+    if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+    return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control);
+  };
+  try {
+    end = exchange_options ? exchange(*exchange_options, job, text.run(), incarnation, control, log)
+                           : train_job();
   } catch (const Error& e) {
     control.leave(static_cast<int>(e.code()), e.what());
     throw;

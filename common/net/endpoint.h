@@ -15,7 +15,15 @@ namespace pushpull {
 
 struct EndpointLimits {
   int64_t max_frame_bytes = int64_t{17} << 20;  // of one frame; larger ones end the connection
+  bool bulk = false;                            // gradients and weights, no control
 };
+
+// Of the connections for data of a job with slices of so many bytes.
+EndpointLimits data_limits(int64_t slice_bytes);
+
+// Threads of the ZeroMQ context for data: one fills no fast link alone, and of two peers each gets
+// its own. Control has a context of its own, whose thread is never busy with gradients.
+int data_io_threads();
 
 enum class SendResult {
   kSent,
@@ -35,8 +43,6 @@ class Router {
 
   // Where it listens, with the port that was picked.
   const std::string& address() const { return address_; }
-  // Listens also at an inproc:// address for members in this process.
-  void bind_also(const std::string& address);
   zmq::socket_t& socket() { return socket_; }
 
   SendResult send(const PeerId& peer, const Message& message);

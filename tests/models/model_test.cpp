@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "common/error.h"
 #include "tests/models/fixture.h"
@@ -199,6 +200,35 @@ TEST(Model, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
     std::vector<size_t> reversed;
     for (size_t t = model->table().tensors.size(); t-- > 0;) reversed.push_back(t);
     EXPECT_EQ(order, reversed);
+  }
+}
+
+// Weights that are not a number until they were asked for change no bit: nothing is read before.
+TEST(Model, AsksForEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto model = c.make();
+    const std::vector<float> weights = initial_weights(model->table(), 1);
+    const Inputs inputs(c);
+    std::vector<float> want(weights.size());
+    const auto ready = [](size_t) {};
+    const float loss =
+        model->train(weights, inputs.images.data(), inputs.labels.data(), want, ready);
+
+    std::vector<float> coming(weights.size(), std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> got(weights.size());
+    std::vector<size_t> order;
+    const auto needed = [&](size_t t) {
+      order.push_back(t);
+      const TensorInfo& info = model->table().tensors[t];
+      std::copy_n(weights.begin() + info.offset, info.size, coming.begin() + info.offset);
+    };
+    EXPECT_EQ(model->train(coming, inputs.images.data(), inputs.labels.data(), got, ready, needed),
+              loss);
+    EXPECT_EQ(got, want);
+    std::vector<size_t> all(model->table().tensors.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    EXPECT_EQ(order, all);
   }
 }
 

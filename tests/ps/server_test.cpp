@@ -162,6 +162,24 @@ TEST_F(ServerTest, APushCountsOnceHoweverOftenAndByWhomItIsSent) {
             floats_of(calm.take_outgoing()[0].message.payloads[2]));
 }
 
+TEST_F(ServerTest, AnAcknowledgedPushIsAnsweredOnceItIsComplete) {
+  make("");
+  Message whole = push_message(setup_, kAnna, 1, 0, kFirst, 1.0F);
+  wire::Push* push = whole.header.mutable_exchange()->mutable_push();
+  push->set_acknowledge(true);
+  Message first = whole;
+  first.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
+  first.payloads.resize(1);
+  ASSERT_TRUE(server_->on_data("anna", first));
+  EXPECT_TRUE(server_->take_outgoing().empty());
+  ASSERT_TRUE(server_->on_data("anna", whole));
+  const auto sent = server_->take_outgoing();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].to, "anna");
+  EXPECT_EQ(sent[0].message.header.status().pushes_through(), 1);
+  EXPECT_EQ(sent[0].message.header.status().pull(), 0);
+}
+
 TEST_F(ServerTest, SyncWithClippingWaitsForTheNormOfAllServers) {
   make("strategy = sync\nclip-norm = 1\n", 0, 1);
   push(kAnna, 1, 0, kFirst, 4.0F);

@@ -47,6 +47,9 @@ class Cluster {
   std::map<int64_t, Evaluation> evaluations;  // by step
   // backup: first micro-batches of the pushes that make up each step.
   std::map<int64_t, std::vector<int64_t>> chosen;
+  int64_t early_tasks = 0;    // that have begun while their weights were coming
+  int64_t early_waits = 0;    // of a layer of theirs
+  int64_t early_dropped = 0;  // because something else had to be done first
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 

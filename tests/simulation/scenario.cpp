@@ -14,7 +14,14 @@ constexpr double kBuildScale = 1.0;
 #endif
 
 // Seeds of the parts differ, so that a change in one leaves the others as they were.
-enum class Part : uint64_t { kJob = 1, kFaults = 2, kAccidents = 3, kRecord = 4 };
+enum class Part : uint64_t {
+  kJob = 1,
+  kFaults = 2,
+  kAccidents = 3,
+  kRecord = 4,
+  kEarly = 5,
+  kLanes = 6
+};
 
 Dice dice_for(uint64_t seed, Part part) {
   return Dice(seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(part));
@@ -57,6 +64,13 @@ void draw_backups(Scenario& s, Dice& dice) {
   job.strategy.backups = std::min(job.strategy.backups, shares - 1);
 }
 
+void draw_lanes(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kLanes);
+  constexpr int64_t kWindows[] = {0, 1, 6000, 20'000};
+  s.job.connections = dice.between(1, 3);
+  s.window_bytes = kWindows[dice.between(0, 3)];
+}
+
 }  // namespace
 
 std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first) {
@@ -94,10 +108,12 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
   if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than it takes to replace a worker
   if (dice.chance(0.5)) s.flush_bytes = 1;
+  s.early = dice_for(seed, Part::kEarly).chance(0.8);
   if (job.strategy.kind == StrategyKind::kBackup) draw_backups(s, dice);
   if (job.strategy.kind == StrategyKind::kLocal) {
     job.outer_momentum = dice.chance(0.5) ? 0.9 : 0.0;
   }
+  draw_lanes(s);
   return s;
 }
 
@@ -157,19 +173,20 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
 }
 
 std::string Scenario::to_string() const {
-  std::string out = "seed " + std::to_string(seed) + ", " + job.strategy.to_string() + ", " +
-                    std::to_string(workers) + " workers, " + std::to_string(spares) + " spares, " +
-                    std::to_string(servers) + " servers, " + std::to_string(elements) +
-                    " elements, slices of " + std::to_string(job.slice_bytes) + " bytes, steps " +
-                    std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
-                    std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
-                    " micro-batches, evaluation every " + std::to_string(job.eval_every) +
-                    ", checkpoint every " + std::to_string(job.checkpoint_every) +
-                    ", test samples " + std::to_string(test_samples) + ", clip " +
-                    std::to_string(job.clip_norm) + ", faults until " +
-                    std::to_string(faults.until_ms) + " ms: lose " + std::to_string(faults.lose) +
-                    " duplicate " + std::to_string(faults.duplicate) + " reorder " +
-                    std::to_string(faults.reorder) + " reset " + std::to_string(faults.reset);
+  std::string out =
+      "seed " + std::to_string(seed) + ", " + job.strategy.to_string() + ", " +
+      std::to_string(workers) + " workers, " + std::to_string(spares) + " spares, " +
+      std::to_string(servers) + " servers, " + std::to_string(elements) + " elements, slices of " +
+      std::to_string(job.slice_bytes) + " bytes, " + std::to_string(job.connections) +
+      " lanes, windows of " + std::to_string(window_bytes) + " bytes, steps " +
+      std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
+      std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
+      " micro-batches, evaluation every " + std::to_string(job.eval_every) + ", checkpoint every " +
+      std::to_string(job.checkpoint_every) + ", test samples " + std::to_string(test_samples) +
+      ", clip " + std::to_string(job.clip_norm) + ", faults until " +
+      std::to_string(faults.until_ms) + " ms: lose " + std::to_string(faults.lose) + " duplicate " +
+      std::to_string(faults.duplicate) + " reorder " + std::to_string(faults.reorder) + " reset " +
+      std::to_string(faults.reset);
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +

@@ -35,6 +35,8 @@ struct Scenario {
   int64_t compute_us = 1000;      // longest time for one micro-batch
   int64_t write_us = 1000;        // longest time for a checkpoint
   size_t flush_bytes = 1 << 20;   // of a push's message
+  bool early = true;              // workers begin while their weights are still coming
+  int64_t window_bytes = 0;       // of a pull; 0: none
 
   std::string to_string() const;
 };

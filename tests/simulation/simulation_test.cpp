@@ -255,6 +255,35 @@ TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
   }
 }
 
+// What the tests above rely on: forward does begin early, layers wait, and tasks are dropped when a
+// share of a lost worker comes first.
+TEST(Simulation, ForwardBeginsEarlyAndIsDroppedWhereAnotherShareComesFirst) {
+  int64_t tasks = 0;
+  int64_t waits = 0;
+  int64_t dropped = 0;
+  for (uint64_t seed = 1; seed <= 1000 && (seed <= 100 || dropped == 0); ++seed) {
+    Scenario scenario = draw(seed, "sync");
+    scenario.early = true;
+    scenario.servers = 3;
+    scenario.elements += 3000;
+    scenario.job.slice_bytes = 4096;
+    scenario.compute_us = 300'000;
+    scenario.flush_bytes = 1;  // so a lost worker has pushed some of its slices and not others
+    scenario.start_step = 0;
+    if (scenario.workers < 2) continue;
+    add_accidents(scenario, OnWorkerLoss::kContinue);
+    Cluster cluster(scenario, nullptr);
+    cluster.run();
+    ASSERT_EQ(cluster.trouble(), "") << scenario.to_string() << "\n  " << cluster.describe();
+    tasks += cluster.early_tasks;
+    waits += cluster.early_waits;
+    dropped += cluster.early_dropped;
+  }
+  EXPECT_GT(tasks, 100);
+  EXPECT_GT(waits, 100);
+  EXPECT_GT(dropped, 0);
+}
+
 TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnce) {
   for (const uint64_t seed : seeds(1500)) {
     if (!passes(draw(seed, strategy_of(seed)))) return;

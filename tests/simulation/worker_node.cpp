@@ -54,7 +54,13 @@ void WorkerNode::later(int64_t delay_us, std::function<void()> event) {
 void WorkerNode::kill() {
   gone_ = true;
   cluster_.network().close(control_);
-  for (const int dealer : servers_) cluster_.network().close(dealer);
+  close_links();
+}
+
+void WorkerNode::close_links() {
+  for (const auto& lanes : servers_) {
+    for (const int dealer : lanes) cluster_.network().close(dealer);
+  }
 }
 
 void WorkerNode::freeze(int64_t ms) {
@@ -73,7 +79,7 @@ void WorkerNode::end(int code, const std::string& text) {
   send_control(std::move(message));
   exit_code_ = code;
   gone_ = true;
-  for (const int dealer : servers_) cluster_.network().close(dealer);
+  close_links();
   if (code != 0) cluster_.replace_worker();
 }
 
@@ -204,6 +210,7 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.shares = state.shares();
   setup.chunks = (scenario.test_samples + scenario.job.micro_batch - 1) / scenario.job.micro_batch;
   setup.flush_bytes = scenario.flush_bytes;
+  setup.window_bytes = scenario.window_bytes;
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
   gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices());
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
@@ -212,12 +219,16 @@ void WorkerNode::make_trainer(const wire::State& state) {
   }
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
     const int router = cluster_.data_router(state.data_endpoints(server));
-    servers_.push_back(cluster_.network().add_dealer(router, [this, server](const Message& m) {
+    const auto take = [this, server](const Message& m) {
       happen([this, server, m] {
         inbox_.emplace_back(server, m);
         turn();
       });
-    }));
+    };
+    servers_.emplace_back();
+    for (int lane = 0; lane < push_pull_->lanes(server); ++lane) {
+      servers_.back().push_back(cluster_.network().add_dealer(router, take));
+    }
   }
 }
 
@@ -225,7 +236,9 @@ void WorkerNode::send() {
   std::vector<ToServer> messages = push_pull_->take_outgoing();
   if (busy_) check_read_versions(messages);
   for (ToServer& out : messages) {
-    cluster_.network().to_router(servers_[static_cast<size_t>(out.server)], std::move(out.message));
+    cluster_.network().to_router(
+        servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.lane)],
+        std::move(out.message));
   }
 }
 
@@ -245,16 +258,72 @@ void WorkerNode::turn() {
   if (gone_ || busy_ || !state_ || !prepared_) return;
   if (state_->phase() < wire::PHASE_TRAINING || state_->phase() > wire::PHASE_FINISHED) return;
   if (!push_pull_) make_trainer(*state_);
+  if (forward_) return forward();
   while (true) {
     exchange();
     const Task task = push_pull_->next(cluster_.clock().now_ms());
     send();
     if (task.kind == Task::kCompute) return compute(task);
     if (task.kind == Task::kEvaluate) return evaluate(task);
+    if (begin_early()) return forward();
     if (!news_) return;
     news_ = false;
     push_pull_->on_state(*state_, cluster_.clock().now_ms());
   }
+}
+
+bool WorkerNode::begin_early() {
+  if (!cluster_.scenario().early) return false;
+  const std::optional<Task> task = push_pull_->early();
+  if (!task) return false;
+  forward_ = Forward{*task, 0, std::vector<float>(push_pull_->weights().size())};
+  ++cluster_.early_tasks;
+  return true;
+}
+
+bool WorkerNode::forward_may_go_on() const {
+  const std::vector<TensorInfo>& tensors = cluster_.toy().table().tensors;
+  if (forward_->tensor == tensors.size()) return push_pull_->all_here();
+  const TensorInfo& next = tensors[forward_->tensor];
+  return push_pull_->here({next.offset, next.offset + next.size});
+}
+
+// Layer by layer, each of which waits for its own tensors; then the pull must be over.
+void WorkerNode::forward() {
+  if (!forward_may_go_on()) {
+    if (std::exchange(news_, false)) {
+      push_pull_->on_state(*state_, cluster_.clock().now_ms());
+    }
+    if (!push_pull_->stands(forward_->task)) {
+      ++cluster_.early_dropped;
+      forward_.reset();
+      return turn();
+    }
+    exchange();
+    if (!forward_may_go_on()) {
+      ++cluster_.early_waits;
+      return;
+    }
+  }
+  const std::vector<TensorInfo>& tensors = cluster_.toy().table().tensors;
+  if (forward_->tensor < tensors.size()) {
+    const TensorInfo& tensor = tensors[forward_->tensor++];
+    const std::span<const float> weights = push_pull_->weights_of(forward_->task);
+    std::copy_n(weights.begin() + tensor.offset, tensor.size,
+                forward_->read.begin() + tensor.offset);
+    busy_ = true;
+    return later(cluster_.dice().between(0, cluster_.scenario().compute_us / 3), [this] {
+      busy_ = false;
+      turn();
+    });
+  }
+  const std::span<const float> weights = push_pull_->weights();
+  if (!std::equal(weights.begin(), weights.end(), forward_->read.begin())) {
+    cluster_.wrong("worker " + std::to_string(number_) + " has read other weights early");
+  }
+  const Task task = forward_->task;
+  forward_.reset();
+  compute(task);
 }
 
 // What the weights must hold, from the weights themselves.

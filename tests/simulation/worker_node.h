@@ -57,9 +57,13 @@ class WorkerNode {
   void make_trainer(const wire::State& state);
   void turn();
   void exchange();
+  void close_links();
   void send();
   void check_weights(const Task& task, bool exact);
   void check_read_versions(const std::vector<ToServer>& messages);
+  bool begin_early();
+  void forward();
+  bool forward_may_go_on() const;
   void compute(const Task& task);
   void sum_gradients(std::span<const float> weights, int64_t step, Range node,
                      const GradientSum::SliceReady& ready, std::vector<float>& losses);
@@ -89,11 +93,18 @@ class WorkerNode {
   int64_t repeat_ms_ = 0;
   int64_t heard_ms_ = 0;
 
-  std::vector<int> servers_;  // dealers
+  std::vector<std::vector<int>> servers_;  // dealers, by server and lane
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<GradientSum> gradient_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   std::deque<std::pair<int, Message>> inbox_;
+  // A task that has begun while its weights were coming: what its layers have read of them.
+  struct Forward {
+    Task task;
+    size_t tensor = 0;  // that is read next
+    std::vector<float> read;
+  };
+  std::optional<Forward> forward_;
   std::deque<Part> parts_;
   bool busy_ = false;
 };

@@ -41,7 +41,7 @@ class FakeModel : public Model {
  public:
   FakeModel() { table_.add({.name = "w", .shape = {1}}); }
   float train(std::span<const float>, const float*, const int32_t*, std::span<float>,
-              const GradientReady&) override {
+              const GradientReady&, const WeightsNeeded&) override {
     ADD_FAILURE() << "evaluation trained";
     return 0.0F;
   }

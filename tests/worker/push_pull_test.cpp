@@ -358,5 +358,25 @@ TEST_F(Leased, SilenceOfServerZeroEndsTheWaitForALease) {
   }
 }
 
+TEST_F(Exchange, APushThatIsAcknowledgedBringsNoPullAlong) {
+  setup_.acknowledge = true;
+  make("");
+  assign({0});
+  push(ready_at(0));
+  EXPECT_FALSE(worker_->pushes_arrived());
+  for (const int server : {0, 1}) {
+    for (const auto& exchange : sent_to(server)) {
+      EXPECT_TRUE(exchange.push().acknowledge());
+      EXPECT_FALSE(exchange.has_pull());
+    }
+  }
+  hear(0, status(0, 1));
+  EXPECT_FALSE(worker_->pushes_arrived());
+  hear(1, status(0, 1));
+  EXPECT_TRUE(worker_->pushes_arrived());
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_EQ(newest_pull().clock(), 1);
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -86,7 +86,7 @@ TEST(HostileFrames, AHeaderThatIsTruncatedAnywhereIsRefusedOrMeansSomethingElse)
 }
 
 TEST(HostileFrames, AHeaderBeyondTheLimitIsRefused) {
-  std::string head("PUSHPL\0\2", 8);
+  std::string head("PUSHPL\0\3", 8);
   head.resize(kMaxHeaderBytes + 1, 'x');
   EXPECT_EQ(refusal({head}), "header too large");
 }
@@ -158,7 +158,7 @@ TEST(HostileFrames, RandomHeadersBehindAGoodPreambleDoNoHarm) {
     Bytes bytes(1 + random() % 3);
     bytes[0].resize(random() % 80);
     for (char& c : bytes[0]) c = static_cast<char>(random());
-    bytes[0].insert(0, "PUSHPL\0\2", 8);
+    bytes[0].insert(0, "PUSHPL\0\3", 8);
     for (size_t f = 1; f < bytes.size(); ++f) bytes[f].resize(random() % 12);
     check_decoding(frames_of(bytes));
   }

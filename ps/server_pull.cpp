@@ -1,0 +1,220 @@
+// Server: pulls. A worker may have several connections to this server, lanes, of which each brings
+// every n-th slice. A pull comes once on each, and is answered there, lowest slice first: in the
+// order in which forward needs them. What ZeroMQ has been given can no longer be overtaken, so a
+// pull may say how much of its weights may be under way at once.
+#include <algorithm>
+#include <utility>
+
+#include "ps/server.h"
+
+namespace pushpull {
+
+namespace {
+
+// Of weights in one message, so that the worker takes in the first ones while others are under way.
+constexpr size_t kAnswerBytes = size_t{1} << 20;
+constexpr int kMaxLanes = 16;  // as many as the key `connections` allows
+
+Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
+  Message message;
+  wire::Weights* weights = message.header.mutable_weights();
+  weights->set_pull(pull.number());
+  weights->set_pushes_through(through);
+  weights->set_version(version);
+  weights->set_lane(pull.lane());
+  return message;
+}
+
+int lanes_of(const wire::Pull& pull) { return std::max(1, pull.lanes()); }
+
+}  // namespace
+
+bool Server::pull_fits(const Worker& worker, const wire::Pull& pull) const {
+  if (pull.number() < 1 || pull.window_bytes() < 0) return false;
+  if (pull.lanes() < 0 || pull.lanes() > kMaxLanes) return false;
+  if (pull.lane() < 0 || pull.lane() >= lanes_of(pull)) return false;
+  // all lanes ask the same
+  if (pull.number() == worker.pull_number && !worker.pulls.empty()) {
+    const wire::Pull& other = worker.pulls.begin()->second.pull;
+    if (lanes_of(other) != lanes_of(pull) || other.lease_only() != pull.lease_only()) return false;
+  }
+  if (pull.lease_only()) return pull.lane() == 0;  // the clock means nothing there
+  if (pull.latest()) return pull.clock() >= 0 && pull.clock() <= setup_.barriers.end_step;
+  return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
+}
+
+void Server::take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull) {
+  if (pull.number() < worker.pull_number) return;  // an older one, overtaken
+  if (pull.number() > worker.pull_number) worker.pulls.clear();
+  worker.pull_number = pull.number();
+  const bool repeated = worker.pulls.contains(pull.lane());
+  PendingPull& pending = worker.pulls[pull.lane()];
+  pending = {peer, pull, {}, true};
+  if (!pull.lease_only()) {
+    const size_t slices = shard_.slices().size();
+    pending.unsent.reserve(slices);
+    for (auto i = static_cast<size_t>(pull.lane()); i < slices;
+         i += static_cast<size_t>(lanes_of(pull))) {
+      pending.unsent.insert(i);
+    }
+  }
+  // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
+  pending.tell = pull.lane() == 0 && (repeated || is_past(pull));
+}
+
+// What it says only decides when more is sent: a wrong number harms nobody but its sender.
+bool Server::on_received(const wire::Received& received) {
+  if (received.sender().run() != setup_.run) return false;
+  if (received.bytes() < 0 || received.lane() < 0 || received.lane() >= kMaxLanes) return false;
+  const auto found = workers_.find(received.sender().incarnation());
+  if (found == workers_.end() || found->second.pull_number != received.pull()) return true;
+  const auto lane = found->second.pulls.find(received.lane());
+  if (lane == found->second.pulls.end()) return true;
+  PendingPull& pending = lane->second;
+  pending.received_bytes = std::clamp(received.bytes(), pending.received_bytes, pending.sent_bytes);
+  to_answer_ = true;
+  return true;
+}
+
+// Answered with whatever version there is.
+bool Server::any_version(const wire::Pull& pull) const {
+  return !lockstep() || pull.latest() || pull.barrier();
+}
+
+bool Server::may_answer(const wire::Pull& pull) const {
+  // nor may `latest` get past a barrier whose snapshot is still to come: the push that follows
+  // could be all that the next step lacks
+  if (pull.latest() && backup()) return newest_version() >= pull.clock();
+  if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
+  if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
+  // answered slice by slice
+  if (lockstep()) return true;
+  return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
+}
+
+std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& pull,
+                                                             int slice) const {
+  if (exactly_at_barrier(pull)) {
+    return std::pair{at_barrier_.weights.at(slice), at_barrier_.updates};
+  }
+  if (!lockstep()) return std::pair{shard_.weights(slice), updates_};
+  const int64_t version = shard_.version(slice);
+  const bool any = pull.barrier() || pull.latest();
+  const int64_t wanted = !any ? pull.clock() : backup() ? newest_version() : version;
+  if (version == wanted) return std::pair{shard_.weights(slice), version};
+  if (shard_.previous(slice).owner && shard_.previous_version(slice) == wanted) {
+    return std::pair{shard_.previous(slice), wanted};
+  }
+  return std::nullopt;
+}
+
+void Server::answer(uint64_t incarnation, Worker& worker) {
+  if (worker.pulls.empty()) return;
+  const wire::Pull& pull = worker.pulls.begin()->second.pull;
+  if (pull.lease_only()) return answer_with_leases(incarnation, worker);
+  if (!may_answer(pull)) return;
+  // weights of one version on all lanes, so at one time
+  const auto open = std::count_if(worker.pulls.begin(), worker.pulls.end(),
+                                  [](const auto& lane) { return lane.second.open; });
+  if (any_version(pull) && open < lanes_of(pull)) return;
+  for (auto& [lane, pending] : worker.pulls) {
+    if (pending.open) answer_lane(incarnation, worker, pending);
+  }
+}
+
+void Server::answer_with_leases(uint64_t incarnation, Worker& worker) {
+  PendingPull& pending = worker.pulls.begin()->second;
+  if (!pending.open) return;
+  Message message;
+  wire::Status* status = message.header.mutable_status();
+  add_leases(incarnation, status->mutable_leases());
+  // what it has already may still be on the way back, or its evaluation be reported elsewhere
+  if (std::none_of(status->leases().begin(), status->leases().end(), [&](const wire::Lease& l) {
+        return l.number() > pending.pull.newest_lease();
+      })) {
+    return;
+  }
+  status->set_pull(pending.pull.number());
+  status->set_pushes_through(worker.pushes.through());
+  pending.open = false;
+  outgoing_.push_back({pending.peer, std::move(message)});
+}
+
+// So much is under way that nothing more may be queued. An answer of one version cannot wait: the
+// next update would change it.
+bool Server::window_is_full(const PendingPull& pending) const {
+  const int64_t window = pending.pull.window_bytes();
+  return window > 0 && !any_version(pending.pull) &&
+         pending.sent_bytes - pending.received_bytes >= window;
+}
+
+void Server::answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pending) {
+  const auto begin = [&] {
+    Message out = weights_message(pending.pull, worker.pushes.through(), updates_);
+    out.header.mutable_weights()->set_at_barrier(exactly_at_barrier(pending.pull));
+    return out;
+  };
+  Message message = begin();
+  size_t bytes = 0;
+  for (const int number : shard_.slices()) {
+    if (!pending.unsent.contains(place(number))) continue;
+    if (window_is_full(pending)) break;
+    auto slice = slice_for(pending.pull, number);
+    if (!slice) continue;
+    if (bytes >= kAnswerBytes) {
+      outgoing_.push_back({pending.peer, std::exchange(message, begin())});
+      bytes = 0;
+    }
+    bytes += slice->first.bytes.size();
+    pending.sent_bytes += static_cast<int64_t>(slice->first.bytes.size());
+    wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
+    entry->set_slice(number);
+    entry->set_version(slice->second);
+    if (setup_.job.delay_compensation > 0) {
+      worker.handed.keep(slice->second, number, slice->first);
+    }
+    stats_.set_bytes_pulled(stats_.bytes_pulled() +
+                            static_cast<int64_t>(slice->first.bytes.size()));
+    message.payloads.push_back(std::move(slice->first));
+    pending.unsent.erase(place(number));
+  }
+  if (message.payloads.empty()) return;
+  if (pending.unsent.empty()) {
+    pending.open = false;
+    const int64_t gap = pending.pull.latest() ? 0 : pending.pull.clock() - floor_;
+    stats_.set_clock_gap_max(std::max(stats_.clock_gap_max(), gap));
+    if (pending.pull.want_lease()) {
+      add_leases(incarnation, message.header.mutable_weights()->mutable_leases());
+    }
+  }
+  outgoing_.push_back({pending.peer, std::move(message)});
+}
+
+void Server::answer_all() {
+  for (auto& [incarnation, worker] : workers_) {
+    const size_t before = outgoing_.size();
+    answer(incarnation, worker);
+    for (auto& [lane, pull] : worker.pulls) {
+      if (!std::exchange(pull.tell, false) || outgoing_.size() != before) continue;
+      send_status(pull.peer, pull.pull.number(), worker.pushes.through(), false);
+    }
+  }
+}
+
+void Server::offer_leases() {
+  for (auto& [incarnation, worker] : workers_) {
+    if (!worker.pulls.empty() && worker.pulls.begin()->second.pull.lease_only()) {
+      answer(incarnation, worker);
+    }
+  }
+}
+
+void Server::add_leases(uint64_t incarnation,
+                        google::protobuf::RepeatedPtrField<wire::Lease>* out) {
+  if (observer_ == nullptr) return;
+  for (wire::Lease& lease : observer_->leases(incarnation)) {
+    *out->Add() = std::move(lease);
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,90 @@
+#include "worker/links.h"
+
+#include "common/process.h"
+#include "worker/server_links.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kPollMs = 20;
+
+std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& push_pull,
+                                                                const Job& job,
+                                                                const wire::State& state,
+                                                                const std::string& joined,
+                                                                zmq::context_t& context) {
+  std::vector<std::vector<std::unique_ptr<Dealer>>> out(
+      static_cast<size_t>(state.data_endpoints_size()));
+  for (size_t server = 0; server < out.size(); ++server) {
+    const int lanes = push_pull.lanes(static_cast<int>(server));
+    while (std::ssize(out[server]) < lanes) {
+      out[server].push_back(
+          connect_to_server(job, state, static_cast<int>(server), joined, context));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation,
+                              const wire::State& state, int64_t elements, int64_t chunks) {
+  PushPullSetup setup;
+  setup.run = run;
+  setup.incarnation = incarnation;
+  setup.job = job;
+  setup.total_elements = elements;
+  setup.servers = state.data_endpoints_size();
+  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
+  setup.shares = state.shares();
+  setup.chunks = chunks;
+  return setup;
+}
+
+Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
+             zmq::context_t& context)
+    : push_pull_(push_pull),
+      control_(control),
+      servers_(connect_lanes(push_pull, job, state, control.address(), context)) {
+  for (const auto& lanes : servers_) {
+    for (const auto& lane : lanes)
+      poll_items_.push_back({lane->socket().handle(), 0, ZMQ_POLLIN, 0});
+  }
+  poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
+  push_pull_.on_state(state, now_ms());
+}
+
+void Links::send() {
+  for (const ToServer& out : push_pull_.take_outgoing()) {
+    auto& lanes = servers_[static_cast<size_t>(out.server)];
+    lanes[static_cast<size_t>(out.lane)]->send(out.message);
+  }
+}
+
+void Links::exchange(const std::function<void()>& taken) {
+  const int64_t now = now_ms();
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    for (const auto& lane : servers_[server]) {
+      while (auto message = lane->receive()) {
+        push_pull_.on_message(static_cast<int>(server), *message, now);
+        taken();
+        send();  // what has arrived: the server may wait to hear it
+      }
+    }
+  }
+  push_pull_.on_tick(now);
+  send();
+}
+
+void Links::wait(const std::function<void(const wire::State&)>& on_state) {
+  poll_sockets(poll_items_, kPollMs);
+  if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
+  control_.news().clear();
+  if (const auto state = control_.state()) {
+    on_state(*state);
+    push_pull_.on_state(*state, now_ms());
+  }
+}
+
+}  // namespace pushpull
