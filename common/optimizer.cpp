@@ -1,6 +1,8 @@
 #include "common/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "common/error.h"
 #include "common/simd.h"
@@ -21,31 +23,78 @@ struct GradientScale {
 };
 
 template <Decay kDecay>
-inline float gradient(float sum, float w, const GradientScale& scale) {
+PUSHPULL_INLINE float gradient(float sum, float w, const GradientScale& scale) {
   float g = sum / scale.divisor * scale.clip;
   if constexpr (kDecay == Decay::kL2) g += scale.weight_decay * w;
   return g;
 }
 
-template <Decay kDecay>
-PUSHPULL_SIMD void sgd(GradientScale scale, float lr, size_t n, const float* w_in, const float* sum,
-                       float* w_out) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) {
-    w_out[i] = w_in[i] - lr * gradient<kDecay>(sum[i], w_in[i], scale);
+// How many elements pass through the buffers below at once. They stay in the first cache, and the
+// stores that go past the caches are so close to the loads that both are under way together: on an
+// EPYC 9005 this is as fast as a loop that updates in place, and 1.25 times as fast as one that
+// writes w_out through the cache, which reads it first.
+constexpr size_t kBlock = 128;
+constexpr size_t kLine = 64;  // bytes
+
+// w_out of the elements from `first` on.
+//   rule(i, sum): the new weight of element i.
+//   elements: their number, a constant where it can be, so that loops have a fixed length.
+template <class Count, class Rule>
+PUSHPULL_INLINE void one_block(size_t first, Count elements, SumHalves sum, float* w_out,
+                               bool stream, const Rule& rule) {
+  const size_t count = elements;
+  alignas(kLine) float g[kBlock];
+  alignas(kLine) float w[kBlock];
+  if (sum.right != nullptr) {
+    PUSHPULL_ELEMENTWISE
+    for (size_t k = 0; k < count; ++k) g[k] = sum.left[first + k] + sum.right[first + k];
+  } else {
+    PUSHPULL_ELEMENTWISE
+    for (size_t k = 0; k < count; ++k) g[k] = sum.left[first + k];
   }
+  PUSHPULL_ELEMENTWISE
+  for (size_t k = 0; k < count; ++k) w[k] = rule(first + k, g[k]);
+  if (stream) {
+    stream_floats(w, count, w_out + first);
+  } else {
+    PUSHPULL_ELEMENTWISE
+    for (size_t k = 0; k < count; ++k) w_out[first + k] = w[k];
+  }
+}
+
+template <class Rule>
+PUSHPULL_INLINE void in_blocks(size_t n, SumHalves sum, float* w_out, bool stream,
+                               const Rule& rule) {
+  size_t i = 0;
+  if (stream) {
+    // whole lines alone go past the cache
+    const size_t over = reinterpret_cast<uintptr_t>(w_out) % kLine / sizeof(float);
+    i = over == 0 ? 0 : std::min(n, kLine / sizeof(float) - over);
+    one_block(0, i, sum, w_out, false, rule);
+  }
+  for (; i + kBlock <= n; i += kBlock) {
+    one_block(i, std::integral_constant<size_t, kBlock>{}, sum, w_out, stream, rule);
+  }
+  one_block(i, n - i, sum, w_out, false, rule);
+}
+
+template <Decay kDecay>
+PUSHPULL_SIMD void sgd(GradientScale scale, float lr, size_t n, const float* w_in, SumHalves sum,
+                       float* w_out, bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    return w_in[i] - lr * gradient<kDecay>(s, w_in[i], scale);
+  });
 }
 
 template <Decay kDecay, bool kNesterov>
 PUSHPULL_SIMD void momentum(GradientScale scale, float lr, float mu, size_t n, const float* w_in,
-                            const float* sum, float* buffer, float* w_out) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) {
-    const float g = gradient<kDecay>(sum[i], w_in[i], scale);
+                            SumHalves sum, float* buffer, float* w_out, bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    const float g = gradient<kDecay>(s, w_in[i], scale);
     const float b = mu * buffer[i] + g;
     buffer[i] = b;
-    w_out[i] = w_in[i] - lr * (kNesterov ? g + mu * b : b);
-  }
+    return w_in[i] - lr * (kNesterov ? g + mu * b : b);
+  });
 }
 
 struct AdamScalars {
@@ -60,18 +109,18 @@ struct AdamScalars {
 };
 
 template <Decay kDecay>
-PUSHPULL_SIMD void adam(GradientScale scale, AdamScalars s, size_t n, const float* w_in,
-                        const float* sum, float* exp_avg, float* exp_avg_sq, float* w_out) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) {
-    const float g = gradient<kDecay>(sum[i], w_in[i], scale);
-    const float w = kDecay == Decay::kDecoupled ? w_in[i] * s.keep : w_in[i];
-    const float m = s.beta1 * exp_avg[i] + s.one_minus_beta1 * g;
-    const float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
+PUSHPULL_SIMD void adam(GradientScale scale, AdamScalars a, size_t n, const float* w_in,
+                        SumHalves sum, float* exp_avg, float* exp_avg_sq, float* w_out,
+                        bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    const float g = gradient<kDecay>(s, w_in[i], scale);
+    const float w = kDecay == Decay::kDecoupled ? w_in[i] * a.keep : w_in[i];
+    const float m = a.beta1 * exp_avg[i] + a.one_minus_beta1 * g;
+    const float v = a.beta2 * exp_avg_sq[i] + a.one_minus_beta2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
-    w_out[i] = w - s.step * m / (std::sqrt(v) / s.root_correction + s.epsilon);
-  }
+    return w - a.step * m / (std::sqrt(v) / a.root_correction + a.epsilon);
+  });
 }
 
 PUSHPULL_SIMD void average(float keep, float take, float divisor, size_t n, const float* r_in,
@@ -126,7 +175,7 @@ const std::vector<std::string>& state_names(OptimizerKind kind) {
 }
 
 void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
-                  const float* w_in, const float* gradient_sum, std::span<float* const> state,
+                  const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
                   float* w_out) {
   PP_ASSERT(state.size() == state_names(options.kind).size());
   PP_ASSERT(context.updates >= 1 && context.divisor > 0.0);
@@ -134,31 +183,34 @@ void update_range(const OptimizerOptions& options, const UpdateContext& context,
                             static_cast<float>(options.weight_decay)};
   const auto lr = static_cast<float>(context.learning_rate);
   const auto mu = static_cast<float>(options.momentum);
+  const bool stream = context.stream;
   const bool decay = options.weight_decay != 0.0;
   switch (options.kind) {
     case OptimizerKind::kSgd: {
       const auto rule = decay ? sgd<Decay::kL2> : sgd<Decay::kNone>;
-      rule(scale, lr, n, w_in, gradient_sum, w_out);
+      rule(scale, lr, n, w_in, gradient_sum, w_out, stream);
       return;
     }
     case OptimizerKind::kMomentum: {
       const auto rule = decay ? momentum<Decay::kL2, false> : momentum<Decay::kNone, false>;
-      rule(scale, lr, mu, n, w_in, gradient_sum, state[0], w_out);
+      rule(scale, lr, mu, n, w_in, gradient_sum, state[0], w_out, stream);
       return;
     }
     case OptimizerKind::kNesterov: {
       const auto rule = decay ? momentum<Decay::kL2, true> : momentum<Decay::kNone, true>;
-      rule(scale, lr, mu, n, w_in, gradient_sum, state[0], w_out);
+      rule(scale, lr, mu, n, w_in, gradient_sum, state[0], w_out, stream);
       return;
     }
     case OptimizerKind::kAdam: {
       const auto rule = decay ? adam<Decay::kL2> : adam<Decay::kNone>;
-      rule(scale, adam_scalars(options, context), n, w_in, gradient_sum, state[0], state[1], w_out);
+      rule(scale, adam_scalars(options, context), n, w_in, gradient_sum, state[0], state[1], w_out,
+           stream);
       return;
     }
     case OptimizerKind::kAdamW: {
       const auto rule = decay ? adam<Decay::kDecoupled> : adam<Decay::kNone>;
-      rule(scale, adam_scalars(options, context), n, w_in, gradient_sum, state[0], state[1], w_out);
+      rule(scale, adam_scalars(options, context), n, w_in, gradient_sum, state[0], state[1], w_out,
+           stream);
       return;
     }
   }

@@ -37,19 +37,35 @@ const std::vector<std::string>& state_names(OptimizerKind kind);
 //   learning_rate: of the step's schedule, already multiplied by the push's share of the global
 //   batch. divisor: number of micro-batches in the gradient sum; g = sum / divisor. clip: g is
 //   multiplied by it when it is not 1 (clip_norm / norm, at most 1). updates: how many updates the
-//   range has had, this one included (Adam's t, from 1).
+//   range has had, this one included (Adam's t, from 1). stream: w_out is written past the cache,
+//   see common/simd.h; the caller ends it.
 struct UpdateContext {
   double learning_rate = 0.0;
   double divisor = 1.0;
   double clip = 1.0;
   int64_t updates = 1;
+  bool stream = false;
+};
+
+// A sum whose last addition is left to its reader: left + right, or left alone where right is null.
+struct SumHalves {
+  // a sum that is done; not explicit, for it is the usual one
+  SumHalves(const float* sum) : left(sum) {}  // NOLINT(google-explicit-constructor)
+  SumHalves(const float* l, const float* r) : left(l), right(r) {}
+  SumHalves operator+(int64_t elements) const {
+    return {left + elements, right == nullptr ? nullptr : right + elements};
+  }
+
+  const float* left;
+  const float* right = nullptr;
 };
 
 // w_out = rule(w_in, g, state); state changes in place.
-//   gradient_sum, w_in, w_out: n floats; w_out may equal w_in, else disjoint.
+//   gradient_sum, w_in, w_out: n floats; w_out may equal w_in where it is not streamed, else
+//   disjoint.
 //   state: state_names(kind).size() pointers to n floats each, zero before the first update.
 void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
-                  const float* w_in, const float* gradient_sum, std::span<float* const> state,
+                  const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
                   float* w_out);
 
 // Running statistic: r_out = keep * r_in + (1 - keep) * sum / divisor, keep = (1 - m)^share

@@ -38,7 +38,7 @@ void RangeUpdate::initialise(uint64_t seed, float* out) const {
 
 // sum: its first element is that of elements.lo; all else counts from the range's first one.
 void RangeUpdate::move(const UpdateContext& context, Range elements, const float* before,
-                       const float* sum, std::span<float* const> state, float* out) const {
+                       SumHalves sum, std::span<float* const> state, float* out) const {
   std::array<float*, 2> here{};
   for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + elements.lo;
   update_range(optimizer_, context, static_cast<size_t>(elements.size()), before + elements.lo, sum,
@@ -46,40 +46,54 @@ void RangeUpdate::move(const UpdateContext& context, Range elements, const float
 }
 
 void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
-                        const float* sum, std::span<float* const> state, float* out,
+                        SumHalves sum, std::span<float* const> state, float* out,
                         const float* read) const {
   PP_ASSERT(state.size() == state_vectors());
+  const UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates,
+                              info.stream};
   for (const Segment& segment : segments_) {
-    const int64_t lo = std::max(stride.lo, segment.elements.lo);
-    const int64_t hi = std::min(stride.hi, segment.elements.hi);
-    if (lo >= hi) continue;
-    const TensorInfo& tensor = segment.tensor;
-    const auto n = static_cast<size_t>(hi - lo);
-    const float* g = sum + (lo - stride.lo);
-    if (tensor.rule == UpdateRule::kAverage && info.changes) {
-      update_range(OptimizerOptions{}, {1.0, info.divisor, 1.0, updates}, n, before + lo, g, {},
-                   out + lo);
-      continue;
+    const Range here{std::max(stride.lo, segment.elements.lo),
+                     std::min(stride.hi, segment.elements.hi)};
+    if (here.lo >= here.hi) continue;
+    const SumHalves g = sum + (here.lo - stride.lo);
+    const bool compensate = read != nullptr && info.delay_compensation != 0.0;
+    if (segment.tensor.rule == UpdateRule::kOptimizer && !compensate) {
+      move(context, here, before, g, state, out);
+    } else {
+      move_unlike(segment, info, here, context, before, g, state, out, read);
     }
-    if (tensor.rule == UpdateRule::kAverage) {
-      average_range(tensor.average_momentum, info.share, info.divisor, n, before + lo, g, out + lo);
-      continue;
+  }
+}
+
+// What is seldom: block by block, the sum made first.
+void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Range elements,
+                              const UpdateContext& context, const float* before, SumHalves sum,
+                              std::span<float* const> state, float* out, const float* read) const {
+  std::array<float, kBlockElements> whole{};
+  std::array<float, kBlockElements> mean{};
+  for (int64_t lo = elements.lo; lo < elements.hi; lo += kBlockElements) {
+    const int64_t count = std::min(kBlockElements, elements.hi - lo);
+    const auto n = static_cast<size_t>(count);
+    const SumHalves halves = sum + (lo - elements.lo);
+    const float* g = halves.left;
+    if (halves.right != nullptr) {
+      for (size_t i = 0; i < n; ++i) whole[i] = halves.left[i] + halves.right[i];
+      g = whole.data();
     }
-    UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
-    if (read == nullptr || info.delay_compensation == 0.0) {
-      move(context, {lo, hi}, before, g, state, out);
-      continue;
-    }
-    // the optimizer gets the compensated mean gradient instead of the sum
-    context.divisor = 1.0;
-    context.clip = 1.0;
-    std::array<float, kBlockElements> mean{};
-    for (int64_t first = lo; first < hi; first += kBlockElements) {
-      const int64_t last = std::min(first + kBlockElements, hi);
-      compensate_delay({info.divisor, info.clip, info.delay_compensation},
-                       static_cast<size_t>(last - first), sum + (first - stride.lo), before + first,
-                       read + first, mean.data());
-      move(context, {first, last}, before, mean.data(), state, out);
+    if (segment.tensor.rule == UpdateRule::kOptimizer) {
+      compensate_delay({info.divisor, info.clip, info.delay_compensation}, n, g, before + lo,
+                       read + lo, mean.data());
+      // the optimizer gets the compensated mean gradient instead of the sum
+      UpdateContext of_mean = context;
+      of_mean.divisor = 1.0;
+      of_mean.clip = 1.0;
+      move(of_mean, {lo, lo + count}, before, mean.data(), state, out);
+    } else if (info.changes) {
+      update_range(OptimizerOptions{}, {1.0, info.divisor, 1.0, context.updates}, n, before + lo, g,
+                   {}, out + lo);
+    } else {
+      average_range(segment.tensor.average_momentum, info.share, info.divisor, n, before + lo, g,
+                    out + lo);
     }
   }
 }

@@ -24,6 +24,7 @@ struct UpdateInfo {
   // running statistics move by the mean change, trainable weights take it for a gradient.
   bool changes = false;
   double delay_compensation = 0.0;  // lambda, see common/delay_compensation.h; 0: none
+  bool stream = false;              // weights are written past the cache (common/simd.h)
 };
 
 class RangeUpdate {
@@ -45,7 +46,7 @@ class RangeUpdate {
   //   read: the weights that the gradient was computed on, like before, for delay compensation;
   //   null: none.
   void apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
-             const float* sum, std::span<float* const> state, float* out,
+             SumHalves sum, std::span<float* const> state, float* out,
              const float* read = nullptr) const;
 
   // Squares of the gradient (sum / divisor) over one block of at most kBlockElements; running
@@ -64,8 +65,11 @@ class RangeUpdate {
     TensorInfo tensor;
   };
 
-  void move(const UpdateContext& context, Range elements, const float* before, const float* sum,
+  void move(const UpdateContext& context, Range elements, const float* before, SumHalves sum,
             std::span<float* const> state, float* out) const;
+  void move_unlike(const Segment& segment, const UpdateInfo& info, Range elements,
+                   const UpdateContext& context, const float* before, SumHalves sum,
+                   std::span<float* const> state, float* out, const float* read) const;
 
   int64_t size_;
   OptimizerOptions optimizer_;

@@ -9,7 +9,7 @@ namespace pushpull {
 
 namespace {
 
-PUSHPULL_SIMD void add(const float* a, const float* b, int64_t n, float* out) {
+PUSHPULL_SIMD void add_floats(const float* a, const float* b, int64_t n, float* out) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }
@@ -17,13 +17,20 @@ PUSHPULL_SIMD void add(const float* a, const float* b, int64_t n, float* out) {
 }  // namespace
 
 TreeSum::TreeSum(std::vector<TreePart> parts, int64_t leaves) : parts_(std::move(parts)) {
-  std::vector<Range> nodes;
-  nodes.reserve(parts_.size());
-  for (const TreePart& part : parts_) nodes.push_back(part.range);
-  merges_ = parts_.size() == 1 ? std::vector<int>{0} : merge_plan(nodes, leaves);
+  reset(leaves);
+}
+
+void TreeSum::reset(int64_t leaves) {
+  nodes_.clear();
+  for (const TreePart& part : parts_) nodes_.push_back(part.range);
+  // slices of one step mostly come in the same parts
+  if (!merges_.empty() && leaves == leaves_ && nodes_ == planned_) return;
+  merges_ = parts_.size() == 1 ? std::vector<int>{0} : merge_plan(nodes_, leaves);
   if (merges_.empty()) {
     throw Error(ErrorCode::kProtocol, "[push] the partial sums do not make up one range");
   }
+  planned_ = nodes_;
+  leaves_ = leaves;
 }
 
 float* TreeSum::scratch(size_t depth) {
@@ -32,7 +39,7 @@ float* TreeSum::scratch(size_t depth) {
   return scratch_[depth].data();
 }
 
-const float* TreeSum::block(int64_t lo, int64_t n) {
+SumHalves TreeSum::halves(int64_t lo, int64_t n) {
   PP_ASSERT(n <= kStride);
   stack_.clear();
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -47,12 +54,22 @@ const float* TreeSum::block(int64_t lo, int64_t n) {
     for (int m = 0; m < merges_[i]; ++m) {
       const float* right = stack_.back();
       stack_.pop_back();
+      const bool last = i + 1 == parts_.size() && stack_.size() == 1;
+      if (last) return {stack_.back(), right};
       float* out = scratch(stack_.size() - 1);
-      add(stack_.back(), right, n, out);
+      add_floats(stack_.back(), right, n, out);
       stack_.back() = out;
     }
   }
   return stack_.front();
+}
+
+const float* TreeSum::block(int64_t lo, int64_t n) {
+  const SumHalves sum = halves(lo, n);
+  if (sum.right == nullptr) return sum.left;
+  float* out = scratch(0);  // where the left half may lie
+  add_floats(sum.left, sum.right, n, out);
+  return out;
 }
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 
 #include "common/codec_map.h"
 #include "common/fixed_tree.h"
+#include "common/optimizer.h"
 
 namespace pushpull {
 
@@ -24,15 +25,27 @@ class TreeSum {
   // parts: one alone, or ascending nodes that cover the tree over `leaves` leaves; throws
   // Error(kProtocol) otherwise.
   TreeSum(std::vector<TreePart> parts, int64_t leaves);
+  // Without parts until `reset`.
+  TreeSum() = default;
+
+  // The same for other parts: in a steady step nothing is allocated.
+  void begin() { parts_.clear(); }
+  void add(TreePart part) { parts_.push_back(part); }
+  void reset(int64_t leaves);
 
   // The sum over elements [lo, lo + n), n at most kStride. Valid until the next call. Where there
   // is a codec they are whole blocks.
   const float* block(int64_t lo, int64_t n);
+  // The same without its last addition, so that two parts alone are read where they lie.
+  SumHalves halves(int64_t lo, int64_t n);
 
  private:
   float* scratch(size_t depth);
 
   std::vector<TreePart> parts_;
+  std::vector<Range> nodes_;
+  std::vector<Range> planned_;  // nodes that merges_ is for
+  int64_t leaves_ = 0;
   std::vector<int> merges_;
   std::vector<std::vector<float>> scratch_;  // by place on the stack
   std::vector<const float*> stack_;

@@ -10,6 +10,9 @@ namespace pushpull {
 namespace {
 
 constexpr int kMessagesPerTurn = 64;
+// Of weights that wait for their update: enough for all threads, and few enough that workers get
+// the first ones while others are still on their way.
+constexpr int64_t kDueBytes = int64_t{4} << 20;
 
 }  // namespace
 
@@ -44,7 +47,8 @@ void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarn
     memory_ = std::make_unique<WorkerMemory>(job, run, map,
                                              [log](const std::string& why) { log.warn(why); });
     setup.memory = memory_->weights();
-    server_ = std::make_unique<Server>(std::move(setup), observer);
+    threads_ = std::make_unique<ThreadPool>(useful_threads(job.server_threads));
+    server_ = std::make_unique<Server>(std::move(setup), observer, threads_.get());
   }
   memory_->on_state(state);
   server_->on_state(state);
@@ -53,16 +57,24 @@ void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarn
 void DataPlane::receive() {
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     auto received = router_.receive();
-    if (!received) return;
+    if (!received) break;
     auto& [peer, message] = *received;
     if (server_) {
       take(peer, std::move(message));
+      if (server_->due_bytes() >= kDueBytes) work();
       continue;
     }
     Message answer;
     answer.header.mutable_status()->set_not_ready(true);
     router_.send(peer, answer);
   }
+  work();
+}
+
+void DataPlane::work() {
+  if (!server_) return;
+  server_->work();
+  send();
 }
 
 void DataPlane::take(const PeerId& peer, Message message) {
@@ -75,8 +87,7 @@ void DataPlane::take(const PeerId& peer, Message message) {
     router_.send(peer, *refusal);
     return;
   }
-  if (!server_->on_data(peer, std::move(message))) router_.count_rejected();
-  send();
+  if (!server_->take(peer, std::move(message))) router_.count_rejected();
 }
 
 void DataPlane::send() {

@@ -1,5 +1,5 @@
 // The data connection of a server process: takes messages of workers to the `Server` state machine
-// and its answers back. The process's only thread.
+// and its answers back. One thread, which threads of its own help to update weights.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/net/endpoint.h"
 #include "common/net/local_socket.h"
+#include "common/thread_pool.h"
 #include "ps/server.h"
 #include "ps/worker_memory.h"
 
@@ -33,11 +34,13 @@ class DataPlane {
 
  private:
   void take(const PeerId& peer, Message message);
+  void work();
 
   zmq::context_t context_;
   Router router_;
   std::unique_ptr<LocalSocketName> local_;  // transport = ipc
   std::unique_ptr<WorkerMemory> memory_;    // made with the server, which lies in it
+  std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Server> server_;
 };
 

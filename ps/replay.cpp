@@ -166,9 +166,12 @@ void Replay::apply_step(size_t server) {
     info.divisor += static_cast<double>(record_.pushes[push].range.size());
   if (job_.clip_norm > 0) {
     std::vector<NormPart> norms;
+    Serial serial;
     for (Shard& shard : shards_) {
       for (const int slice : shard.slices()) {
-        const auto some = shard.norms(slice, parts(slice), leaves, info.divisor);
+        const std::vector<PartialSum> summed = parts(slice);
+        const SliceUpdate one{slice, summed};
+        const auto some = shard.norms(std::span(&one, 1), leaves, info.divisor, serial);
         norms.insert(norms.end(), some.begin(), some.end());
       }
     }

@@ -41,9 +41,10 @@ OptimizerOptions server_optimizer(const Job& job) {
   return outer;
 }
 
-Server::Server(ServerSetup setup, TrainingObserver* observer)
+Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel)
     : setup_(std::move(setup)),
       observer_(observer),
+      parallel_(parallel == nullptr ? &serial_ : parallel),
       leaves_(setup_.job.micro_batches()),
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
       shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job), setup_.memory,
@@ -64,6 +65,17 @@ Server::Server(ServerSetup setup, TrainingObserver* observer)
 }
 
 bool Server::on_data(const PeerId& peer, Message message) {
+  const bool taken = take(peer, std::move(message));
+  work();
+  return taken;
+}
+
+void Server::work() {
+  apply_due();
+  if (std::exchange(to_answer_, false)) answer_all();
+}
+
+bool Server::take(const PeerId& peer, Message message) {
   const wire::Header& header = message.header;
   switch (header.body_case()) {
     case wire::Header::kExchange:
@@ -82,6 +94,7 @@ bool Server::on_data(const PeerId& peer, Message message) {
 }
 
 void Server::on_state(const wire::State& state) {
+  work();  // what has come counts before members change
   std::map<uint64_t, Worker> known;
   for (const wire::Member& member : state.workers()) {
     Worker& worker = known[member.incarnation()] = std::move(workers_[member.incarnation()]);
@@ -200,8 +213,8 @@ bool Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
       send_status(peer, 0, pushes.through(), false);
     }
   }
-  if (exchange.has_pull()) take_pull(peer, found->first, found->second, exchange.pull());
-  answer_all();
+  if (exchange.has_pull()) take_pull(peer, found->second, exchange.pull());
+  to_answer_ = true;
   return true;
 }
 
@@ -252,49 +265,72 @@ void Server::take_push(uint64_t incarnation, Worker& worker, const wire::Push& p
                        std::vector<Payload>& payloads) {
   if (worker.pushes.complete(push.number())) return;
   Assembly& assembly = worker.open[push.number()];
+  assembly.incarnation = incarnation;
   assembly.step = push.step();
   assembly.range = {push.lo(), push.hi()};
   if (push.losses_size() != 0) assembly.losses.assign(push.losses().begin(), push.losses().end());
   if (push.squares() != 0.0) assembly.squares = push.squares();
   if (!push.data_hash().empty()) assembly.data_hash = HashSum::from_bytes(push.data_hash());
+  // what `part.lo` can be, so that every part has a number
+  const auto share_leaves = static_cast<size_t>(assembly.range.size());
+  assembly.seen.reserve(share_leaves * shard_.slices().size());
   for (int i = 0; i < push.parts_size(); ++i) {
     const wire::Part& part = push.parts(i);
-    if (!assembly.seen.insert({part.slice(), part.lo()}).second) continue;
+    const auto leaf = static_cast<size_t>(part.lo() - push.lo());
+    if (!assembly.seen.insert(place(part.slice()) * share_leaves + leaf)) continue;
     Payload& payload = payloads[static_cast<size_t>(i)];
     stats_.set_bytes_pushed(stats_.bytes_pushed() + static_cast<int64_t>(payload.bytes.size()));
     PartialSum sum{{part.lo(), part.hi()}, std::move(payload)};
     if (local()) sum.range = {share_index(sum.range), share_index(sum.range) + 1};
     if (whole_steps()) {
       add_step_part(part.slice(), push.step(), std::move(sum));
-    } else if (!too_late(push)) {
+    } else if (!too_late(push.step())) {
       assembly.parts[part.slice()] = std::move(sum);
     }
   }
-  if (static_cast<int>(assembly.seen.size()) == push.parts_total()) {
-    Assembly whole = std::move(assembly);
-    worker.open.erase(push.number());
-    finish_push(incarnation, worker, push, std::move(whole));
+  if (static_cast<int>(assembly.seen.size()) < push.parts_total()) return;
+  Assembly whole = std::move(assembly);
+  worker.open.erase(push.number());
+  worker.pushes.mark(push.number());
+  if (lockstep()) return finish_push(std::move(whole), steps_of(push));
+  whole.reads.assign(push.read_versions().begin(), push.read_versions().end());
+  for (const auto& [slice, part] : whole.parts) {
+    due_bytes_ += static_cast<int64_t>(part.payload.bytes.size());
   }
+  due_pushes_.push_back(std::move(whole));
 }
 
-void Server::finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
-                         Assembly assembly) {
-  worker.pushes.mark(push.number());
-  if (backup()) return finish_backup_push(incarnation, push, std::move(assembly));
-  const Range range{push.lo(), push.hi()};
-  Commit commit{incarnation, push.step(),       range, std::move(assembly.losses),
-                true,        assembly.data_hash};
-  commit.counted = !ledger_.contains(push.step(), range);
-  commit.steps = steps_of(push);
+void Server::finish_push(Assembly assembly, int64_t steps) {
+  if (backup()) return finish_backup_push(std::move(assembly));
+  const Range range = assembly.range;
+  Commit commit{assembly.incarnation,       assembly.step, range,
+                std::move(assembly.losses), true,          assembly.data_hash};
+  commit.counted = !ledger_.contains(assembly.step, range);
+  commit.steps = steps;
   if (commit.counted) {
-    for (int64_t i = 0; i < commit.steps; ++i) ledger_.add(push.step() + i, range);
-    if (!whole_steps()) apply_push(worker, push, assembly);
+    for (int64_t i = 0; i < commit.steps; ++i) ledger_.add(assembly.step + i, range);
+    if (!whole_steps()) apply_push(assembly);
   }
   if (observer_ != nullptr) observer_->on_commit(commit);
   if (!whole_steps() && floor_ != ledger_.floor()) {
     floor_ = ledger_.floor();
     try_open_barrier();
   }
+}
+
+// Slices of a step in one batch; whole pushes one after the other, in the order they came in.
+void Server::apply_due() {
+  due_bytes_ = 0;
+  for (Assembly& push : due_pushes_) finish_push(std::move(push), 1);
+  due_pushes_.clear();
+  if (due_slices_.empty()) return;
+  if (sync() && setup_.job.clip_norm > 0) {
+    if (sums_.all_complete() && !norms_) start_norms();
+  } else {
+    apply_step(due_slices_, 1.0);
+    advance_floor();
+  }
+  due_slices_.clear();
 }
 
 void Server::send_status(const PeerId& peer, int64_t pull, int64_t pushes_through, bool not_ready) {

@@ -20,6 +20,7 @@
 #include "ps/aggregation.h"
 #include "ps/backup_set.h"
 #include "ps/handed_weights.h"
+#include "ps/index_set.h"
 #include "ps/narrow_weights.h"
 #include "ps/shard.h"
 #include "ps/update_log.h"
@@ -79,11 +80,18 @@ struct Outgoing {
 
 class Server {
  public:
-  // observer may be null. Borrowed.
-  Server(ServerSetup setup, TrainingObserver* observer);
+  // observer may be null. parallel: who updates weights; null: the caller's thread. Borrowed.
+  Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel = nullptr);
 
   // A message on the data connection. False: it does not belong here and was dropped (the caller
-  // counts it).
+  // counts it). Updates that have become due and answers wait for `work`, so that what comes
+  // together is applied together.
+  bool take(const PeerId& peer, Message message);
+  // Applies what is due, then answers whom it can.
+  void work();
+  // Bytes of the weights that `work` would move.
+  int64_t due_bytes() const { return due_bytes_; }
+  // A message alone: take and work.
   bool on_data(const PeerId& peer, Message message);
   // The coordinator's newest state: workers that may push, snapshots that may go.
   void on_state(const wire::State& state);
@@ -115,20 +123,24 @@ class Server {
   struct Assembly {
     int64_t step = 0;
     Range range;
-    std::set<std::pair<int, int>> seen;  // (slice, lo) of the parts that came
-    std::map<int, PartialSum> parts;     // kept until complete (not in sync)
+    IndexSet seen;                    // parts that came, by slice and place in the share
+    std::map<int, PartialSum> parts;  // kept until complete (not in sync)
     std::vector<float> losses;
     double squares = 0.0;
     HashSum data_hash;
+    // async, ssp, once it is whole
+    uint64_t incarnation = 0;
+    std::vector<int64_t> reads;
   };
   // Of one lane.
   struct PendingPull {
     PeerId peer;
     wire::Pull pull;
-    std::set<int> unsent;
+    IndexSet unsent;  // by place in the shard
     bool open = false;
     int64_t sent_bytes = 0;      // of weights, since it came
     int64_t received_bytes = 0;  // of these, as far as the worker has said
+    bool tell = false;           // how far we are, where there is nothing to send yet
   };
   struct Worker {
     int rank = -1;
@@ -172,10 +184,10 @@ class Server {
                  const std::vector<Payload>& payloads) const;
   void take_push(uint64_t incarnation, Worker& worker, const wire::Push& push,
                  std::vector<Payload>& payloads);
-  void finish_push(uint64_t incarnation, Worker& worker, const wire::Push& push, Assembly assembly);
+  void finish_push(Assembly assembly, int64_t steps);
   // async, ssp: one update (ps/server_async.cpp)
   bool reads_fit(const wire::Push& push) const;
-  void apply_push(Worker& worker, const wire::Push& push, Assembly& assembly);
+  void apply_push(Assembly& assembly);
   // One entry of the log, where the run is recorded.
   void log_push(int rank, int64_t step, Range range, std::span<const int64_t> reads,
                 bool uncompensated);
@@ -186,11 +198,14 @@ class Server {
   const std::vector<PartialSum>& step_parts(int slice) const;
   int64_t step_leaves() const;
   double step_divisor() const;
-  void apply_step(int slice, double clip);
+  // Where a slice lies among those of this server.
+  size_t place(int slice) const { return static_cast<size_t>(slice / setup_.servers); }
+  void apply_step(std::span<const int> slices, double clip);
+  void apply_due();
   void start_norms();
   void advance_floor();
-  bool too_late(const wire::Push& push) const;
-  void finish_backup_push(uint64_t incarnation, const wire::Push& push, Assembly assembly);
+  void finish_backup_push(Assembly assembly);
+  bool too_late(int64_t step) const;
   void end_backup_step();
   int64_t newest_version() const;
   bool is_past(const wire::Pull& pull) const;
@@ -202,7 +217,7 @@ class Server {
   bool exactly_at_barrier(const wire::Pull& pull) const {
     return pull.barrier() && at_barrier_.step == pull.clock();
   }
-  void take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker, const wire::Pull& pull);
+  void take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull);
   bool on_received(const wire::Received& received);
   bool any_version(const wire::Pull& pull) const;
   bool window_is_full(const PendingPull& pending) const;
@@ -218,6 +233,8 @@ class Server {
 
   const ServerSetup setup_;
   TrainingObserver* observer_;
+  Serial serial_;
+  Parallel* parallel_;
   const int64_t leaves_;
   SliceMap map_;
   Shard shard_;
@@ -241,6 +258,11 @@ class Server {
   std::optional<wire::Arrived> arrived_;
   std::map<uint64_t, Worker> workers_;
   std::vector<Outgoing> outgoing_;
+  std::vector<int> due_slices_;       // lockstep: complete, not yet applied
+  std::vector<Assembly> due_pushes_;  // async, ssp: likewise, in order of arrival
+  int64_t due_bytes_ = 0;
+  bool to_answer_ = false;
+  std::vector<SliceUpdate> updates_now_;  // used again by every batch
   UpdateLog log_;
   wire::Stats stats_;
 };

@@ -1,6 +1,7 @@
 // Server: what async and ssp do with one push.
 #include <algorithm>
 
+#include "common/error.h"
 #include "ps/async_update.h"
 #include "ps/server.h"
 
@@ -31,20 +32,23 @@ void Server::log_push(int rank, int64_t step, Range range, std::span<const int64
   log_.add(std::move(applied));
 }
 
-void Server::apply_push(Worker& worker, const wire::Push& push, Assembly& assembly) {
-  const int64_t read = push.read_versions(setup_.rank);
+void Server::apply_push(Assembly& assembly) {
+  const auto found = workers_.find(assembly.incarnation);
+  PP_ASSERT(found != workers_.end());  // `on_state` works first
+  Worker& worker = found->second;
+  const int64_t read = assembly.reads[static_cast<size_t>(setup_.rank)];
   const int64_t staleness = updates_ - read;
-  const UpdateInfo info = async_update(setup_.job, setup_.total_steps,
-                                       {push.step(), assembly.range, assembly.squares, staleness});
+  const UpdateInfo info = async_update(
+      setup_.job, setup_.total_steps, {assembly.step, assembly.range, assembly.squares, staleness});
   const std::map<int, Payload>* base = worker.handed.find(read);
   if (base != nullptr && base->size() != shard_.slices().size()) base = nullptr;
-  for (auto& [slice, part] : assembly.parts) {
+  updates_now_.clear();
+  for (const auto& [slice, part] : assembly.parts) {
     const float* weights = base == nullptr ? nullptr : base->at(slice).floats();
-    shard_.apply(slice, {std::move(part)}, leaves_, info, 1, weights);
+    updates_now_.push_back({slice, std::span(&part, 1), weights});
   }
-  const auto& reads = push.read_versions();
-  log_push(worker.rank, push.step(), assembly.range,
-           {reads.data(), static_cast<size_t>(reads.size())},
+  shard_.apply(updates_now_, leaves_, info, 1, *parallel_);
+  log_push(worker.rank, assembly.step, assembly.range, assembly.reads,
            setup_.job.delay_compensation > 0 && base == nullptr);
   worker.handed.forget_before(read);
   ++(*stats_.mutable_staleness())[staleness];

@@ -43,8 +43,7 @@ bool Server::pull_fits(const Worker& worker, const wire::Pull& pull) const {
   return pull.clock() >= setup_.barriers.start_step && pull.clock() <= setup_.barriers.end_step;
 }
 
-void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
-                       const wire::Pull& pull) {
+void Server::take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull) {
   if (pull.number() < worker.pull_number) return;  // an older one, overtaken
   if (pull.number() > worker.pull_number) {
     worker.pulls.clear();
@@ -56,19 +55,15 @@ void Server::take_pull(const PeerId& peer, uint64_t incarnation, Worker& worker,
   PendingPull& pending = worker.pulls[pull.lane()];
   pending = {peer, pull, {}, true};
   if (!pull.lease_only()) {
-    const std::vector<int>& slices = shard_.slices();
-    for (auto i = static_cast<size_t>(pull.lane()); i < slices.size();
+    const size_t slices = shard_.slices().size();
+    pending.unsent.reserve(slices);
+    for (auto i = static_cast<size_t>(pull.lane()); i < slices;
          i += static_cast<size_t>(lanes_of(pull))) {
-      pending.unsent.insert(slices[i]);
+      pending.unsent.insert(i);
     }
   }
-  if (!repeated && !is_past(pull)) return;
   // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
-  const size_t before = outgoing_.size();
-  answer(incarnation, worker);
-  if (outgoing_.size() == before && pull.lane() == 0) {
-    send_status(peer, pull.number(), worker.pushes.through(), false);
-  }
+  pending.tell = pull.lane() == 0 && (repeated || is_past(pull));
 }
 
 // What it says only decides when more is sent: a wrong number harms nobody but its sender.
@@ -81,7 +76,7 @@ bool Server::on_received(const wire::Received& received) {
   if (lane == found->second.pulls.end()) return true;
   PendingPull& pending = lane->second;
   pending.received_bytes = std::clamp(received.bytes(), pending.received_bytes, pending.sent_bytes);
-  answer(found->first, found->second);
+  to_answer_ = true;
   return true;
 }
 
@@ -178,33 +173,31 @@ void Server::answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pend
   };
   Message message = begin();
   size_t bytes = 0;
-  for (auto it = pending.unsent.begin(); it != pending.unsent.end();) {
+  for (const int number : shard_.slices()) {
+    if (!pending.unsent.contains(place(number))) continue;
     if (window_is_full(pending)) break;
-    auto slice = slice_for(pending.pull, *it);
-    if (!slice) {
-      ++it;
-      continue;
-    }
-    if (bytes >= kAnswerBytes) {
+    auto slice = slice_for(pending.pull, number);
+    if (!slice) continue;
+    if (bytes >= kAnswerBytes && !pending.pull.in_place()) {
       outgoing_.push_back({pending.peer, std::exchange(message, begin())});
       bytes = 0;
     }
     if (setup_.job.delay_compensation > 0) {
-      worker.handed.keep(slice->second, *it, slice->first);
+      worker.handed.keep(slice->second, number, slice->first);
     }
     if (goes_narrow(pending.pull, slice->second)) {
-      slice->first = narrow_.get(*it, slice->second, slice->first);
+      slice->first = narrow_.get(number, slice->second, slice->first);
     }
     bytes += slice->first.bytes.size();
     pending.sent_bytes += static_cast<int64_t>(slice->first.bytes.size());
     wire::SliceVersion* entry = message.header.mutable_weights()->add_slices();
-    entry->set_slice(*it);
+    entry->set_slice(number);
     entry->set_version(slice->second);
     if (pending.pull.in_place()) hold_in_place(worker, slice->first);
     stats_.set_bytes_pulled(stats_.bytes_pulled() +
                             static_cast<int64_t>(slice->first.bytes.size()));
     message.payloads.push_back(std::move(slice->first));
-    it = pending.unsent.erase(it);
+    pending.unsent.erase(place(number));
   }
   if (message.payloads.empty()) return;
   if (pending.unsent.empty()) {
@@ -219,7 +212,14 @@ void Server::answer_lane(uint64_t incarnation, Worker& worker, PendingPull& pend
 }
 
 void Server::answer_all() {
-  for (auto& [incarnation, worker] : workers_) answer(incarnation, worker);
+  for (auto& [incarnation, worker] : workers_) {
+    const size_t before = outgoing_.size();
+    answer(incarnation, worker);
+    for (auto& [lane, pull] : worker.pulls) {
+      if (!std::exchange(pull.tell, false) || outgoing_.size() != before) continue;
+      send_status(pull.peer, pull.pull.number(), worker.pushes.through(), false);
+    }
+  }
 }
 
 void Server::offer_leases() {

@@ -19,12 +19,8 @@ int64_t Server::share_index(Range range) const {
 void Server::add_step_part(int slice, int64_t step, PartialSum part) {
   if (step != shard_.version(slice)) return;  // this update is done: the part came twice
   if (!sums_.add(slice, std::move(part))) return;
-  if (sync() && setup_.job.clip_norm > 0) {
-    if (sums_.all_complete()) start_norms();
-  } else {
-    apply_step(slice, 1.0);
-    advance_floor();
-  }
+  due_slices_.push_back(slice);
+  due_bytes_ += shard_.elements(slice) * static_cast<int64_t>(sizeof(float));
 }
 
 const std::vector<PartialSum>& Server::step_parts(int slice) const {
@@ -43,7 +39,7 @@ double Server::step_divisor() const {
   return static_cast<double>(backup() ? backups_.micro_batches() : leaves_);
 }
 
-void Server::apply_step(int slice, double clip) {
+void Server::apply_step(std::span<const int> slices, double clip) {
   UpdateInfo info;
   info.learning_rate = local() ? setup_.job.outer_lr
                                : learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
@@ -51,9 +47,13 @@ void Server::apply_step(int slice, double clip) {
   info.clip = clip;
   info.changes = local();
   const int64_t versions = setup_.barriers.round_end(floor_) - floor_;
-  shard_.apply(slice, step_parts(slice), step_leaves(), info, versions);
-  if (!backup()) sums_.clear(slice);
-  ++applied_slices_;
+  updates_now_.clear();
+  for (const int slice : slices) updates_now_.push_back({slice, step_parts(slice)});
+  shard_.apply(updates_now_, step_leaves(), info, versions, *parallel_);
+  if (!backup()) {
+    for (const int slice : slices) sums_.clear(slice);
+  }
+  applied_slices_ += std::ssize(slices);
 }
 
 void Server::advance_floor() {
@@ -70,14 +70,14 @@ void Server::start_norms() {
   norms_.emplace();
   norms_->set_incarnation(setup_.incarnation);
   norms_->set_step(floor_);
-  for (const int slice : shard_.slices()) {
-    for (const NormPart& part :
-         shard_.norms(slice, step_parts(slice), step_leaves(), step_divisor())) {
-      wire::NormNode* node = norms_->add_nodes();
-      node->set_lo(part.blocks.lo);
-      node->set_hi(part.blocks.hi);
-      node->set_squares(part.squares);
-    }
+  updates_now_.clear();
+  for (const int slice : shard_.slices()) updates_now_.push_back({slice, step_parts(slice)});
+  for (const NormPart& part :
+       shard_.norms(updates_now_, step_leaves(), step_divisor(), *parallel_)) {
+    wire::NormNode* node = norms_->add_nodes();
+    node->set_lo(part.blocks.lo);
+    node->set_hi(part.blocks.hi);
+    node->set_squares(part.squares);
   }
 }
 
@@ -85,7 +85,7 @@ void Server::on_norm_total(const wire::NormTotal& total) {
   if (!norms_ || norms_->step() != total.step()) return;
   norms_.reset();
   const double clip = clip_factor(total.norm(), setup_.job.clip_norm);
-  for (const int slice : shard_.slices()) apply_step(slice, clip);
+  apply_step(shard_.slices(), clip);
   advance_floor();
   answer_all();
 }
@@ -93,24 +93,24 @@ void Server::on_norm_total(const wire::NormTotal& total) {
 // ---- backup:B ----
 
 // Its step is made of other pushes.
-bool Server::too_late(const wire::Push& push) const {
-  return backup() && (push.step() < floor_ || backups_.decided());
+bool Server::too_late(int64_t step) const {
+  return backup() && (step < floor_ || backups_.decided());
 }
 
-void Server::finish_backup_push(uint64_t incarnation, const wire::Push& push, Assembly assembly) {
-  const Range range{push.lo(), push.hi()};
-  if (too_late(push)) {
-    Commit commit{incarnation, push.step(), range, std::move(assembly.losses), false};
+void Server::finish_backup_push(Assembly assembly) {
+  const Range range = assembly.range;
+  if (too_late(assembly.step)) {
+    Commit commit{assembly.incarnation, assembly.step, range, std::move(assembly.losses), false};
     // who took a share over has computed again what was taken of the one before
-    const bool twice = push.step() == floor_
+    const bool twice = assembly.step == floor_
                            ? backups_.has_taken(range.lo)
-                           : push.step() + 1 == floor_ && backups_.had_taken(range.lo);
+                           : assembly.step + 1 == floor_ && backups_.had_taken(range.lo);
     commit.dropped = !twice;
     if (observer_ != nullptr) observer_->on_commit(commit);
     return;
   }
-  if (!backups_.add({incarnation, range, std::move(assembly.parts), std::move(assembly.losses),
-                     assembly.data_hash})) {
+  if (!backups_.add({assembly.incarnation, range, std::move(assembly.parts),
+                     std::move(assembly.losses), assembly.data_hash})) {
     return;
   }
   arrived_.emplace();
@@ -127,7 +127,7 @@ void Server::on_chosen(const wire::Chosen& chosen) {
     start_norms();
     return;
   }
-  for (const int slice : shard_.slices()) apply_step(slice, 1.0);
+  apply_step(shard_.slices(), 1.0);
   advance_floor();
   answer_all();
 }

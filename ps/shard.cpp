@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "common/error.h"
+#include "common/simd.h"
 
 namespace pushpull {
 
@@ -14,6 +16,17 @@ size_t elements_of(const SliceMap& map, const std::vector<int>& slices) {
   int64_t sum = 0;
   for (const int slice : slices) sum += map.elements(slice).size();
   return static_cast<size_t>(sum);
+}
+
+// Work on less is over before another thread has woken up.
+constexpr int64_t kInlineElements = 64 * 1024;
+constexpr int64_t kPieceElements = 64 * kBlockElements;
+// The caches have long lost the first weights of a batch when its last ones are written.
+constexpr int64_t kStreamElements = 2 * 1024 * 1024;
+
+void copy(const Payload& from, Range elements, float* to) {
+  PP_ASSERT(from.bytes.size() == static_cast<size_t>(elements.size()) * sizeof(float));
+  std::memcpy(to, from.bytes.data(), from.bytes.size());
 }
 
 }  // namespace
@@ -26,15 +39,17 @@ Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
       slices_(map.slices_of(server)),
       pool_(elements_of(map, slices_), std::move(memory)),
       current_(pool_.get()) {
+  for (size_t s = 0; s < state_vectors(); ++s) {
+    state_.push_back(heap_floats(pool_.floats()));
+    std::fill_n(state_.back().get(), pool_.floats(), 0.0F);
+  }
   int64_t offset = 0;
   for (const int slice : slices_) {
     SliceData d{.elements = map_.elements(slice),
                 .blocks = map_.blocks(slice),
                 .update = RangeUpdate(table, map_.elements(slice), optimizer_),
                 .codec = codecs.of_slice(map_, slice),
-                .offset = offset,
-                .state = {}};
-    d.state.assign(state_vectors(), std::vector<float>(static_cast<size_t>(d.elements.size())));
+                .offset = offset};
     offset += d.elements.size();
     data_.push_back(std::move(d));
   }
@@ -58,31 +73,15 @@ Shard::SliceData& Shard::data(int slice) {
   return data_[static_cast<size_t>(slice / map_.servers())];
 }
 
-std::vector<TreePart> Shard::tree_parts(const SliceData& d, const std::vector<PartialSum>& parts) {
-  std::vector<TreePart> out;
-  out.reserve(parts.size());
-  for (const PartialSum& part : parts) {
-    out.push_back({part.range, part.payload.floats(), d.codec.plain() ? nullptr : &d.codec});
-  }
-  return out;
-}
-
 void Shard::initialise(uint64_t seed) {
   for (SliceData& d : data_) d.update.initialise(seed, current_.get() + d.offset);
 }
 
-namespace {
-
-void copy(const Payload& from, Range elements, float* to) {
-  PP_ASSERT(from.bytes.size() == static_cast<size_t>(elements.size()) * sizeof(float));
-  std::memcpy(to, from.bytes.data(), from.bytes.size());
-}
-
-}  // namespace
-
-void Shard::load_state(SliceData& d, std::span<const Payload> payloads) {
-  PP_ASSERT(payloads.size() <= d.state.size());
-  for (size_t i = 0; i < payloads.size(); ++i) copy(payloads[i], d.elements, d.state[i].data());
+void Shard::load_state(const SliceData& d, std::span<const Payload> payloads) {
+  PP_ASSERT(payloads.size() <= state_.size());
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    copy(payloads[i], d.elements, state_[i].get() + d.offset);
+  }
 }
 
 void Shard::load(int slice, std::span<const Payload> payloads) {
@@ -128,32 +127,105 @@ void Shard::set_start(int64_t version, int64_t updates) {
   }
 }
 
-void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-                  const UpdateInfo& info, int64_t versions, const float* read) {
-  SliceData& d = data(slice);
-  TreeSum sum(tree_parts(d, parts), leaves);
-  const float* before = current_.get() + d.offset;
-  float* next = begin_next(d);
-  std::array<float*, 2> state{};
-  for (size_t s = 0; s < d.state.size(); ++s) state[s] = d.state[s].data();
-  for (int64_t lo = 0; lo < d.elements.size(); lo += TreeSum::kStride) {
-    const Range stride{lo, std::min(lo + TreeSum::kStride, d.elements.size())};
-    d.update.apply(stride, info, d.updates + 1, before, sum.block(stride.lo, stride.size()),
-                   std::span(state.data(), d.state.size()), next, read);
+void Shard::cut(std::span<const SliceUpdate> updates) {
+  pieces_.clear();
+  for (size_t u = 0; u < updates.size(); ++u) {
+    const int64_t size = elements(updates[u].slice);
+    for (int64_t lo = 0; lo < size; lo += kPieceElements) {
+      pieces_.push_back({u, {lo, std::min(lo + kPieceElements, size)}});
+    }
   }
-  end_next(d, d.version + versions, d.updates + 1);
 }
 
-std::vector<NormPart> Shard::norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-                                   double divisor) {
-  const SliceData& d = data(slice);
-  TreeSum sum(tree_parts(d, parts), leaves);
-  std::vector<double> squares;
-  for (int64_t lo = 0; lo < d.elements.size(); lo += kBlockElements) {
-    const Range block{lo, std::min(lo + kBlockElements, d.elements.size())};
-    squares.push_back(d.update.squares(block, sum.block(block.lo, block.size()), divisor));
+template <class Task>
+void Shard::for_pieces(std::span<const SliceUpdate> updates, int64_t leaves, Parallel& parallel,
+                       const Task& task) {
+  cut(updates);
+  int64_t work = 0;
+  for (const Piece& piece : pieces_) work += piece.elements.size();
+  Serial serial;
+  Parallel& chosen = work < kInlineElements ? serial : parallel;
+  if (sums_.size() < static_cast<size_t>(chosen.threads())) {
+    sums_.resize(static_cast<size_t>(chosen.threads()));
   }
-  return norm_parts(squares, d.blocks.lo, map_.blocks());
+  chosen.run(std::ssize(pieces_), [&](int64_t index, int thread) {
+    const Piece& piece = pieces_[static_cast<size_t>(index)];
+    TreeSum& sum = sums_[static_cast<size_t>(thread)];
+    const SliceCodec& of_slice = data(updates[piece.update].slice).codec;
+    const SliceCodec* codec = of_slice.plain() ? nullptr : &of_slice;
+    sum.begin();
+    for (const PartialSum& part : updates[piece.update].parts) {
+      sum.add({part.range, part.payload.floats(), codec});
+    }
+    sum.reset(leaves);
+    task(piece, sum);
+  });
+}
+
+void Shard::apply(std::span<const SliceUpdate> updates, int64_t leaves, const UpdateInfo& info,
+                  int64_t versions, Parallel& parallel) {
+  int64_t work = 0;
+  for (const SliceUpdate& update : updates) {
+    begin_next(data(update.slice));
+    work += elements(update.slice);
+  }
+  UpdateInfo how = info;
+  how.stream = work >= kStreamElements;
+  for_pieces(updates, leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
+    apply_piece(piece, updates[piece.update], how, sum);
+  });
+  for (const SliceUpdate& update : updates) {
+    SliceData& d = data(update.slice);
+    end_next(d, d.version + versions, d.updates + 1);
+  }
+}
+
+void Shard::apply_piece(const Piece& piece, const SliceUpdate& update, const UpdateInfo& info,
+                        TreeSum& sum) {
+  const SliceData& d = data(update.slice);
+  std::array<float*, 2> state{};
+  for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s].get() + d.offset;
+  const Range elements = piece.elements;
+  for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
+    const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
+    d.update.apply(stride, info, d.updates + 1, current_.get() + d.offset,
+                   sum.halves(stride.lo, stride.size()), std::span(state.data(), state_.size()),
+                   next_.get() + d.offset, update.read);
+  }
+  if (info.stream) end_streams();
+}
+
+void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
+                  const UpdateInfo& info, int64_t versions, const float* read) {
+  Serial serial;
+  const SliceUpdate update{slice, parts, read};
+  apply(std::span(&update, 1), leaves, info, versions, serial);
+}
+
+std::vector<NormPart> Shard::norms(std::span<const SliceUpdate> slices, int64_t leaves,
+                                   double divisor, Parallel& parallel) {
+  // by block of the generation, where each slice but the last one is whole blocks
+  squares_.resize((pool_.floats() + kBlockElements - 1) / kBlockElements);
+  const auto block_of = [](const SliceData& d, int64_t element) {
+    return static_cast<size_t>((d.offset + element) / kBlockElements);
+  };
+  for_pieces(slices, leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
+    const SliceData& d = data(slices[piece.update].slice);
+    for (int64_t lo = piece.elements.lo; lo < piece.elements.hi; lo += kBlockElements) {
+      const Range block{lo, std::min(lo + kBlockElements, piece.elements.hi)};
+      squares_[block_of(d, lo)] = d.update.squares(block, sum.block(lo, block.size()), divisor);
+    }
+  });
+  std::vector<NormPart> out;
+  for (const SliceUpdate& of : slices) {
+    const SliceData& d = data(of.slice);
+    const auto squares =
+        std::span(squares_).subspan(block_of(d, 0), static_cast<size_t>(d.blocks.size()));
+    for (const NormPart& part : norm_parts(squares, d.blocks.lo, map_.blocks())) {
+      out.push_back(part);
+    }
+  }
+  return out;
 }
 
 Payload Shard::payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const {
@@ -179,9 +251,11 @@ int64_t Shard::previous_version(int slice) const {
 }
 
 std::vector<Payload> Shard::copy_state(int slice) const {
+  const SliceData& d = data(slice);
   std::vector<Payload> out;
-  for (const std::vector<float>& state : data(slice).state) {
-    auto copy = std::make_shared<std::vector<float>>(state);
+  for (const std::shared_ptr<float[]>& state : state_) {
+    const float* first = state.get() + d.offset;
+    auto copy = std::make_shared<std::vector<float>>(first, first + d.elements.size());
     const auto bytes = std::as_bytes(std::span<const float>(*copy));
     out.push_back({std::move(copy), bytes});
   }

@@ -17,6 +17,7 @@
 #include "common/net/message.h"
 #include "common/norm.h"
 #include "common/optimizer.h"
+#include "common/parallel.h"
 #include "common/range_update.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
@@ -28,6 +29,14 @@ namespace pushpull {
 struct PartialSum {
   Range range;
   Payload payload;
+};
+
+// One slice's part in a batch of updates.
+struct SliceUpdate {
+  int slice = 0;
+  std::span<const PartialSum> parts;
+  // The slice's weights that the gradient was computed on, for delay compensation; null: none.
+  const float* read = nullptr;
 };
 
 class Shard {
@@ -58,16 +67,18 @@ class Shard {
 
   // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice
   // by one update: one fused pass. Its version moves by `versions`: a round of local:H is several
-  // steps. All slices take their turn before one is moved again.
-  //   read: the slice's weights that the gradient was computed on, for delay compensation; null:
-  //   none.
+  // steps. All slices take their turn before one is moved again. The bits do not depend on
+  // `parallel`.
+  void apply(std::span<const SliceUpdate> updates, int64_t leaves, const UpdateInfo& info,
+             int64_t versions, Parallel& parallel);
+  // One slice alone, in the caller's thread.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
              const UpdateInfo& info, int64_t versions = 1, const float* read = nullptr);
 
-  // Squares of the gradient (sum / divisor) over the slice's blocks; running statistics do not
+  // Squares of the gradient (sum / divisor) over the slices' blocks; running statistics do not
   // count.
-  std::vector<NormPart> norms(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
-                              double divisor);
+  std::vector<NormPart> norms(std::span<const SliceUpdate> slices, int64_t leaves, double divisor,
+                              Parallel& parallel);
 
   int64_t version(int slice) const { return data(slice).version; }
   int64_t updates(int slice) const { return data(slice).updates; }
@@ -86,7 +97,6 @@ class Shard {
     RangeUpdate update;
     SliceCodec codec;
     int64_t offset = 0;  // in a generation
-    std::vector<std::vector<float>> state;
     bool ahead = false;  // lies in the next generation already
     int64_t version = 0;
     int64_t previous_version = -1;
@@ -95,9 +105,21 @@ class Shard {
 
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
-  static std::vector<TreePart> tree_parts(const SliceData& d, const std::vector<PartialSum>& parts);
   Payload payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const;
-  static void load_state(SliceData& d, std::span<const Payload> payloads);
+  // A piece of one slice of a batch: what a thread takes at once.
+  struct Piece {
+    size_t update = 0;
+    Range elements;
+  };
+
+  void cut(std::span<const SliceUpdate> updates);
+  // task(piece, sum of its slice's parts) for all of pieces_.
+  template <class Task>
+  void for_pieces(std::span<const SliceUpdate> updates, int64_t leaves, Parallel& parallel,
+                  const Task& task);
+  void apply_piece(const Piece& piece, const SliceUpdate& update, const UpdateInfo& info,
+                   TreeSum& sum);
+  void load_state(const SliceData& d, std::span<const Payload> payloads);
   // Where the slice's next version is to be written, and that it has been.
   float* begin_next(const SliceData& d);
   void end_next(SliceData& d, int64_t version, int64_t updates);
@@ -110,8 +132,13 @@ class Shard {
   BufferPool pool_;
   std::shared_ptr<float[]> previous_;
   std::shared_ptr<float[]> current_;
-  std::shared_ptr<float[]> next_;  // while slices take their turn
-  size_t ahead_ = 0;               // slices that lie in next_
+  std::shared_ptr<float[]> next_;                // while slices take their turn
+  size_t ahead_ = 0;                             // slices that lie in next_
+  std::vector<std::shared_ptr<float[]>> state_;  // in the order of a generation
+  // used again by every batch
+  std::vector<Piece> pieces_;
+  std::vector<TreeSum> sums_;  // by thread
+  std::vector<double> squares_;
 };
 
 }  // namespace pushpull

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "common/error.h"
+#include "common/simd.h"
 #include "tests/common/optimizer_width.h"
 
 // The oracle must stay one element at a time.
@@ -107,9 +108,11 @@ bool same_bits(const Floats& a, const Floats& b) {
   });
 }
 
+constexpr size_t kSize = 1001;
+
 using UpdateFunction =
     std::function<void(const OptimizerOptions&, const UpdateContext&, size_t, const float*,
-                       const float*, std::span<float* const>, float*)>;
+                       SumHalves, std::span<float* const>, float*)>;
 using AverageFunction =
     std::function<void(double, double, double, size_t, const float*, const float*, float*)>;
 
@@ -178,7 +181,6 @@ TEST(Optimizer, EqualsThePlainReferenceBitForBitAtEveryWidthAndSize) {
 }
 
 TEST(Optimizer, GivesTheSameBitsHoweverTheRangeIsCut) {
-  constexpr size_t kSize = 1001;
   for (const Width& width : widths_of_this_machine()) {
     SCOPED_TRACE(width.name);
     for_each_rule([&](const OptimizerOptions& options, const UpdateContext& context) {
@@ -201,14 +203,14 @@ TEST(Optimizer, GivesTheSameBitsHoweverTheRangeIsCut) {
 }
 
 TEST(Optimizer, WritesToAnotherVectorWhatItWouldWriteInPlace) {
-  constexpr size_t kSize = 517;
+  constexpr size_t kMany = 517;
   for_each_rule([&](const OptimizerOptions& options, const UpdateContext& context) {
-    Vectors in_place = random_vectors(options.kind, kSize, 5);
+    Vectors in_place = random_vectors(options.kind, kMany, 5);
     Vectors apart = in_place;
     const Floats before = apart.w;
-    Floats out(kSize, -1.0F);
-    update_in_place(update_range, options, context, in_place, 0, kSize);
-    update_range(options, context, kSize, apart.w.data(), apart.sum.data(), apart.state_at(0),
+    Floats out(kMany, -1.0F);
+    update_in_place(update_range, options, context, in_place, 0, kMany);
+    update_range(options, context, kMany, apart.w.data(), apart.sum.data(), apart.state_at(0),
                  out.data());
     EXPECT_TRUE(same_bits(out, in_place.w));
     EXPECT_TRUE(same_bits(apart.w, before));
@@ -234,6 +236,37 @@ Floats three_steps(OptimizerOptions options, double lr = 0.1, double clip = 1.0)
 constexpr float kTolerance = 5e-7F;
 auto near(const std::vector<float>& expected) {
   return testing::Pointwise(testing::FloatNear(kTolerance), expected);
+}
+
+TEST(UpdateRange, ASumInTwoHalvesAndAStreamHaveTheSameBits) {
+  for (const OptimizerKind kind : kAllKinds) {
+    const OptimizerOptions options{.kind = kind, .weight_decay = 0.01};
+    for (const Width& width : widths_of_this_machine()) {
+      for (const size_t first : {0, 1, 5, 16, 127}) {
+        const size_t n = kSize - first;
+        Vectors want = random_vectors(kind, kSize, 3);
+        Vectors have = want;
+        const Floats right = random_vectors(kind, kSize, 4).sum;
+        Floats sum = want.sum;
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+        UpdateContext context{0.1, 8.0, 0.5, 3};
+        Floats out(kSize);
+        Floats streamed(kSize);
+        update_range(options, context, n, want.w.data() + first, sum.data() + first,
+                     want.state_at(first), out.data() + first);
+        context.stream = true;
+        const SumHalves halves{have.sum.data(), right.data()};
+        width.update(options, context, n, have.w.data() + first,
+                     halves + static_cast<int64_t>(first), have.state_at(first),
+                     streamed.data() + first);
+        end_streams();
+        ASSERT_TRUE(same_bits(streamed, out)) << width.name << ", " << first;
+        for (size_t s = 0; s < want.state.size(); ++s) {
+          ASSERT_TRUE(same_bits(have.state[s], want.state[s])) << width.name << ", " << first;
+        }
+      }
+    }
+  }
 }
 
 TEST(Optimizer, SgdMovesAsWorkedOutByHand) {

@@ -13,7 +13,7 @@ namespace pushpull {
 
 #define PUSHPULL_DECLARE_WIDTH(width)                                                         \
   void update_range_##width(const OptimizerOptions& options, const UpdateContext& context,    \
-                            size_t n, const float* w_in, const float* gradient_sum,           \
+                            size_t n, const float* w_in, SumHalves gradient_sum,              \
                             std::span<float* const> state, float* w_out);                     \
   void average_range_##width(double momentum, double share, double divisor, size_t n,         \
                              const float* r_in, const float* sum, float* r_out);              \

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/random.h"
+#include "common/thread_pool.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
@@ -202,7 +203,10 @@ TEST_F(OneSlice, ACopyOfTheStateStaysAsItWas) {
 }
 
 TEST_F(OneSlice, RunningStatisticsDoNotCountInTheNorm) {
-  const auto parts = shard_.norms(0, whole(2), kLeaves, kLeaves);
+  Serial serial;
+  const auto gradient = whole(2);
+  const SliceUpdate slice{0, gradient};
+  const auto parts = shard_.norms(std::span(&slice, 1), kLeaves, kLeaves, serial);
   // every gradient is 2 / 8; the 100 statistics between weights and bias are left out
   EXPECT_DOUBLE_EQ(total_squares(parts, map_.blocks()),
                    static_cast<double>(kElements - 100) / 16.0);
@@ -287,6 +291,58 @@ TEST_F(ThreeSlices, WhileSlicesTakeTheirTurnsEachIsReadAtItsOwnVersion) {
     EXPECT_EQ(shard_.previous_version(slice), 1);
   }
   EXPECT_EQ(floats_of(shard_.previous(0)), v1);
+}
+
+// ---- batches ----
+
+// Weights and norms after three steps of large batches, which go past the cache and are cut.
+std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& parallel,
+                                                                    int64_t slice_bytes) {
+  constexpr int64_t kMany = (2 << 20) + 5 * kBlockElements + 77;
+  OptimizerOptions options;
+  options.kind = OptimizerKind::kMomentum;
+  const SliceMap map(kMany, slice_bytes, 1);
+  Shard shard(map, 0, table_of(kMany), options);
+  shard.initialise(7);
+  std::vector<std::vector<PartialSum>> parts;
+  for (const int slice : shard.slices()) {
+    const Range e = map.elements(slice);
+    parts.emplace_back();
+    for (int64_t leaf = 0; leaf < 3; ++leaf) {
+      std::vector<float> values(static_cast<size_t>(e.size()));
+      for (int64_t i = e.lo; i < e.hi; ++i) {
+        values[static_cast<size_t>(i - e.lo)] = static_cast<float>((i * (leaf + 3)) % 101) * 0.01F;
+      }
+      auto owner = std::make_shared<std::vector<float>>(std::move(values));
+      const auto bytes = std::as_bytes(std::span<const float>(*owner));
+      parts.back().push_back({{leaf, leaf + 1}, {std::move(owner), bytes}});
+    }
+  }
+  std::vector<SliceUpdate> updates;
+  for (const int slice : shard.slices()) {
+    updates.push_back({slice, parts[static_cast<size_t>(slice)]});
+  }
+  std::pair<std::vector<float>, std::vector<double>> out;
+  for (int step = 0; step < 3; ++step) {
+    const auto norms = shard.norms(updates, 3, 3.0, parallel);
+    out.second.push_back(total_squares(norms, map.blocks()));
+    shard.apply(updates, 3, whole_step(0.1), 1, parallel);
+  }
+  for (const int slice : shard.slices()) {
+    const auto weights = floats_of(shard.weights(slice));
+    out.first.insert(out.first.end(), weights.begin(), weights.end());
+  }
+  return out;
+}
+
+TEST(Shard, TheBitsDoNotDependOnThreads) {
+  Serial serial;
+  const auto want = train_in_batches(serial, 1 << 20);
+  for (const int threads : {2, 3}) {
+    ThreadPool pool(threads);
+    EXPECT_TRUE(train_in_batches(pool, 1 << 20) == want) << threads;
+    EXPECT_TRUE(train_in_batches(pool, 1 << 30) == want) << threads << ", one slice";
+  }
 }
 
 TEST(Shard, OwnsItsSlicesAlone) {

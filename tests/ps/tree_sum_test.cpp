@@ -75,6 +75,28 @@ TEST(TreeSum, ReadsASinglePartWhereItLies) {
   EXPECT_EQ(sum.block(1000, 10), parts[0].payload.floats() + 1000);
 }
 
+TEST(TreeSum, ReadsTwoPartsWhereTheyLieAndLeavesTheLastAdditionToOthers) {
+  const std::vector<PartialSum> parts{partial({0, 4}), partial({4, 8})};
+  TreeSum sum(borrowed(parts), 8);
+  const SumHalves halves = sum.halves(1000, 10);
+  EXPECT_EQ(halves.left, parts[0].payload.floats() + 1000);
+  EXPECT_EQ(halves.right, parts[1].payload.floats() + 1000);
+}
+
+TEST(TreeSum, IsUsedAgainForOtherParts) {
+  TreeSum sum;
+  for (const int64_t leaves : {3, 1, 8, 7}) {
+    std::vector<PartialSum> parts;
+    for (int64_t i = 0; i < leaves; ++i) parts.push_back(partial({i, i + 1}));
+    sum.begin();
+    for (const TreePart& part : borrowed(parts)) sum.add(part);
+    sum.reset(leaves);
+    const std::vector<float> want = recursive_sum({0, leaves});
+    EXPECT_EQ(std::vector<float>(sum.block(0, 1024), sum.block(0, 1024) + 1024),
+              std::vector<float>(want.begin(), want.begin() + 1024));
+  }
+}
+
 TEST(TreeSum, RefusesPartsThatDoNotMakeUpTheStep) {
   const auto code_of = [](const std::vector<PartialSum>& parts) {
     try {

@@ -52,9 +52,21 @@ void DataNode::take(const PeerId& peer, const Message& message) {
       cluster_.network().to_dealer(peer, answer);
       return;
     }
-    if (!server_->on_data(peer, message)) {
+    if (!server_->take(peer, message)) {
       cluster_.wrong("a server refused " + message.header.ShortDebugString());
     }
+    if (working_) return;
+    working_ = true;
+    // a turn of messages is applied together, whatever comes in it
+    cluster_.clock().after(cluster_.dice().between(0, 300), [this] { work(); });
+  });
+}
+
+void DataNode::work() {
+  working_ = false;
+  if (!open_) return;
+  cluster_.guarded("server", [&] {
+    server_->work();
     send();
   });
 }

@@ -31,10 +31,12 @@ class DataNode {
 
  private:
   void take(const PeerId& peer, const Message& message);
+  void work();
 
   Cluster& cluster_;
   int router_;
   bool open_ = true;
+  bool working_ = false;  // soon
   std::unique_ptr<Server> server_;
 };
 
