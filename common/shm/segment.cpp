@@ -110,15 +110,18 @@ std::string host_identity() {
   std::string boot;
   std::getline(file, boot);
   struct stat pids {};
+  struct stat net {};
   if (boot.empty() || stat("/proc/self/ns/pid", &pids) != 0) return "";
-  return boot + " " + std::to_string(pids.st_ino) + " " + std::to_string(geteuid());
+  if (stat("/proc/self/ns/net", &net) != 0) return "";
+  return boot + " " + std::to_string(pids.st_ino) + " " + std::to_string(geteuid()) + " " +
+         std::to_string(net.st_ino);
 }
 
 std::string host_difference(const std::string& theirs, const std::string& ours) {
   if (theirs.empty() || ours.empty()) return "the system does not say which host this is";
   const auto words = [](const std::string& text) {
     std::istringstream in(text);
-    std::array<std::string, 3> out;
+    std::array<std::string, 4> out;
     for (std::string& word : out) in >> word;
     return out;
   };
@@ -127,6 +130,8 @@ std::string host_difference(const std::string& theirs, const std::string& ours) 
   if (a[0] != b[0]) return "it is on another host";
   if (a[1] != b[1]) return "it is in another container (process id namespace)";
   if (a[2] != b[2]) return "it runs as another user";
+  // a container or a lab of hosts on one machine: what goes over its link is meant to
+  if (a[3] != b[3]) return "it has another network (network namespace)";
   return "";
 }
 

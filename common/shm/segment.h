@@ -16,7 +16,8 @@
 
 namespace pushpull {
 
-// What two processes must have in common to share memory: boot id, process id namespace, user.
+// What two processes must have in common to share memory: boot id, process id and
+// network namespace, user.
 // Empty where the system does not say.
 std::string host_identity();
 // Why two identities cannot share memory, of the other's side: "it is on another host". Empty: they

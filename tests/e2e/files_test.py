@@ -110,8 +110,8 @@ def a_file_size_limit_is_named(lab):
         return limit
     out = lab.folder / "out"
     for name, keys, size, word in (
-            ("checkpoint", {}, 16_000, ".safetensors"),
-            ("metrics", {"eval-every": 1, "steps": lab.steps(4000)}, 40_000, "metrics.jsonl")):
+            ("checkpoint", {"transport": "tcp"}, 16_000, ".safetensors"),
+            ("metrics", {"transport": "tcp", "eval-every": 1, "steps": lab.steps(4000)}, 40_000, "metrics.jsonl")):
         cannot_write(lab, name, keys, out, word, "out", preexec_fn=limited(size))
         torn = [path for path in out.rglob("*") if path.name in ("DONE", "summary.json")]
         expect(not torn, f"{name}: a broken run left {torn}")

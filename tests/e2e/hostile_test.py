@@ -11,7 +11,7 @@ from lab import MLP, expect
 from zmtp import Stranger, field, hello, listening_ports, preamble, varint
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
-PROTOCOL, VERSION = 6, 2
+PROTOCOL, VERSION = 6, 3
 WORKER = 2
 
 

@@ -377,7 +377,7 @@ def listening_ports(pid):
 
 
 def a_sync_run_over_a_slow_link_has_the_same_bits(lab):
-    job = lab.job(MLP)
+    job = lab.job({**MLP, "transport": "tcp"})
     wanted = lab.train(job)["weights_sha256"]
     out = lab.folder / "slow"
     # the same ports on another address of loopback: others are told that address

@@ -77,7 +77,15 @@ std::vector<Message> every_kind_of_message() {
     Message message;
     fill_field(&message.header, descriptor->field(i));
     size_t payloads = 0;
-    if (message.header.has_exchange() || message.header.has_weights()) payloads = 2;
+    // of two parts one has a payload, the other lies in shared memory
+    if (message.header.has_exchange()) {
+      message.header.mutable_exchange()->mutable_push()->mutable_parts(0)->clear_segment();
+      payloads = 1;
+    }
+    if (message.header.has_weights()) {
+      message.header.mutable_weights()->mutable_slices(0)->clear_segment();
+      payloads = 1;
+    }
     if (message.header.has_load() || message.header.has_fetched() || message.header.has_store()) {
       payloads = 3;
     }

@@ -225,6 +225,7 @@ TEST(HostIdentity, SaysWhatDiffers) {
   EXPECT_EQ(host_difference("a 1 0", "b 1 0"), "it is on another host");
   EXPECT_THAT(host_difference("a 1 0", "a 2 0"), testing::HasSubstr("another container"));
   EXPECT_EQ(host_difference("a 1 0", "a 1 5"), "it runs as another user");
+  EXPECT_THAT(host_difference("a 1 0 7", "a 1 0 8"), testing::HasSubstr("another network"));
   EXPECT_THAT(host_difference("", ours), testing::HasSubstr("does not say"));
   EXPECT_THAT(host_difference("garbage", ours), testing::HasSubstr("another host"));
 }
