@@ -8,6 +8,7 @@
 
 #include "cli/bench_result.h"
 #include "cli/machine_info.h"
+#include "common/buffer_pool.h"
 #include "common/process.h"
 #include "common/simd.h"
 
@@ -25,9 +26,9 @@ constexpr float kSecond = 0.999F;
 constexpr float kEpsilon = 1e-8F;
 
 struct Vectors {
-  std::vector<std::unique_ptr<float[]>> gradients;
-  std::vector<std::unique_ptr<float[]>> state;
-  std::unique_ptr<float[]> weights;
+  std::vector<std::shared_ptr<float[]>> gradients;
+  std::vector<std::shared_ptr<float[]>> state;
+  std::shared_ptr<float[]> weights;
 };
 
 PUSHPULL_SIMD void add(const float* a, const float* b, float* out, int64_t n) {
@@ -48,6 +49,15 @@ PUSHPULL_SIMD void move_momentum(const float* g, float* m, float* w, int64_t n) 
   }
 }
 
+// The last addition and the update in one loop.
+PUSHPULL_SIMD void move_momentum(const float* a, const float* b, float* m, float* w, int64_t n) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < n; ++i) {
+    m[i] = kMomentum * m[i] + (a[i] + b[i]);
+    w[i] -= kRate * m[i];
+  }
+}
+
 PUSHPULL_SIMD void move_adam(const float* g, float* m, float* v, float* w, int64_t n) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) {
@@ -62,6 +72,11 @@ void pass(const Vectors& vectors, int64_t lo, int64_t hi) {
   for (int64_t at = lo; at < hi; at += kBlock) {
     const int64_t n = std::min(kBlock, hi - at);
     const float* g = vectors.gradients.front().get() + at;
+    if (vectors.gradients.size() == 2 && vectors.state.size() == 1) {
+      move_momentum(g, vectors.gradients[1].get() + at, vectors.state[0].get() + at,
+                    vectors.weights.get() + at, n);
+      continue;
+    }
     for (size_t i = 1; i < vectors.gradients.size(); ++i) {
       add(g, vectors.gradients[i].get() + at, sum, n);
       g = sum;
@@ -96,8 +111,10 @@ double timed_pass(const Vectors& vectors, int64_t n, int64_t threads) {
 }
 
 // Touched, so that no page fault is measured.
-std::unique_ptr<float[]> filled(int64_t n, float value) {
-  std::unique_ptr<float[]> floats(new float[static_cast<size_t>(n)]);
+std::shared_ptr<float[]> filled(int64_t n, float value) {
+  std::shared_ptr<float[]> floats =
+      heap_floats(static_cast<size_t>(n));  // aligned, as the servers'
+
   std::fill_n(floats.get(), n, value);
   return floats;
 }

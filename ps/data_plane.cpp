@@ -13,6 +13,9 @@ constexpr int kMessagesPerTurn = 64;
 // Of weights that wait for their update: enough for all threads, and few enough that workers get
 // the first ones while others are still on their way.
 constexpr int64_t kDueBytes = int64_t{4} << 20;
+// The same where gradients need not travel: fewer, larger batches cost less. Two workers, 25 MiB:
+// an exchange in 2.6 ms instead of 2.5 to 3.3 ms.
+constexpr int64_t kDueSharedBytes = int64_t{16} << 20;
 
 }  // namespace
 
@@ -55,13 +58,14 @@ void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarn
 }
 
 void DataPlane::receive() {
+  const int64_t due = memory_ && memory_->attached() ? kDueSharedBytes : kDueBytes;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     auto received = router_.receive();
     if (!received) break;
     auto& [peer, message] = *received;
     if (server_) {
       take(peer, std::move(message));
-      if (server_->due_bytes() >= kDueBytes) work();
+      if (server_->due_bytes() >= due) work();
       continue;
     }
     Message answer;

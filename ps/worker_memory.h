@@ -27,6 +27,8 @@ class WorkerMemory {
   void on_state(const wire::State& state);
   // The answer to Attach; a Status that says not_ready where the worker is not known yet.
   Message on_attach(const PeerId& peer, const wire::Attach& attach);
+  // Some worker shares memory.
+  bool attached() const { return !peers_.empty(); }
   // What has come. With an answer it is refused, and the worker is told to use the socket.
   std::optional<Message> on_message(const PeerId& peer, Message& message);
   // What goes out. Weights become references where the worker reads them in place.
