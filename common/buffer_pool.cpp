@@ -54,4 +54,9 @@ std::shared_ptr<float[]> BufferPool::get() {
           }};
 }
 
+void BufferPool::reserve(int count) {
+  std::vector<std::shared_ptr<float[]>> buffers;
+  for (int i = 0; i < count; ++i) buffers.push_back(get());
+}
+
 }  // namespace pushpull

@@ -24,6 +24,8 @@ class BufferPool {
   size_t floats() const { return floats_; }
   // Contents are undefined.
   std::shared_ptr<float[]> get();
+  // Makes so many buffers now rather than when they are first needed.
+  void reserve(int count);
 
  private:
   struct State;

@@ -227,6 +227,8 @@ void CoordinatorLoop::deliver() {
     deliver_outgoing();
   }
   data_.send();
+  // the first weights are made: that is no training
+  if (data_.server() != nullptr && training_since_ms_ < 0) training_since_ms_ = now_ms();
   note_barriers();
   say_notices();
 }
@@ -315,7 +317,6 @@ void CoordinatorLoop::start() {
   if (recorder_) {
     recorder_->start(coordinator_, program_.servers, initial.get(), start_state_.resumes());
   }
-  training_since_ms_ = now;
   moment_ms_ = now;
   const SliceMap map(declaration.table.total, program_.job.slice_bytes, program_.servers);
   const auto& slot_names = state_names(server_optimizer(program_.job).kind);

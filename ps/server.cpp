@@ -61,6 +61,8 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
     shard_.initialise(setup_.job.seed);
   }
   shard_.set_start(floor_, updates_);
+  // the next one; in async and ssp also those that two workers hold meanwhile
+  if (!all_reduce()) shard_.reserve(lockstep() ? 1 : 3);
   if (ready()) start_ = take_snapshot(floor_, false);
 }
 

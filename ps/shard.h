@@ -62,6 +62,8 @@ class Shard {
   void load(int slice, std::span<const Payload> payloads);
   // What a worker has kept (all-reduce): weights, then each state vector; sizes must fit.
   void store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates);
+  // Makes memory for so many generations beside the first one.
+  void reserve(int generations) { pool_.reserve(generations); }
   // Version and update count that all slices start from.
   void set_start(int64_t version, int64_t updates);
 
