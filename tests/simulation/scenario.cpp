@@ -21,7 +21,8 @@ enum class Part : uint64_t {
   kRecord = 4,
   kEarly = 5,
   kLanes = 6,
-  kCodec = 7
+  kCodec = 7,
+  kSharing = 8
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -151,6 +152,17 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   return s;
 }
 
+void add_sharing(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kSharing);
+  // in one server's memory weights lie in one piece, and are read there
+  if (dice.chance(0.5)) s.servers = 1;
+  s.sharing.on = true;
+  s.sharing.workers = dice.chance(0.6) ? 1.0 : 0.5;
+  s.sharing.late_ms = dice.chance(0.6) ? 0 : dice.between(1, 2000);
+  s.sharing.ends = dice.chance(0.6) ? 0.0 : 0.5;
+  s.sharing.again = dice.chance(0.5);
+}
+
 void add_faults(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kFaults);
   constexpr double kRates[] = {0.0, 0.02, 0.15};
@@ -206,6 +218,11 @@ std::string Scenario::to_string() const {
       " ms: lose " + std::to_string(faults.lose) + " duplicate " +
       std::to_string(faults.duplicate) + " reorder " + std::to_string(faults.reorder) + " reset " +
       std::to_string(faults.reset);
+  if (sharing.on) {
+    out += ", " + std::to_string(sharing.workers) + " of the workers share memory after at most " +
+           std::to_string(sharing.late_ms) + " ms, ending " + std::to_string(sharing.ends) +
+           (sharing.again ? " and again" : "");
+  }
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +

@@ -18,6 +18,15 @@ struct Accident {
   int64_t replaced_ms = -1;  // another one starts so much later; -1: none
 };
 
+// Workers and servers are on one host.
+struct Sharing {
+  bool on = false;
+  double workers = 1.0;  // probability that a worker shares memory
+  int64_t late_ms = 0;   // a worker begins at most so much after its training
+  double ends = 0.0;     // probability that it stops again, for each of its servers
+  bool again = false;    // and begins anew
+};
+
 struct Scenario {
   uint64_t seed = 0;
   Job job;
@@ -37,6 +46,7 @@ struct Scenario {
   size_t flush_bytes = 1 << 20;   // of a push's message
   bool early = true;              // workers begin while their weights are still coming
   int64_t window_bytes = 0;       // of a pull; 0: none
+  Sharing sharing;
 
   std::string to_string() const;
 };
@@ -49,6 +59,8 @@ Scenario draw(uint64_t seed, const std::string& strategy);
 // The same with a real optimizer and a record; "async", "ssp:S" or "backup:B". Weights depend on
 // the order.
 Scenario draw_recorded(uint64_t seed, const std::string& strategy);
+// Memory is shared between servers and some workers, from the beginning or later, for good or not.
+void add_sharing(Scenario& scenario);
 // Messages are lost, repeated, late; connections break.
 void add_faults(Scenario& scenario);
 // Workers die or freeze at random moments; every share finds somebody in the end.

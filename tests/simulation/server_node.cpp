@@ -38,6 +38,7 @@ void DataNode::on_state(const wire::State& state, uint64_t run, uint64_t incarna
   if (!server_) {
     const Scenario& scenario = cluster_.scenario();
     ServerSetup setup = setup_of(state, run, incarnation, scenario.servers, scenario.job);
+    if (scenario.sharing.on) setup.memory = pages_.allocator();
     server_ = std::make_unique<Server>(std::move(setup), observer);
   }
   server_->on_state(state);
@@ -52,6 +53,7 @@ void DataNode::take(const PeerId& peer, const Message& message) {
       cluster_.network().to_dealer(peer, answer);
       return;
     }
+    pages_.on_message(peer, message);
     if (!server_->take(peer, message)) {
       cluster_.wrong("a server refused " + message.header.ShortDebugString());
     }
@@ -74,6 +76,7 @@ void DataNode::work() {
 void DataNode::send() {
   if (!server_) return;
   for (Outgoing& out : server_->take_outgoing()) {
+    if (cluster_.scenario().sharing.on) pages_.on_send(out);
     cluster_.network().to_dealer(out.to, std::move(out.message));
   }
 }

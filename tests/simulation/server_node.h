@@ -11,6 +11,7 @@
 #include "ps/coordinator.h"
 #include "ps/server.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/shared_memory.h"
 
 namespace pushpull::sim {
 
@@ -37,6 +38,7 @@ class DataNode {
   int router_;
   bool open_ = true;
   bool working_ = false;  // soon
+  ServerPages pages_;     // outlive the weights in them
   std::unique_ptr<Server> server_;
 };
 

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/share_reference.h"
@@ -356,6 +357,45 @@ TEST(Simulation, LocalStepsKeepTheirBitsWhateverHappens) {
     }
     if (!passes(scenario)) return;
   }
+}
+
+// ---- shared memory ----
+
+// Gradients and weights are read where their sender has written them; what it has let go of is
+// spoilt.
+void share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t count) {
+  for (const uint64_t seed : seeds(count)) {
+    Scenario scenario = calm(seed);
+    add_sharing(scenario);
+    if (seed % 8 < 5) add_faults(scenario);
+    if (seed % 2 == 0) {
+      add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    }
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(SharedMemorySimulation, SyncKeepsItsBits) {
+  share_everything([](uint64_t seed) { return draw(seed, "sync"); }, 2000);
+}
+
+TEST(SharedMemorySimulation, AsyncAndSspTakeEveryMicroBatchOnce) {
+  share_everything([](uint64_t seed) { return draw(seed, strategy_of(seed / 16)); }, 2000);
+}
+
+TEST(SharedMemorySimulation, BackupTakesOneSetOfPushes) {
+  share_everything([](uint64_t seed) { return draw(seed, backups_of(seed / 16)); }, 2000);
+}
+
+TEST(SharedMemorySimulation, LocalStepsKeepTheirBits) {
+  share_everything(
+      [](uint64_t seed) {
+        Scenario scenario = draw(seed, rounds_of(seed / 16));
+        // the state of others is gone with the worker that had it
+        scenario.job.optimizer.kind = OptimizerKind::kSgd;
+        return scenario;
+      },
+      2000);
 }
 
 // ---- codecs ----

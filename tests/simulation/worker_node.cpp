@@ -1,6 +1,7 @@
 #include "tests/simulation/worker_node.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/net/tensor_wire.h"
 
@@ -212,11 +213,12 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.flush_bytes = scenario.flush_bytes;
   setup.window_bytes = scenario.window_bytes;
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
-  gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices());
+  const FloatAllocator memory = scenario.sharing.on ? memory_.allocator() : heap_floats;
+  gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices(), memory);
   encoder_ = std::make_unique<Encoder>(scenario.job, cluster_.toy().table(), push_pull_->slices());
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(),
-                                          push_pull_->slices(), state.total_steps());
+                                          push_pull_->slices(), state.total_steps(), memory);
   }
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
     const int router = cluster_.data_router(state.data_endpoints(server));
@@ -231,12 +233,41 @@ void WorkerNode::make_trainer(const wire::State& state) {
       servers_.back().push_back(cluster_.network().add_dealer(router, take));
     }
   }
+  shares_.resize(servers_.size());
+  plan_sharing();
+}
+
+void WorkerNode::plan_sharing() {
+  const Sharing& sharing = cluster_.scenario().sharing;
+  if (!sharing.on || !cluster_.dice().chance(sharing.workers)) return;
+  const auto change = [this](int server, bool shared, int64_t at_ms) {
+    later(at_ms * 1000, [this, server, shared] {
+      changes_.emplace_back(server, shared);
+      turn();
+    });
+  };
+  for (int server = 0; server < std::ssize(servers_); ++server) {
+    int64_t at_ms = cluster_.dice().between(0, sharing.late_ms);
+    if (sharing.late_ms == 0) {
+      changes_.emplace_back(server, true);
+    } else {
+      change(server, true, at_ms);
+    }
+    if (!cluster_.dice().chance(sharing.ends)) continue;
+    at_ms += cluster_.dice().between(1, cluster_.dice().chance(0.5) ? 50 : 2000);
+    change(server, false, at_ms);
+    if (sharing.again) change(server, true, at_ms + cluster_.dice().between(1, 500));
+  }
 }
 
 void WorkerNode::send() {
   std::vector<ToServer> messages = push_pull_->take_outgoing();
   if (busy_) check_read_versions(messages);
   for (ToServer& out : messages) {
+    if (cluster_.scenario().sharing.on) {
+      shares_[static_cast<size_t>(out.server)] ? memory_.refer(out.message)
+                                               : copy_payloads(out.message);
+    }
     cluster_.network().to_router(
         servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.lane)],
         std::move(out.message));
@@ -244,6 +275,10 @@ void WorkerNode::send() {
 }
 
 void WorkerNode::exchange() {
+  for (const auto& [server, shared] : std::exchange(changes_, {})) {
+    shares_[static_cast<size_t>(server)] = shared;
+    push_pull_->share_memory(server, shared);
+  }
   const int64_t now = cluster_.clock().now_ms();
   for (; !inbox_.empty(); inbox_.pop_front()) {
     const auto& [server, message] = inbox_.front();
@@ -344,6 +379,14 @@ void WorkerNode::check_weights(const Task& task, bool exact) {
                  (exact ? " (evaluation): " : ": ") + what);
 }
 
+// Weights that lie with a server stay as they are until others are asked for.
+void WorkerNode::check_unchanged() {
+  if (!cluster_.scenario().sharing.on) return;
+  const std::span<const float> now = push_pull_->weights();
+  if (std::memcmp(now.data(), read_.data(), now.size_bytes()) == 0) return;
+  cluster_.wrong("worker " + std::to_string(number_) + " computed on weights that have changed");
+}
+
 // Staleness is measured by what a push says it has read: as many updates as the weights contain.
 void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting) return;
@@ -366,6 +409,7 @@ void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
 
 void WorkerNode::compute(const Task& task) {
   check_weights(task, false);
+  read_.assign(push_pull_->weights().begin(), push_pull_->weights().end());
   push_pull_->upcoming();
   busy_ = true;
   push_pull_->begin_push(task.step, task.range);
@@ -416,6 +460,7 @@ void WorkerNode::push_some(size_t count, const Task& task, std::vector<float> lo
             send();
             return push_some(count, task, std::move(losses));
           }
+          check_unchanged();
           HashSum drawn;
           for (int64_t step = task.step; step < task.step + task.steps; ++step) {
             for (int64_t m = task.range.lo; m < task.range.hi; ++m) {
@@ -431,6 +476,7 @@ void WorkerNode::push_some(size_t count, const Task& task, std::vector<float> lo
 
 void WorkerNode::evaluate(const Task& task) {
   check_weights(task, true);
+  read_.assign(push_pull_->weights().begin(), push_pull_->weights().end());
   busy_ = true;
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
@@ -440,6 +486,7 @@ void WorkerNode::evaluate(const Task& task) {
   }
   const int64_t longest = cluster_.scenario().compute_us * task.range.size() + 1;
   later(cluster_.dice().between(0, longest), [this, result = std::move(result)]() mutable {
+    check_unchanged();
     report(std::move(result));
     push_pull_->finish_evaluation();
     busy_ = false;

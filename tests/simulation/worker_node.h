@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/shared_memory.h"
 #include "worker/encoder.h"
 #include "worker/gradient_sum.h"
 #include "worker/local_steps.h"
@@ -56,11 +57,13 @@ class WorkerNode {
 
   // trainer
   void make_trainer(const wire::State& state);
+  void plan_sharing();
   void turn();
   void exchange();
   void close_links();
   void send();
   void check_weights(const Task& task, bool exact);
+  void check_unchanged();
   void check_read_versions(const std::vector<ToServer>& messages);
   bool begin_early();
   void forward();
@@ -94,7 +97,10 @@ class WorkerNode {
   int64_t repeat_ms_ = 0;
   int64_t heard_ms_ = 0;
 
-  std::vector<std::vector<int>> servers_;  // dealers, by server and lane
+  std::vector<std::vector<int>> servers_;      // dealers, by server and lane
+  SharedMemory memory_;                        // outlives the gradients in it
+  std::vector<bool> shares_;                   // by server
+  std::vector<std::pair<int, bool>> changes_;  // of these, to be made
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<GradientSum> gradient_;
   std::unique_ptr<LocalSteps> local_;  // local:H
@@ -108,6 +114,7 @@ class WorkerNode {
   };
   std::optional<Forward> forward_;
   std::deque<Part> parts_;
+  std::vector<float> read_;  // shared memory: the weights of the task, as they were
   bool busy_ = false;
 };
 

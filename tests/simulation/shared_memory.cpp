@@ -1,0 +1,63 @@
+#include "tests/simulation/shared_memory.h"
+
+#include <span>
+#include <vector>
+
+namespace pushpull::sim {
+
+namespace {
+
+void copy(Payload& payload) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(payload.bytes.begin(), payload.bytes.end());
+  payload.bytes = std::span<const std::byte>(*bytes);
+  payload.owner = std::move(bytes);
+}
+
+}  // namespace
+
+FloatAllocator SharedMemory::allocator() {
+  return [this](size_t floats) {
+    std::shared_ptr<float[]> pages = heap_floats(floats);
+    buffers_[reinterpret_cast<const std::byte*>(pages.get())] = {floats * sizeof(float), pages};
+    return pages;
+  };
+}
+
+void SharedMemory::refer(Message& message) const {
+  for (Payload& payload : message.payloads) {
+    const auto next = buffers_.upper_bound(payload.bytes.data());
+    if (next == buffers_.begin()) {
+      copy(payload);
+      continue;
+    }
+    const auto& [first, buffer] = *std::prev(next);
+    const bool inside = payload.bytes.data() + payload.bytes.size() <= first + buffer.bytes;
+    auto pages = inside ? buffer.pages.lock() : nullptr;
+    if (pages) {
+      payload.owner = std::move(pages);
+    } else {
+      copy(payload);
+    }
+  }
+}
+
+void copy_payloads(Message& message) {
+  for (Payload& payload : message.payloads) copy(payload);
+}
+
+void ServerPages::on_message(const PeerId& peer, const Message& message) {
+  if (!message.header.has_exchange() || !message.header.exchange().has_pull()) return;
+  const wire::Exchange& exchange = message.header.exchange();
+  peers_[peer] = exchange.sender().incarnation();
+  workers_[exchange.sender().incarnation()] = {exchange.pull().number(),
+                                               exchange.pull().in_place()};
+}
+
+void ServerPages::on_send(Outgoing& out) const {
+  const auto peer = peers_.find(out.to);
+  const bool refers = out.message.header.has_weights() && peer != peers_.end() &&
+                      workers_.at(peer->second).in_place;
+  refers ? memory_.refer(out.message) : copy_payloads(out.message);
+}
+
+}  // namespace pushpull::sim
