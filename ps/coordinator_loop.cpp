@@ -184,6 +184,7 @@ void CoordinatorLoop::turn() {
     const int64_t now = now_ms();
     repeat_norms();
     pass_record();
+    if (data_.server() != nullptr) data_.server()->offer_leases();
     if (now - ticked_ms_ >= kTickMs) {
       ticked_ms_ = now;
       if (const int signal = signals_.take(); signal != 0) {
@@ -197,7 +198,6 @@ void CoordinatorLoop::turn() {
       coordinator_.on_tick(clock_.now_ms());
       if (coordinator_.wants_start()) start();
       snapshots();
-      if (data_.server() != nullptr) data_.server()->offer_leases();
       tell();
       moment(false);
       if (coordinator_.wants_summary()) summarise();

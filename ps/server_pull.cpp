@@ -13,7 +13,8 @@ namespace {
 
 // Of weights in one message, so that the worker takes in the first ones while others are under way.
 constexpr size_t kAnswerBytes = size_t{1} << 20;
-constexpr int kMaxLanes = 16;  // as many as the key `connections` allows
+constexpr size_t kMostHeld = 64;  // generations for a worker that repeats one pull
+constexpr int kMaxLanes = 16;     // as many as the key `connections` allows
 
 Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
   Message message;
@@ -116,6 +117,8 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
 void Server::hold_in_place(Worker& worker, const Payload& weights) {
   if (worker.in_place.empty() || worker.in_place.back() != weights.owner) {
     worker.in_place.push_back(weights.owner);
+    // answers that were lost long ago; a stranger must not make us hold without end
+    if (worker.in_place.size() > kMostHeld) worker.in_place.erase(worker.in_place.begin());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "ps/worker_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/error.h"
@@ -7,6 +8,8 @@
 namespace pushpull {
 
 namespace {
+
+constexpr int64_t kMostConnections = 64;
 
 Message refusal(const std::string& why) {
   Message answer;
@@ -34,6 +37,16 @@ void WorkerMemory::on_state(const wire::State& state) {
   std::erase_if(peers_, [&](const auto& peer) { return !workers_.contains(peer.second); });
 }
 
+// A worker that connects again and again is known by its newest connections only.
+void WorkerMemory::remember(const PeerId& peer, uint64_t incarnation) {
+  if (peers_.contains(peer)) return;
+  const auto of_worker = [&](const auto& known) { return known.second == incarnation; };
+  if (std::count_if(peers_.begin(), peers_.end(), of_worker) >= kMostConnections) {
+    std::erase_if(peers_, of_worker);
+  }
+  peers_[peer] = incarnation;
+}
+
 Message WorkerMemory::on_attach(const PeerId& peer, const wire::Attach& attach) {
   const auto found = workers_.find(attach.sender().incarnation());
   if (attach.sender().run() != run_ || found == workers_.end()) {
@@ -56,7 +69,7 @@ Message WorkerMemory::on_attach(const PeerId& peer, const wire::Attach& attach) 
     }
     // asked again: what is mapped stays
     if (!worker.memory) worker.memory.emplace(most_segment_bytes(map_));
-    peers_[peer] = found->first;
+    remember(peer, found->first);
     Message answer;
     answer.header.mutable_attached()->set_ok(true);
     *answer.header.mutable_attached()->mutable_probe() = place.segment->description();
@@ -79,8 +92,12 @@ std::optional<Message> WorkerMemory::on_message(const PeerId& peer, Message& mes
   }
   Worker& worker = found->second;
   if (exchange->has_pull()) {
-    peers_[peer] = found->first;
-    worker.in_place = exchange->pull().in_place();
+    remember(peer, found->first);
+    // one that was overtaken by a newer one says nothing about that
+    if (exchange->pull().number() >= worker.pull) {
+      worker.pull = exchange->pull().number();
+      worker.in_place = exchange->pull().in_place();
+    }
   }
   try {
     resolve(message, *worker.memory, map_);

@@ -38,7 +38,10 @@ class WorkerMemory {
   struct Worker {
     std::optional<PeerMemory> memory;  // empty: not attached
     bool in_place = false;             // its newest pull wants references
+    int64_t pull = 0;                  // number of that
   };
+
+  void remember(const PeerId& peer, uint64_t incarnation);
 
   const bool allowed_;
   const uint64_t run_;

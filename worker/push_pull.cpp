@@ -283,8 +283,16 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (!lockstep() && !one_version(link, entry.version())) continue;
     if (weights_.has(entry.slice())) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    if (!weights_.place(entry.slice(), entry.version(), payload, link.in_place && one_source())) {
-      pulling_ = false;  // the server has stopped to share memory meanwhile: ask again
+    const bool in_place = link.asked_in_place && one_source();
+    if (!weights_.place(entry.slice(), entry.version(), payload, in_place)) {
+      // They are not in one piece. Whatever versions there are may lie in two generations; else the
+      // server shares memory no more, or had none for a generation. From here on such are copied.
+      if (pull_.latest()) {
+        latest_lies_apart_ = true;
+      } else {
+        link.in_place = false;
+      }
+      pulling_ = false;
       return;
     }
     pull_answered_ = true;

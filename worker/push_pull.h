@@ -165,6 +165,7 @@ class PushPull {
     std::deque<SentPush> unacknowledged;
     std::vector<Lane> lanes;
     bool in_place = false;          // shares memory with us
+    bool asked_in_place = false;    // ... in the running pull
     bool reads_gradients = false;   // ... or did so once
     std::deque<SentPush> unread;    // lockstep: has arrived, and may still be read where it lies
     int64_t read_version = 0;       // of this server's slices that are current
@@ -245,7 +246,8 @@ class PushPull {
   wire::Pull pull_;  // the running or last pull
   bool pulling_ = false;
   bool pull_answered_ = false;
-  bool at_barrier_ = false;  // the current weights are exactly barrier clock_
+  bool latest_lies_apart_ = false;  // weights of any version were found in several pieces
+  bool at_barrier_ = false;         // the current weights are exactly barrier clock_
 
   int64_t next_push_ = 1;
   int64_t push_step_ = -1;

@@ -46,8 +46,9 @@ void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
   pull.set_newest_lease(newest_lease_);
   const int lanes = pull.lease_only() ? 1 : this->lanes(server);
   pull.set_lanes(lanes);
-  pull.set_in_place(link.in_place);
-  if (wants_exact_version() && !link.in_place) pull.set_window_bytes(setup_.window_bytes);
+  link.asked_in_place = link.in_place && !(pull_.latest() && latest_lies_apart_);
+  pull.set_in_place(link.asked_in_place);
+  if (wants_exact_version() && !link.asked_in_place) pull.set_window_bytes(setup_.window_bytes);
   for (int i = 0; i < lanes; ++i) {
     Lane& lane = link.lanes[static_cast<size_t>(i)];
     lane.received_bytes = 0;
@@ -93,7 +94,7 @@ void PushPull::count_received(int server, const wire::Weights& weights,
   for (const Payload& payload : payloads) {
     lane.received_bytes += static_cast<int64_t>(payload.bytes.size());
   }
-  if (setup_.window_bytes == 0 || link.in_place) return;
+  if (setup_.window_bytes == 0 || link.asked_in_place) return;
   if (!wants_exact_version() || link.missing == 0) return;
   if (lane.received_bytes - lane.told_bytes < setup_.window_bytes / kPartsOfWindow) return;
   lane.told_bytes = lane.received_bytes;

@@ -9,10 +9,7 @@
 namespace pushpull {
 
 WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow)
-    : map_(map),
-      narrow_(narrow),
-      whole_(narrow ? static_cast<size_t>(map.total()) : 0),
-      version_(static_cast<size_t>(map.slices()), kNone) {}
+    : map_(map), narrow_(narrow), version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {
   std::fill(version_.begin(), version_.end(), kNone);
@@ -56,7 +53,8 @@ void WeightsBuffer::copy(int slice, const Payload& payload) {
   if (is_narrow(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
   } else if (narrow_) {
-    std::memcpy(whole_.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    coming_.whole.resize(static_cast<size_t>(map_.total()));
+    std::memcpy(coming_.whole.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     round_to_bf16(payload.floats(), elements.size(), to);
   } else {
     std::memcpy(to, payload.bytes.data(), payload.bytes.size());

@@ -42,7 +42,9 @@ class WeightsBuffer {
   std::span<const float> coming() const { return flat(coming_); }
   bool current_in_place() const { return current_.in_place != nullptr; }
   // What came with all its bits, for an evaluation; elsewhere the current weights.
-  std::span<const float> whole() const { return narrow_ ? whole_ : current(); }
+  std::span<const float> whole() const {
+    return narrow_ ? std::span<const float>(current_.whole) : current();
+  }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
   // All slices in which these elements lie.
   bool has(Range elements) const;
@@ -58,6 +60,7 @@ class WeightsBuffer {
     const float* in_place = nullptr;    // element 0, where it lies with the server's
     std::shared_ptr<const void> owner;  // of in_place
     std::vector<float> own;             // otherwise; made when it is first needed
+    std::vector<float> whole;           // where weights come narrow: what came with all its bits
   };
 
   std::span<const float> flat(const Flat& weights) const;
@@ -69,7 +72,6 @@ class WeightsBuffer {
   bool narrow_;
   Flat current_;
   Flat coming_;
-  std::vector<float> whole_;      // where weights come narrow
   std::vector<int64_t> version_;  // by slice, of coming_; kNone: not here yet
   int here_ = 0;                  // slices of coming_
 };

@@ -127,6 +127,32 @@ TEST_F(InPlace, TheWeightsInUseAreHeldUntilTheNextAreComplete) {
   EXPECT_TRUE(held.expired());
 }
 
+// A server in the middle of a step, of which this newcomer's share is missing, has applied some
+// slices: they lie in another generation than the rest.
+TEST_F(InPlace, ANewcomerInTheMiddleOfAStepFindsTheVersionThatAllHave) {
+  make_shared("strategy = sync\n");
+  assign({0});
+  const auto old = generation(1.0F);
+  const auto ahead = generation(2.0F);
+  const auto latest = [&](int64_t pull) {
+    Message message = weights_in(old, pull, 4);
+    message.header.mutable_weights()->mutable_slices(0)->set_version(5);
+    message.payloads[0] = weights_in(ahead, pull, 5).payloads[0];
+    return message;
+  };
+  Task task = next();
+  for (int i = 0; i < 4 && task.kind == Task::kWait; ++i) {
+    const wire::Pull pull = last_pull();
+    if (pull.number() > 0) {
+      hear(0, pull.latest() ? latest(pull.number()) : weights_in(old, pull.number(), pull.clock()));
+    }
+    task = next();
+  }
+  ASSERT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 4);
+  EXPECT_EQ(worker_->weights().data(), old->data());
+}
+
 TEST_F(InPlace, InSyncAPushStaysUntilItsStepHasBeenApplied) {
   make_shared("strategy = sync\n");
   assign({0});
