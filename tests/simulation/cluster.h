@@ -49,6 +49,9 @@ class Cluster {
   std::map<int64_t, std::vector<int64_t>> chosen;
   int64_t early_tasks = 0;  // that have begun while their weights were coming
   int64_t early_waits = 0;  // of a layer of theirs
+  // Shared memory: parts and slices that went as references.
+  int64_t referred_gradients = 0;
+  int64_t referred_weights = 0;
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 

@@ -158,6 +158,17 @@ TEST(ReplaySimulation, ARunWhoseWorkersDieComesOutAgain) {
   }
 }
 
+// Pushes are read where workers have written them, weights where servers have.
+TEST(ReplaySimulation, ARunOnSharedMemoryComesOutAgain) {
+  for (const uint64_t seed : seeds_to_run(1500)) {
+    Scenario scenario = draw_recorded(seed, strategy_of(seed));
+    add_sharing(scenario);
+    if (seed % 3 == 0) add_faults(scenario);
+    if (seed % 2 == 0) add_accidents(scenario, OnWorkerLoss::kContinue);
+    if (!replays(scenario)) return;
+  }
+}
+
 // A server that is killed keeps what it had not told: the record ends where that is missed, and
 // what it holds can be computed.
 TEST(ReplaySimulation, WhatIsLeftOfARunThatHasLostAServerCanBeComputed) {

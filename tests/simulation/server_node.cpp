@@ -76,7 +76,7 @@ void DataNode::work() {
 void DataNode::send() {
   if (!server_) return;
   for (Outgoing& out : server_->take_outgoing()) {
-    if (cluster_.scenario().sharing.on) pages_.on_send(out);
+    if (cluster_.scenario().sharing.on) cluster_.referred_weights += pages_.on_send(out);
     cluster_.network().to_dealer(out.to, std::move(out.message));
   }
 }

@@ -23,7 +23,8 @@ FloatAllocator SharedMemory::allocator() {
   };
 }
 
-void SharedMemory::refer(Message& message) const {
+int64_t SharedMemory::refer(Message& message) const {
+  int64_t references = 0;
   for (Payload& payload : message.payloads) {
     const auto next = buffers_.upper_bound(payload.bytes.data());
     if (next == buffers_.begin()) {
@@ -35,10 +36,12 @@ void SharedMemory::refer(Message& message) const {
     auto pages = inside ? buffer.pages.lock() : nullptr;
     if (pages) {
       payload.owner = std::move(pages);
+      ++references;
     } else {
       copy(payload);
     }
   }
+  return references;
 }
 
 void copy_payloads(Message& message) {
@@ -49,15 +52,18 @@ void ServerPages::on_message(const PeerId& peer, const Message& message) {
   if (!message.header.has_exchange() || !message.header.exchange().has_pull()) return;
   const wire::Exchange& exchange = message.header.exchange();
   peers_[peer] = exchange.sender().incarnation();
-  workers_[exchange.sender().incarnation()] = {exchange.pull().number(),
-                                               exchange.pull().in_place()};
+  Worker& worker = workers_[exchange.sender().incarnation()];
+  if (exchange.pull().number() < worker.pull) return;
+  worker = {exchange.pull().number(), exchange.pull().in_place()};
 }
 
-void ServerPages::on_send(Outgoing& out) const {
+int64_t ServerPages::on_send(Outgoing& out) const {
   const auto peer = peers_.find(out.to);
   const bool refers = out.message.header.has_weights() && peer != peers_.end() &&
                       workers_.at(peer->second).in_place;
-  refers ? memory_.refer(out.message) : copy_payloads(out.message);
+  if (refers) return memory_.refer(out.message);
+  copy_payloads(out.message);
+  return 0;
 }
 
 }  // namespace pushpull::sim

@@ -3,6 +3,7 @@
 // poisoned_pool.cpp spoils what is given back.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
@@ -18,8 +19,8 @@ class SharedMemory {
  public:
   // Must not outlive this.
   FloatAllocator allocator();
-  // What lies in buffers of ours goes as references, all else is copied.
-  void refer(Message& message) const;
+  // What lies in buffers of ours goes as references, all else is copied. Returns the references.
+  int64_t refer(Message& message) const;
 
  private:
   struct Buffer {
@@ -37,7 +38,8 @@ class ServerPages {
  public:
   FloatAllocator allocator() { return memory_.allocator(); }
   void on_message(const PeerId& peer, const Message& message);
-  void on_send(Outgoing& out) const;
+  // Returns the references.
+  int64_t on_send(Outgoing& out) const;
 
  private:
   struct Worker {

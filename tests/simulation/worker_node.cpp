@@ -264,9 +264,10 @@ void WorkerNode::send() {
   std::vector<ToServer> messages = push_pull_->take_outgoing();
   if (busy_) check_read_versions(messages);
   for (ToServer& out : messages) {
-    if (cluster_.scenario().sharing.on) {
-      shares_[static_cast<size_t>(out.server)] ? memory_.refer(out.message)
-                                               : copy_payloads(out.message);
+    if (shares_[static_cast<size_t>(out.server)]) {
+      cluster_.referred_gradients += memory_.refer(out.message);
+    } else if (cluster_.scenario().sharing.on) {
+      copy_payloads(out.message);
     }
     cluster_.network().to_router(
         servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.lane)],
@@ -353,7 +354,7 @@ void WorkerNode::forward() {
     });
   }
   const std::span<const float> weights = push_pull_->weights();
-  if (!std::equal(weights.begin(), weights.end(), forward_->read.begin())) {
+  if (!std::equal(weights.begin(), weights.end(), forward_->read.begin()) && !given_up()) {
     cluster_.wrong("worker " + std::to_string(number_) + " has read other weights early");
   }
   const Task task = forward_->task;
@@ -361,9 +362,15 @@ void WorkerNode::forward() {
   compute(task);
 }
 
+// Nobody waits for this worker any more, and no server keeps weights that it reads in place.
+bool WorkerNode::given_up() const {
+  return cluster_.scenario().sharing.on &&
+         !cluster_.coordinator().members().all().contains(incarnation_);
+}
+
 // What the weights must hold, from the weights themselves.
 void WorkerNode::check_weights(const Task& task, bool exact) {
-  if (!cluster_.scenario().counting) return;
+  if (!cluster_.scenario().counting || given_up()) return;
   const Job& job = cluster_.scenario().job;
   const Barriers barriers{job.eval_every, job.checkpoint_every,
                           cluster_.coordinator().barriers().start_step,
@@ -381,7 +388,7 @@ void WorkerNode::check_weights(const Task& task, bool exact) {
 
 // Weights that lie with a server stay as they are until others are asked for.
 void WorkerNode::check_unchanged() {
-  if (!cluster_.scenario().sharing.on) return;
+  if (!cluster_.scenario().sharing.on || given_up()) return;
   const std::span<const float> now = push_pull_->weights();
   if (std::memcmp(now.data(), read_.data(), now.size_bytes()) == 0) return;
   cluster_.wrong("worker " + std::to_string(number_) + " computed on weights that have changed");
@@ -389,7 +396,7 @@ void WorkerNode::check_unchanged() {
 
 // Staleness is measured by what a push says it has read: as many updates as the weights contain.
 void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
-  if (!cluster_.scenario().counting) return;
+  if (!cluster_.scenario().counting || given_up()) return;
   const auto start = cluster_.start_state();
   for (const ToServer& out : messages) {
     if (!out.message.header.exchange().has_push()) continue;

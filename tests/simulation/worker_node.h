@@ -64,6 +64,7 @@ class WorkerNode {
   void send();
   void check_weights(const Task& task, bool exact);
   void check_unchanged();
+  bool given_up() const;
   void check_read_versions(const std::vector<ToServer>& messages);
   bool begin_early();
   void forward();
