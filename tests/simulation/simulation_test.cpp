@@ -398,6 +398,24 @@ TEST(SharedMemorySimulation, BackupTakesOneSetOfPushes) {
   share_everything([](uint64_t seed) { return draw(seed, backups_of(seed / 16)); }, 2000);
 }
 
+// Whoever takes over a share while it asks for weights has let go of those that it has.
+TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingThatItHasLetGoOf) {
+  share_everything(
+      [](uint64_t seed) {
+        Scenario scenario =
+            draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
+        scenario.servers = 1;
+        scenario.workers = 6;
+        scenario.job.global_batch = 8 * scenario.job.micro_batch;
+        scenario.job.steps = 10;
+        scenario.job.stop_after = 0;
+        scenario.job.eval_every = 1;
+        scenario.compute_us = 300'000;
+        return scenario;
+      },
+      1000);
+}
+
 TEST(SharedMemorySimulation, LocalStepsKeepTheirBits) {
   share_everything(
       [](uint64_t seed) {
