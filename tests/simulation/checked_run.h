@@ -1,0 +1,224 @@
+// One simulated run with all its checks, and how seeds choose strategies: what the tests of this
+// folder share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/share_reference.h"
+
+namespace pushpull::sim {
+
+// Seeds that have found something, by test; they run first, however many follow.
+using Seeds = std::initializer_list<uint64_t>;
+inline std::vector<uint64_t> seeds(uint64_t count, std::initializer_list<Seeds> regressions = {}) {
+  std::vector<uint64_t> found;
+  for (const auto& one : regressions) found.insert(found.end(), one);
+  return seeds_to_run(count, std::move(found));
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline bool same_state(const FlatState& a, const FlatState& b) {
+  bool same = same_bits(a.weights, b.weights) && a.updates == b.updates;
+  for (size_t s = 0; s < b.slots.size(); ++s) same = same && same_bits(a.slots.at(s), b.slots[s]);
+  return same && a.slots.size() == b.slots.size();
+}
+
+inline bool same_evaluation(const Evaluation& a, const Evaluation& b) {
+  return a.correct == b.correct && a.total == b.total && a.loss == b.loss;
+}
+
+// One run with its checks; the first that fails ends the test with everything about it.
+class Run {
+ public:
+  explicit Run(const Scenario& scenario)
+      : scenario_(scenario),
+        toy_(scenario.job, scenario.elements, scenario.counting),
+        reference_(scenario_.job, toy_, scenario.test_samples) {}
+
+  void go() {
+    std::shared_ptr<const FlatState> start;
+    if (scenario_.start_step > 0) {
+      start = std::make_shared<FlatState>(start_state());
+    }
+    cluster_ = std::make_unique<Cluster>(scenario_, start);
+    cluster_->run();
+    if (!cluster_->trouble().empty()) return complain(cluster_->trouble());
+    if (cluster_->coordinator().phase() != wire::PHASE_FINISHED) complain("it did not finish");
+    check_start(start);
+  }
+
+  FlatState start_state() {
+    const int64_t step = scenario_.start_step;
+    if (scenario_.counting) return toy_.counted_state(step);
+    if (by_shares()) return ShareReference::start_of(scenario_.job, reference_, step);
+    return reference_.at(step);
+  }
+
+  bool backup() const { return scenario_.job.strategy.kind == StrategyKind::kBackup; }
+  bool by_shares() const { return backup() || scenario_.job.strategy.kind == StrategyKind::kLocal; }
+
+  const Cluster& cluster() const { return *cluster_; }
+
+  void complain(const std::string& what) {
+    FAIL() << what << "\n  " << scenario_.to_string() << "\n  " << cluster_->describe();
+  }
+
+  // Every checkpoint and evaluation of the run.
+  void check_sync() {
+    for (const auto& [step, state] : cluster_->checkpoints) {
+      if (!same_state(state, reference_.at(step))) {
+        return complain("other bits at step " + std::to_string(step));
+      }
+    }
+    for (const auto& [step, got] : cluster_->evaluations) {
+      if (!same_evaluation(got, reference_.evaluation(step))) {
+        return complain("another evaluation at step " + std::to_string(step));
+      }
+    }
+  }
+
+  // The same, computed again from the sets of pushes that were chosen (backup), or from the shares
+  // (local). A part that a server had taken from another set would show.
+  void check_shares() {
+    const Coordinator& coordinator = cluster_->coordinator();
+    ShareReference shares(scenario_.job, toy_, reference_, coordinator.barriers(),
+                          coordinator.shares());
+    FlatState start = ShareReference::start_of(scenario_.job, reference_, scenario_.start_step);
+    if (scenario_.start_step == 0) start.updates = 0;
+    const auto states = shares.train(start, cluster_->chosen);
+    for (const auto& [step, state] : cluster_->checkpoints) {
+      if (!states.contains(step) || !same_state(state, states.at(step))) {
+        return complain("other bits at step " + std::to_string(step));
+      }
+    }
+    for (const auto& [step, got] : cluster_->evaluations) {
+      if (!states.contains(step) ||
+          !same_evaluation(got, reference_.evaluation_of(states.at(step)))) {
+        return complain("another evaluation at step " + std::to_string(step));
+      }
+    }
+    if (backup()) check_sets();
+  }
+
+  void check_sets() {
+    const Coordinator& coordinator = cluster_->coordinator();
+    const auto pushes = static_cast<size_t>(coordinator.shares() - scenario_.job.strategy.backups);
+    const Barriers& barriers = coordinator.barriers();
+    int64_t micro_batches = 0;
+    HashSum drawn;
+    for (const auto& [step, set] : cluster_->chosen) {
+      if (set.size() != pushes) return complain("a set of " + std::to_string(set.size()));
+      for (int i = 0; i < coordinator.shares(); ++i) {
+        const Range share = share_range(i, coordinator.shares(), scenario_.job.micro_batches());
+        if (std::count(set.begin(), set.end(), share.lo) == 0) continue;
+        micro_batches += share.size();
+        for (int64_t m = share.lo; m < share.hi; ++m) drawn += Toy::data_hash(step, m);
+      }
+    }
+    const int64_t steps = barriers.end_step - barriers.start_step;
+    const TrainingRecord& record = coordinator.training();
+    if (std::ssize(cluster_->chosen) != steps ||
+        record.pushes_applied() != steps * static_cast<int64_t>(pushes)) {
+      return complain(std::to_string(record.pushes_applied()) + " pushes applied");
+    }
+    if (record.samples() != micro_batches * scenario_.job.micro_batch) {
+      return complain(std::to_string(record.samples()) + " samples");
+    }
+    if (record.data_hash() != drawn) return complain("another data hash");
+    for (int64_t step = barriers.start_step + 1; step <= barriers.end_step; ++step) {
+      if (scenario_.test_samples > 0 && barriers.evaluation_due(step) &&
+          !cluster_->evaluations.contains(step)) {
+        return complain("no evaluation at step " + std::to_string(step));
+      }
+    }
+  }
+
+  void check_counting() {
+    for (const auto& [step, state] : cluster_->checkpoints) {
+      const std::string what = toy_.check_counts(state.weights, step, step);
+      if (!what.empty()) return complain("checkpoint " + std::to_string(step) + ": " + what);
+    }
+    if (scenario_.job.strategy.kind != StrategyKind::kSsp) return;
+    for (const wire::Stats& stats : cluster_->server_stats()) {
+      if (stats.clock_gap_max() > scenario_.job.strategy.staleness) {
+        return complain("a clock gap of " + std::to_string(stats.clock_gap_max()));
+      }
+    }
+  }
+
+  // Checkpoints at every barrier, an evaluation at the end, each sample once.
+  void check_whole() {
+    const Barriers& barriers = cluster_->coordinator().barriers();
+    for (int64_t step = barriers.start_step + 1; step <= barriers.end_step; ++step) {
+      if (barriers.checkpoint_due(step) && !cluster_->checkpoints.contains(step)) {
+        return complain("no checkpoint at step " + std::to_string(step));
+      }
+    }
+    if (scenario_.test_samples > 0 && !cluster_->evaluations.contains(barriers.end_step)) {
+      return complain("no evaluation at the end");
+    }
+    const int64_t steps = barriers.end_step - barriers.start_step;
+    if (!backup() &&
+        cluster_->coordinator().training().samples() != steps * scenario_.job.global_batch) {
+      return complain("samples were counted twice or not at all");
+    }
+    if (backup()) return;  // counts what it has chosen
+    HashSum drawn;
+    for (int64_t step = barriers.start_step; step < barriers.end_step; ++step) {
+      for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
+    }
+    if (cluster_->coordinator().training().data_hash() != drawn) complain("another data hash");
+  }
+
+  // What is hashed as the initial weights.
+  void check_start(const std::shared_ptr<const FlatState>& start) {
+    const std::vector<float>& want = start ? start->weights : reference_.at(0).weights;
+    if (!same_bits(cluster_->start_weights, want)) complain("other weights at the start");
+  }
+
+  void check() {
+    if (!::testing::Test::HasFailure()) check_whole();
+    if (::testing::Test::HasFailure()) return;
+    scenario_.counting ? check_counting() : by_shares() ? check_shares() : check_sync();
+  }
+
+ private:
+  const Scenario scenario_;
+  Toy toy_;
+  Reference reference_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+inline bool passes(const Scenario& scenario) {
+  Run run(scenario);
+  run.go();
+  run.check();
+  return !::testing::Test::HasFailure();
+}
+
+inline const char* strategy_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"async", "ssp:1", "ssp:2", "ssp:5"};
+  return kStrategies[seed % 4];
+}
+
+inline const char* backups_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"backup:1", "backup:2", "backup:4"};
+  return kStrategies[seed % 3];
+}
+
+inline const char* rounds_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"local:1", "local:2", "local:3", "local:7"};
+  return kStrategies[seed % 4];
+}
+
+}  // namespace pushpull::sim

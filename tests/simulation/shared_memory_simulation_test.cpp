@@ -1,0 +1,84 @@
+// Whole clusters whose servers and workers share memory, under every fault. Gradients and weights
+// are read where their sender has written them; what it has let go of is spoilt. A failing run
+// prints its seed, as in simulation_test.cpp.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/simulation/checked_run.h"
+
+namespace pushpull::sim {
+namespace {
+
+// A newcomer's weights of any version lay in two generations, and it asked for them without end.
+constexpr Seeds kTwoGenerations = {18, 137, 160};
+// Weights whose server had been told that they are no longer read, and that fit a new share.
+constexpr Seeds kLetGo = {1616};
+
+void share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t count,
+                      std::initializer_list<Seeds> regressions = {}) {
+  int64_t gradients = 0;
+  int64_t weights = 0;
+  const std::vector<uint64_t> all = seeds(count, regressions);
+  for (const uint64_t seed : all) {
+    Scenario scenario = calm(seed);
+    add_sharing(scenario);
+    if (seed % 8 < 5) add_faults(scenario);
+    if (seed % 2 == 0) {
+      add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    }
+    Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    gradients += run.cluster().referred_gradients;
+    weights += run.cluster().referred_weights;
+  }
+  if (all.size() == 1) return;  // may have had nothing to share
+  EXPECT_GT(gradients, 0);
+  EXPECT_GT(weights, 0);
+}
+
+TEST(SharedMemorySimulation, SyncKeepsItsBits) {
+  share_everything([](uint64_t seed) { return draw(seed, "sync"); }, 2000, {kTwoGenerations});
+}
+
+TEST(SharedMemorySimulation, AsyncAndSspTakeEveryMicroBatchOnce) {
+  share_everything([](uint64_t seed) { return draw(seed, strategy_of(seed / 16)); }, 2000);
+}
+
+TEST(SharedMemorySimulation, BackupTakesOneSetOfPushes) {
+  share_everything([](uint64_t seed) { return draw(seed, backups_of(seed / 16)); }, 2000);
+}
+
+// Whoever takes over a share while it asks for weights has let go of those that it has.
+TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingThatItHasLetGoOf) {
+  share_everything(
+      [](uint64_t seed) {
+        Scenario scenario =
+            draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
+        scenario.servers = 1;
+        scenario.workers = 6;
+        scenario.job.global_batch = 8 * scenario.job.micro_batch;
+        scenario.job.steps = 10;
+        scenario.job.stop_after = 0;
+        scenario.job.eval_every = 1;
+        scenario.compute_us = 300'000;
+        return scenario;
+      },
+      500, {kLetGo});
+}
+
+TEST(SharedMemorySimulation, LocalStepsKeepTheirBits) {
+  share_everything(
+      [](uint64_t seed) {
+        Scenario scenario = draw(seed, rounds_of(seed / 16));
+        // the state of others is gone with the worker that had it
+        scenario.job.optimizer.kind = OptimizerKind::kSgd;
+        return scenario;
+      },
+      2000, {kTwoGenerations});
+}
+
+}  // namespace
+}  // namespace pushpull::sim

@@ -1,0 +1,84 @@
+// WorkerNode: when it shares memory, and what must hold of the weights that it computes on.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/simulation/worker_node.h"
+
+namespace pushpull::sim {
+
+void WorkerNode::plan_sharing() {
+  const Sharing& sharing = cluster_.scenario().sharing;
+  if (!sharing.on || !cluster_.dice().chance(sharing.workers)) return;
+  const auto change = [this](int server, bool shared, int64_t at_ms) {
+    later(at_ms * 1000, [this, server, shared] {
+      changes_.emplace_back(server, shared);
+      turn();
+    });
+  };
+  for (int server = 0; server < std::ssize(servers_); ++server) {
+    int64_t at_ms = cluster_.dice().between(0, sharing.late_ms);
+    if (sharing.late_ms == 0) {
+      changes_.emplace_back(server, true);
+    } else {
+      change(server, true, at_ms);
+    }
+    if (!cluster_.dice().chance(sharing.ends)) continue;
+    at_ms += cluster_.dice().between(1, cluster_.dice().chance(0.5) ? 50 : 2000);
+    change(server, false, at_ms);
+    if (sharing.again) change(server, true, at_ms + cluster_.dice().between(1, 500));
+  }
+}
+
+// Nobody waits for this worker any more, and no server keeps weights that it reads in place.
+bool WorkerNode::given_up() const {
+  return cluster_.scenario().sharing.on &&
+         !cluster_.coordinator().members().all().contains(incarnation_);
+}
+
+// What the weights must hold, from the weights themselves.
+void WorkerNode::check_weights(const Task& task, bool exact) {
+  if (!cluster_.scenario().counting || given_up()) return;
+  const Job& job = cluster_.scenario().job;
+  const Barriers barriers{job.eval_every, job.checkpoint_every,
+                          cluster_.coordinator().barriers().start_step,
+                          cluster_.coordinator().barriers().end_step};
+  int64_t from = exact ? task.step : barriers.last(task.step);
+  if (job.strategy.kind == StrategyKind::kSsp) {
+    from = std::max(from, task.step - job.strategy.staleness);
+  }
+  const int64_t to = exact ? task.step : barriers.end_step;
+  const std::string what = cluster_.toy().check_counts(push_pull_->weights(), from, to);
+  if (what.empty()) return;
+  cluster_.wrong("worker " + std::to_string(number_) + " at step " + std::to_string(task.step) +
+                 (exact ? " (evaluation): " : ": ") + what);
+}
+
+// Weights that lie with a server stay as they are until others are asked for.
+void WorkerNode::check_unchanged() {
+  if (!cluster_.scenario().sharing.on || given_up()) return;
+  const std::span<const float> now = push_pull_->weights();
+  if (std::memcmp(now.data(), read_.data(), now.size_bytes()) == 0) return;
+  cluster_.wrong("worker " + std::to_string(number_) + " computed on weights that have changed");
+}
+
+// Staleness is measured by what a push says it has read: as many updates as the weights contain.
+void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
+  if (!cluster_.scenario().counting || given_up()) return;
+  const auto start = cluster_.start_state();
+  for (const ToServer& out : messages) {
+    if (!out.message.header.exchange().has_push()) continue;
+    const wire::Push& push = out.message.header.exchange().push();
+    const Range slice =
+        push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
+    const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
+    const int64_t updates =
+        cluster_.toy().count_shares(weights, start ? start->step : 0, state_->shares()) +
+        (start ? start->updates : 0);
+    const int64_t said = push.read_versions(out.server);
+    if (updates == said) continue;
+    cluster_.wrong("worker " + std::to_string(number_) + " has read " + std::to_string(updates) +
+                   " updates and says " + std::to_string(said));
+  }
+}
+
+}  // namespace pushpull::sim
