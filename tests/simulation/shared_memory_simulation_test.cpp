@@ -19,6 +19,7 @@ void share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t co
                       std::initializer_list<Seeds> regressions = {}) {
   int64_t gradients = 0;
   int64_t weights = 0;
+  int64_t in_place = 0;
   const std::vector<uint64_t> all = seeds(count, regressions);
   for (const uint64_t seed : all) {
     Scenario scenario = calm(seed);
@@ -33,10 +34,12 @@ void share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t co
     if (::testing::Test::HasFailure()) return;
     gradients += run.cluster().referred_gradients;
     weights += run.cluster().referred_weights;
+    in_place += run.cluster().in_place_tasks;
   }
   if (all.size() == 1) return;  // may have had nothing to share
   EXPECT_GT(gradients, 0);
   EXPECT_GT(weights, 0);
+  EXPECT_GT(in_place, 10);
 }
 
 TEST(SharedMemorySimulation, SyncKeepsItsBits) {

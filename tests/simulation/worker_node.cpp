@@ -259,6 +259,10 @@ void WorkerNode::exchange() {
   const int64_t now = cluster_.clock().now_ms();
   for (; !inbox_.empty(); inbox_.pop_front()) {
     const auto& [server, message] = inbox_.front();
+    if (message.header.weights().slices_size() > 0 &&
+        message.header.weights().slices(0).slice() == 0) {
+      first_slice_ = message.payloads.front().bytes.data();
+    }
     if (!push_pull_->on_message(server, message, now)) {
       cluster_.wrong("a worker refused " + message.header.ShortDebugString());
     }
@@ -340,7 +344,9 @@ void WorkerNode::forward() {
 
 void WorkerNode::compute(const Task& task) {
   check_weights(task, false);
-  read_.assign(push_pull_->weights().begin(), push_pull_->weights().end());
+  const std::span<const float> weights = push_pull_->weights();
+  if (std::as_bytes(weights).data() == first_slice_) ++cluster_.in_place_tasks;
+  read_.assign(weights.begin(), weights.end());
   push_pull_->upcoming();
   busy_ = true;
   push_pull_->begin_push(task.step, task.range);

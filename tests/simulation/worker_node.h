@@ -107,6 +107,7 @@ class WorkerNode {
   std::unique_ptr<LocalSteps> local_;  // local:H
   std::unique_ptr<Encoder> encoder_;
   std::deque<std::pair<int, Message>> inbox_;
+  const std::byte* first_slice_ = nullptr;  // where it lay when it came
   // A task that has begun while its weights were coming: what its layers have read of them.
   struct Forward {
     Task task;
