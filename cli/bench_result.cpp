@@ -44,15 +44,19 @@ std::optional<double> us(const std::optional<OneWay>& way, Percentiles OneWay::*
   return (*way.*which).p50;
 }
 
-ordered_json row_json(const BenchRow& row) {
+struct ExchangeFigures {
   std::optional<double> p50;
   std::optional<double> p99;
   std::optional<double> rate;
-  if (row.exchange) {
-    p50 = row.exchange->p50;
-    p99 = row.exchange->p99;
-    rate = gb_s(row.bytes, row.exchange->p50);
-  }
+};
+
+ExchangeFigures exchange_figures(const BenchRow& row) {
+  if (!row.exchange) return {};
+  return {row.exchange->p50, row.exchange->p99, gb_s(row.bytes, row.exchange->p50)};
+}
+
+ordered_json row_json(const BenchRow& row) {
+  const auto [p50, p99, rate] = exchange_figures(row);
   return {{"bytes", row.bytes},
           {"transport", row.transport},
           {"workers", row.workers},
@@ -114,14 +118,7 @@ std::string bench_head() {
 }
 
 std::string bench_line(const BenchRow& row) {
-  std::optional<double> p50;
-  std::optional<double> p99;
-  std::optional<double> rate;
-  if (row.exchange) {
-    p50 = row.exchange->p50;
-    p99 = row.exchange->p99;
-    rate = gb_s(row.bytes, row.exchange->p50);
-  }
+  const auto [p50, p99, rate] = exchange_figures(row);
   std::string text = line_of(
       {std::to_string(row.bytes), row.transport, figure(p50), figure(p99), figure(rate),
        figure(row.floor_us), figure(row.ratio()), figure(push_gb_s(row.bytes, row.alone)),

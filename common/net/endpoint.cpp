@@ -16,10 +16,9 @@ constexpr int kReconnectMaxMs = 1000;
 constexpr int kQueuedMessages = 4096;
 constexpr int64_t kFrameSlack = int64_t{1} << 16;  // above the slice size
 // What a data connection within one host sends from. The kernel would let this buffer grow to
-// megabytes, which leave the cache between being written and being read. Bare ZeroMQ, 25 MiB in
-// messages of 1 MiB, two threads, 2 cores, all bytes of 2 workers (of one alone), medians of 3 in
-// turns: kernel's size 6.4 (5.9) GB/s, this size 10.5 (5.4), this size also for receiving 4.6
-// (4.8); raw sockets 9.2 (6.6). On a network the size has to follow the delay: the kernel's.
+// megabytes, which leave the cache between being written and being read. The receive buffer stays
+// the kernel's: with a fixed one each wake-up brings less, and bare ZeroMQ is slower. On a network
+// the size has to follow the delay: the kernel's.
 constexpr int kLocalBufferBytes = 1 << 18;
 constexpr int kMostIoThreads = 4;
 

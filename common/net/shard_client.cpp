@@ -46,14 +46,11 @@ void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
   step_ = step;
   state_ = state;
   const auto total = static_cast<size_t>(map_.total());
-  // Fresh memory of a whole model is page faults for tens of milliseconds: where nobody holds what
-  // was fetched before, its memory is used again. Every element is overwritten.
-  fetching_ = spare_.use_count() == 1 ? std::move(spare_) : std::make_shared<FlatState>();
+  fetching_ = std::make_shared<FlatState>();
   fetching_->step = step;
   fetching_->weights.resize(total);
   fetching_->slots.resize(state ? state_vectors_ : 0);
   for (std::vector<float>& slot : fetching_->slots) slot.resize(total);
-  spare_ = fetching_;
   begin(Mode::kFetch, all_slices(), now_ms);
 }
 

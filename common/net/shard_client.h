@@ -76,7 +76,6 @@ class ShardClient {
   std::shared_ptr<const FlatState> to_load_;
   std::shared_ptr<FlatState> fetching_;
   std::shared_ptr<FlatState> fetched_;
-  std::shared_ptr<FlatState> spare_;  // the newest that was fetched, for its memory
   std::vector<ToShard> outgoing_;
 };
 

@@ -1,6 +1,7 @@
 #include "common/shm/references.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,18 @@ size_t slice_bytes(const SliceMap& map, int slice) {
   throw Error(ErrorCode::kProtocol, "[shm] " + why);
 }
 
+// Where the bytes lie: mostly in the segment of the slice before, which costs no lock.
+SegmentPool::Place place_of(std::span<const std::byte> bytes, const SegmentPool& pool,
+                            const std::vector<std::shared_ptr<const Segment>>& named) {
+  for (const std::shared_ptr<const Segment>& segment : named) {
+    const std::byte* start = segment->data();
+    const bool inside = std::less_equal<>()(start, bytes.data()) &&
+                        std::less_equal<>()(bytes.data() + bytes.size(), start + segment->bytes());
+    if (inside) return {segment, bytes.data() - start};
+  }
+  return pool.find(bytes);
+}
+
 // entries: what payloads belong to, Part or SliceVersion.
 template <class Entries, class Segments>
 void refer_entries(Entries* entries, Segments* segments, std::vector<Payload>& payloads,
@@ -32,7 +45,9 @@ void refer_entries(Entries* entries, Segments* segments, std::vector<Payload>& p
     auto& entry = *entries->Mutable(i);
     Payload& payload = payloads[static_cast<size_t>(i)];
     SegmentPool::Place place;
-    if (payload.bytes.size() == slice_bytes(map, entry.slice())) place = pool.find(payload.bytes);
+    if (payload.bytes.size() == slice_bytes(map, entry.slice())) {
+      place = place_of(payload.bytes, pool, named);
+    }
     if (!place.segment || place.offset % kAlignment != 0) {
       rest.push_back(std::move(payload));
       continue;
