@@ -1,5 +1,8 @@
 #include "worker/links.h"
 
+#include <chrono>
+#include <thread>
+
 #include "common/process.h"
 #include "worker/server_links.h"
 
@@ -8,6 +11,11 @@ namespace pushpull {
 namespace {
 
 constexpr int kPollMs = 20;
+// A server's libzmq gives a new connection to the I/O thread that has fewest. It counts one only
+// after a moment: of two that come at once both would be left to one thread for all of the job, and
+// wait for it. So workers come one after another.
+constexpr auto kConnectApart = std::chrono::milliseconds(10);
+constexpr int kConnectTurns = 16;
 
 std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& push_pull,
                                                                 const Job& job,
@@ -16,13 +24,16 @@ std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& 
                                                                 zmq::context_t& context) {
   std::vector<std::vector<std::unique_ptr<Dealer>>> out(
       static_cast<size_t>(state.data_endpoints_size()));
+  std::this_thread::sleep_for(kConnectApart * (state.rank() % kConnectTurns));
+  EndpointLimits limits = data_limits(job.slice_bytes);
+  int connected = 0;
   for (size_t server = 0; server < out.size(); ++server) {
     const auto at = static_cast<int>(server);
     const std::string address = data_address(job, push_pull.setup().run, state, at, joined);
     const int lanes = push_pull.lanes(at);
     while (std::ssize(out[server]) < lanes) {
-      out[server].push_back(
-          std::make_unique<Dealer>(context, address, data_limits(job.slice_bytes)));
+      limits.io_thread = connected++ % data_io_threads();
+      out[server].push_back(std::make_unique<Dealer>(context, address, limits));
     }
   }
   return out;

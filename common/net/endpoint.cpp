@@ -38,6 +38,9 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
   socket.set(zmq::sockopt::rcvhwm, kQueuedMessages);
   socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
+  if (limits.io_thread != EndpointLimits::kAny) {
+    socket.set(zmq::sockopt::affinity, uint64_t{1} << limits.io_thread);
+  }
   if (!limits.bulk || !within_host(address)) return;
   socket.set(zmq::sockopt::sndbuf, kLocalBufferBytes);
 }

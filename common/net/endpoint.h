@@ -16,6 +16,9 @@ namespace pushpull {
 struct EndpointLimits {
   int64_t max_frame_bytes = int64_t{17} << 20;  // of one frame; larger ones end the connection
   bool bulk = false;                            // gradients and weights, no control
+  int io_thread = kAny;                         // of the context, that moves a Dealer's bytes
+
+  static constexpr int kAny = -1;
 };
 
 // Of the connections for data of a job with slices of so many bytes.
