@@ -351,6 +351,7 @@ void CoordinatorLoop::shard_messages() {
   }
   const std::shared_ptr<const FlatState> fetched = client_->take_fetched();
   if (!fetched) return;
+  coordinator_.checkpoint_gathered(clock_.now_ms(), fetched->step);
   if (fetched->step == coordinator_.barriers().start_step) return writer_->hash(fetched);
   CheckpointState state;
   state.step = fetched->step;

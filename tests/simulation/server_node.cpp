@@ -181,6 +181,7 @@ void CoordinatorNode::shard_messages() {
 }
 
 void CoordinatorNode::write(const std::shared_ptr<FlatState>& snapshot) {
+  coordinator_.checkpoint_gathered(cluster_.clock().now_ms(), snapshot->step);
   if (snapshot->step == coordinator_.barriers().start_step) {
     cluster_.start_weights = snapshot->weights;  // hashed, not written
   } else if (!cluster_.checkpoints.emplace(snapshot->step, *snapshot).second) {
@@ -248,7 +249,10 @@ void CoordinatorNode::deliver() {
     }
   }
   data_.send();
-  coordinator_.take_notices();
+  for (const std::string& notice : coordinator_.take_notices()) {
+    if (notice.find("until an earlier checkpoint is written") == std::string::npos) continue;
+    ++cluster_.checkpoint_waits;
+  }
 }
 
 std::string CoordinatorNode::describe() const {
