@@ -189,8 +189,9 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
   };
   client.fetch(0, true, now);
   run();
-  const std::shared_ptr<FlatState> state = client.take_fetched();
-  ASSERT_TRUE(state);
+  std::optional<GatheredState> fetched = client.take_fetched();
+  ASSERT_TRUE(fetched);
+  const auto state = std::make_shared<FlatState>(flatten(std::move(*fetched)));
   compute_to(2);
   state->step = 2;
   state->updates = 2;
