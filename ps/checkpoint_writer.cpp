@@ -19,12 +19,13 @@ CheckpointWriter::CheckpointWriter(CheckpointStore store, TensorTable table,
 CheckpointWriter::~CheckpointWriter() = default;
 
 CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
-                                               const std::optional<CheckpointState>& state) {
+                                               const std::optional<CheckpointState>& state,
+                                               bool hash_weights) {
   Result result;
   result.step = gathered.step;
   try {
     const FlatState snapshot = flatten(std::move(gathered));
-    result.weights_sha256 = hash_of(snapshot);
+    if (hash_weights) result.weights_sha256 = hash_of(snapshot);
     if (!state) return result;
     const std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
     store_.write(*state, table_, snapshot.weights, slots, slot_names_);
@@ -34,16 +35,19 @@ CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
   return result;
 }
 
-void CheckpointWriter::write(GatheredState snapshot, CheckpointState state) {
-  start(std::move(snapshot), std::move(state));
+void CheckpointWriter::write(GatheredState snapshot, CheckpointState state, bool hash_weights) {
+  start(std::move(snapshot), std::move(state), hash_weights);
 }
 
-void CheckpointWriter::hash(GatheredState snapshot) { start(std::move(snapshot), std::nullopt); }
+void CheckpointWriter::hash(GatheredState snapshot) {
+  start(std::move(snapshot), std::nullopt, true);
+}
 
-void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state) {
-  thread_ =
-      std::jthread([this, snapshot = std::move(snapshot), state = std::move(state)]() mutable {
-        finish(run(std::move(snapshot), state));
+void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state,
+                             bool hash_weights) {
+  thread_ = std::jthread(
+      [this, snapshot = std::move(snapshot), state = std::move(state), hash_weights]() mutable {
+        finish(run(std::move(snapshot), state, hash_weights));
       });
 }
 

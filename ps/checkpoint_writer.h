@@ -21,7 +21,7 @@ class CheckpointWriter {
  public:
   struct Result {
     int64_t step = 0;
-    std::string weights_sha256;  // over all weights in canonical order
+    std::string weights_sha256;  // over all weights in canonical order, where it was asked for
     std::exception_ptr error;    // what kept it from being written
   };
 
@@ -29,7 +29,8 @@ class CheckpointWriter {
   // Waits for the write that is going on.
   ~CheckpointWriter();
 
-  void write(GatheredState snapshot, CheckpointState state);
+  // hash_weights: the result shall have their hash, which is that of no file.
+  void write(GatheredState snapshot, CheckpointState state, bool hash_weights);
   // Only hashes the weights, as `write` does.
   void hash(GatheredState snapshot);
   // The result of `write` or `hash`, once; readable on done().fd() when it has come.
@@ -37,8 +38,9 @@ class CheckpointWriter {
   WakeFd& done() { return done_; }
 
  private:
-  void start(GatheredState snapshot, std::optional<CheckpointState> state);
-  Result run(GatheredState gathered, const std::optional<CheckpointState>& state);
+  void start(GatheredState snapshot, std::optional<CheckpointState> state, bool hash_weights);
+  Result run(GatheredState gathered, const std::optional<CheckpointState>& state,
+             bool hash_weights);
   void finish(Result result);
 
   CheckpointStore store_;

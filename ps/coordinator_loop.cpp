@@ -362,7 +362,9 @@ void CoordinatorLoop::shard_messages() {
   state.job_ini = to_ini(program_.job);
   state.data_digest = coordinator_.declaration().data_digest;
   state.numerics = coordinator_.declaration().numerics;
-  writer_->write(std::move(*fetched), std::move(state));
+  // the summary tells that one alone
+  const bool last = state.step == coordinator_.barriers().end_step;
+  writer_->write(std::move(*fetched), std::move(state), last);
 }
 
 void CoordinatorLoop::snapshots() {

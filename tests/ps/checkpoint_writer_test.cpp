@@ -50,7 +50,7 @@ TEST_F(Writer, WritesASnapshotAndSaysItsHash) {
   const std::vector<float> weights(300, 2.0F);
   GatheredState gathered = snapshot(2.0F);
   gathered.step = 5;
-  writer_.write(std::move(gathered), state(5));
+  writer_.write(std::move(gathered), state(5), true);
   const auto done = result();
   EXPECT_EQ(done.step, 5);
   EXPECT_EQ(done.error, nullptr);
@@ -71,15 +71,17 @@ TEST_F(Writer, HashesWithoutWriting) {
   const auto hashed = result();
   EXPECT_EQ(hashed.step, 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c/step-00000000"));
-  writer_.write(snapshot(2.0F), state(1));
+  writer_.write(snapshot(2.0F), state(1), true);
   EXPECT_EQ(result().weights_sha256, hashed.weights_sha256);
+  writer_.write(snapshot(2.0F), state(2), false);
+  EXPECT_EQ(result().weights_sha256, "") << "nobody has asked for it";
 }
 
 TEST_F(Writer, WritesOneAfterTheOther) {
   for (int64_t step = 1; step <= 4; ++step) {
     GatheredState gathered = snapshot(static_cast<float>(step));
     gathered.step = step;
-    writer_.write(std::move(gathered), state(step));
+    writer_.write(std::move(gathered), state(step), false);
     EXPECT_EQ(result().step, step);
   }
   EXPECT_EQ(CheckpointStore(folder_ / "c", 2).steps(), (std::vector<int64_t>{3, 4}));
@@ -88,7 +90,7 @@ TEST_F(Writer, WritesOneAfterTheOther) {
 TEST_F(Writer, AFailureComesBackInsteadOfEndingTheThread) {
   std::filesystem::remove_all(folder_ / "c");
   write_bytes(folder_ / "c", "in the way");
-  writer_.write(snapshot(1.0F), state(1));
+  writer_.write(snapshot(1.0F), state(1), false);
   const auto failed = result();
   ASSERT_NE(failed.error, nullptr);
   try {
@@ -108,7 +110,7 @@ TEST(CheckpointWriter, ItsEndWaitsForTheWriteThatIsGoingOn) {
     CheckpointState state;
     state.step = 3;
     state.job_ini = to_ini(job_of());
-    writer.write(std::move(snapshot), state);
+    writer.write(std::move(snapshot), state, false);
   }
   EXPECT_EQ(CheckpointStore(folder / "c", 2).steps(), (std::vector<int64_t>{3}));
 }
