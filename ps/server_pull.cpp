@@ -81,9 +81,10 @@ bool Server::on_received(const wire::Received& received) {
   return true;
 }
 
-// Answered with whatever version there is.
+// Answered with whatever version there is. In sync and local:H a barrier's weights are those of its
+// step, as any other's.
 bool Server::any_version(const wire::Pull& pull) const {
-  return !lockstep() || pull.latest() || pull.barrier();
+  return !lockstep() || pull.latest() || (pull.barrier() && backup());
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
@@ -91,7 +92,7 @@ bool Server::may_answer(const wire::Pull& pull) const {
   // could be all that the next step lacks
   if (pull.latest() && backup()) return newest_version() >= pull.clock();
   if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
-  if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
+  if (!passes_barrier(pull.clock())) return false;
   // answered slice by slice
   if (lockstep()) return true;
   return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
@@ -104,7 +105,7 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
   }
   if (!lockstep()) return std::pair{shard_.weights(slice), updates_};
   const int64_t version = shard_.version(slice);
-  const bool any = pull.barrier() || pull.latest();
+  const bool any = pull.latest() || (pull.barrier() && backup());
   const int64_t wanted = !any ? pull.clock() : backup() ? newest_version() : version;
   if (version == wanted) return std::pair{shard_.weights(slice), version};
   if (shard_.previous(slice).owner && shard_.previous_version(slice) == wanted) {
