@@ -105,7 +105,7 @@ class PushPull {
   // Of the weights of an early task that stands (ask that first): these elements; all of them, and
   // all pushes before have arrived.
   bool here(Range elements) const;
-  bool all_here() const { return !pulling_; }
+  bool all_here() const { return pushing_ || !pulling_; }
   // All weights of a task that stands, also where they are still coming. Valid as long as it
   // stands, and until the next call of `next`.
   std::span<const float> weights_of(const Task& task) const;
@@ -132,6 +132,8 @@ class PushPull {
   // Connections to a server, at most as many as it has slices: slices take turns on them, both
   // ways.
   int lanes(int server) const;
+  // The next weights have been asked for while this push goes on.
+  bool pulls_while_pushing() const { return pushing_ && pulling_; }
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
   // What is being waited for, in words.
@@ -159,6 +161,7 @@ class PushPull {
     std::optional<wire::Pull> pull;  // to ride on the pending message
     int64_t received_bytes = 0;      // of the running pull's weights
     int64_t told_bytes = 0;          // of these, the server knows
+    int heard = 0;                   // the newest repetition of the running pull it has answered
   };
   struct ServerLink {
     std::vector<int> slices;
@@ -176,6 +179,8 @@ class PushPull {
     int64_t repeat_ms = -1;         // when to ask again
     int64_t heard_ms = -1;
     int repeats = 0;         // since it was last heard
+    int asked = 0;           // repetitions of the running pull
+    int pushed_at = 0;       // of these, when pushes were last sent
     bool not_ready = false;  // it said so: ask again soon
   };
 
@@ -199,8 +204,12 @@ class PushPull {
   void finish_barrier_pull();
   void finish_backup_evaluation();
   void start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms);
+  // worker/push_pull_early.cpp
+  void pull_while_pushing();
   void start_lease_wait(int64_t now_ms);
   void send_pull(int server, bool repeat, int64_t now_ms);
+  // What a repeated pull for one version says of the answer so far.
+  void add_progress(int server, int lane, wire::Pull* pull) const;
   // worker/push_pull_lanes.cpp
   int lane_of(int slice) const;
   void flush(int server, int lane);
@@ -225,6 +234,7 @@ class PushPull {
   // Of lockstep: every server has applied all steps below `version`.
   void forget_read(int64_t version);
   void repeat_pushes(int server);
+  bool push_is_lost(const ServerLink& link) const;
   void set_sender(wire::Sender* sender) const;
   Message exchange_message() const;
 
@@ -254,6 +264,7 @@ class PushPull {
   Range push_range_;
   int64_t push_number_ = 0;
   int push_nodes_ = 1;
+  bool pushing_ = false;  // between begin_push and end_push
   std::vector<ToServer> outgoing_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 
 // Told the server while so much less than the window is under way that it need not stop.
 constexpr int64_t kPartsOfWindow = 4;
+constexpr int kMostMissing = 4096;  // named in one repeated pull
 
 }  // namespace
 
@@ -42,7 +43,9 @@ void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
     link.repeats = 0;
   }
   link.repeat_ms = now_ms + kPullRepeatMs;
+  if (repeat) ++link.asked;
   wire::Pull pull = pull_;
+  pull.set_asked(link.asked);
   pull.set_newest_lease(newest_lease_);
   const int lanes = pull.lease_only() ? 1 : this->lanes(server);
   pull.set_lanes(lanes);
@@ -51,10 +54,17 @@ void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
   if (wants_exact_version() && !link.asked_in_place) pull.set_window_bytes(setup_.window_bytes);
   for (int i = 0; i < lanes; ++i) {
     Lane& lane = link.lanes[static_cast<size_t>(i)];
-    lane.received_bytes = 0;
-    lane.told_bytes = 0;
+    if (!repeat || !wants_exact_version()) {
+      lane.received_bytes = 0;
+      lane.told_bytes = 0;
+    }
     pull.set_lane(i);
     pull.set_want_lease(pool() && server == 0 && i == 0);
+    if (repeat && wants_exact_version()) add_progress(server, i, &pull);
+    if (pushing_) {  // goes with the first message of the push on this lane
+      lane.pull = pull;
+      continue;
+    }
     if (lane.pending.header.has_exchange()) {
       // rides on the last message of the push
       lane.pull = pull;
@@ -81,8 +91,32 @@ void PushPull::flush(int server, int lane_index) {
 }
 
 void PushPull::repeat_pushes(int server) {
-  for (const SentPush& push : links_[static_cast<size_t>(server)].unacknowledged) {
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  link.pushed_at = link.asked;
+  for (const SentPush& push : link.unacknowledged) {
     outgoing_.insert(outgoing_.end(), push.messages.begin(), push.messages.end());
+  }
+}
+
+// A lane keeps the order, so whoever answers a question has taken what was sent before it. Over a
+// slow link a push is under way for many seconds, and to repeat it then would double the wait.
+bool PushPull::push_is_lost(const ServerLink& link) const {
+  if (link.unacknowledged.empty() || pushing_) return false;
+  const auto lanes = static_cast<std::ptrdiff_t>(pull_.lease_only() ? 1 : link.lanes.size());
+  return std::all_of(link.lanes.begin(), link.lanes.begin() + lanes,
+                     [&](const Lane& lane) { return lane.heard > link.pushed_at; });
+}
+
+void PushPull::add_progress(int server, int lane_index, wire::Pull* pull) const {
+  const ServerLink& link = links_[static_cast<size_t>(server)];
+  const Lane& lane = link.lanes[static_cast<size_t>(lane_index)];
+  pull->set_heard(lane.heard);
+  pull->set_received_bytes(lane.received_bytes);
+  pull->clear_missing();
+  for (const int slice : link.slices) {
+    if (lane_of(slice) != lane_index || weights_.has(slice)) continue;
+    if (pull->missing_size() == kMostMissing) break;
+    pull->add_missing(slice);
   }
 }
 
