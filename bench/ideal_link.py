@@ -8,7 +8,7 @@ import collections
 import heapq
 import json
 
-Slice = collections.namedtuple("Slice", "ready rank number bytes")  # seconds; rank: of urgency
+Slice = collections.namedtuple("Slice", "ready rank number bytes")  # seconds; low ranks are urgent
 # One worker: `pushes` as Slices (rank unused), `free`: when it has pushed all, `needs`: what its
 # next forward asks for in turn, each (seconds of computing before, numbers of slices).
 Worker = collections.namedtuple("Worker", "pushes free needs")
@@ -47,15 +47,13 @@ def waited(free, needs, arrived):
     return wait
 
 
-def ideal_waits(workers, pull_bytes, rate, delay, by_priority=True):
+def ideal_waits(workers, pull_bytes, rate, delay):
     """Seconds that each of `workers` has to wait. pull_bytes: {number of slice: bytes}."""
-    out = [Slice(p.ready, p.number if by_priority else p.ready, p.number, p.bytes)
-           for w in workers for p in w.pushes]
+    out = [Slice(p.ready, p.number, p.number, p.bytes) for w in workers for p in w.pushes]
     updated = collections.defaultdict(float)
     for i, at in carried(out, rate, delay).items():
         updated[out[i].number] = max(updated[out[i].number], at)
-    back = [Slice(at, n if by_priority else at, n, pull_bytes[n])
-            for n, at in sorted(updated.items()) for _ in workers]
+    back = [Slice(at, n, n, pull_bytes[n]) for n, at in sorted(updated.items()) for _ in workers]
     arrived = carried(back, rate, delay)
     waits = []
     for index, worker in enumerate(workers):
@@ -141,9 +139,8 @@ def steps_of(traces, rate, delay):
         if any(p.number not in pulled for w in workers for p in w.pushes):
             continue
         ideal = ideal_waits(workers, pulled, rate, delay)
-        fifo = ideal_waits(workers, pulled, rate, delay, by_priority=False)
         for i, t in enumerate(traces):
             out.append({"worker": i, "step": step + 1, "wait": t.wait(step + 1), "ideal": ideal[i],
-                        "ideal_fifo": fifo[i], "computing": t.computing(step + 1),
+                        "computing": t.computing(step + 1),
                         "pushed": t.carried_bytes(step, "push"), "pulled": t.carried_bytes(step + 1, "pull")})
     return out

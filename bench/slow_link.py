@@ -51,18 +51,18 @@ def row_of(steps, model, link, rate, delay, workers):
     if not steps:
         raise Failed(f"[bench] {model} over {link}: no step that can be compared; more --steps")
     middle = {key: statistics.median(s[key] for s in steps)
-              for key in ("wait", "ideal", "ideal_fifo", "computing", "pushed", "pulled")}
+              for key in ("wait", "ideal", "computing", "pushed", "pulled")}
     return {"model": model, "link": link, "workers": workers, "rate": rate, "delay": delay, "steps": len(steps),
             "ratio": statistics.median(s["wait"] / max(s["ideal"], 1e-6) for s in steps), **middle}
 
 
 def table(rows):
     head = ["model, link, workers", "link, Mbit/s", "pushed, MB", "pulled, MB", "computing, ms", "wait, ms",
-            "ideal link, ms", "ratio", "ideal in order of readiness, ms"]
+            "ideal link, ms", "ratio"]
     return markdown(head, [[f"{r['model']}, {r['link']}, {r['workers']}", number(r["rate"] * 8e-6),
                             number(r["pushed"] / 1e6), number(r["pulled"] / 1e6),
                             *(number(r[key] * 1e3) for key in ("computing", "wait", "ideal")),
-                            f"{r['ratio']:.2f}", number(r["ideal_fifo"] * 1e3)] for r in rows])
+                            f"{r['ratio']:.2f}"] for r in rows])
 
 
 def words(text):

@@ -254,16 +254,6 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   return true;
 }
 
-// A server that answers with weights says at once which pushes it has. What it lacks when it was
-// asked again, or when it has nothing more to send, is lost.
-void PushPull::check_pushes(int server, bool asked_again, int64_t now_ms) {
-  const ServerLink& link = links_[static_cast<size_t>(server)];
-  if (link.unacknowledged.empty() || pushing_) return;
-  if (link.missing > 0 && (!asked_again || lockstep())) return;
-  repeat_pushes(server);
-  if (link.missing == 0) send_pull(server, true, now_ms);
-}
-
 // In lockstep a newcomer, and in backup everybody, asks for whatever there is, then for the least
 // version of that everywhere. A server that has nothing new of it when asked again has gone on
 // meanwhile: start over.
@@ -475,27 +465,6 @@ void PushPull::finish_evaluation() {
   }
   if (backup()) return finish_backup_evaluation();
   next_share()->evaluated = true;
-}
-
-void PushPull::acknowledge(ServerLink& link, int64_t through) {
-  while (!link.unacknowledged.empty() && link.unacknowledged.front().number <= through) {
-    // what async and ssp acknowledge is applied
-    if (link.reads_gradients && lockstep()) {
-      link.unread.push_back(std::move(link.unacknowledged.front()));
-    }
-    link.unacknowledged.pop_front();
-  }
-}
-
-void PushPull::forget_read(int64_t version) {
-  for (ServerLink& link : links_) {
-    std::erase_if(link.unread, [&](const SentPush& push) { return push.step < version; });
-  }
-}
-
-bool PushPull::pushes_arrived() const {
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const ServerLink& link) { return link.unacknowledged.empty(); });
 }
 
 // ---- time ----

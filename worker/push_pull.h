@@ -40,8 +40,8 @@ struct PushPullSetup {
   int shares = 1;                        // that a step, and an evaluation, is cut into
   int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
-  // Of weights on their way on each lane; 0: no limit. Several times what a
-  // loopback connection holds in its socket buffers.
+  // Of weights on their way on each lane, at most; 0: no limit. Several times what a
+  // loopback connection holds in its socket buffers. Less over a slow link.
   int64_t window_bytes = int64_t{8} << 20;
   // The next pull begins when `next` is asked for it, not with the push, which the servers
   // acknowledge.
@@ -162,6 +162,10 @@ class PushPull {
     int64_t received_bytes = 0;      // of the running pull's weights
     int64_t told_bytes = 0;          // of these, the server knows
     int heard = 0;                   // the newest repetition of the running pull it has answered
+    int64_t window_bytes = 0;        // of the running pull
+    int64_t first_ms = 0;            // when the first message of its answer came,
+    int64_t first_bytes = 0;         // and how long that was
+    double bytes_per_ms = 0;         // best of the last pulls; 0: not known
   };
   struct ServerLink {
     std::vector<int> slices;
@@ -208,6 +212,7 @@ class PushPull {
   void pull_while_pushing();
   void start_lease_wait(int64_t now_ms);
   void send_pull(int server, bool repeat, int64_t now_ms);
+  int64_t window_of(const Lane& lane) const;
   // What a repeated pull for one version says of the answer so far.
   void add_progress(int server, int lane, wire::Pull* pull) const;
   // worker/push_pull_lanes.cpp
@@ -215,6 +220,7 @@ class PushPull {
   void flush(int server, int lane);
   void count_received(int server, const wire::Weights& weights,
                       const std::vector<Payload>& payloads);
+  static void measure(ServerLink& link);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
   // One server has all slices: then they may lie there in one piece.

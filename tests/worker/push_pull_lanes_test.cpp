@@ -110,6 +110,22 @@ TEST_F(Lanes, TheServerHearsWhatHasArrived) {
   EXPECT_TRUE(said().empty()) << "all is here";
 }
 
+// What stands in queues cannot be overtaken any more.
+TEST_F(Lanes, OverASlowLinkTheWindowIsSmall) {
+  make_lanes(1, int64_t{8} << 20);
+  push(ready_at(0));
+  wire::Pull pull = newest_pull();
+  EXPECT_EQ(pull.window_bytes(), int64_t{8} << 20) << "nothing is known yet";
+  hear(0, one(pull.number(), 0, 0, 1));
+  now_ += 4000;
+  hear(0, one(pull.number(), 2, 0, 1));
+  hear(0, status(pull.number(), 1));
+  hear(1, weights(1, pull.number(), 1, 1.0F, 1));
+  push(next());
+  for (const auto& exchange : sent_to(0)) pull = exchange.pull();
+  EXPECT_EQ(pull.window_bytes(), int64_t{2} << 20);
+}
+
 TEST_F(Lanes, LittleIsNotWorthAMessage) {
   make_lanes(1, 4 * 4096 + 4);
   push(ready_at(0));
