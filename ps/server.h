@@ -144,6 +144,8 @@ class Server {
     int64_t sent_bytes = 0;      // of weights, since it came
     int64_t received_bytes = 0;  // of these, as far as the worker has said
     bool tell = false;           // how far we are, where there is nothing to send yet
+    IndexSet settled;            // slices that were sent before we last told: they came or are lost
+    int told = 0;                // Pull.asked, then
   };
   struct Worker {
     int rank = -1;
@@ -224,6 +226,12 @@ class Server {
     return pull.barrier() && at_barrier_.step == pull.clock();
   }
   void take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull);
+  // A pull for exactly one version: its answer can be gone on with when it is repeated.
+  bool goes_on(const wire::Pull& pull) const {
+    return lockstep() && !pull.latest() && !(backup() && pull.barrier());
+  }
+  void go_on(PendingPull& pending, const wire::Pull& pull);
+  void tell(Worker& worker, PendingPull& pending);
   bool on_received(const wire::Received& received);
   bool any_version(const wire::Pull& pull) const;
   bool window_is_full(const PendingPull& pending) const;
