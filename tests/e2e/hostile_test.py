@@ -8,10 +8,10 @@ import struct
 
 import lab as base
 from lab import MLP, expect
-from zmtp import Stranger, field, hello, listening_ports, preamble, varint
+from zmtp import VERSION, Stranger, field, hello, listening_ports, preamble, varint
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
-PROTOCOL, VERSION = 6, 3
+PROTOCOL = 6
 WORKER = 2
 
 

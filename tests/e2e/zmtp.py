@@ -35,7 +35,10 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-def hello(role, incarnation, endpoint=b"", version=3):
+VERSION = 4  # kProtocolVersion
+
+
+def hello(role, incarnation, endpoint=b"", version=VERSION):
     """The first frame of a process that wants to join; common/net/wire.proto has the numbers."""
     body = field(1, role) + field(2, b"nowhere") + field(3, 1)
     body += varint(4 << 3 | 1) + struct.pack("<Q", incarnation) + field(5, b"0") + field(6, endpoint)
