@@ -145,7 +145,8 @@ class Server {
     int64_t received_bytes = 0;  // of these, as far as the worker has said
     bool tell = false;           // how far we are, where there is nothing to send yet
     IndexSet settled;            // slices that were sent before we last told: they came or are lost
-    int told = 0;                // Pull.asked, then
+    int told = 0;                // Pull.asked, then; 0 once the worker has heard it
+    int64_t sent_when_told = 0;  // sent_bytes, then
   };
   struct Worker {
     int rank = -1;

@@ -89,15 +89,16 @@ void Server::go_on(PendingPull& pending, const wire::Pull& pull) {
   pending.pull = pull;
   pending.received_bytes =
       std::clamp(pull.received_bytes(), pending.received_bytes, pending.sent_bytes);
-  if (pull.heard() == 0 || pull.heard() != pending.told) return;
+  if (pending.told == 0 || pull.heard() < pending.told) return;
+  pending.told = 0;
+  // what was sent before has been counted by the worker, or will never be
+  const int64_t since = std::max<int64_t>(0, pending.sent_bytes - pending.sent_when_told);
+  pending.sent_bytes = pending.received_bytes + since;
   for (const int slice : pull.missing()) {
     if (slice < 0 || slice >= map_.slices() || !pending.settled.contains(place(slice))) continue;
     if (shard_.slices()[place(slice)] != slice) continue;  // another server's
     pending.settled.erase(place(slice));
-    if (!pending.unsent.insert(place(slice))) continue;
-    pending.open = true;
-    const int64_t bytes = map_.elements(slice).size() * static_cast<int64_t>(sizeof(float));
-    pending.sent_bytes = std::max(pending.received_bytes, pending.sent_bytes - bytes);
+    if (pending.unsent.insert(place(slice))) pending.open = true;
   }
 }
 
@@ -108,7 +109,9 @@ void Server::tell(Worker& worker, PendingPull& pending) {
   wire::Status* status = outgoing_.back().message.header.mutable_status();
   status->set_lane(pull.lane());
   status->set_asked(pull.asked());
+  if (pending.told != 0) return;  // it may take longer to be heard than until the next question
   pending.told = pull.asked();
+  pending.sent_when_told = pending.sent_bytes;
   pending.settled = {};
   for (auto i = static_cast<size_t>(pull.lane()); i < shard_.slices().size();
        i += static_cast<size_t>(lanes_of(pull))) {

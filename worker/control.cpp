@@ -94,7 +94,7 @@ void Control::take_state(const wire::State& state) {
   const auto phase = state.phase();
   {
     const std::lock_guard lock(mutex_);
-    if (state.declared()) declare_.reset();
+    declared_ = state.declared();  // not any more, once we were given up and joined anew
     if (state_ && state_->version() >= state.version()) return;
     state_ = state;
     heartbeat_now_ = true;  // so that the coordinator knows at once
@@ -127,7 +127,7 @@ void Control::send_due(int64_t now_ms) {
     post_ = false;
     repeat_ms_ = now_ms;
     Message message;
-    if (declare_) {
+    if (declare_ && !declared_) {
       *message.header.mutable_declare() = *declare_;
       dealer_->send(message);
     }

@@ -88,6 +88,7 @@ class Control {
   std::optional<wire::State> state_;
   std::optional<JobEnd> end_;
   std::optional<wire::Declare> declare_;
+  bool declared_ = false;                        // the coordinator has it
   std::map<int64_t, wire::EvalResult> results_;  // not taken yet
   std::optional<wire::Leave> leave_;
   std::optional<wire::Applied> failed_;

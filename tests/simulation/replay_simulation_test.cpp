@@ -142,7 +142,8 @@ TEST(ReplaySimulation, ACalmRunComesOutAgain) {
 }
 
 TEST(ReplaySimulation, ARunOnABadNetworkComesOutAgain) {
-  for (const uint64_t seed : seeds_to_run(1500)) {
+  // 6547: a worker was given up before the start, joined anew, and never declared itself again
+  for (const uint64_t seed : seeds_to_run(1500, {6547})) {
     Scenario scenario = draw_recorded(seed, strategy_of(seed));
     add_faults(scenario);
     if (!replays(scenario)) return;

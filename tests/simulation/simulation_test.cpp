@@ -18,6 +18,7 @@ namespace {
 constexpr Seeds kLostPart = {69, 106};
 constexpr Seeds kLostPushAsync = {16, 706, 1749};
 constexpr Seeds kLeaseWaitHidesLostPush = {16, 144};
+constexpr Seeds kClosedWindow = {403};
 // A worker with two shares pushed twice without knowing whether the first push had arrived.
 constexpr Seeds kTwoPushesAhead = {2};
 // An evaluation was computed with weights of a later step.
@@ -34,7 +35,7 @@ TEST(Simulation, CalmSyncGivesTheBitsOfAPlainLoop) {
 }
 
 TEST(Simulation, SyncKeepsItsBitsOnABadNetwork) {
-  for (const uint64_t seed : seeds(2000, {kLostPart, kPastClosedBarrier})) {
+  for (const uint64_t seed : seeds(2000, {kLostPart, kPastClosedBarrier, kClosedWindow})) {
     Scenario scenario = draw(seed, "sync");
     add_faults(scenario);
     if (!passes(scenario)) return;

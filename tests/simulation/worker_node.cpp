@@ -109,7 +109,7 @@ void WorkerNode::take_control(const Message& message) {
 }
 
 void WorkerNode::take_state(const wire::State& state) {
-  if (state.declared()) declared_ = true;
+  declared_ = state.declared();
   if (state_ && state_->version() >= state.version()) return;
   state_ = state;
   news_ = true;
