@@ -1,6 +1,6 @@
 // A device beside the processor: its memory, and streams on which copies and kernels run in order.
-// Made by CUDA (cuda/), by nothing in a build without it (no_cuda.cpp), or by a test. One thread at a
-// time for a Device and what it has made; Memory and registrations may end on any thread.
+// Made by CUDA (cuda/), by nothing in a build without it (no_cuda.cpp), or by a test. One thread at
+// a time for a Device and what it has made; Memory and registrations may end on any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/buffer_pool.h"
 #include "common/device/device_name.h"
@@ -34,13 +35,13 @@ class Graph {
   virtual ~Graph() = default;
 };
 
-// What is enqueued runs in order; nothing is known of the order between streams but what events say.
-// Every call but `synchronize` returns before the work is done. Throws Error(kDevice).
+// What is enqueued runs in order; nothing is known of the order between streams but what events
+// say. Every call but `synchronize` returns before the work is done. Throws Error(kDevice).
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Host memory that is registered is read or written when the turn comes, and must stay until then.
-  // With other host memory the call returns when it has been read or written.
+  // Host memory that is registered is read or written when the turn comes, and must stay until
+  // then. With other host memory the call returns when it has been read or written.
   virtual void copy_in(const void* host, size_t bytes, void* to) = 0;
   virtual void copy_out(const void* from, size_t bytes, void* host) = 0;
   // Within the device's memory.
@@ -55,9 +56,9 @@ class Stream {
   // was never recorded.
   virtual void wait(const Event& event) = 0;
   // Calls `enqueue`, which uses this stream only and registered host memory only, and keeps what it
-  // enqueues instead of running it. `record` and `wait` in it take effect at each launch. Null where
-  // the device cannot: then nothing of it is kept and the same calls outside do. Passes on what
-  // `enqueue` throws.
+  // enqueues instead of running it. `record` and `wait` in it take effect at each launch. Null
+  // where the device cannot: then nothing of it is kept and the same calls outside do. Passes on
+  // what `enqueue` throws.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) = 0;
   virtual void launch(Graph& graph) = 0;
   // Blocks the host until everything enqueued here is done.
@@ -74,6 +75,12 @@ class Memory {
   void* data() const { return bytes_.get(); }
   float* floats() const { return static_cast<float*>(bytes_.get()); }
   size_t size() const { return size_; }
+  // Gives the bytes away, with the function that frees them.
+  std::pair<void*, Free> release() {
+    size_ = 0;
+    const Free free = bytes_.get_deleter();
+    return {bytes_.release(), free};
+  }
 
  private:
   std::unique_ptr<void, Free> bytes_;
@@ -107,7 +114,8 @@ int count(std::string* why = nullptr);
 // out.
 std::shared_ptr<Device> open(const DeviceName& name);
 
-// Memory of `inner` for as many floats, on whole pages of its own, registered for as long as it lives.
+// Memory of `inner` for as many floats, on whole pages of its own, registered for as long as it
+// lives.
 //   refused: told once why the system did not register it, and that it is used all the same.
 // Thread-safe where `inner` is.
 FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
