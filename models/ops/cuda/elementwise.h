@@ -5,11 +5,10 @@
 
 #include <cstdint>
 
+#include "models/ops/cuda/shared.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cuda {
-
-struct Shared;
 
 // Where a plan is made, once for each shape that the run below is called with: scratch for its
 // partial sums.
