@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/ops/cuda/im2col_plan.h"
+#include "models/ops/cuda/transpose_plan.h"
 #include "tests/models/reference.h"
 
 namespace pushpull::ops::cuda {
@@ -129,6 +130,29 @@ TEST(Im2col, UnrolledConvolutionIsTheReference) {
           i, [&](int64_t at) { return static_cast<float>(dcolumns.at(static_cast<size_t>(at))); });
       EXPECT_NEAR(dx, expected.dx[static_cast<size_t>(i)], 1e-4) << i;
     }
+  }
+}
+
+TEST(TransposePlan, EveryElementComesToItsPlaceOnce) {
+  for (const TransposePlan plan : {TransposePlan{2, 3, 5}, TransposePlan{1, 32, 64},
+                                   TransposePlan{3, 33, 31}, TransposePlan{2, 1, 100}}) {
+    std::vector<int64_t> to(static_cast<size_t>(plan.batch * plan.rows * plan.columns), -1);
+    for (int64_t index = 0; index < plan.tiles(); ++index) {
+      const TransposePlan::Tile tile = plan.tile(index);
+      for (int i = 0; i < TransposePlan::kTile; ++i)
+        for (int j = 0; j < TransposePlan::kTile; ++j) {
+          const int64_t target = plan.target(tile, i, j);
+          ASSERT_EQ(target < 0, plan.source(tile, i, j) < 0);
+          if (target < 0) continue;
+          EXPECT_EQ(to.at(static_cast<size_t>(target)), -1);
+          to[static_cast<size_t>(target)] = plan.source(tile, i, j);
+        }
+    }
+    size_t at = 0;
+    for (int64_t n = 0; n < plan.batch; ++n)
+      for (int64_t c = 0; c < plan.columns; ++c)
+        for (int64_t r = 0; r < plan.rows; ++r)
+          ASSERT_EQ(to[at++], (n * plan.rows + r) * plan.columns + c);
   }
 }
 

@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 65'536;  // each thread takes several elements beyond
-constexpr int kTile = 32;
-constexpr int kTileRows = 8;
+constexpr int kTileRows = 8;            // of a tile that a block of kThreads moves at once
 
 int blocks_for(int64_t elements) {
   return static_cast<int>(std::min((elements + kThreads - 1) / kThreads, kMaxBlocks));
@@ -58,31 +57,22 @@ __global__ void fold_kernel(Im2col plan, const float* columns, int64_t elements,
   }
 }
 
-// A tile goes through shared memory, so that both sides are read and written along rows. One column
-// more than it has spreads a tile's column over all banks.
+// One column more than a tile has spreads its columns over all banks of shared memory.
 template <class T>
-__global__ void transpose_kernel(TransposeShape shape, const T* from, T* to) {
-  __shared__ T tile[kTile][kTile + 1];
-  const int64_t across = (shape.columns + kTile - 1) / kTile;
-  const int64_t down = (shape.rows + kTile - 1) / kTile;
-  for (int64_t block = blockIdx.x; block < shape.batch * across * down; block += gridDim.x) {
-    const int64_t column = block % across * kTile;
-    const int64_t row = block / across % down * kTile;
-    const int64_t offset = block / (across * down) * shape.rows * shape.columns;
-    for (int i = static_cast<int>(threadIdx.y); i < kTile; i += kTileRows) {
-      const int64_t r = row + i;
-      const int64_t c = column + threadIdx.x;
-      if (r < shape.rows && c < shape.columns) {
-        tile[i][threadIdx.x] = from[offset + r * shape.columns + c];
-      }
+__global__ void transpose_kernel(TransposePlan plan, const T* from, T* to) {
+  constexpr int kTile = TransposePlan::kTile;
+  __shared__ T elements[kTile][kTile + 1];
+  const auto x = static_cast<int>(threadIdx.x);
+  for (int64_t index = blockIdx.x; index < plan.tiles(); index += gridDim.x) {
+    const TransposePlan::Tile tile = plan.tile(index);
+    for (auto i = static_cast<int>(threadIdx.y); i < kTile; i += kTileRows) {
+      const int64_t source = plan.source(tile, i, x);
+      if (source >= 0) elements[i][x] = from[source];
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.y); i < kTile; i += kTileRows) {
-      const int64_t r = row + threadIdx.x;
-      const int64_t c = column + i;
-      if (r < shape.rows && c < shape.columns) {
-        to[offset + c * shape.rows + r] = tile[threadIdx.x][i];
-      }
+    for (auto j = static_cast<int>(threadIdx.y); j < kTile; j += kTileRows) {
+      const int64_t target = plan.target(tile, x, j);
+      if (target >= 0) to[target] = elements[x][j];
     }
     __syncthreads();  // before the next tile is written
   }
@@ -136,14 +126,11 @@ void fold(Shared& shared, const Im2col& plan, const float* columns, int64_t elem
   PP_CUDA_LAUNCHED("fold");
 }
 
-void transpose(Shared& shared, const TransposeShape& shape, const Activation* from,
-               Activation* to) {
-  const int64_t tiles =
-      shape.batch * ((shape.rows + kTile - 1) / kTile) * ((shape.columns + kTile - 1) / kTile);
-  const auto blocks = static_cast<int>(std::min(tiles, kMaxBlocks));
+void transpose(Shared& shared, const TransposePlan& plan, const Activation* from, Activation* to) {
+  const auto blocks = static_cast<int>(std::min(plan.tiles(), kMaxBlocks));
   with_type(shared, [&]<class T>(T*) {
-    transpose_kernel<<<blocks, dim3(kTile, kTileRows), 0, shared.stream>>>(
-        shape, static_cast<const T*>(from), static_cast<T*>(to));
+    transpose_kernel<<<blocks, dim3(TransposePlan::kTile, kTileRows), 0, shared.stream>>>(
+        plan, static_cast<const T*>(from), static_cast<T*>(to));
   });
   PP_CUDA_LAUNCHED("transpose");
 }

@@ -7,6 +7,7 @@
 
 #include "models/ops/cuda/im2col_plan.h"
 #include "models/ops/cuda/shared.h"
+#include "models/ops/cuda/transpose_plan.h"
 
 namespace pushpull::ops::cuda {
 
@@ -17,13 +18,7 @@ void unroll(Shared& shared, const Im2col& plan, const Activation* x, int64_t row
 void fold(Shared& shared, const Im2col& plan, const float* columns, int64_t elements,
           Activation* dx);
 
-// to [batch][columns][rows] = from [batch][rows][columns]; activations.
-struct TransposeShape {
-  int64_t batch = 0;
-  int64_t rows = 0;
-  int64_t columns = 0;
-};
-void transpose(Shared& shared, const TransposeShape& shape, const Activation* from, Activation* to);
+void transpose(Shared& shared, const TransposePlan& plan, const Activation* from, Activation* to);
 
 // to = from * factor, of activations.
 void widen(Shared& shared, const Activation* from, int64_t count, float factor, float* to);
