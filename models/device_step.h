@@ -54,7 +54,16 @@ class DeviceStep {
   virtual Times times() const = 0;
 };
 
+struct DeviceStepLimits {
+  // In a small network kernels take less time than their launches: up to so many parameters it runs
+  // as a graph, once all weights are here. A larger one starts with the layers whose weights are.
+  int64_t graph_parameters = int64_t{4} << 20;
+  size_t graphs = 16;
+  int64_t upload_floats = int64_t{1} << 20;  // of one copy at least, where there are more
+  size_t losses = 64;                        // runs whose losses may be on their way to the host
+};
+
 // network: on a device; outlives the step.
-std::unique_ptr<DeviceStep> make_device_step(Network& network);
+std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits = {});
 
 }  // namespace pushpull
