@@ -1,45 +1,22 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+// One thread for each element, which takes the next one a whole grid further on.
 #include <algorithm>
 
-#include "common/device/cuda/check.h"
+#include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/passes.h"
 
 namespace pushpull::ops::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 65'536;  // each thread takes several elements beyond
-constexpr int kTileRows = 8;            // of a tile that a block of kThreads moves at once
+constexpr int64_t kMaxBlocks = 65'536;
+constexpr int kTileRows = kBlock / TransposePlan::kTile;  // of a tile, that a block moves at once
 
-int blocks_for(int64_t elements) {
-  return static_cast<int>(std::min((elements + kThreads - 1) / kThreads, kMaxBlocks));
+unsigned blocks_for(int64_t elements) {
+  return grid(std::min(pieces(elements, kBlock), kMaxBlocks));
 }
 
-// This thread's first element, and the step to its next.
 __device__ int64_t first_element() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ int64_t element_step() { return int64_t{gridDim.x} * blockDim.x; }
-
-__device__ float to_float(float x) { return x; }
-__device__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ float to_float(__half x) { return __half2float(x); }
-
-template <class T>
-__device__ T from_float(float x);
-template <>
-__device__ float from_float<float>(float x) {
-  return x;
-}
-template <>
-__device__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
-  return __float2bfloat16_rn(x);
-}
-template <>
-__device__ __half from_float<__half>(float x) {
-  return __float2half_rn(x);
-}
 
 template <class T>
 __global__ void unroll_kernel(Im2col plan, const T* x, int64_t rows, T* columns) {
@@ -61,18 +38,20 @@ __global__ void fold_kernel(Im2col plan, const float* columns, int64_t elements,
 template <class T>
 __global__ void transpose_kernel(TransposePlan plan, const T* from, T* to) {
   constexpr int kTile = TransposePlan::kTile;
-  __shared__ T elements[kTile][kTile + 1];
+  // bytes, since a type with a constructor may not lie in shared memory
+  __shared__ alignas(T) unsigned char memory[kTile * (kTile + 1) * sizeof(T)];
+  T* const elements = reinterpret_cast<T*>(memory);
   const auto x = static_cast<int>(threadIdx.x);
   for (int64_t index = blockIdx.x; index < plan.tiles(); index += gridDim.x) {
     const TransposePlan::Tile tile = plan.tile(index);
     for (auto i = static_cast<int>(threadIdx.y); i < kTile; i += kTileRows) {
       const int64_t source = plan.source(tile, i, x);
-      if (source >= 0) elements[i][x] = from[source];
+      if (source >= 0) elements[i * (kTile + 1) + x] = from[source];
     }
     __syncthreads();
     for (auto j = static_cast<int>(threadIdx.y); j < kTile; j += kTileRows) {
       const int64_t target = plan.target(tile, x, j);
-      if (target >= 0) to[target] = elements[x][j];
+      if (target >= 0) to[target] = elements[x * (kTile + 1) + j];
     }
     __syncthreads();  // before the next tile is written
   }
@@ -93,63 +72,49 @@ __global__ void add_row_kernel(RowShape shape, const T* row, bool relu, T* d) {
   }
 }
 
-// Calls f with a null pointer of the activations' type.
-template <class F>
-void with_type(const Shared& shared, F f) {
-  switch (shared.precision) {
-    case Precision::kBf16:
-      return f(static_cast<__nv_bfloat16*>(nullptr));
-    case Precision::kFp16:
-      return f(static_cast<__half*>(nullptr));
-    default:
-      return f(static_cast<float*>(nullptr));
-  }
-}
-
 }  // namespace
 
 void unroll(Shared& shared, const Im2col& plan, const Activation* x, int64_t rows,
             Activation* columns) {
-  with_type(shared, [&]<class T>(T*) {
-    unroll_kernel<<<blocks_for(rows * plan.columns()), kThreads, 0, shared.stream>>>(
-        plan, static_cast<const T*>(x), rows, static_cast<T*>(columns));
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    unroll_kernel<<<blocks_for(rows * plan.columns()), kBlock, 0, shared.stream>>>(
+        plan, as<T>(x), rows, as<T>(columns));
   });
-  PP_CUDA_LAUNCHED("unroll");
+  PP_CUDA_LAUNCHED("the unrolling of images");
 }
 
 void fold(Shared& shared, const Im2col& plan, const float* columns, int64_t elements,
           Activation* dx) {
-  with_type(shared, [&]<class T>(T*) {
-    fold_kernel<<<blocks_for(elements), kThreads, 0, shared.stream>>>(plan, columns, elements,
-                                                                      static_cast<T*>(dx));
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    fold_kernel<<<blocks_for(elements), kBlock, 0, shared.stream>>>(plan, columns, elements,
+                                                                    as<T>(dx));
   });
-  PP_CUDA_LAUNCHED("fold");
+  PP_CUDA_LAUNCHED("the folding of images");
 }
 
 void transpose(Shared& shared, const TransposePlan& plan, const Activation* from, Activation* to) {
-  const auto blocks = static_cast<int>(std::min(plan.tiles(), kMaxBlocks));
-  with_type(shared, [&]<class T>(T*) {
+  const unsigned blocks = grid(std::min(plan.tiles(), kMaxBlocks));
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
     transpose_kernel<<<blocks, dim3(TransposePlan::kTile, kTileRows), 0, shared.stream>>>(
-        plan, static_cast<const T*>(from), static_cast<T*>(to));
+        plan, as<T>(from), as<T>(to));
   });
-  PP_CUDA_LAUNCHED("transpose");
+  PP_CUDA_LAUNCHED("a transposition");
 }
 
 void widen(Shared& shared, const Activation* from, int64_t count, float factor, float* to) {
-  with_type(shared, [&]<class T>(T*) {
-    widen_kernel<<<blocks_for(count), kThreads, 0, shared.stream>>>(static_cast<const T*>(from),
-                                                                    count, factor, to);
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    widen_kernel<<<blocks_for(count), kBlock, 0, shared.stream>>>(as<T>(from), count, factor, to);
   });
-  PP_CUDA_LAUNCHED("widen");
+  PP_CUDA_LAUNCHED("a cast to f32");
 }
 
 void add_row(Shared& shared, const RowShape& shape, const Activation* row, bool relu,
              Activation* d) {
-  with_type(shared, [&]<class T>(T*) {
-    add_row_kernel<<<blocks_for(shape.rows * shape.columns), kThreads, 0, shared.stream>>>(
-        shape, static_cast<const T*>(row), relu, static_cast<T*>(d));
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    add_row_kernel<<<blocks_for(shape.rows * shape.columns), kBlock, 0, shared.stream>>>(
+        shape, as<T>(row), relu, as<T>(d));
   });
-  PP_CUDA_LAUNCHED("add_row");
+  PP_CUDA_LAUNCHED("the bias of a product");
 }
 
 }  // namespace pushpull::ops::cuda

@@ -1,13 +1,9 @@
 #include "models/ops/cuda/staging.h"
 
-#include <cstdint>
-
 #include "common/device/cuda/check.h"
 #include "common/error.h"
 
 namespace pushpull::ops::cuda {
-
-bool is_aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % kAlignment == 0; }
 
 size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 

@@ -6,12 +6,12 @@
 #include <cstddef>
 
 #include "models/ops/cuda/shared.h"
+#include "models/ops/number.h"
 
 namespace pushpull::ops::cuda {
 
-inline constexpr size_t kAlignment = 16;  // bytes
+inline constexpr size_t kAlignment = 16;  // bytes, as is_aligned asks
 
-bool is_aligned(const void* at);
 // Room in scratch that keeps what follows aligned.
 size_t padded(size_t bytes);
 
