@@ -1,8 +1,7 @@
 // Three things go on beside each other: copies in, on a stream of their own; the network, on its
-// backend's stream; and the host, which waits for no more than its own staging memory. Memory that
-// is used again waits for whoever used it before:
-//   a slot of inputs      for the run that read it,
-//   the copy of weights   for the last run at the weights before.
+// backend's stream; and the host, which waits for no more than its own staging memory, and for the
+// end of a step. A slot of inputs is filled again behind the run that read it; the copy of the
+// weights is free once the step has ended.
 #include "models/device_step.h"
 
 #include <array>
@@ -130,11 +129,9 @@ NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
 
 void NetworkStep::begin(std::span<const float> weights) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
-  while (taken_ < ran_) take_loss();  // of weights that may go now
-  means_.clear();
+  wait();
   host_weights_ = weights;
   tensors_here_ = 0;
-  in_->wait(*done_);
 }
 
 void NetworkStep::stage(std::span<const float> images, std::span<const int32_t> labels) {

@@ -24,7 +24,8 @@ class DeviceStep {
   virtual std::string slow_copies() const = 0;
 
   // The micro-batches from here on are computed at these weights (host memory, the flat vector),
-  // which stay as they are until `wait`. The tensors go in as `run` needs them.
+  // which stay as they are until `wait`. The tensors go in as `run` needs them. Waits for the runs
+  // before, where nobody has.
   virtual void begin(std::span<const float> weights) = 0;
   // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
   // next one may be staged while this one is computed, also before the `begin` that it belongs to.

@@ -112,37 +112,44 @@ constexpr int kLanes = static_cast<int>(16 / sizeof(T));
 inline bool is_aligned(const void* first) { return reinterpret_cast<uintptr_t>(first) % 16 == 0; }
 
 #if defined(__CUDA_ARCH__)
-// One load or store of 2, 4, 8 or 16 bytes.
-template <int kBytes>
-struct Words;
-template <>
-struct Words<2> {
-  using Type = uint16_t;
+template <int kCount>
+struct alignas(4 * kCount) Words {
+  uint32_t of[kCount];
 };
+template <class T>
+__device__ T element(const uint32_t* words, int i) {
+  T element;
+  element.bits = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+  return element;
+}
 template <>
-struct Words<4> {
-  using Type = uint32_t;
-};
+__device__ inline float element<float>(const uint32_t* words, int i) {
+  return float_of(words[i]);
+}
+// The elements that a word holds: one or two.
+template <class T>
+__device__ uint32_t word(const float* from) {
+  return from_float<T>(from[0]).bits | (uint32_t{from_float<T>(from[1]).bits} << 16);
+}
 template <>
-struct Words<8> {
-  using Type = uint2;
-};
-template <>
-struct Words<16> {
-  using Type = uint4;
-};
+__device__ inline uint32_t word<float>(const float* from) {
+  return bits_of(from[0]);
+}
 #endif
 
-// kCount elements that start at a multiple of their bytes.
+// kCount elements that start at a multiple of their bytes: one load or store of 2, 4, 8 or 16
+// bytes. In words of 32 bits, since of shorter pieces the compiler may make several.
 template <int kCount, class T>
 PP_HOST_DEVICE void load_vector(const T* from, float* to) {
 #if defined(__CUDA_ARCH__)
-  using Word = typename Words<kCount* static_cast<int>(sizeof(T))>::Type;
-  const Word words = *reinterpret_cast<const Word*>(from);
-  T elements[kCount];
-  std::memcpy(elements, &words, sizeof(words));
-  PP_UNROLL
-  for (int i = 0; i < kCount; ++i) to[i] = to_float(elements[i]);
+  constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
+  if constexpr (kBytes == 2) {
+    to[0] = to_float(*from);
+  } else {
+    const auto words = *reinterpret_cast<const Words<kBytes / 4>*>(from);
+    PP_UNROLL
+    for (int i = 0; i < kCount; ++i) to[i] = to_float(element<T>(words.of, i));
+  }
 #else
   for (int i = 0; i < kCount; ++i) to[i] = to_float(from[i]);
 #endif
@@ -150,13 +157,16 @@ PP_HOST_DEVICE void load_vector(const T* from, float* to) {
 template <int kCount, class T>
 PP_HOST_DEVICE void store_vector(const float* from, T* to) {
 #if defined(__CUDA_ARCH__)
-  using Word = typename Words<kCount* static_cast<int>(sizeof(T))>::Type;
-  T elements[kCount];
-  PP_UNROLL
-  for (int i = 0; i < kCount; ++i) elements[i] = from_float<T>(from[i]);
-  Word words;
-  std::memcpy(&words, elements, sizeof(words));
-  *reinterpret_cast<Word*>(to) = words;
+  constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
+  if constexpr (kBytes == 2) {
+    *to = from_float<T>(from[0]);
+  } else {
+    Words<kBytes / 4> words;
+    constexpr int kEach = kCount / (kBytes / 4);
+    PP_UNROLL
+    for (int i = 0; i < kBytes / 4; ++i) words.of[i] = word<T>(from + kEach * i);
+    *reinterpret_cast<Words<kBytes / 4>*>(to) = words;
+  }
 #else
   for (int i = 0; i < kCount; ++i) to[i] = from_float<T>(from[i]);
 #endif

@@ -44,7 +44,7 @@ void for_each_round(const ImagePass& pass, const Visit& visit) {
 }
 
 // batch_norm.cu
-template <class T, bool kPacked>
+template <class T, int kVector>
 struct BatchNormKernels {
   explicit BatchNormKernels(const BatchNormShape& given) : shape(given), pass(given.image) {}
 
@@ -91,11 +91,11 @@ struct BatchNormKernels {
     for_each_round(pass, [&](const ImagePass::Block& block, uint32_t first, uint32_t t) {
       float inputs[kPerThread];
       float outputs[kPerThread];
-      load_round<T, kPacked>(x, pass, block, first, t, inputs);
-      load_round<T, kPacked>(dy, pass, block, first, t, outputs);
+      load_round<kVector>(x, pass, block, first, t, inputs);
+      load_round<kVector>(dy, pass, block, first, t, outputs);
       input_gradients<T>(normal(block.channel, scale, shift), gradients[block.channel].of_x,
                          outputs, inputs);
-      store_round<T, kPacked>(inputs, pass, block, first, t, dx);
+      store_round<kVector>(inputs, pass, block, first, t, dx);
     });
   }
 
@@ -118,7 +118,7 @@ struct BatchNormKernels {
       };
       const uint32_t count = round_count(first, block.last);
       const float sum = block_sum([&](uint32_t t) {
-        load_round<T, kPacked>(x, pass, block, first, t, of(t));
+        load_round<kVector>(x, pass, block, first, t, of(t));
         return sum_of(of(t));
       });
       const float middle = sum / static_cast<float>(count);
@@ -136,8 +136,8 @@ struct BatchNormKernels {
       for (uint32_t t = 0; t < kBlock; ++t) {
         float inputs[kPerThread];
         float outputs[kPerThread];
-        load_round<T, kPacked>(x, pass, block, first, t, inputs);
-        load_round<T, kPacked>(dy, pass, block, first, t, outputs);
+        load_round<kVector>(x, pass, block, first, t, inputs);
+        load_round<kVector>(dy, pass, block, first, t, outputs);
         add_gradients<T>(normal(block.channel, scale, shift), inputs, outputs, of_thread[t]);
       }
     }
@@ -148,9 +148,9 @@ struct BatchNormKernels {
   void normalise_all(const T* x, const float* scale, const float* shift, T* y) const {
     for_each_round(pass, [&](const ImagePass::Block& block, uint32_t first, uint32_t t) {
       float values[kPerThread];
-      load_round<T, kPacked>(x, pass, block, first, t, values);
+      load_round<kVector>(x, pass, block, first, t, values);
       normalise(normal(block.channel, scale, shift), values);
-      store_round<T, kPacked>(values, pass, block, first, t, y);
+      store_round<kVector>(values, pass, block, first, t, y);
     });
   }
 };
@@ -184,7 +184,7 @@ std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy
 }
 
 // sum_planes and finish_planes of elementwise.cu
-template <class T, bool kPacked>
+template <class T, int kVector>
 std::vector<float> sum_channels(const ImageShape& image, const T* dy, float unscale) {
   const ImagePass pass(image);
   std::vector<float> chunks(static_cast<size_t>(pass.blocks()));
@@ -194,7 +194,7 @@ std::vector<float> sum_channels(const ImageShape& image, const T* dy, float unsc
     for (uint32_t first = block.first; first < block.last; first += kRound) {
       for (uint32_t t = 0; t < kBlock; ++t) {
         float values[kPerThread];
-        load_round<T, kPacked>(dy, pass, block, first, t, values);
+        load_round<kVector>(dy, pass, block, first, t, values);
         of_thread[t] += sum_of(values);
       }
     }

@@ -21,14 +21,14 @@ struct Affine {
   }
 };
 
-template <class T, bool kPacked>
+template <class T, int kVector>
 __global__ void __launch_bounds__(kBlock)
     sum_moments(const ImagePass pass, const T* x, Moments* chunks) {
   const ImagePass::Block block = pass.block(blockIdx.x);
   Moments all;
   for (uint32_t first = block.first; first < block.last; first += kRound) {
     float values[kPerThread];
-    load_round<T, kPacked>(x, pass, block, first, threadIdx.x, values);
+    load_round<kVector>(x, pass, block, first, threadIdx.x, values);
     const uint32_t count = round_count(first, block.last);
     const float mean = block_sum(sum_of(values)) / static_cast<float>(count);
     const float squares = block_sum(squares_of<T>(values, mean, first, block.last, threadIdx.x));
@@ -38,27 +38,27 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 // The rest of a block's rounds, the first of which is loaded.
-template <class T, bool kPacked>
+template <class T, int kVector>
 __device__ void normalise_rounds(const ImagePass& pass, const ImagePass::Block& block,
                                  const Normal& normal, const T* x, float (&values)[kPerThread],
                                  T* y) {
   for (uint32_t first = block.first;;) {
     normalise(normal, values);
-    store_round<T, kPacked>(values, pass, block, first, threadIdx.x, y);
+    store_round<kVector>(values, pass, block, first, threadIdx.x, y);
     first += kRound;
     if (first >= block.last) return;
-    load_round<T, kPacked>(x, pass, block, first, threadIdx.x, values);
+    load_round<kVector>(x, pass, block, first, threadIdx.x, values);
   }
 }
 
-template <class T, bool kPacked>
+template <class T, int kVector>
 __global__ void __launch_bounds__(kBlock)
     normalise_batch(const ImagePass pass, const Affine affine, const Moments* chunks, const T* x,
                     ChannelState* states, float* mean, float* variance, T* y) {
   __shared__ ChannelState state;
   const ImagePass::Block block = pass.block(blockIdx.x);
   float values[kPerThread];  // on their way while the first warp merges
-  load_round<T, kPacked>(x, pass, block, block.first, threadIdx.x, values);
+  load_round<kVector>(x, pass, block, block.first, threadIdx.x, values);
   if (threadIdx.x < kWarp) {
     const Moments moments = merge_chunks(chunks + static_cast<int64_t>(block.channel) * pass.chunks,
                                          pass.chunks, static_cast<double>(pass.places));
@@ -72,25 +72,25 @@ __global__ void __launch_bounds__(kBlock)
     }
   }
   __syncthreads();
-  normalise_rounds<T, kPacked>(pass, block, affine.of(block.channel, state), x, values, y);
+  normalise_rounds<T, kVector>(pass, block, affine.of(block.channel, state), x, values, y);
 }
 
-template <class T, bool kPacked>
+template <class T, int kVector>
 __global__ void __launch_bounds__(kBlock)
     normalise_given(const ImagePass pass, const Affine affine, const T* x, const float* mean,
                     const float* variance, T* y) {
   __shared__ ChannelState state;
   const ImagePass::Block block = pass.block(blockIdx.x);
   float values[kPerThread];
-  load_round<T, kPacked>(x, pass, block, block.first, threadIdx.x, values);
+  load_round<kVector>(x, pass, block, block.first, threadIdx.x, values);
   if (threadIdx.x == 0) {
     state = {mean[block.channel], inverse_deviation(variance[block.channel], affine.epsilon)};
   }
   __syncthreads();
-  normalise_rounds<T, kPacked>(pass, block, affine.of(block.channel, state), x, values, y);
+  normalise_rounds<T, kVector>(pass, block, affine.of(block.channel, state), x, values, y);
 }
 
-template <class T, bool kPacked>
+template <class T, int kVector>
 __global__ void __launch_bounds__(kBlock)
     sum_gradients(const ImagePass pass, const Affine affine, const ChannelState* states, const T* x,
                   const T* dy, GradientSums* chunks) {
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kBlock)
   for (uint32_t first = block.first; first < block.last; first += kRound) {
     float inputs[kPerThread];
     float gradients[kPerThread];
-    load_round<T, kPacked>(x, pass, block, first, threadIdx.x, inputs);
-    load_round<T, kPacked>(dy, pass, block, first, threadIdx.x, gradients);
+    load_round<kVector>(x, pass, block, first, threadIdx.x, inputs);
+    load_round<kVector>(dy, pass, block, first, threadIdx.x, gradients);
     add_gradients<T>(normal, inputs, gradients, sums);
   }
   float both[2] = {sums.dy, sums.product};
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) chunks[blockIdx.x] = {both[0], both[1]};
 }
 
-template <class T, bool kPacked>
+template <class T, int kVector>
 __global__ void __launch_bounds__(kBlock)
     find_input_gradients(const ImagePass pass, const Affine affine, const ChannelState* states,
                          const GradientSums* chunks, float unscale, const T* x, const T* dy,
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kBlock)
   const ChannelState state = states[block.channel];
   float inputs[kPerThread];
   float gradients[kPerThread];
-  load_round<T, kPacked>(x, pass, block, block.first, threadIdx.x, inputs);
-  load_round<T, kPacked>(dy, pass, block, block.first, threadIdx.x, gradients);
+  load_round<kVector>(x, pass, block, block.first, threadIdx.x, inputs);
+  load_round<kVector>(dy, pass, block, block.first, threadIdx.x, gradients);
   if (threadIdx.x < kWarp) {
     const ChannelGradient gradient =
         merge_gradients(chunks + static_cast<int64_t>(block.channel) * pass.chunks, pass.chunks,
@@ -137,11 +137,11 @@ __global__ void __launch_bounds__(kBlock)
   const Normal normal = affine.of(block.channel, state);
   for (uint32_t first = block.first;;) {
     input_gradients<T>(normal, of_x, gradients, inputs);
-    store_round<T, kPacked>(inputs, pass, block, first, threadIdx.x, dx);
+    store_round<kVector>(inputs, pass, block, first, threadIdx.x, dx);
     first += kRound;
     if (first >= block.last) return;
-    load_round<T, kPacked>(x, pass, block, first, threadIdx.x, inputs);
-    load_round<T, kPacked>(dy, pass, block, first, threadIdx.x, gradients);
+    load_round<kVector>(x, pass, block, first, threadIdx.x, inputs);
+    load_round<kVector>(dy, pass, block, first, threadIdx.x, gradients);
   }
 }
 
@@ -161,48 +161,48 @@ class CudaBatchNorm final : public BatchNorm {
 
   void forward(const Activation* x, const float* scale, const float* shift, float* mean,
                float* variance, Activation* y) override {
-    const bool packed = pass_.packed(as<T>(x)) && pass_.packed(as<T>(y));
-    packed ? forward<true>(as<T>(x), affine(scale, shift), mean, variance, as<T>(y))
-           : forward<false>(as<T>(x), affine(scale, shift), mean, variance, as<T>(y));
+    const unsigned blocks = grid(pass_.blocks());
+    auto* chunks = static_cast<Moments*>(shared_.scratch.data());
+    auto* states = static_cast<ChannelState*>(states_.data());
+    with_vector({x, y}, [&]<int kVector>() {
+      sum_moments<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(pass_, as<T>(x), chunks);
+      PP_CUDA_LAUNCHED("batch normalisation's moments");
+      normalise_batch<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(
+          pass_, affine(scale, shift), chunks, as<T>(x), states, mean, variance, as<T>(y));
+      PP_CUDA_LAUNCHED("batch normalisation");
+    });
   }
 
   void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
              const float* variance, Activation* y) override {
-    const bool packed = pass_.packed(as<T>(x)) && pass_.packed(as<T>(y));
-    const auto kernel = packed ? normalise_given<T, true> : normalise_given<T, false>;
-    kernel<<<grid(pass_.blocks()), kBlock, 0, shared_.stream>>>(pass_, affine(scale, shift),
-                                                                as<T>(x), mean, variance, as<T>(y));
-    PP_CUDA_LAUNCHED("batch normalisation with given statistics");
+    with_vector({x, y}, [&]<int kVector>() {
+      normalise_given<T, kVector><<<grid(pass_.blocks()), kBlock, 0, shared_.stream>>>(
+          pass_, affine(scale, shift), as<T>(x), mean, variance, as<T>(y));
+      PP_CUDA_LAUNCHED("batch normalisation with given statistics");
+    });
   }
 
   void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
                 Activation* dx, float* dscale, float* dshift) override {
-    const bool packed =
-        pass_.packed(as<T>(x)) && pass_.packed(as<T>(dy)) && pass_.packed(as<T>(dx));
     const unsigned blocks = grid(pass_.blocks());
     auto* chunks = static_cast<GradientSums*>(shared_.scratch.data());
     const auto* states = static_cast<const ChannelState*>(states_.data());
-    const auto sums = packed ? sum_gradients<T, true> : sum_gradients<T, false>;
-    sums<<<blocks, kBlock, 0, shared_.stream>>>(pass_, affine(scale, shift), states, as<T>(x),
-                                                as<T>(dy), chunks);
-    PP_CUDA_LAUNCHED("batch normalisation's sums of gradients");
-    const auto kernel = packed ? find_input_gradients<T, true> : find_input_gradients<T, false>;
-    kernel<<<blocks, kBlock, 0, shared_.stream>>>(pass_, affine(scale, shift), states, chunks,
-                                                  1.0F / shared_.loss_scale, as<T>(x), as<T>(dy),
-                                                  dscale, dshift, as<T>(dx));
-    PP_CUDA_LAUNCHED("batch normalisation's gradients");
+    const float unscale = 1.0F / shared_.loss_scale;
+    with_vector({x, dy, dx}, [&]<int kVector>() {
+      sum_gradients<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(
+          pass_, affine(scale, shift), states, as<T>(x), as<T>(dy), chunks);
+      PP_CUDA_LAUNCHED("batch normalisation's sums of gradients");
+      find_input_gradients<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(
+          pass_, affine(scale, shift), states, chunks, unscale, as<T>(x), as<T>(dy), dscale, dshift,
+          as<T>(dx));
+      PP_CUDA_LAUNCHED("batch normalisation's gradients");
+    });
   }
 
  private:
-  template <bool kPacked>
-  void forward(const T* x, const Affine& affine, float* mean, float* variance, T* y) {
-    const unsigned blocks = grid(pass_.blocks());
-    auto* chunks = static_cast<Moments*>(shared_.scratch.data());
-    sum_moments<T, kPacked><<<blocks, kBlock, 0, shared_.stream>>>(pass_, x, chunks);
-    PP_CUDA_LAUNCHED("batch normalisation's moments");
-    normalise_batch<T, kPacked><<<blocks, kBlock, 0, shared_.stream>>>(
-        pass_, affine, chunks, x, static_cast<ChannelState*>(states_.data()), mean, variance, y);
-    PP_CUDA_LAUNCHED("batch normalisation");
+  template <class Launch>
+  void with_vector(std::initializer_list<const void*> images, const Launch& launch) const {
+    cuda::with_vector<T>(pass_.vector<T>(are_aligned(images)), launch);
   }
 
   Affine affine(const float* scale, const float* shift) const {

@@ -6,7 +6,6 @@
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "models/ops/cuda/operations.h"
 #include "models/ops/device_numerics.h"
 
@@ -52,7 +51,8 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     if (shared_.lt == nullptr) return;
     const cublasStatus_t status = device::cublas_lt().cublasLtDestroy(shared_.lt);
-    if (status != CUBLAS_STATUS_SUCCESS) device::log_failed_end("cuBLASLt's handle", status, nullptr);
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    device::log_failed_end("cuBLASLt", status, device::cublas_lt().cublasLtGetStatusString(status));
   }
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -120,17 +120,12 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // The device is current for the calling thread inside a Scope only.
+  // Inside a Scope the device is the calling thread's; it stays so (use_device says why).
   int enter() override {
-    int saved = 0;
-    PP_CUDA(cudaGetDevice(&saved));
-    PP_CUDA(cudaSetDevice(shared_.index));
-    return saved;
+    device::use_device(shared_.index);
+    return 0;
   }
-  void leave(int saved) override {
-    const cudaError_t status = cudaSetDevice(saved);
-    if (status != cudaSuccess) device::log_failed_end("the device's scope", status, cudaGetErrorString(status));
-  }
+  void leave(int /*saved*/) override {}
 
   cuda::Shared shared_;
   std::unique_ptr<device::Stream> stream_;

@@ -39,14 +39,14 @@ __global__ void __launch_bounds__(kBlock)
   if (column < columns) db[column] = sum_chunks(chunks + column, count, columns, unscale);
 }
 
-template <class T, bool kPacked>
+template <class T, int kVector>
 __global__ void __launch_bounds__(kBlock)
     sum_planes(const ImagePass pass, const T* dy, float unscale, float* chunks, float* db) {
   const ImagePass::Block block = pass.block(blockIdx.x);
   float sum = 0.0F;
   for (uint32_t first = block.first; first < block.last; first += kRound) {
     float values[kPerThread];
-    load_round<T, kPacked>(dy, pass, block, first, threadIdx.x, values);
+    load_round<kVector>(dy, pass, block, first, threadIdx.x, values);
     sum += sum_of(values);
   }
   sum = block_sum(sum);
@@ -123,8 +123,10 @@ void sum_channels(Shared& shared, const ImageShape& image, const Activation* dy,
   const float unscale = 1.0F / shared.loss_scale;
   auto* chunks = static_cast<float*>(shared.scratch.data());
   with_type(shared.precision, [&]<class T>(T* /*type*/) {
-    const auto kernel = pass.packed(as<T>(dy)) ? sum_planes<T, true> : sum_planes<T, false>;
-    kernel<<<grid(pass.blocks()), kBlock, 0, shared.stream>>>(pass, as<T>(dy), unscale, chunks, db);
+    with_vector<T>(pass.vector<T>(is_aligned(dy)), [&]<int kVector>() {
+      sum_planes<T, kVector>
+          <<<grid(pass.blocks()), kBlock, 0, shared.stream>>>(pass, as<T>(dy), unscale, chunks, db);
+    });
   });
   PP_CUDA_LAUNCHED("the sums of channels");
   if (pass.chunks == 1) return;
@@ -136,8 +138,7 @@ void sum_channels(Shared& shared, const ImageShape& image, const Activation* dy,
 void add_bias(Shared& shared, const ImageShape& image, const float* b, Activation* y) {
   const int64_t area = image.height * image.width;
   with_type(shared.precision, [&]<class T>(T* /*type*/) {
-    const bool packed = area % kLanes<T> == 0 && is_aligned(y);
-    const auto kernel = packed ? add_to_planes<T, true> : add_to_planes<T, false>;
+    const auto kernel = is_aligned(y) ? add_to_planes<T, true> : add_to_planes<T, false>;
     kernel<<<grid(flat_blocks(image.size())), kBlock, 0, shared.stream>>>(
         Divider(area), Divider(image.channels), image.size(), b, as<T>(y));
   });

@@ -30,7 +30,7 @@ PP_HOST_DEVICE void convert(const From* from, int64_t count, int64_t block, int 
   });
 }
 
-// y [N, C, H, W] += b [C]. kPacked: planes are whole packs.
+// y [N, C, H, W] += b [C].
 template <class T, bool kPacked>
 PP_HOST_DEVICE void add_channels(const Divider& by_area, const Divider& by_channels, int64_t count,
                                  int64_t block, int thread, const float* b, T* y) {
@@ -38,13 +38,14 @@ PP_HOST_DEVICE void add_channels(const Divider& by_area, const Divider& by_chann
     const uint32_t plane = by_area.quotient(static_cast<uint32_t>(at));
     return b[plane - by_channels.quotient(plane) * by_channels.divisor];
   };
+  const bool whole = by_area.divisor % kLanes<T> == 0;  // a pack is of one channel
   for_each_pack<kLanes<T>>(count, block, thread, [&](int64_t first, int64_t lanes) {
     float values[kLanes<T>];
     load_lanes<kPacked, kLanes<T>>(y + first, lanes, values);
     float addend = bias(first);
     PP_UNROLL
     for (int i = 0; i < kLanes<T>; ++i) {
-      if (!kPacked && i > 0 && i < lanes) addend = bias(first + i);
+      if (!whole && i > 0 && i < lanes) addend = bias(first + i);
       values[i] += addend;
     }
     store_lanes<kPacked, kLanes<T>>(values, lanes, y + first);

@@ -29,10 +29,11 @@ struct ImagePass {
         by_chunks(chunks) {}
 
   int64_t blocks() const { return channels * chunks; }
-  // 16-byte loads are possible.
+  // Elements that one load takes: a pack, half of one, or one, as planes allow.
   template <class T>
-  bool packed(const T* first) const {
-    return area % kLanes<T> == 0 && is_aligned(first);
+  int vector(bool aligned) const {
+    if (!aligned || area % (kLanes<T> / 2) != 0) return 1;
+    return area % kLanes<T> == 0 ? kLanes<T> : kLanes<T> / 2;
   }
 
   struct Block {
@@ -68,38 +69,30 @@ PP_HOST_DEVICE inline uint32_t round_count(uint32_t first, uint32_t last) {
 }
 
 // A thread's elements of a round; 0 behind the block's last place.
-template <class T, bool kPacked>
+template <int kVector, class T>
 PP_HOST_DEVICE void load_round(const T* x, const ImagePass& pass, const ImagePass::Block& block,
                                uint32_t first, uint32_t thread, float (&to)[kPerThread]) {
   PP_UNROLL
-  for (int i = 0; i < kPerThread; i += kPacked ? kLanes<T> : 1) {
+  for (int i = 0; i < kPerThread; i += kVector) {
     const uint32_t place = place_of<T>(first, thread, i);
-    if constexpr (kPacked) {
-      if (place < block.last) {
-        load_vector<kLanes<T>>(x + pass.offset(block.channel, place), to + i);
-      } else {
-        PP_UNROLL
-        for (int j = 0; j < kLanes<T>; ++j) to[i + j] = 0.0F;
-      }
+    if (place < block.last) {
+      load_vector<kVector>(x + pass.offset(block.channel, place), to + i);
     } else {
-      to[i] = place < block.last ? to_float(x[pass.offset(block.channel, place)]) : 0.0F;
+      PP_UNROLL
+      for (int j = 0; j < kVector; ++j) to[i + j] = 0.0F;
     }
   }
 }
 
-template <class T, bool kPacked>
+template <int kVector, class T>
 PP_HOST_DEVICE void store_round(const float (&from)[kPerThread], const ImagePass& pass,
                                 const ImagePass::Block& block, uint32_t first, uint32_t thread,
                                 T* y) {
   PP_UNROLL
-  for (int i = 0; i < kPerThread; i += kPacked ? kLanes<T> : 1) {
+  for (int i = 0; i < kPerThread; i += kVector) {
     const uint32_t place = place_of<T>(first, thread, i);
-    if (place >= block.last) continue;
-    T* to = y + pass.offset(block.channel, place);
-    if constexpr (kPacked) {
-      store_vector<kLanes<T>>(from + i, to);
-    } else {
-      *to = from_float<T>(from[i]);
+    if (place < block.last) {
+      store_vector<kVector>(from + i, y + pass.offset(block.channel, place));
     }
   }
 }

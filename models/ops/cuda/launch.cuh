@@ -1,7 +1,9 @@
 // How the operations' kernels are started, and the sums within a block. Only for .cu files.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 
@@ -47,6 +49,18 @@ void with_type(Precision precision, const Run& run) {
     case Precision::kFp16:
       return run(static_cast<Fp16*>(nullptr));
   }
+}
+
+inline bool are_aligned(std::initializer_list<const void*> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), is_aligned);
+}
+
+// Calls launch<kVector>() for what ImagePass::vector says.
+template <class T, class Launch>
+void with_vector(int vector, const Launch& launch) {
+  if (vector == kLanes<T>) return launch.template operator()<kLanes<T>>();
+  if (vector == kLanes<T> / 2) return launch.template operator()<kLanes<T> / 2>();
+  launch.template operator()<1>();
 }
 
 template <class T>
