@@ -38,7 +38,8 @@ namespace pushpull::ops::cuda {
   F(cudnnConvolutionBackwardData)
 
 struct Cudnn {
-#define PUSHPULL_MEMBER(name) decltype(&::name) name = nullptr;
+#define PUSHPULL_MEMBER(name) \
+  decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses)
   PUSHPULL_CUDNN(PUSHPULL_MEMBER)
 #undef PUSHPULL_MEMBER
 };
