@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "common/error.h"
@@ -251,6 +252,20 @@ TEST_P(CudaChoices, AlgorithmsThatAreNoneAreRefused) {
   }
   for (const char* value : {"x", "cudnn", "cudnn 1/1", "cudnn 99/0 99/0 99/0"}) {
     refused(convolution_key + " " + value, [&] { ops::make_convolution(*backend, kConvolution); });
+  }
+}
+
+TEST(CudaBackend, RefusesAnEnvironmentThatChangesWhatLibrariesCompute) {
+  for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) {
+    ASSERT_EQ(setenv(name, "1", 1), 0);
+    try {
+      make(Precision::kFp32);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_THAT(error.what(), testing::HasSubstr(std::string(name) + "=1 is set"));
+    }
+    unsetenv(name);
   }
 }
 
