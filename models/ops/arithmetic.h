@@ -68,8 +68,8 @@ inline ReductionPlan plan_channel(int64_t places) {
 // values[0] becomes the sum along the tree that a warp adds by: halves onto each other.
 template <class T>
 void tree_sum(T* values, int count) {
-  for (int half = count / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) values[i] += values[i + half];
+  for (int reach = count / 2; reach > 0; reach /= 2) {
+    for (int i = 0; i < reach; ++i) values[i] += values[i + reach];
   }
 }
 
@@ -83,7 +83,7 @@ struct WarpSum {
 #if defined(__CUDA_ARCH__)
     double sum = of_lane(threadIdx.x % kWarp, part);
     PP_UNROLL
-    for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0U, sum, half);
+    for (int reach = kWarp / 2; reach > 0; reach /= 2) sum += __shfl_xor_sync(~0U, sum, reach);
     return sum;
 #else
     double lanes[kWarp];

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/device/host_device.h"
+#include "common/error.h"
 
 // Loops over registers: an array that is indexed at run time would lie in memory.
 #if defined(__CUDA_ARCH__)
@@ -111,65 +112,77 @@ constexpr int kLanes = static_cast<int>(16 / sizeof(T));
 
 inline bool is_aligned(const void* first) { return reinterpret_cast<uintptr_t>(first) % 16 == 0; }
 
-#if defined(__CUDA_ARCH__)
-template <int kCount>
-struct alignas(4 * kCount) Words {
-  uint32_t of[kCount];
+// What one load or store moves: 4, 8 or 16 bytes, in words of 32 bits, since of shorter pieces the
+// compiler may make several.
+template <int kWords>
+struct alignas(4 * kWords) Words {
+  uint32_t of[kWords];
 };
+template <int kWords>
+PP_HOST_DEVICE Words<kWords> load_words(const void* from) {
+#if defined(__CUDA_ARCH__)
+  return *static_cast<const Words<kWords>*>(from);
+#else
+  PP_ASSERT(reinterpret_cast<uintptr_t>(from) % sizeof(Words<kWords>) == 0);
+  Words<kWords> words;
+  std::memcpy(&words, from, sizeof(words));
+  return words;
+#endif
+}
+template <int kWords>
+PP_HOST_DEVICE void store_words(const Words<kWords>& words, void* to) {
+#if defined(__CUDA_ARCH__)
+  *static_cast<Words<kWords>*>(to) = words;
+#else
+  PP_ASSERT(reinterpret_cast<uintptr_t>(to) % sizeof(words) == 0);
+  std::memcpy(to, &words, sizeof(words));
+#endif
+}
+
+// The i-th element of a row of words, and a word of the one or two elements that it holds.
 template <class T>
-__device__ T element(const uint32_t* words, int i) {
+PP_HOST_DEVICE T element(const uint32_t* words, int i) {
   T element;
   element.bits = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
   return element;
 }
 template <>
-__device__ inline float element<float>(const uint32_t* words, int i) {
+PP_HOST_DEVICE inline float element<float>(const uint32_t* words, int i) {
   return float_of(words[i]);
 }
-// The elements that a word holds: one or two.
 template <class T>
-__device__ uint32_t word(const float* from) {
+PP_HOST_DEVICE uint32_t word(const float* from) {
   return from_float<T>(from[0]).bits | (uint32_t{from_float<T>(from[1]).bits} << 16);
 }
 template <>
-__device__ inline uint32_t word<float>(const float* from) {
+PP_HOST_DEVICE inline uint32_t word<float>(const float* from) {
   return bits_of(from[0]);
 }
-#endif
 
-// kCount elements that start at a multiple of their bytes: one load or store of 2, 4, 8 or 16
-// bytes. In words of 32 bits, since of shorter pieces the compiler may make several.
+// kCount elements that start at a multiple of their bytes.
 template <int kCount, class T>
 PP_HOST_DEVICE void load_vector(const T* from, float* to) {
-#if defined(__CUDA_ARCH__)
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
   if constexpr (kBytes == 2) {
     to[0] = to_float(*from);
   } else {
-    const auto words = *reinterpret_cast<const Words<kBytes / 4>*>(from);
+    const auto words = load_words<kBytes / 4>(from);
     PP_UNROLL
     for (int i = 0; i < kCount; ++i) to[i] = to_float(element<T>(words.of, i));
   }
-#else
-  for (int i = 0; i < kCount; ++i) to[i] = to_float(from[i]);
-#endif
 }
 template <int kCount, class T>
 PP_HOST_DEVICE void store_vector(const float* from, T* to) {
-#if defined(__CUDA_ARCH__)
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
   if constexpr (kBytes == 2) {
     *to = from_float<T>(from[0]);
   } else {
-    Words<kBytes / 4> words;
     constexpr int kEach = kCount / (kBytes / 4);
+    Words<kBytes / 4> words;
     PP_UNROLL
     for (int i = 0; i < kBytes / 4; ++i) words.of[i] = word<T>(from + kEach * i);
-    *reinterpret_cast<Words<kBytes / 4>*>(to) = words;
+    store_words(words, to);
   }
-#else
-  for (int i = 0; i < kCount; ++i) to[i] = from_float<T>(from[i]);
-#endif
 }
 
 // The first `count` elements of a pack; the lanes behind become 0. kPacked: `from` or `to` is

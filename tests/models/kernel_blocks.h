@@ -223,10 +223,10 @@ void for_each_flat(int64_t count, const Visit& visit) {
 template <class Value, class Merge>
 Value merge_group(std::vector<Value> values, const Merge& merge) {
   const auto halve = [&](size_t first, size_t count, size_t stride) {
-    for (size_t half = count / 2; half > 0; half /= 2) {
-      for (size_t i = 0; i < half; ++i) {
+    for (size_t reach = count / 2; reach > 0; reach /= 2) {
+      for (size_t i = 0; i < reach; ++i) {
         Value& value = values[first + i * stride];
-        value = merge(value, values[first + (i + half) * stride]);
+        value = merge(value, values[first + (i + reach) * stride]);
       }
     }
   };

@@ -8,20 +8,22 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-__device__ inline float shuffle(float value, int half) { return __shfl_xor_sync(~0U, value, half); }
-__device__ inline double shuffle(double value, int half) {
-  return __shfl_xor_sync(~0U, value, half);
+__device__ inline float shuffle(float value, int reach) {
+  return __shfl_xor_sync(~0U, value, reach);
 }
-__device__ inline Best shuffle(Best best, int half) {
-  return {__shfl_xor_sync(~0U, best.logit, half), __shfl_xor_sync(~0U, best.label, half)};
+__device__ inline double shuffle(double value, int reach) {
+  return __shfl_xor_sync(~0U, value, reach);
+}
+__device__ inline Best shuffle(Best best, int reach) {
+  return {__shfl_xor_sync(~0U, best.logit, reach), __shfl_xor_sync(~0U, best.label, reach)};
 }
 
 // kWidth threads take one row together: a warp, or a block.
 template <int kWidth, class Value, class Merge>
 __device__ Value merge_group(Value value, const Merge& merge) {
   PP_UNROLL
-  for (int half = kWarp / 2; half > 0; half /= 2) {
-    value = merge(value, shuffle(value, half));
+  for (int reach = kWarp / 2; reach > 0; reach /= 2) {
+    value = merge(value, shuffle(value, reach));
   }
   if constexpr (kWidth > kWarp) {
     constexpr int kWarps = kWidth / kWarp;
@@ -31,7 +33,7 @@ __device__ Value merge_group(Value value, const Merge& merge) {
     __syncthreads();
     value = of_warp[lane % kWarps];
     PP_UNROLL
-    for (int half = kWarps / 2; half > 0; half /= 2) value = merge(value, shuffle(value, half));
+    for (int reach = kWarps / 2; reach > 0; reach /= 2) value = merge(value, shuffle(value, reach));
     __syncthreads();  // before it is written again
   }
   return value;

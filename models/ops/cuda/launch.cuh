@@ -82,8 +82,8 @@ __device__ void block_sum(float (&values)[kCount]) {
   PP_UNROLL
   for (int i = 0; i < kCount; ++i) {
     PP_UNROLL
-    for (int half = kWarp / 2; half > 0; half /= 2) {
-      values[i] += __shfl_xor_sync(~0U, values[i], half);
+    for (int reach = kWarp / 2; reach > 0; reach /= 2) {
+      values[i] += __shfl_xor_sync(~0U, values[i], reach);
     }
     if (lane == 0) of_warp[i][threadIdx.x / kWarp] = values[i];
   }
@@ -92,8 +92,8 @@ __device__ void block_sum(float (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) {
     values[i] = of_warp[i][lane % kWarps];
     PP_UNROLL
-    for (int half = kWarps / 2; half > 0; half /= 2) {
-      values[i] += __shfl_xor_sync(~0U, values[i], half);
+    for (int reach = kWarps / 2; reach > 0; reach /= 2) {
+      values[i] += __shfl_xor_sync(~0U, values[i], reach);
     }
   }
   __syncthreads();  // before it is written again
