@@ -2,15 +2,20 @@
 
 add_library(pushpull_flags INTERFACE)
 # P1 (same bits): no contraction into fused multiply-add, no instruction set of the build machine.
-target_compile_options(pushpull_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off
+target_compile_options(pushpull_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>"
   # g++ 12 sees overlaps in std::string that are not there (GCC bug 105651)
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+  # -Wpedantic would speak of the line directives that nvcc writes
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
 if(PUSHPULL_WERROR)
-  target_compile_options(pushpull_flags INTERFACE -Werror)
+  target_compile_options(pushpull_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Werror>")
 endif()
 if(PUSHPULL_SANITIZE)
-  target_compile_options(pushpull_flags INTERFACE -fsanitize=${PUSHPULL_SANITIZE}
-    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(pushpull_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PUSHPULL_SANITIZE}>"
+    "$<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   target_link_options(pushpull_flags INTERFACE -fsanitize=${PUSHPULL_SANITIZE})
   # function multiversioning resolves before the sanitizer's run time is up
   target_compile_definitions(pushpull_flags INTERFACE PUSHPULL_NO_TARGET_CLONES)
@@ -50,14 +55,24 @@ function(pushpull_protobuf target proto)
   endif()
 endfunction()
 
-# pushpull_test(NAME SOURCES ... LINK ...)
+# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER])
+# DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
+# label gpu, and are part of a package.
 function(pushpull_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "DEVICE" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE pushpull_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  set(others)
+  if(ARG_DEVICE)
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_DEVICE}"
+      PROPERTIES TIMEOUT 300 LABELS gpu RESOURCE_LOCK gpu)
+    set(others TEST_FILTER "-${ARG_DEVICE}")
+    pushpull_relocatable(${name})
+    install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 ${others} PROPERTIES TIMEOUT 300)
 endfunction()

@@ -1,0 +1,283 @@
+// Kernels of our own on a GPU: what of the device's bandwidth each reaches, against a copy of as
+// many bytes that is timed in turns with it.
+//   gpu_bench [--benchmark_filter=...] [--benchmark_format=json]
+// GB/s: what the passes must read and write, over device time by events. of_copy: over the copy's
+// GB/s. Exit code 77 without a device: nothing was measured. The device is the first that
+// CUDA_VISIBLE_DEVICES shows.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/device/cuda/handle.h"
+#include "common/device/cuda/native.h"
+#include "common/error.h"
+#include "models/ops/cuda/elementwise.h"
+#include "models/ops/cuda/operations.h"
+
+namespace pushpull::ops::cuda {
+namespace {
+
+constexpr int kRounds = 21;        // of which the medians are reported
+constexpr int kRunsPerRound = 10;  // in a row: what a launch costs does not count
+constexpr int64_t kDeadlineMs = 60'000;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A device with tensors on it, for one benchmark.
+class Lab {
+ public:
+  explicit Lab(Precision precision) {
+    shared.device = device::open({device::DeviceName::kCuda, 0});
+    shared.precision = precision;
+    device::use_device(shared.index);
+    stream_ = shared.device->stream();
+    shared.stream = device::native_stream(*stream_);
+    begin_ = shared.device->event(true);
+    end_ = shared.device->event(true);
+  }
+
+  int64_t element() const { return shared.short_activations() ? 2 : 4; }
+
+  // Numbers in -1..1, as zeros would draw less power; device memory, as activations or floats.
+  void* activations(int64_t count) {
+    const float* values = floats(count);
+    void* made = room(count * element());
+    const Activation* cast = make_elements(shared, count)->in(values);
+    PP_CUDA(cudaMemcpyAsync(made, cast, static_cast<size_t>(count * element()),
+                            cudaMemcpyDeviceToDevice, shared.stream));
+    stream_->synchronize(kDeadlineMs);  // before what was cast into goes
+    return made;
+  }
+  float* floats(int64_t count) {
+    std::vector<float> host(static_cast<size_t>(count));
+    uint32_t random = 1;
+    for (float& value : host) {
+      random = random * 1664525U + 1013904223U;
+      value = static_cast<float>(static_cast<int32_t>(random)) * 0x1p-31F;
+    }
+    void* made = room(count * 4);
+    PP_CUDA(cudaMemcpy(made, host.data(), host.size() * 4, cudaMemcpyHostToDevice));
+    return static_cast<float*>(made);
+  }
+  int32_t* labels(int64_t count, int64_t classes) {
+    std::vector<int32_t> host;
+    for (int64_t n = 0; n < count; ++n) host.push_back(static_cast<int32_t>(n * 7 % classes));
+    void* made = room(count * 4);
+    PP_CUDA(cudaMemcpy(made, host.data(), host.size() * 4, cudaMemcpyHostToDevice));
+    return static_cast<int32_t*>(made);
+  }
+  void* room(int64_t bytes) {
+    memory_.push_back(shared.device->allocate(static_cast<size_t>(bytes)));
+    return memory_.back().data();
+  }
+
+  // bytes: read and written by one run.
+  void measure(benchmark::State& state, int64_t bytes, const std::function<void()>& run) {
+    const auto half = static_cast<size_t>(bytes / 2);
+    void* from = room(bytes / 2);
+    void* to = room(bytes / 2);
+    const auto copy = [&] {
+      PP_CUDA(cudaMemcpyAsync(to, from, half, cudaMemcpyDeviceToDevice, shared.stream));
+    };
+    seconds(run);  // loads the kernels
+    seconds(copy);
+    std::vector<double> ours;
+    std::vector<double> copies;
+    while (state.KeepRunning()) {
+      copies.push_back(seconds(copy));
+      ours.push_back(seconds(run));
+      state.SetIterationTime(ours.back());
+    }
+    const double gigabytes = 1e-9 * static_cast<double>(bytes);
+    state.counters["GB/s"] = gigabytes / median(ours);
+    state.counters["copy_GB/s"] = gigabytes / median(copies);
+    state.counters["of_copy"] = median(copies) / median(ours);
+    state.counters["us"] = 1e6 * median(ours);
+  }
+
+  Shared shared;
+
+ private:
+  // Of one of several runs in a row.
+  double seconds(const std::function<void()>& run) {
+    stream_->record(*begin_);
+    for (int i = 0; i < kRunsPerRound; ++i) run();
+    stream_->record(*end_);
+    end_->wait(kDeadlineMs);
+    return end_->seconds_since(*begin_) / kRunsPerRound;
+  }
+
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<device::Event> begin_, end_;
+  std::vector<device::Memory> memory_;
+};
+
+Precision precision_of(const benchmark::State& state) {
+  return state.range(0) == 16 ? Precision::kBf16 : Precision::kFp32;
+}
+
+// args: bits, N, C, H = W, part (0 forward, 1 inference, 2 backward)
+void batch_norm(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const ImageShape image{state.range(1), state.range(2), state.range(3), state.range(3)};
+  const auto op = make_batch_norm(lab.shared, {.image = image, .relu = true});
+  void* x = lab.activations(image.size());
+  void* dy = lab.activations(image.size());
+  void* out = lab.room(image.size() * lab.element());
+  std::vector<float*> v(6);
+  for (float*& vector : v) vector = lab.floats(image.channels);
+  op->forward(x, v[0], v[1], v[2], v[3], out);
+  const int64_t bytes = image.size() * lab.element();
+  if (state.range(4) == 0) {
+    lab.measure(state, 3 * bytes, [&] { op->forward(x, v[0], v[1], v[2], v[3], out); });
+  } else if (state.range(4) == 1) {
+    lab.measure(state, 2 * bytes, [&] { op->infer(x, v[0], v[1], v[2], v[3], out); });
+  } else {
+    lab.measure(state, 5 * bytes, [&] { op->backward(x, dy, v[0], v[1], out, v[4], v[5]); });
+  }
+}
+
+// args: bits, N, C, H = W, part (0 forward, 1 backward)
+void max_pool(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const MaxPoolShape shape{{state.range(1), state.range(2), state.range(3), state.range(3)}};
+  const auto op = make_max_pool(lab.shared, shape);
+  const int64_t windows = shape.output().size();
+  void* x = lab.activations(shape.image.size());
+  void* y = lab.activations(windows);
+  op->forward(x, y);
+  const int64_t bytes = (shape.image.size() + windows) * lab.element() + windows;
+  if (state.range(4) == 0) lab.measure(state, bytes, [&] { op->forward(x, y); });
+  if (state.range(4) == 1) lab.measure(state, bytes, [&] { op->backward(y, x); });
+}
+
+// args: bits, N, M, part (0 masked sum of rows, 1 sum of rows)
+void bias_gradient(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const bool relu = state.range(3) == 0;
+  const LinearShape shape{state.range(1), 1, state.range(2), relu};
+  const int64_t count = shape.samples * shape.outputs;
+  void* y = lab.activations(count);
+  void* dy = lab.activations(count);
+  float* db = lab.floats(shape.outputs);
+  plan_mask_and_sum_rows(lab.shared, shape);
+  lab.measure(state, (relu ? 3 : 1) * count * lab.element(),
+              [&] { mask_and_sum_rows(lab.shared, shape, y, dy, db); });
+}
+
+// args: bits, N, C, H = W, part (0 sum of channels, 1 addition of a bias)
+void channels(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const ImageShape image{state.range(1), state.range(2), state.range(3), state.range(3)};
+  void* dy = lab.activations(image.size());
+  float* b = lab.floats(image.channels);
+  plan_sum_channels(lab.shared, image);
+  const int64_t bytes = image.size() * lab.element();
+  if (state.range(4) == 0) {
+    lab.measure(state, bytes, [&] { sum_channels(lab.shared, image, dy, b); });
+  } else {
+    lab.measure(state, 2 * bytes, [&] { add_bias(lab.shared, image, b, dy); });
+  }
+}
+
+// args: elements, part (0 to bf16, 1 back)
+void cast(benchmark::State& state) {
+  Lab lab(Precision::kBf16);
+  const int64_t count = state.range(0);
+  float* floats = lab.floats(count);
+  void* activations = lab.activations(count);
+  const auto elements = make_elements(lab.shared, count);
+  if (state.range(1) == 0) {
+    lab.measure(state, 6 * count, [&] { cast_weights(lab.shared, floats, count, activations); });
+  } else {
+    lab.measure(state, 6 * count, [&] { elements->out(activations, floats); });
+  }
+}
+
+// args: bits, N, M, part (0 forward, 1 backward, 2 predict)
+void cross_entropy(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const CrossEntropyShape shape{state.range(1), state.range(2)};
+  const auto op = make_cross_entropy(lab.shared, shape);
+  const int64_t count = shape.samples * shape.classes;
+  void* logits = lab.activations(count);
+  float* losses = lab.floats(shape.samples);
+  int32_t* labels = lab.labels(shape.samples, shape.classes);
+  op->forward(logits, labels, shape.samples, losses);
+  const int64_t bytes = count * (lab.element() + 4);  // logits, and the shares that are kept
+  if (state.range(3) == 0) {
+    lab.measure(state, bytes, [&] { op->forward(logits, labels, shape.samples, losses); });
+  } else if (state.range(3) == 1) {
+    lab.measure(state, bytes, [&] { op->backward(labels, logits); });
+  } else {
+    lab.measure(state, count * lab.element(), [&] { op->predict(logits, shape.samples, labels); });
+  }
+}
+
+// Larger than a cache, then what convnet has at 100 and 1,000 samples.
+void image_shapes(benchmark::internal::Benchmark* b, const std::vector<int64_t>& parts) {
+  b->ArgNames({"bits", "N", "C", "H", "part"});
+  for (const int64_t bits : {32, 16}) {
+    for (const auto& s : std::vector<std::vector<int64_t>>{
+             {64, 64, 112}, {100, 16, 28}, {1000, 16, 28}, {1000, 32, 14}}) {
+      for (const int64_t part : parts) b->Args({bits, s[0], s[1], s[2], part});
+    }
+  }
+}
+
+void row_shapes(benchmark::internal::Benchmark* b, const std::vector<std::vector<int64_t>>& shapes,
+                const std::vector<int64_t>& parts) {
+  b->ArgNames({"bits", "N", "M", "part"});
+  for (const int64_t bits : {32, 16}) {
+    for (const auto& s : shapes) {
+      for (const int64_t part : parts) b->Args({bits, s[0], s[1], part});
+    }
+  }
+}
+
+void register_all() {
+  const auto add = [](const char* name, void (*function)(benchmark::State&)) {
+    return benchmark::RegisterBenchmark(name, function)->UseManualTime()->Iterations(kRounds);
+  };
+  image_shapes(add("batch_norm", batch_norm), {0, 1, 2});
+  image_shapes(add("max_pool", max_pool), {0, 1});
+  image_shapes(add("channels", channels), {0, 1});
+  row_shapes(add("bias_gradient", bias_gradient), {{8192, 8192}, {512, 4096}, {1000, 10}}, {0, 1});
+  row_shapes(add("cross_entropy", cross_entropy), {{65536, 1000}, {1000, 10}}, {0, 1, 2});
+  add("cast", cast)
+      ->ArgNames({"count", "part"})
+      ->ArgsProduct({{int64_t{1} << 26, int64_t{1} << 24}, {0, 1}});
+}
+
+int run(int argc, char** argv) {
+  std::string why;
+  if (device::count(&why) == 0) {
+    std::printf("skipped: no CUDA device (%s); nothing was measured\n", why.c_str());
+    return 77;
+  }
+  register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace pushpull::ops::cuda
+
+int main(int argc, char** argv) {
+  try {
+    return pushpull::ops::cuda::run(argc, argv);
+  } catch (const pushpull::Error& error) {
+    std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
