@@ -102,6 +102,7 @@ def checked(lab, tests, sanitizer):
     (package / "PACKAGE").write_text('pushpull 0 "quoted" \\\n')
     for name, text in tests.items():
         stand_in(package / "tests" / name, text)
+        (package / "tests" / f"{name}.filter").write_text("*/Cuda\n")
     if sanitizer:
         stand_in(package / "cuda/bin/compute-sanitizer", sanitizer)
     out = lab.folder / lab.name("check")
@@ -114,6 +115,7 @@ def checked(lab, tests, sanitizer):
 
 
 GOOD = """[ "$PUSHPULL_REQUIRE_DEVICE" = 1 ] || exit 1
+case $* in *--gtest_filter=\\*/Cuda* | *OnDevice*) ;; *) exit 1 ;; esac
 echo '[  PASSED  ] 7 tests.'
 """
 # as the real one: its own options, then the program with its own
