@@ -56,8 +56,8 @@ function(pushpull_protobuf target proto)
 endfunction()
 
 # pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER])
-# DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time and have
-# the label gpu.
+# DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
+# label gpu, and are part of a package.
 function(pushpull_test name)
   cmake_parse_arguments(ARG "" "DEVICE" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -71,6 +71,8 @@ function(pushpull_test name)
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_DEVICE}"
       PROPERTIES TIMEOUT 300 LABELS gpu RESOURCE_LOCK gpu)
     set(others TEST_FILTER "-${ARG_DEVICE}")
+    pushpull_relocatable(${name})
+    install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 ${others} PROPERTIES TIMEOUT 300)
 endfunction()
