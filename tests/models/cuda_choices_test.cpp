@@ -128,14 +128,14 @@ Results run_convolution(ops::Backend& backend, const ops::ConvolutionShape& shap
   return {y.values(), dw.values(), db.values(), dx.values()};
 }
 
-// Every input is rounded to `unit` at most, relative to the largest value of the result.
+// Sums of `terms` products of order one: what is stored is rounded by `unit`, mostly to different
+// sides, so roots of the terms count; f32 sums may lose in the order of their terms.
 void expect_near(const Floats& seen, const reference::Values& expected, double terms, double unit) {
   ASSERT_EQ(seen.size(), expected.size());
-  double largest = 1e-3;
+  double largest = 1.0;
   for (const double value : expected) largest = std::max(largest, std::fabs(value));
-  for (size_t i = 0; i < seen.size(); ++i) {
-    ASSERT_NEAR(seen[i], expected[i], (4.0 + std::sqrt(terms)) * unit * largest * 2.0) << i;
-  }
+  const double tolerance = (4.0 * std::sqrt(terms) * unit + 0x1p-23 * terms) * largest;
+  for (size_t i = 0; i < seen.size(); ++i) ASSERT_NEAR(seen[i], expected[i], tolerance) << i;
 }
 
 class CudaChoices : public testing::TestWithParam<Precision> {
@@ -174,6 +174,44 @@ TEST_P(CudaChoices, AnUnrolledConvolutionEqualsItsReference) {
   expect_near(seen.dw, g.dw, 90, unit());
   expect_near(seen.db, g.db, 90, unit());
   expect_near(seen.dx, g.dx, 72, unit());
+}
+
+// Columns of 7 samples are more than are unrolled at a time: five, then two.
+TEST_P(CudaChoices, AnUnrolledConvolutionGoesInChunksOfSamples) {
+  const ops::ConvolutionShape shape{
+      .input = {7, 32, 64, 64}, .outputs = 2, .kernel = 5, .padding = 2};
+  const auto backend = make(GetParam());
+  backend->choose("convolution/7x32x64x64/o2k5p2 im2col\n");
+  const Results seen = run_convolution(*backend, shape, 0);
+  EXPECT_THAT(backend->choices(), testing::HasSubstr("matmul/20480x2x800nt/"));
+  EXPECT_THAT(backend->choices(), testing::HasSubstr("matmul/8192x2x800nt/"));
+  const auto x = wide(numbers(shape.input.size(), 1));
+  const auto w = wide(numbers(2 * 32 * 5 * 5, 2));
+  const auto b = wide(numbers(2, 3));
+  const auto dy = wide(numbers(shape.output().size(), 4));
+  const auto g = reference::convolution_backward(shape, x, w, dy);
+  expect_near(seen.y, reference::convolution(shape, x, w, b), 800, unit());
+  expect_near(seen.dw, g.dw, 7 * 64 * 64, unit());
+  expect_near(seen.dx, g.dx, 50, unit());
+}
+
+// Where no algorithm has an epilogue for a shape, a kernel of ours adds the bias.
+TEST_P(CudaChoices, BiasAndReluMayComeBehindTheProduct) {
+  const auto first = make(GetParam());
+  const Results fused = run_linear(*first, 0);
+  std::string text = first->choices();
+  const size_t at = text.find("fused ");
+  if (at != std::string::npos) text.replace(at, 6, "apart ");
+  const auto second = make(GetParam());
+  second->choose(text);
+  try {
+    const Results apart = run_linear(*second, 0);
+    expect_near(apart.y, wide(fused.y), 24, unit());
+    expect_near(apart.dw, wide(fused.dw), 5, unit());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kProtocol) throw;
+    GTEST_SKIP() << "this algorithm is for products with an epilogue only";
+  }
 }
 
 TEST_P(CudaChoices, AnotherBackendTakesThemAndComputesTheSameBits) {

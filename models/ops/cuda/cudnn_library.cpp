@@ -17,7 +17,7 @@ class Opened {
     usable_ = why.empty();
     if (!usable_) {
       Log("device").info("[models] convolutions are computed without cuDNN (" + why +
-               "); name its folder in PUSHPULL_CUDA_LIBS to have it");
+                         "); name its folder in PUSHPULL_CUDA_LIBS to have it");
     }
   }
 
