@@ -2,7 +2,8 @@
 // way through plans, choices and staging costs, and whether algorithms with a fixed order of sums
 // are slower than the library's first choice.
 //   gpu_matmul_bench [SIZE [bf16|fp16|tf32|fp32 [DEVICE]]]       4096 bf16 0
-// Prints one JSON object per product: medians over rounds, and ours / bare.
+// Prints one JSON object per product: medians over rounds, and ours / bare. Exit code 77 without a
+// device: nothing was measured.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -200,6 +201,10 @@ void run(const std::vector<const char*>& arguments) {
 }  // namespace pushpull::ops::cuda
 
 int main(int argc, char** argv) {
+  if (std::string why; pushpull::device::count(&why) == 0) {
+    std::fprintf(stderr, "gpu_matmul_bench: not run: %s\n", why.c_str());
+    return 77;
+  }
   try {
     pushpull::ops::cuda::run({argv + 1, argv + argc});
   } catch (const pushpull::Error& error) {

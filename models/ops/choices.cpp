@@ -49,7 +49,7 @@ Choices Choices::parse(const std::string& text) {
 
 std::string Choices::text() const {
   std::string text;
-  for (const auto& [key, value] : of_) text += key + ' ' + value + '\n';
+  for (const auto& [key, value] : of_) text.append(key).append(" ").append(value).append("\n");
   return text;
 }
 

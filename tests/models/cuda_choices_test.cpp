@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "common/error.h"
@@ -22,7 +23,7 @@ using Floats = std::vector<float>;
 constexpr ops::LinearShape kLinear{5, 24, 16, true};
 constexpr ops::ConvolutionShape kConvolution{
     .input = {3, 4, 6, 5}, .outputs = 8, .kernel = 3, .padding = 1};
-const std::string kConvolutionKey = "convolution/3x4x6x5/o8k3p1";
+const std::string convolution_key = "convolution/3x4x6x5/o8k3p1";
 
 Floats numbers(int64_t count, double seed) {
   Floats v(static_cast<size_t>(count));
@@ -162,9 +163,9 @@ TEST_P(CudaChoices, WhereParametersLieChangesNoBit) {
 
 TEST_P(CudaChoices, AnUnrolledConvolutionEqualsItsReference) {
   const auto backend = make(GetParam());
-  backend->choose(kConvolutionKey + " im2col\n");
+  backend->choose(convolution_key + " im2col\n");
   const Results seen = run_convolution(*backend, kConvolution, 1);
-  EXPECT_THAT(backend->choices(), testing::HasSubstr(kConvolutionKey + " im2col\n"));
+  EXPECT_THAT(backend->choices(), testing::HasSubstr(convolution_key + " im2col\n"));
   const auto x = wide(numbers(kConvolution.input.size(), 1));
   const auto w = wide(numbers(8 * 4 * 3 * 3, 2));
   const auto b = wide(numbers(8, 3));
@@ -220,7 +221,7 @@ TEST_P(CudaChoices, AnotherBackendTakesThemAndComputesTheSameBits) {
   const Results convolution = run_convolution(*first, kConvolution, 0);
   const std::string text = first->choices();
   EXPECT_THAT(text, testing::HasSubstr("matmul/5x16x24nt/"));
-  EXPECT_THAT(text, testing::HasSubstr(kConvolutionKey + " "));
+  EXPECT_THAT(text, testing::HasSubstr(convolution_key + " "));
   EXPECT_LE(text.size(), ops::Choices::kMaxBytes);
 
   const auto second = make(GetParam(), true);
@@ -250,7 +251,21 @@ TEST_P(CudaChoices, AlgorithmsThatAreNoneAreRefused) {
     refused(key + " " + value, [&] { ops::make_linear(*backend, kLinear); });
   }
   for (const char* value : {"x", "cudnn", "cudnn 1/1", "cudnn 99/0 99/0 99/0"}) {
-    refused(kConvolutionKey + " " + value, [&] { ops::make_convolution(*backend, kConvolution); });
+    refused(convolution_key + " " + value, [&] { ops::make_convolution(*backend, kConvolution); });
+  }
+}
+
+TEST(CudaBackend, RefusesAnEnvironmentThatChangesWhatLibrariesCompute) {
+  for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) {
+    ASSERT_EQ(setenv(name, "1", 1), 0);
+    try {
+      make(Precision::kFp32);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_THAT(error.what(), testing::HasSubstr(std::string(name) + "=1 is set"));
+    }
+    unsetenv(name);
   }
 }
 

@@ -83,7 +83,7 @@ TEST(MatmulPlan, ANameTellsEveryProductFromTheOthers) {
   EXPECT_NE((Product{2, 3, 4, true, false}).name(), (Product{2, 3, 4, false, true}).name());
 }
 
-const std::vector<ConvolutionShape> kConvolutions = {
+const std::vector<ConvolutionShape> convolutions = {
     {.input = {2, 3, 5, 4}, .outputs = 4, .kernel = 3, .padding = 1},
     {.input = {3, 1, 6, 7}, .outputs = 2, .kernel = 5, .padding = 2},
     {.input = {1, 2, 4, 4}, .outputs = 3, .kernel = 1, .padding = 0},
@@ -104,7 +104,7 @@ Values rows_of(const ImageShape& s, const Values& image) {
 }
 
 TEST(Im2col, UnrolledConvolutionIsTheReference) {
-  for (const ConvolutionShape& shape : kConvolutions) {
+  for (const ConvolutionShape& shape : convolutions) {
     const Im2col plan = plan_im2col(shape);
     const int64_t rows = shape.input.samples * plan.positions();
     const Values x = numbers(shape.input.size(), 1.0);
@@ -157,7 +157,7 @@ TEST(TransposePlan, EveryElementComesToItsPlaceOnce) {
 }
 
 TEST(Im2col, ColumnsKeepWithinTheirMemoryButForOneSample) {
-  const Im2col plan = plan_im2col(kConvolutions[0]);
+  const Im2col plan = plan_im2col(convolutions[0]);
   const int64_t each = plan.positions() * plan.columns() * 4;
   EXPECT_EQ(samples_at_a_time(plan, 100, 4, 3 * each), 3);
   EXPECT_EQ(samples_at_a_time(plan, 100, 4, 4 * each - 1), 3);

@@ -6,7 +6,7 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-const char* const kIm2col = "im2col";
+constexpr const char* kIm2col = "im2col";
 
 // "convolution/100x16x14x14/o32k5p2", with "/first" where no gradient of x is asked for.
 std::string key_of(const ConvolutionShape& shape) {

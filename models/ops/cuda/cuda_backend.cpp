@@ -25,19 +25,21 @@ namespace {
 
 constexpr int64_t kDeadlineMs = 60'000;  // for what is enqueued of one micro-batch
 
-// Libraries read it behind our back, and workers of one job would compute different bits.
-void refuse_override() {
-  const char* value = std::getenv("NVIDIA_TF32_OVERRIDE");
-  if (value == nullptr) return;
-  throw Error(ErrorCode::kUsage, std::string("[models] NVIDIA_TF32_OVERRIDE=") + value +
-                                     " is set, which changes what libraries compute; unset it and "
-                                     "say precision = tf32 or fp32 in the job");
+// Libraries read these behind our back, and workers of one job would compute different bits.
+void refuse_overrides() {
+  for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) continue;
+    throw Error(ErrorCode::kUsage, std::string("[models] ") + name + "=" + value +
+                                       " is set, which changes what libraries compute; unset it "
+                                       "and say precision = tf32 or fp32 in the job");
+  }
 }
 
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options) {
-    refuse_override();
+    refuse_overrides();
     shared_.device = device::open(options.device);
     shared_.index = options.device.index;
     shared_.precision = options.precision;
