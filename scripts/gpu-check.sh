@@ -59,14 +59,6 @@ run_tests() {
   row "$part" "$program $filter" "$verdict" "$seen" $((SECONDS - begin)) "${words[*]}"
 }
 
-# Filters of the programs in the package that have tests on CUDA.
-filter_of() {
-  case $1 in
-    cuda_test) echo 'OnDevice.*' ;;
-    *) echo '*Cuda*' ;;
-  esac
-}
-
 find_tool() {
   local folder
   for folder in "${CUDA_HOME:-/usr/local/cuda}/bin" /usr/local/cuda/bin; do
@@ -96,12 +88,13 @@ fi
 
 # --- tests on the device, then under the sanitizer
 
-mapfile -t programs < <(cd "$package/tests" && for f in *_test; do echo "$f"; done)
+# Beside each program lies the filter of its tests on CUDA.
+mapfile -t programs < <(cd "$package/tests" && for f in *.filter; do echo "${f%.filter}"; done)
 for program in "${programs[@]}"; do
   if [ -n "$why" ]; then
     row tests "$program" "not run" "$why" 0 ""
   else
-    run_tests tests 120 "$program" "$(filter_of "$program")"
+    run_tests tests 120 "$program" "$(cat "$package/tests/$program.filter")"
   fi
 done
 sanitizer=$(find_tool compute-sanitizer)
@@ -114,7 +107,7 @@ for tool in memcheck racecheck; do
     elif [ -z "$sanitizer" ]; then
       row "$tool" "$program" "not run" "no compute-sanitizer here (it is part of the CUDA toolkit)" 0 ""
     else
-      run_tests "$tool" 120 "$program" "$(filter_of "$program"):-*TooMuchMemory*" \
+      run_tests "$tool" 120 "$program" "$(cat "$package/tests/$program.filter"):-*TooMuchMemory*" \
         "$sanitizer" --tool "$tool" --error-exitcode 9
     fi
   done

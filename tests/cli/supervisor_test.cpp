@@ -191,6 +191,19 @@ TEST_F(SupervisorTest, WithWaitAWorkerIsReplacedThreeTimes) {
   EXPECT_EQ(supervisor.ended(4, kShot, 0).restart, 4U) << "each worker has its own three";
 }
 
+TEST_F(SupervisorTest, AWorkerWhoseDeviceFailsIsLostAsOneThatWasKilled) {
+  Supervisor waiting = make(OnWorkerLoss::kWait);
+  const Actions actions = waiting.ended(3, code(9), 0);
+  EXPECT_EQ(actions.restart, 3U);
+  EXPECT_THAT(actions.say, ElementsAre(HasSubstr("ended with exit code 9 (device)")));
+  Supervisor going_on = make(OnWorkerLoss::kContinue);
+  EXPECT_FALSE(going_on.ended(3, code(9), 0).hold);
+  Supervisor strict = make(OnWorkerLoss::kAbort);
+  strict.ended(3, code(9), 0);
+  strict.tick(1000);
+  EXPECT_EQ(strict.exit_code(), 9);
+}
+
 TEST_F(SupervisorTest, AnErrorThatTheNextWorkerWouldRepeatEndsTheJobUnderEveryPolicy) {
   for (const OnWorkerLoss policy : {OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
     for (const int value : {2, 3, 6, 7}) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -80,8 +81,13 @@ TEST(Cuda, AHandleIsDestroyedOnceWhateverHappens) {
   EXPECT_EQ(destroyed, 2);
   status_of_end = 999;
   testing::internal::CaptureStderr();
-  { const Handle failing(&value); }
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("failed with 999"));
+  {
+    const Handle failing(&value);
+    const Handle alike(&value);
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("failed with 999"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   status_of_end = cudaErrorCudartUnloading;
   testing::internal::CaptureStderr();
   { const Handle late(&value); }

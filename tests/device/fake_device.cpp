@@ -54,8 +54,9 @@ struct FakeDevice::State {
     if (lost()) throw Error(ErrorCode::kDevice, "[device] fake:0 is lost");
   }
 
-  // Runs the head of some stream. False: none can run.
+  // Runs the head of some stream. False: none can run. A device that is lost runs nothing more.
   bool step() {
+    check();
     std::vector<Queue*> able;
     for (const auto& queue : queues) {
       if (!queue->empty() && (!queue->front().until || queue->front().until->done)) {

@@ -78,6 +78,16 @@ TEST_F(CoordinatorTest, ContinueGivesTheShareToTheOthers) {
   EXPECT_THAT(notices(), HasSubstr("the others go on"));
 }
 
+TEST_F(CoordinatorTest, AWorkerWhoseDeviceFailsIsLostAndNotTheJobsEnd) {
+  train("strategy = ssp:2\non-worker-loss = continue\n");
+  leave(kBert, static_cast<int>(ErrorCode::kDevice),
+        "[cuda] cudaEventQuery: unspecified launch failure");
+  tick();
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}, {2, 4}}));
+  EXPECT_THAT(notices(), HasSubstr("unspecified launch failure"));
+}
+
 TEST_F(CoordinatorTest, AsyncDrawsTheLeasesOfALostWorkerAgain) {
   train("strategy = async\non-worker-loss = continue\n");
   const auto of_bert = coordinator_->leases(kBert);

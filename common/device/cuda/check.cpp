@@ -1,5 +1,6 @@
 #include "common/device/cuda/check.h"
 
+#include <atomic>
 #include <memory>
 
 #include "common/error.h"
@@ -40,6 +41,8 @@ void cuda_failed(const char* library, std::string_view why, std::string_view cal
 }
 
 void log_failed_end(const char* what, int status, const char* why) {
+  static std::atomic<int> latest{0};
+  if (latest.exchange(status) == status) return;
   Log("device").warn("[cuda] the end of " + std::string(what) + " failed with " +
                      std::to_string(status) + (why == nullptr ? "" : std::string(": ") + why));
 }

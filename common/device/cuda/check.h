@@ -27,7 +27,8 @@ inline void check(cudaError_t status, std::string_view call, const char* file = 
 // call.
 #define PP_CUDA_LAUNCHED(kernel) ::pushpull::device::check(cudaGetLastError(), kernel)
 
-// For destructors, which log and finish.
+// For destructors, which log and finish. Many in a row that fail alike, as all do once a device is
+// lost, are one line.
 void log_failed_end(const char* what, int status, const char* why);
 
 // "cuda:0 (NVIDIA H200)"

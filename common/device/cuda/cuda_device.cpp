@@ -281,9 +281,12 @@ class DeviceOfCuda : public Device {
       return nullptr;
     }
     pages().add(first, bytes, access);
-    return {first, [](std::byte* begin) {
+    return {first, [index = index_](std::byte* begin) {
               pages().remove(begin);
-              end_of("registered host memory", cudaHostUnregister(begin));
+              // a thread that has used no device would take device 0 into use
+              const cudaError_t set = cudaSetDevice(index);
+              end_of("registered host memory",
+                     set == cudaSuccess ? cudaHostUnregister(begin) : set);
             }};
   }
 
