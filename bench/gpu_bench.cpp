@@ -49,10 +49,11 @@ class Lab {
   void* activations(int64_t count) {
     const float* values = floats(count);
     void* made = room(count * element());
-    const Activation* cast = make_elements(shared, count)->in(values);
+    const auto elements = make_elements(shared, count);
+    const Activation* cast = elements->in(values);
     PP_CUDA(cudaMemcpyAsync(made, cast, static_cast<size_t>(count * element()),
                             cudaMemcpyDeviceToDevice, shared.stream));
-    stream_->synchronize(kDeadlineMs);  // before what was cast into goes
+    stream_->synchronize(kDeadlineMs);
     return made;
   }
   float* floats(int64_t count) {
