@@ -146,9 +146,9 @@ PP_HOST_DEVICE float masked(const Normal& normal, float x, float dy) {
 }
 
 // dx = slope * (dy - mean of dy - (x - mean) * lean).
-struct NormalGradient {
-  float mean_dy = 0.0F;
-  float lean = 0.0F;  // mean of dy * (x - mean), over the variance
+struct NormalGradient {  // no initial values: in shared memory every thread would write them
+  float mean_dy;
+  float lean;  // mean of dy * (x - mean), over the variance
   PP_HOST_DEVICE float operator()(const Normal& normal, float x, float dy) const {
     return normal.slope * (dy - mean_dy - (x - normal.mean) * lean);
   }

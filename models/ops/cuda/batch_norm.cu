@@ -9,6 +9,9 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
+static_assert(std::is_trivially_default_constructible_v<ChannelState>);
+static_assert(std::is_trivially_default_constructible_v<NormalGradient>);
+
 // What the kernels are given beside images: vectors [C].
 struct Affine {
   const float* scale;

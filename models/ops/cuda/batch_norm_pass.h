@@ -9,10 +9,10 @@
 
 namespace pushpull::ops::cuda {
 
-// Of the latest forward, for backward.
+// Of the latest forward, for backward. Without initial values, as it lies in shared memory.
 struct ChannelState {
-  float mean = 0.0F;
-  float inverse = 0.0F;  // 1 / sqrt(variance + epsilon)
+  float mean;
+  float inverse;  // 1 / sqrt(variance + epsilon)
 };
 
 // Of a chunk: masked dy, and the same times x - mean.

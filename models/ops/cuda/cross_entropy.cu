@@ -27,6 +27,7 @@ __device__ Value merge_group(Value value, const Merge& merge) {
   }
   if constexpr (kWidth > kWarp) {
     constexpr int kWarps = kWidth / kWarp;
+    static_assert(std::is_trivially_default_constructible_v<Value>);
     __shared__ Value of_warp[kWarps];
     const unsigned lane = threadIdx.x % kWarp;
     if (lane == 0) of_warp[threadIdx.x / kWarp] = value;

@@ -72,9 +72,9 @@ PP_HOST_DEVICE void logit_gradients(const float* shares, const int32_t* labels,
 }
 
 // The largest logit; of equal ones the lowest class.
-struct Best {
-  float logit = -INFINITY;
-  int32_t label = INT32_MAX;
+struct Best {  // without initial values, as it lies in shared memory
+  float logit;
+  int32_t label;
   PP_HOST_DEVICE void meet(const Best& other) {
     const bool wins = other.logit > logit || (other.logit == logit && other.label < label);
     logit = wins ? other.logit : logit;
@@ -83,7 +83,7 @@ struct Best {
 };
 template <class T>
 PP_HOST_DEVICE Best best_of(const T* logits, int64_t classes, int thread, int width) {
-  Best best;
+  Best best{-INFINITY, INT32_MAX};
   if (thread < classes) best = {to_float(logits[thread]), thread};
   for (int64_t m = thread + width; m < classes; m += width) {
     best.meet({to_float(logits[m]), static_cast<int32_t>(m)});
