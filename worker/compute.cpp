@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,24 +10,8 @@
 #include "common/error.h"
 #include "common/norm.h"
 #include "common/process.h"
-#include "common/simd.h"
 
 namespace pushpull {
-
-namespace {
-
-// Exponent bits all set: NaN or infinite.
-PUSHPULL_SIMD bool all_finite(const float* x, int64_t n) {
-  uint32_t found = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, x + i, sizeof bits);
-    found |= static_cast<uint32_t>((bits & 0x7f800000U) == 0x7f800000U);
-  }
-  return found == 0;
-}
-
-}  // namespace
 
 Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
                  std::function<bool()> over, FloatAllocator memory)
@@ -37,7 +20,7 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       map_(map),
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       loader_(job, dataset),
-      gradient_(model.table(), map, std::move(memory)),
+      gradient_(make_host_sum(model.table(), map, std::move(memory))),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {}
 
@@ -58,7 +41,7 @@ void Compute::sleep(double seconds) const {
 bool Compute::node(int64_t step, Range node, std::span<const float> weights,
                    const GradientSum::SliceReady& ready, std::vector<float>& losses,
                    const WeightsNeeded& needed) {
-  gradient_.begin(node.size());
+  gradient_->begin(node.size());
   const auto checked = [&](int slice, Payload part) {
     check_finite(step, slice, part);
     straggling_.lag();
@@ -70,7 +53,7 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
   double forward_s = 0.0;  // where it has ended; 0: not yet
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (traced && forward_s == 0.0) forward_s = now_seconds();
-    if (gradient_.in_last_leaf()) gradient_.tensor_ready(tensor, checked);
+    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, checked);
   };
   // what a layer waits for is no computing
   const WeightsNeeded tensor_needed = [&](size_t tensor) {
@@ -86,17 +69,18 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
     forward_s = 0.0;
     if (traced) begin_s = now_seconds();
     const float loss =
-        model_.train(weights, batch.images.data(), batch.labels.data(), gradient_.leaf(),
+        model_.train(weights, batch.images.data(), batch.labels.data(), gradient_->leaf(),
                      tensor_ready, needed ? tensor_needed : WeightsNeeded{});
     check_loss(step, m, loss);
     losses.push_back(loss);
-    gradient_.end_leaf();
+    gradient_->end_leaf();
     if (traced) {
       trace_->add(Trace::kForward, step, m, begin_s, forward_s);
       trace_->add(Trace::kBackward, step, m, forward_s, now_seconds());
     }
     straggling_.lag();
   }
+  gradient_->finish(checked);
   return true;
 }
 
@@ -119,8 +103,7 @@ void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
 }
 
 void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
-  const auto n = static_cast<int64_t>(part.float_count());
-  if (all_finite(part.floats(), n)) return;
+  if (gradient_->finite(slice, part)) return;
   const int64_t first = map_.elements(slice).lo;
   int64_t i = 0;
   while (std::isfinite(part.floats()[i])) ++i;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -49,7 +50,7 @@ class Compute {
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
   // The whole sum of the last node. Valid until the next call of `node`.
-  std::span<const float> sum() const { return gradient_.sum(); }
+  std::span<const float> sum() const { return gradient_->sum(); }
   // Squares of the mean gradient, for clipping by its norm.
   //   sum: of the flat vector, over so many micro-batches.
   double squares(std::span<const float> sum, int64_t micro_batches) const;
@@ -67,7 +68,7 @@ class Compute {
   SliceMap map_;
   RangeUpdate whole_;
   Loader loader_;
-  GradientSum gradient_;
+  std::unique_ptr<GradientSum> gradient_;
   std::function<bool()> over_;
   Straggling straggling_;
   HashSum data_hash_;
