@@ -34,6 +34,8 @@ const char* code_name(int code) {
       return "not finite";
     case ErrorCode::kIo:
       return "file";
+    case ErrorCode::kDevice:
+      return "device";
     case ErrorCode::kInternal:
       return "internal";
   }

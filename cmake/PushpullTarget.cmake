@@ -2,15 +2,20 @@
 
 add_library(pushpull_flags INTERFACE)
 # P1 (same bits): no contraction into fused multiply-add, no instruction set of the build machine.
-target_compile_options(pushpull_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off
+target_compile_options(pushpull_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>"
   # g++ 12 sees overlaps in std::string that are not there (GCC bug 105651)
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+  # -Wpedantic would speak of the line directives that nvcc writes
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
 if(PUSHPULL_WERROR)
-  target_compile_options(pushpull_flags INTERFACE -Werror)
+  target_compile_options(pushpull_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Werror>")
 endif()
 if(PUSHPULL_SANITIZE)
-  target_compile_options(pushpull_flags INTERFACE -fsanitize=${PUSHPULL_SANITIZE}
-    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(pushpull_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PUSHPULL_SANITIZE}>"
+    "$<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   target_link_options(pushpull_flags INTERFACE -fsanitize=${PUSHPULL_SANITIZE})
   # function multiversioning resolves before the sanitizer's run time is up
   target_compile_definitions(pushpull_flags INTERFACE PUSHPULL_NO_TARGET_CLONES)

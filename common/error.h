@@ -17,6 +17,7 @@ enum class ErrorCode {
   kProtocol = 6,     // version, settings or bytes of a peer do not fit
   kNotFinite = 7,    // a loss, gradient or weight is NaN or infinite
   kIo = 8,           // a file could not be written: disk full, permissions
+  kDevice = 9,       // a GPU: none there, no room in it, or lost during the run
   kInternal = 70,    // our mistake
 };
 

@@ -1,0 +1,55 @@
+# CUDA where its compiler is found: PUSHPULL_CUDA_FOUND says so, and CMake compiles */cuda/* or
+# no_cuda.cpp. Without it everything else is the same.
+set(PUSHPULL_CUDA AUTO CACHE STRING "CUDA workers: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE PUSHPULL_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(PUSHPULL_CUDA_FOUND OFF)
+set(PUSHPULL_CUDNN_FOUND OFF)
+set(why "PUSHPULL_CUDA is OFF")
+
+if(NOT PUSHPULL_CUDA STREQUAL OFF)
+  # the toolkit's installer leaves PATH alone
+  find_program(PUSHPULL_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
+    PATH_SUFFIXES bin DOC "The compiler of the CUDA toolkit")
+  mark_as_advanced(PUSHPULL_NVCC)
+  # Before the language is enabled: CMake 3.25 would try sm_52, which CUDA 13 has no more. PTX is for
+  # devices that are newer than this list.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual CACHE STRING "Devices to compile for")
+  endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  set(why "no nvcc in PATH, \$CUDA_HOME/bin or /usr/local/cuda/bin")
+  if(PUSHPULL_NVCC OR CMAKE_CUDA_COMPILER)
+    if(NOT CMAKE_CUDA_COMPILER)
+      set(CMAKE_CUDA_COMPILER ${PUSHPULL_NVCC})
+    endif()
+    # C++20 came with 12.0
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE version ERROR_QUIET)
+    string(REGEX MATCH "release ([0-9.]+)" version "${version}")
+    if(NOT version)
+      set(why "${CMAKE_CUDA_COMPILER} does not run")
+    elseif(CMAKE_MATCH_1 VERSION_LESS 12.0)
+      set(why "${CMAKE_CUDA_COMPILER} is CUDA ${CMAKE_MATCH_1}; 12.0 is the oldest that compiles C++20")
+    else()
+      enable_language(CUDA)
+      find_package(CUDAToolkit REQUIRED)
+      set(CMAKE_CUDA_STANDARD 20)
+      set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+      set(CMAKE_CUDA_EXTENSIONS OFF)
+      find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+      mark_as_advanced(CUDNN_INCLUDE_DIR)
+      if(CUDNN_INCLUDE_DIR)
+        set(PUSHPULL_CUDNN_FOUND ON)
+      endif()
+      set(PUSHPULL_CUDA_FOUND ON)
+    endif()
+  endif()
+endif()
+
+if(PUSHPULL_CUDA_FOUND)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}; "
+    "headers of cuDNN: ${PUSHPULL_CUDNN_FOUND}")
+elseif(PUSHPULL_CUDA STREQUAL ON)
+  message(FATAL_ERROR "PUSHPULL_CUDA is ON, but: ${why}")
+else()
+  message(STATUS "No CUDA (${why}): workers compute on the CPU")
+endif()

@@ -1,0 +1,75 @@
+#include "common/device/device_name.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "common/error.h"
+#include "common/text.h"
+
+namespace pushpull::device {
+
+namespace {
+
+// Devices of one process: far more than a host has, few enough to be written in one line.
+constexpr int kMostIndex = 63;
+
+[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+  throw Error(ErrorCode::kUsage,
+              "[device] --device " + printable(text) + ": " + why +
+                  "; it is cpu, auto, cuda, cuda:N, or several like cuda:0,cuda:1");
+}
+
+// -1: not an index as people write it.
+int parse_index(std::string_view digits) {
+  if (digits.empty() || digits.size() > 2 || (digits.size() == 2 && digits[0] == '0')) return -1;
+  int index = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9') return -1;
+    index = 10 * index + (c - '0');
+  }
+  return index <= kMostIndex ? index : -1;
+}
+
+DeviceName parse_one(const std::string& text, std::string_view word) {
+  constexpr std::string_view kCudaPrefix = "cuda:";
+  if (word == "cuda") return {DeviceName::kCuda, 0};
+  if (word == "cpu" || word == "auto") {
+    refuse(text, std::string(word) + " stands alone");
+  }
+  if (!word.starts_with(kCudaPrefix)) {
+    refuse(text, word.empty() ? "a name is empty" : printable(std::string(word)) + " is unknown");
+  }
+  const std::string_view digits = word.substr(kCudaPrefix.size());
+  const int index = parse_index(digits);
+  if (index < 0) {
+    refuse(text,
+           printable(std::string(digits)) + " is no index of 0 to " + std::to_string(kMostIndex));
+  }
+  return {DeviceName::kCuda, index};
+}
+
+}  // namespace
+
+std::string DeviceName::to_string() const {
+  return kind == kCpu ? "cpu" : "cuda:" + std::to_string(index);
+}
+
+std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices) {
+  if (text == "cpu") return {DeviceName{}};
+  if (text == "auto") {
+    return {cuda_devices > 0 ? DeviceName{DeviceName::kCuda, 0} : DeviceName{}};
+  }
+  std::vector<DeviceName> devices;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const DeviceName device = parse_one(text, std::string_view(text).substr(begin, end - begin));
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      refuse(text, device.to_string() + " stands there twice");
+    }
+    devices.push_back(device);
+    begin = end + 1;
+  }
+  return devices;
+}
+
+}  // namespace pushpull::device

@@ -1,0 +1,25 @@
+// Stands for common/device/cuda/ in a build without CUDA.
+#include "common/device/device.h"
+#include "common/error.h"
+
+namespace pushpull::device {
+
+namespace {
+
+constexpr const char* kWhy = "this build has no CUDA in it";
+
+}  // namespace
+
+bool compiled() { return false; }
+
+int count(std::string* why) {
+  if (why != nullptr) *why = kWhy;
+  return 0;
+}
+
+std::shared_ptr<Device> open(const DeviceName& name) {
+  throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: " + kWhy +
+                                      "; build it where nvcc is found, or compute on --device cpu");
+}
+
+}  // namespace pushpull::device

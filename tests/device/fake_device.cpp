@@ -1,0 +1,321 @@
+#include "tests/device/fake_device.h"
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/device/fake_memory.h"
+
+namespace pushpull::device {
+
+namespace {
+
+// One record of an event.
+struct Mark {
+  bool done = false;
+  int64_t run = 0;  // what had run by then: the device's clock
+};
+
+struct Work {
+  std::function<void()> run;
+  std::shared_ptr<Mark> until;  // it cannot run before this
+  std::shared_ptr<Mark> marks;  // this is done when it has run
+};
+
+using Queue = std::deque<Work>;
+
+}  // namespace
+
+struct FakeDevice::State {
+  explicit State(FakeOptions o)
+      : options(o), random(o.seed), memory(std::make_shared<FakeMemory>(o.memory_bytes)) {
+    mood = static_cast<int>(random() % 4);
+  }
+
+  FakeOptions options;
+  std::mt19937_64 random;
+  std::shared_ptr<FakeMemory> memory;
+  std::vector<std::shared_ptr<Queue>> queues;
+  int mood = 0;  // 0: runs as late as can be; 1: at once; else: now and then, some of it
+  int64_t runs = 0;
+  int64_t launches = 0;
+
+  // Any thread.
+  std::mutex registered_mutex;
+  std::map<const std::byte*, std::pair<size_t, Access>> registered;
+
+  bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
+  void check() const {
+    if (lost()) throw Error(ErrorCode::kDevice, "[device] fake:0 is lost");
+  }
+
+  // Runs the head of some stream. False: none can run.
+  bool step() {
+    std::vector<Queue*> able;
+    for (const auto& queue : queues) {
+      if (!queue->empty() && (!queue->front().until || queue->front().until->done)) {
+        able.push_back(queue.get());
+      }
+    }
+    if (able.empty()) return false;
+    Queue& queue = *able[random() % able.size()];
+    const Work work = std::move(queue.front());
+    queue.pop_front();
+    if (work.run) work.run();
+    ++runs;
+    if (work.marks) *work.marks = {true, runs};
+    check();
+    return true;
+  }
+
+  // Some work may run while the host goes on.
+  void progress() {
+    if (mood == 0) return;
+    const uint64_t most = mood == 1 ? UINT64_MAX : random() % 4;
+    const FakeMemory::Open opened(*memory);
+    for (uint64_t i = 0; i < most && step(); ++i) {
+    }
+  }
+
+  // Something can always run: what a stream waits for was enqueued before.
+  void run_until(const std::function<bool()>& done) {
+    if (done()) return;
+    const FakeMemory::Open opened(*memory);
+    while (!done()) {
+      const bool ran = step();
+      PP_ASSERT(ran);
+    }
+  }
+
+  // The range lies in one registration; false: in none.
+  bool is_registered(const void* host, size_t bytes, bool is_written) {
+    const auto* first = static_cast<const std::byte*>(host);
+    const std::lock_guard lock(registered_mutex);
+    auto after = registered.upper_bound(first);
+    if (after == registered.begin()) return false;
+    const auto& [begin, range] = *--after;
+    if (first + bytes > begin + range.first) return false;
+    PP_ASSERT(!is_written || range.second == Access::kReadWrite);
+    return true;
+  }
+};
+
+namespace {
+
+using State = FakeDevice::State;
+
+class FakeEvent : public Event {
+ public:
+  FakeEvent(std::shared_ptr<State> state, bool is_timed)
+      : state_(std::move(state)), is_timed_(is_timed) {}
+
+  bool done() override {
+    state_->check();
+    if (latest && !latest->done) state_->progress();
+    return !latest || latest->done;
+  }
+
+  void wait(int64_t /*deadline_ms*/) override {
+    state_->check();
+    if (!latest || state_->options.fault == Fault::kHostDoesNotWait) return;
+    state_->run_until([mark = latest] { return mark->done; });
+  }
+
+  double seconds_since(const Event& earlier) const override {
+    const auto& other = static_cast<const FakeEvent&>(earlier);
+    PP_ASSERT(is_timed_ && other.is_timed_);
+    PP_ASSERT(latest && latest->done && other.latest && other.latest->done);
+    return static_cast<double>(latest->run - other.latest->run) * 1e-6;
+  }
+
+  std::shared_ptr<Mark> mark() {
+    auto mark = std::make_shared<Mark>();
+    if (!latest || state_->options.fault != Fault::kRecordsAreIgnored) latest = mark;
+    return mark;
+  }
+
+  std::shared_ptr<Mark> latest;
+
+ private:
+  std::shared_ptr<State> state_;
+  bool is_timed_;
+};
+
+// As it was enqueued; marks are of each launch.
+struct Item {
+  std::function<void()> run;
+  FakeEvent* records = nullptr;
+  const FakeEvent* awaits = nullptr;
+};
+
+struct FakeGraph : Graph {
+  std::vector<Item> items;
+};
+
+class FakeStream : public Stream {
+ public:
+  explicit FakeStream(std::shared_ptr<State> state) : state_(std::move(state)) {
+    state_->queues.push_back(queue_);
+  }
+
+  // A stream that ends leaves nothing undone.
+  ~FakeStream() override {
+    try {
+      state_->run_until([this] { return queue_->empty(); });
+    } catch (const Error&) {
+      queue_->clear();
+    }
+    std::erase(state_->queues, queue_);
+  }
+
+  void copy_in(const void* host, size_t bytes, void* to) override {
+    PP_ASSERT(state_->memory->holds(to, bytes));
+    copy_host(host, to, bytes, state_->is_registered(host, bytes, false));
+  }
+
+  void copy_out(const void* from, size_t bytes, void* host) override {
+    PP_ASSERT(state_->memory->holds(from, bytes));
+    copy_host(from, host, bytes, state_->is_registered(host, bytes, true));
+  }
+
+  void copy(const void* from, size_t bytes, void* to) override {
+    PP_ASSERT(state_->memory->holds(from, bytes) && state_->memory->holds(to, bytes));
+    put({[=] { std::memmove(to, from, bytes); }});
+  }
+
+  void add(const float* left, float* right, size_t n) override {
+    PP_ASSERT(state_->memory->holds(left, n * sizeof(float)));
+    PP_ASSERT(state_->memory->holds(right, n * sizeof(float)));
+    put({[=] {
+      for (size_t i = 0; i < n; ++i) right[i] = left[i] + right[i];
+    }});
+  }
+
+  void find_non_finite(const float* x, size_t n, int32_t* flag) override {
+    PP_ASSERT(state_->memory->holds(x, n * sizeof(float)));
+    PP_ASSERT(state_->memory->holds(flag, sizeof(*flag)));
+    put({[=] {
+      *flag = 0;
+      for (size_t i = 0; i < n; ++i) *flag |= std::isfinite(x[i]) ? 0 : 1;
+    }});
+  }
+
+  void record(Event& event) override { put({{}, &static_cast<FakeEvent&>(event)}); }
+
+  void wait(const Event& event) override {
+    if (state_->options.fault == Fault::kStreamsDoNotWait) return;
+    put({{}, nullptr, &static_cast<const FakeEvent&>(event)});
+  }
+
+  std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override {
+    state_->check();
+    PP_ASSERT(capturing_ == nullptr);
+    if (!state_->options.captures) return nullptr;
+    auto graph = std::make_unique<FakeGraph>();
+    capturing_ = graph.get();
+    const std::shared_ptr<void> end(nullptr, [this](void*) { capturing_ = nullptr; });
+    enqueue();
+    return graph;
+  }
+
+  void launch(Graph& graph) override {
+    PP_ASSERT(capturing_ == nullptr);
+    ++state_->launches;
+    for (const Item& item : static_cast<FakeGraph&>(graph).items) put(item);
+  }
+
+  void synchronize(int64_t /*deadline_ms*/) override {
+    state_->check();
+    PP_ASSERT(capturing_ == nullptr);
+    if (state_->options.fault == Fault::kHostDoesNotWait) return;
+    state_->run_until([this] { return queue_->empty(); });
+  }
+
+  void put(Item item) {
+    state_->check();
+    if (capturing_ != nullptr) {
+      capturing_->items.push_back(std::move(item));
+      return;
+    }
+    Work work{std::move(item.run), nullptr, nullptr};
+    if (item.awaits != nullptr) work.until = item.awaits->latest;
+    if (item.records != nullptr) work.marks = item.records->mark();
+    queue_->push_back(std::move(work));
+    state_->progress();
+  }
+
+ private:
+  void copy_host(const void* from, void* to, size_t bytes, bool is_registered) {
+    if (!is_registered && capturing_ != nullptr) {
+      throw Error(ErrorCode::kDevice,
+                  "[device] a graph on fake:0 copies host memory that is not "
+                  "registered");
+    }
+    auto done = std::make_shared<bool>(false);
+    put({[=] {
+      std::memcpy(to, from, bytes);
+      *done = true;
+    }});
+    if (!is_registered) state_->run_until([done] { return *done; });
+  }
+
+  std::shared_ptr<State> state_;
+  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+  FakeGraph* capturing_ = nullptr;
+};
+
+}  // namespace
+
+FakeDevice::FakeDevice(FakeOptions options) : state_(std::make_shared<State>(options)) {}
+FakeDevice::~FakeDevice() = default;
+
+Memory FakeDevice::allocate(size_t bytes) {
+  state_->check();
+  return state_->memory->allocate(bytes);
+}
+
+std::unique_ptr<Stream> FakeDevice::stream() { return std::make_unique<FakeStream>(state_); }
+
+std::unique_ptr<Event> FakeDevice::event(bool timed) {
+  return std::make_unique<FakeEvent>(state_, timed);
+}
+
+std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes, Access access,
+                                                 std::string& why) {
+  constexpr size_t kPage = 4096;
+  PP_ASSERT(reinterpret_cast<uintptr_t>(first) % kPage == 0 && bytes % kPage == 0 && bytes > 0);
+  if (!state_->options.registers) {
+    why = "fake:0 registers nothing";
+    return nullptr;
+  }
+  const std::lock_guard lock(state_->registered_mutex);
+  const auto [place, is_new] = state_->registered.emplace(first, std::pair(bytes, access));
+  PP_ASSERT(is_new && (std::next(place) == state_->registered.end() ||
+                       std::next(place)->first >= first + bytes));
+  PP_ASSERT(place == state_->registered.begin() ||
+            std::prev(place)->first + std::prev(place)->second.first <= first);
+  return {first, [state = state_](std::byte* begin) {
+            const std::lock_guard ending(state->registered_mutex);
+            state->registered.erase(begin);
+          }};
+}
+
+int64_t FakeDevice::runs() const { return state_->runs; }
+int64_t FakeDevice::launches() const { return state_->launches; }
+size_t FakeDevice::registrations() const {
+  const std::lock_guard lock(state_->registered_mutex);
+  return state_->registered.size();
+}
+
+void enqueue(Stream& stream, std::function<void()> work) {
+  static_cast<FakeStream&>(stream).put({std::move(work)});
+}
+
+}  // namespace pushpull::device

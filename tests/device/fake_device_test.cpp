@@ -1,0 +1,362 @@
+// The fake device is a measure for others, so it is tested itself: what is in order stays in order,
+// and whatever is not comes out wrong under some seeds.
+#include "tests/device/fake_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/buffer_pool.h"
+#include "common/error.h"
+
+namespace pushpull::device {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSeeds = 200;
+constexpr int64_t kDeadlineMs = 1000;
+
+std::shared_ptr<float[]> pinned(const std::shared_ptr<Device>& device, size_t floats) {
+  return registered(device, heap_floats, [](const std::string& why) { FAIL() << why; })(floats);
+}
+
+std::string failure(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDevice) << e.what();
+    return e.what();
+  }
+  return "no failure";
+}
+
+// What the host reads where two streams hand a value from one to the other: 1 -> in -> compute (+
+// 1)
+// -> out.
+float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = true) {
+  const auto device = std::make_shared<FakeDevice>(options);
+  const auto in = device->stream();
+  const auto compute = device->stream();
+  const auto out = device->stream();
+  const auto has_come = device->event();
+  const auto is_computed = device->event();
+  const auto is_out = device->event();
+  const Memory value = device->allocate(4);
+  const Memory one = device->allocate(4);
+  const auto host = pinned(device, 2);
+  float result = 0.0F;
+  for (int round = 0; round < 3; ++round) {
+    host[0] = static_cast<float>(round);
+    host[1] = -1.0F;
+    in->copy_in(&host[0], 4, value.data());
+    enqueue(*in, [&] { *one.floats() = 1.0F; });
+    in->record(*has_come);
+    if (streams_wait) compute->wait(*has_come);
+    compute->add(one.floats(), value.floats(), 1);
+    compute->record(*is_computed);
+    if (streams_wait) out->wait(*is_computed);
+    out->copy_out(value.data(), 4, &host[1]);
+    out->record(*is_out);
+    if (host_waits) is_out->wait(kDeadlineMs);
+    result = 10 * result + host[1];
+  }
+  return result;
+}
+constexpr float kRight = 123.0F;
+
+TEST(FakeDevice, WhatEventsOrderIsInOrderUnderEverySeed) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) EXPECT_EQ(pipeline({seed}), kRight) << seed;
+}
+
+TEST(FakeDevice, WhatNothingOrdersComesOutWrongUnderManySeeds) {
+  uint64_t without_stream_waits = 0;
+  uint64_t without_host_waits = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    without_stream_waits += pipeline({seed}, false, true) != kRight ? 1 : 0;
+    without_host_waits += pipeline({seed}, true, false) != kRight ? 1 : 0;
+  }
+  EXPECT_GT(without_stream_waits, kSeeds / 4);
+  EXPECT_GT(without_host_waits, kSeeds / 4);
+}
+
+TEST(FakeDevice, EveryFaultShows) {
+  for (const Fault fault :
+       {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait, Fault::kRecordsAreIgnored}) {
+    uint64_t wrong = 0;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed)
+      wrong += pipeline({seed, fault}) != kRight ? 1 : 0;
+    EXPECT_GT(wrong, kSeeds / 20) << static_cast<int>(fault);
+  }
+}
+
+TEST(FakeDevice, ASeedIsOneOrder) {
+  std::set<float> seen;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const float result = pipeline({seed}, false, false);
+    EXPECT_EQ(pipeline({seed}, false, false), result) << seed;
+    seen.insert(result);
+  }
+  EXPECT_GT(seen.size(), 3U);
+}
+
+TEST(FakeDevice, AStreamRunsInOrder) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    FakeDevice device({seed});
+    const auto stream = device.stream();
+    std::vector<int> ran;
+    for (int i = 0; i < 9; ++i) enqueue(*stream, [&ran, i] { ran.push_back(i); });
+    stream->synchronize(kDeadlineMs);
+    EXPECT_THAT(ran, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+    EXPECT_EQ(device.runs(), 9);
+  }
+}
+
+TEST(FakeDevice, AnEventThatWasNeverRecordedIsDone) {
+  FakeDevice device;
+  const auto stream = device.stream();
+  const auto event = device.event();
+  EXPECT_TRUE(event->done());
+  event->wait(kDeadlineMs);
+  stream->wait(*event);
+  stream->synchronize(kDeadlineMs);
+}
+
+TEST(FakeDevice, AWaitIsForTheLatestRecordBeforeIt) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    FakeDevice device({seed});
+    const auto first = device.stream();
+    const auto second = device.stream();
+    const auto event = device.event();
+    std::vector<int> ran;
+    enqueue(*first, [&] { ran.push_back(1); });
+    first->record(*event);
+    second->wait(*event);
+    enqueue(*second, [&] { ran.push_back(2); });
+    // `second` has only to wait for the record above
+    first->wait(*event);
+    second->record(*event);
+    first->wait(*event);
+    enqueue(*first, [&] { ran.push_back(3); });
+    first->record(*event);
+    event->wait(kDeadlineMs);
+    EXPECT_THAT(ran, ElementsAre(1, 2, 3));
+  }
+}
+
+TEST(FakeDevice, RegisteredMemoryIsReadWhenItsTurnComesAndOtherMemoryAtOnce) {
+  uint64_t late = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto device = std::make_shared<FakeDevice>(FakeOptions{seed});
+    const auto stream = device->stream();
+    const Memory value = device->allocate(4);
+    const auto fast = pinned(device, 1);
+    float plain = 1.0F;
+    float back = 0.0F;
+    stream->copy_in(&plain, 4, value.data());
+    plain = 2.0F;
+    stream->copy_out(value.data(), 4, &back);
+    EXPECT_EQ(back, 1.0F) << seed;
+    fast[0] = 1.0F;
+    stream->copy_in(fast.get(), 4, value.data());
+    fast[0] = 2.0F;
+    stream->copy_out(value.data(), 4, &back);
+    late += back == 2.0F ? 1 : 0;
+  }
+  EXPECT_GT(late, kSeeds / 10);
+  EXPECT_LT(late, kSeeds);
+}
+
+TEST(FakeDevice, AGraphRunsAtItsLaunches) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    FakeDevice device({seed});
+    const auto stream = device.stream();
+    const auto other = device.stream();
+    const auto before = device.event();
+    const auto inside = device.event();
+    const Memory sum = device.allocate(4);
+    const Memory one = device.allocate(4);
+    int value = 0;
+    int seen = 0;
+    const auto graph = stream->capture([&] {
+      stream->wait(*before);
+      enqueue(*stream, [&] { seen = value; });
+      stream->add(one.floats(), sum.floats(), 1);
+      stream->record(*inside);
+      enqueue(*stream, [&] { seen = -1; });
+    });
+    ASSERT_NE(graph, nullptr);
+    stream->synchronize(kDeadlineMs);
+    EXPECT_EQ(device.runs(), 0) << "a capture runs nothing";
+    EXPECT_TRUE(inside->done()) << "nor does it record";
+    for (int launch = 1; launch <= 3; ++launch) {
+      enqueue(*other, [&] { value = launch; });
+      other->record(*before);
+      stream->launch(*graph);
+      int copied = 0;
+      other->wait(*inside);
+      enqueue(*other, [&] { copied = seen; });
+      other->synchronize(kDeadlineMs);
+      EXPECT_TRUE(copied == launch || copied == -1) << copied;
+      stream->synchronize(kDeadlineMs);
+      EXPECT_EQ(seen, -1);
+    }
+    EXPECT_EQ(device.launches(), 3);
+  }
+}
+
+TEST(FakeDevice, ACaptureThatFailsLeavesTheStreamAsItWas) {
+  FakeDevice device;
+  const auto stream = device.stream();
+  int ran = 0;
+  EXPECT_THROW(stream->capture([&] {
+    enqueue(*stream, [&] { ++ran; });
+    throw std::runtime_error("no");
+  }),
+               std::runtime_error);
+  const Memory value = device.allocate(4);
+  float pageable = 0.0F;
+  EXPECT_THAT(
+      failure([&] { stream->capture([&] { stream->copy_in(&pageable, 4, value.data()); }); }),
+      HasSubstr("not registered"));
+  enqueue(*stream, [&] { ran += 10; });
+  stream->synchronize(kDeadlineMs);
+  EXPECT_EQ(ran, 10);
+}
+
+TEST(FakeDevice, ADeviceThatCannotCaptureSaysSo) {
+  FakeOptions options;
+  options.captures = false;
+  FakeDevice device(options);
+  const auto stream = device.stream();
+  EXPECT_EQ(stream->capture([] { FAIL() << "called"; }), nullptr);
+}
+
+TEST(FakeDevice, MemoryIsZeroedAndSpoiledAtItsEnd) {
+  FakeDevice device;
+  const auto stream = device.stream();
+  const float* kept = nullptr;
+  float sum = 1.0F;
+  {
+    const Memory memory = device.allocate(100 * sizeof(float));
+    EXPECT_EQ(memory.size(), 400U);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 256, 0U);
+    kept = memory.floats();
+    enqueue(*stream, [&] {
+      sum = 0.0F;
+      for (int i = 0; i < 100; ++i) sum += std::abs(memory.floats()[i]);
+      std::fill_n(memory.floats(), 100, 7.0F);
+    });
+    stream->synchronize(kDeadlineMs);
+    EXPECT_EQ(sum, 0.0F);
+  }
+  float gone = 0.0F;
+  enqueue(*stream, [&] { gone = kept[99]; });
+  stream->synchronize(kDeadlineMs);
+  EXPECT_TRUE(std::isnan(gone));
+  Memory again = device.allocate(400);
+  EXPECT_EQ(again.data(), kept) << "what is freed is used again";
+  const auto [bytes, free] = again.release();
+  EXPECT_EQ(again.data(), nullptr);
+  free(bytes);
+}
+
+TEST(FakeDevice, MemoryMayOutliveTheDevice) {
+  auto device = std::make_unique<FakeDevice>();
+  const Memory memory = device->allocate(100);
+  device.reset();
+  EXPECT_NE(memory.data(), nullptr);
+}
+
+TEST(FakeDevice, ThereIsNoMoreMemoryThanThereIs) {
+  FakeOptions options;
+  options.memory_bytes = 4096;
+  FakeDevice device(options);
+  const Memory first = device.allocate(3000);
+  EXPECT_THAT(failure([&] { device.allocate(2000); }),
+              AllOf(HasSubstr("no room for 2000 bytes"), HasSubstr("1024 of 4096 are free")));
+  const Memory second = device.allocate(1024);
+  EXPECT_NE(first.data(), second.data());
+}
+
+TEST(FakeDeviceDeathTest, TheHostCannotTouchItsMemory) {
+  FakeDevice device;
+  const Memory memory = device.allocate(4);
+  EXPECT_DEATH(*memory.floats() = 1.0F, "");
+}
+
+TEST(FakeDevice, ALostDeviceFailsInEveryCall) {
+  FakeOptions options;
+  options.lost_after = 3;
+  FakeDevice device(options);
+  const auto stream = device.stream();
+  const auto event = device.event();
+  const Memory memory = device.allocate(4);
+  const auto work = [&] {
+    for (int i = 0; i < 4; ++i) enqueue(*stream, [] {});
+    stream->record(*event);
+    event->wait(kDeadlineMs);
+  };
+  EXPECT_THAT(failure(work), HasSubstr("fake:0 is lost"));
+  EXPECT_EQ(device.runs(), 3);
+  for (const std::function<void()>& call : std::vector<std::function<void()>>{
+           [&] { event->wait(kDeadlineMs); }, [&] { event->done(); },
+           [&] { stream->record(*event); }, [&] { stream->wait(*event); },
+           [&] { stream->add(memory.floats(), memory.floats(), 1); },
+           [&] { stream->synchronize(kDeadlineMs); }, [&] { device.allocate(4); },
+           [&] { stream->capture([] {}); }}) {
+    EXPECT_THAT(failure(call), HasSubstr("fake:0 is lost"));
+  }
+}
+
+TEST(FakeDevice, TimedEventsHaveADistance) {
+  FakeDevice device;
+  const auto stream = device.stream();
+  const auto begin = device.event(true);
+  const auto end = device.event(true);
+  stream->record(*begin);
+  for (int i = 0; i < 5; ++i) enqueue(*stream, [] {});
+  stream->record(*end);
+  end->wait(kDeadlineMs);
+  EXPECT_DOUBLE_EQ(end->seconds_since(*begin), 6e-6);
+}
+
+TEST(FakeDevice, AddsAndFindsWhatIsNotFinite) {
+  FakeDevice device;
+  const auto stream = device.stream();
+  const Memory a = device.allocate(8);
+  const Memory b = device.allocate(8);
+  const Memory flag = device.allocate(4);
+  const auto flag_of = [&](float second) {
+    const float left[] = {1.5F, second};
+    const float right[] = {2.0F, 1.0F};
+    int32_t found = -1;
+    stream->copy_in(left, 8, a.data());
+    stream->copy_in(right, 8, b.data());
+    stream->add(a.floats(), b.floats(), 2);
+    stream->find_non_finite(b.floats(), 2, static_cast<int32_t*>(flag.data()));
+    stream->copy_out(flag.data(), 4, &found);
+    return found;
+  };
+  EXPECT_EQ(flag_of(3.0F), 0);
+  EXPECT_EQ(flag_of(std::numeric_limits<float>::infinity()), 1);
+  EXPECT_EQ(flag_of(std::numeric_limits<float>::quiet_NaN()), 1);
+  EXPECT_EQ(flag_of(4.0F), 0);
+  float back[2] = {};
+  stream->copy(b.data(), 8, a.data());
+  stream->copy_out(a.data(), 8, back);
+  EXPECT_THAT(back, ElementsAre(3.5F, 5.0F));
+}
+
+}  // namespace
+}  // namespace pushpull::device
