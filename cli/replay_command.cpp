@@ -14,6 +14,7 @@
 #include "common/io/safetensors.h"
 #include "common/strict_number.h"
 #include "common/text.h"
+#include "models/numerics.h"
 #include "ps/report.h"
 #include "ps/run_recorder.h"
 

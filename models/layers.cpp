@@ -65,16 +65,17 @@ class LinearLayer final : public Layer {
         bias_(add_uniform(table, name + ".bias", {shape.outputs}, shape.inputs)),
         op_(ops::make_linear(backend, shape)) {}
 
-  void forward(const TrainPass& pass, const float* x, float* y) override {
+  void forward(const TrainPass& pass, const ops::Activation* x, ops::Activation* y) override {
     evaluate(pass.weights, x, y);
   }
 
-  void evaluate(std::span<const float> weights, const float* x, float* y) override {
+  void evaluate(std::span<const float> weights, const ops::Activation* x,
+                ops::Activation* y) override {
     op_->forward(x, weight_.in(weights), bias_.in(weights), y);
   }
 
-  void backward(const TrainPass& pass, const float* x, const float* y, float* dy,
-                float* dx) override {
+  void backward(const TrainPass& pass, const ops::Activation* x, const ops::Activation* y,
+                ops::Activation* dy, ops::Activation* dx) override {
     op_->backward_weights(x, y, dy, weight_.in(pass.gradients), bias_.in(pass.gradients));
     pass.ready(bias_.index);
     pass.ready(weight_.index);
@@ -98,16 +99,17 @@ class ConvolutionLayer final : public Layer {
         bias_(add_uniform(table, name + ".bias", {shape.outputs}, fan_in(shape))),
         op_(ops::make_convolution(backend, shape)) {}
 
-  void forward(const TrainPass& pass, const float* x, float* y) override {
+  void forward(const TrainPass& pass, const ops::Activation* x, ops::Activation* y) override {
     evaluate(pass.weights, x, y);
   }
 
-  void evaluate(std::span<const float> weights, const float* x, float* y) override {
+  void evaluate(std::span<const float> weights, const ops::Activation* x,
+                ops::Activation* y) override {
     op_->forward(x, weight_.in(weights), bias_.in(weights), y);
   }
 
-  void backward(const TrainPass& pass, const float* x, const float* /*y*/, float* dy,
-                float* dx) override {
+  void backward(const TrainPass& pass, const ops::Activation* x, const ops::Activation* /*y*/,
+                ops::Activation* dy, ops::Activation* dx) override {
     op_->backward_weights(x, dy, weight_.in(pass.gradients), bias_.in(pass.gradients));
     pass.ready(bias_.index);
     pass.ready(weight_.index);
@@ -139,18 +141,19 @@ class BatchNormLayer final : public Layer {
                                UpdateRule::kAverage)),
         op_(ops::make_batch_norm(backend, shape)) {}
 
-  void forward(const TrainPass& pass, const float* x, float* y) override {
+  void forward(const TrainPass& pass, const ops::Activation* x, ops::Activation* y) override {
     op_->forward(x, scale_.in(pass.weights), shift_.in(pass.weights), mean_.in(pass.gradients),
                  variance_.in(pass.gradients), y);
   }
 
-  void evaluate(std::span<const float> weights, const float* x, float* y) override {
+  void evaluate(std::span<const float> weights, const ops::Activation* x,
+                ops::Activation* y) override {
     op_->infer(x, scale_.in(weights), shift_.in(weights), mean_.in(weights), variance_.in(weights),
                y);
   }
 
-  void backward(const TrainPass& pass, const float* x, const float* /*y*/, float* dy,
-                float* dx) override {
+  void backward(const TrainPass& pass, const ops::Activation* x, const ops::Activation* /*y*/,
+                ops::Activation* dy, ops::Activation* dx) override {
     PP_ASSERT(dx != nullptr);
     op_->backward(x, dy, scale_.in(pass.weights), shift_.in(pass.weights), dx,
                   scale_.in(pass.gradients), shift_.in(pass.gradients));
@@ -171,12 +174,15 @@ class MaxPoolLayer final : public Layer {
       : Layer(backend.image_floats(shape.output(), ops::Layout::kNative)),
         op_(ops::make_max_pool(backend, shape)) {}
 
-  void forward(const TrainPass& /*pass*/, const float* x, float* y) override { op_->forward(x, y); }
-  void evaluate(std::span<const float> /*weights*/, const float* x, float* y) override {
+  void forward(const TrainPass& /*pass*/, const ops::Activation* x, ops::Activation* y) override {
     op_->forward(x, y);
   }
-  void backward(const TrainPass& /*pass*/, const float* /*x*/, const float* /*y*/, float* dy,
-                float* dx) override {
+  void evaluate(std::span<const float> /*weights*/, const ops::Activation* x,
+                ops::Activation* y) override {
+    op_->forward(x, y);
+  }
+  void backward(const TrainPass& /*pass*/, const ops::Activation* /*x*/,
+                const ops::Activation* /*y*/, ops::Activation* dy, ops::Activation* dx) override {
     op_->backward(dy, dx);
   }
 
@@ -189,14 +195,15 @@ class FlattenLayer final : public Layer {
   FlattenLayer(ops::Backend& backend, const ops::ImageShape& shape)
       : Layer(static_cast<size_t>(shape.size())), op_(ops::make_relayout(backend, shape)) {}
 
-  void forward(const TrainPass& /*pass*/, const float* x, float* y) override {
+  void forward(const TrainPass& /*pass*/, const ops::Activation* x, ops::Activation* y) override {
     op_->to_plain(x, y);
   }
-  void evaluate(std::span<const float> /*weights*/, const float* x, float* y) override {
+  void evaluate(std::span<const float> /*weights*/, const ops::Activation* x,
+                ops::Activation* y) override {
     op_->to_plain(x, y);
   }
-  void backward(const TrainPass& /*pass*/, const float* /*x*/, const float* /*y*/, float* dy,
-                float* dx) override {
+  void backward(const TrainPass& /*pass*/, const ops::Activation* /*x*/,
+                const ops::Activation* /*y*/, ops::Activation* dy, ops::Activation* dx) override {
     op_->to_native(dy, dx);
   }
 

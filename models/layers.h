@@ -12,11 +12,11 @@
 
 namespace pushpull {
 
-// The caller's memory for one micro-batch in training mode.
+// Memory of the backend for one micro-batch in training mode.
 struct TrainPass {
   std::span<const float> weights;  // the flat vector
   std::span<float> gradients;      // as Model::train fills it
-  const GradientReady& ready;
+  const GradientReady& ready;      // called once the gradient's run is enqueued
 };
 
 class Layer {
@@ -26,13 +26,14 @@ class Layer {
   size_t output_floats() const { return output_floats_; }
 
   // x: input, kept unchanged until `backward` -> y: output_floats().
-  virtual void forward(const TrainPass& pass, const float* x, float* y) = 0;
+  virtual void forward(const TrainPass& pass, const ops::Activation* x, ops::Activation* y) = 0;
   // The same in evaluation mode.
-  virtual void evaluate(std::span<const float> weights, const float* x, float* y) = 0;
+  virtual void evaluate(std::span<const float> weights, const ops::Activation* x,
+                        ops::Activation* y) = 0;
   // x, y: of forward. dy: gradient of y, may be overwritten -> dx, unless it is null (first layer).
   // Tells pass.ready each of the layer's tensors, as soon as its gradient is final.
-  virtual void backward(const TrainPass& pass, const float* x, const float* y, float* dy,
-                        float* dx) = 0;
+  virtual void backward(const TrainPass& pass, const ops::Activation* x, const ops::Activation* y,
+                        ops::Activation* dy, ops::Activation* dx) = 0;
 
  protected:
   explicit Layer(size_t output_floats) : output_floats_(output_floats) {}

@@ -52,6 +52,9 @@ class Model {
   virtual EvalSums evaluate(std::span<const float> weights, const float* images,
                             const int32_t* labels, int64_t valid) = 0;
 
+  // What must be equal between workers for equal bits (P1): device, instruction set, libraries.
+  virtual std::string numerics() const = 0;
+
  protected:
   TensorTable table_;
 };
@@ -60,10 +63,5 @@ class Model {
 // job.micro_batch and job.threads compute threads.
 // Throws Error(kUsage) for an unknown model or a shape that does not fit it.
 std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64_t classes);
-
-// What must be equal between workers for equal bits (P1): instruction set in use, library versions.
-// "cpu avx512_core oneDNN 2.6.3 glibc 2.36", and on Intel the cache sizes that oneDNN cuts blocks
-// by.
-std::string numerics_fingerprint();
 
 }  // namespace pushpull

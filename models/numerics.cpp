@@ -1,11 +1,10 @@
-// The fingerprint of what the CPU's results depend on beside the job.
+#include "models/numerics.h"
+
 #include <cpuid.h>
 #include <gnu/libc-version.h>
 
+#include <cstdint>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <string>
-
-#include "models/model.h"
 
 namespace pushpull {
 

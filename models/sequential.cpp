@@ -33,10 +33,11 @@ float Sequential::train(std::span<const float> weights, const float* images, con
                         const WeightsNeeded& needed) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   PP_ASSERT(gradients.size() == weights.size());
+  ops::check_labels({samples_, classes_}, {labels, static_cast<size_t>(samples_)});
   const ops::Backend::Scope scope(*backend_);
   const TrainPass pass{weights, gradients, ready};
 
-  const float* x = images;
+  const ops::Activation* x = images;
   size_t tensor = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
     for (; needed && tensor < tensors_end_[i]; ++tensor) needed(tensor);
@@ -60,8 +61,9 @@ float Sequential::train(std::span<const float> weights, const float* images, con
 EvalSums Sequential::evaluate(std::span<const float> weights, const float* images,
                               const int32_t* labels, int64_t valid) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
+  ops::check_labels({samples_, classes_}, {labels, static_cast<size_t>(valid)});
   const ops::Backend::Scope scope(*backend_);
-  const float* x = images;
+  const ops::Activation* x = images;
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i]->evaluate(weights, x, outputs_[i].data());
     x = outputs_[i].data();

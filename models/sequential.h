@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/layers.h"
@@ -17,6 +18,7 @@ class Sequential : public Model {
               const WeightsNeeded& needed = {}) final;
   EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
                     int64_t valid) final;
+  std::string numerics() const final { return backend_->numerics(); }
 
  protected:
   Sequential(std::unique_ptr<ops::Backend> backend, int64_t samples, int64_t classes);

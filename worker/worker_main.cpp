@@ -114,7 +114,7 @@ Prepared prepare(const Job& job, const std::string& data_dir, uint64_t incarnati
   declare.set_train_samples(out.dataset->train_size());
   declare.set_test_samples(out.dataset->test_size());
   declare.set_data_digest(out.dataset->digest());
-  declare.set_numerics(numerics_fingerprint());
+  declare.set_numerics(out.model->numerics());
   declare.set_peer_endpoint(peer_endpoint);
   control.declare(std::move(declare));
   return out;

@@ -1,5 +1,8 @@
 #include "models/ops/ops.h"
 
+#include <array>
+#include <utility>
+
 #include "common/error.h"
 
 namespace pushpull::ops {
@@ -16,7 +19,47 @@ bool is_image(const ImageShape& shape) {
          fits(shape.samples, shape.channels * shape.height * shape.width);
 }
 
+constexpr std::array kPrecisions{
+    std::pair{"fp32", Precision::kFp32}, std::pair{"tf32", Precision::kTf32},
+    std::pair{"bf16", Precision::kBf16}, std::pair{"fp16", Precision::kFp16}};
+
 }  // namespace
+
+const char* to_string(Precision precision) {
+  for (const auto& [name, value] : kPrecisions) {
+    if (value == precision) return name;
+  }
+  return "unknown";
+}
+
+Precision parse_precision(const std::string& text) {
+  for (const auto& [name, value] : kPrecisions) {
+    if (text == name) return value;
+  }
+  throw Error(ErrorCode::kUsage,
+              "[models] unknown precision '" + text + "'; there are fp32, tf32, bf16 and fp16");
+}
+
+void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> labels) {
+  PP_ASSERT(labels.size() <= static_cast<size_t>(shape.samples));
+  for (const int32_t label : labels) PP_ASSERT(label >= 0 && label < shape.classes);
+}
+
+device::Stream& Backend::stream() {
+  assertion_failed("a backend without a device is asked for its stream", __FILE__, __LINE__);
+}
+
+void Backend::choose(const std::string& choices) { PP_ASSERT(choices.empty()); }
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
+  if (options.device.kind == device::DeviceName::kCuda) return make_cuda_backend(options);
+  if (options.precision != Precision::kFp32) {
+    throw Error(ErrorCode::kUsage,
+                std::string("[models] precision = ") + to_string(options.precision) +
+                    " needs a GPU: start workers with --device cuda, or set precision = fp32");
+  }
+  return make_cpu_backend(options.threads);
+}
 
 ImageShape ConvolutionShape::output() const {
   const int64_t grow = 2 * padding - kernel + 1;
@@ -64,6 +107,12 @@ std::unique_ptr<Relayout> make_relayout(Backend& backend, const ImageShape& shap
   PP_ASSERT(is_image(shape));
   const Backend::Scope scope(backend);
   return backend.relayout(shape);
+}
+
+std::unique_ptr<Elements> make_elements(Backend& backend, int64_t count) {
+  PP_ASSERT(fits(count, 1));
+  const Backend::Scope scope(backend);
+  return backend.elements(count);
 }
 
 std::unique_ptr<CrossEntropy> make_cross_entropy(Backend& backend, const CrossEntropyShape& shape) {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "common/error.h"
+#include "models/numerics.h"
 #include "tests/models/fixture.h"
 #include "tests/models/reference.h"
 

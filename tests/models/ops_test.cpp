@@ -35,7 +35,9 @@ std::vector<float> to_float(const Values& values) { return {values.begin(), valu
 // f32 sums of `terms` products of order one, in any order: |error| <= terms * 2^-24 * sum of the
 // absolute values in the worst case, about sqrt(terms) of it in practice; 4 * terms is in between.
 // Relative to the largest value, since a sum may cancel to nothing.
-void expect_close(const char* what, const float* got, const Values& want, double terms) {
+void expect_close(const char* what, const std::vector<float>& got, const Values& want,
+                  double terms) {
+  ASSERT_EQ(got.size(), want.size()) << what;
   double largest = 1e-3;
   for (const double value : want) largest = std::max(largest, std::fabs(value));
   const double tolerance = (4.0 * terms + 16.0) * std::numeric_limits<float>::epsilon() * largest;
@@ -79,9 +81,63 @@ struct BackendCase {
 
 class Ops : public testing::TestWithParam<BackendCase> {
  protected:
+  // Activations of the backend from plain values.
+  struct Held {
+    ops::Activation* data() const { return data_; }
+    ops::Buffer floats;
+    std::unique_ptr<ops::Elements> elements;
+    ops::Activation* data_ = nullptr;
+  };
+  Held held(const Values& values) {
+    Held held;
+    held.floats = floats(values);
+    held.elements = ops::make_elements(*backend_, static_cast<int64_t>(values.size()));
+    // either held.floats or memory of held.elements: both are ours to write
+    held.data_ = const_cast<ops::Activation*>(  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+        held.elements->in(held.floats.data()));
+    return held;
+  }
+  std::vector<float> values(const ops::Activation* activations, size_t count) {
+    const ops::Buffer buffer = backend_->allocate(count);
+    ops::make_elements(*backend_, static_cast<int64_t>(count))->out(activations, buffer.data());
+    return values(buffer);
+  }
+
+  // Parameters, their gradients, losses.
+  ops::Buffer floats(const Values& values) {
+    ops::Buffer buffer = backend_->allocate(values.size());
+    const std::vector<float> host = to_float(values);
+    backend_->write(host.data(), host.size() * sizeof(float), buffer.data());
+    return buffer;
+  }
+  std::vector<float> values(const ops::Buffer& buffer) {
+    std::vector<float> host(buffer.size());
+    backend_->read(buffer.data(), host.size() * sizeof(float), host.data());
+    return host;
+  }
+  // To be overwritten.
+  ops::Buffer rubbish(size_t count) { return floats(Values(count, 9.0)); }
+
+  // Labels and predictions.
+  struct Integers {
+    int32_t* data() const { return reinterpret_cast<int32_t*>(buffer.data()); }
+    ops::Buffer buffer;
+  };
+  Integers integers(const std::vector<int32_t>& values) {
+    static_assert(sizeof(int32_t) == sizeof(float));
+    Integers integers{backend_->allocate(values.size())};
+    backend_->write(values.data(), values.size() * sizeof(int32_t), integers.data());
+    return integers;
+  }
+  std::vector<int32_t> values(const Integers& integers) {
+    std::vector<int32_t> host(integers.buffer.size());
+    backend_->read(integers.data(), host.size() * sizeof(int32_t), host.data());
+    return host;
+  }
+
   // An image of the backend's layout from plain values, and back.
   ops::Buffer native(const ops::ImageShape& shape, const Values& values) {
-    const std::vector<float> plain = to_float(values);
+    const Held plain = held(values);
     ops::Buffer buffer = empty(shape);
     ops::make_relayout(*backend_, shape)->to_native(plain.data(), buffer.data());
     return buffer;
@@ -90,9 +146,10 @@ class Ops : public testing::TestWithParam<BackendCase> {
     return backend_->allocate(backend_->image_floats(shape, ops::Layout::kNative));
   }
   std::vector<float> plain(const ops::ImageShape& shape, const ops::Buffer& buffer) {
-    std::vector<float> values(static_cast<size_t>(shape.size()));
-    ops::make_relayout(*backend_, shape)->to_plain(buffer.data(), values.data());
-    return values;
+    const auto count = static_cast<size_t>(shape.size());
+    const ops::Buffer plain = backend_->allocate(count);
+    ops::make_relayout(*backend_, shape)->to_plain(buffer.data(), plain.data());
+    return values(plain.data(), count);
   }
 
   std::unique_ptr<ops::Backend> backend_ = GetParam().make();
@@ -118,21 +175,21 @@ TEST_P(Ops, LinearEqualsItsReference) {
     }
 
     const auto op = ops::make_linear(*backend_, shape);
-    const auto xf = to_float(x);
-    const auto wf = to_float(w);
-    const auto bf = to_float(b);
-    auto dyf = to_float(dy);
-    std::vector<float> yf(y.size());
-    std::vector<float> dxf(x.size(), 9.0F);
-    std::vector<float> dwf(w.size(), 9.0F);
-    std::vector<float> dbf(b.size(), 9.0F);
-    op->forward(xf.data(), wf.data(), bf.data(), yf.data());
-    op->backward_weights(xf.data(), yf.data(), dyf.data(), dwf.data(), dbf.data());
-    op->backward_data(dyf.data(), wf.data(), dxf.data());
-    expect_close("y", yf.data(), y, static_cast<double>(shape.inputs));
-    expect_close("dw", dwf.data(), g.dw, static_cast<double>(shape.samples));
-    expect_close("db", dbf.data(), g.db, static_cast<double>(shape.samples));
-    expect_close("dx", dxf.data(), g.dx, static_cast<double>(shape.outputs));
+    const Held xd = held(x);
+    const ops::Buffer wd = floats(w);
+    const ops::Buffer bd = floats(b);
+    const Held dyd = held(dy);
+    const ops::Buffer yd = backend_->allocate(y.size());
+    const ops::Buffer dxd = rubbish(x.size());
+    const ops::Buffer dwd = rubbish(w.size());
+    const ops::Buffer dbd = rubbish(b.size());
+    op->forward(xd.data(), wd.data(), bd.data(), yd.data());
+    op->backward_weights(xd.data(), yd.data(), dyd.data(), dwd.data(), dbd.data());
+    op->backward_data(dyd.data(), wd.data(), dxd.data());
+    expect_close("y", values(yd.data(), y.size()), y, static_cast<double>(shape.inputs));
+    expect_close("dw", values(dwd), g.dw, static_cast<double>(shape.samples));
+    expect_close("db", values(dbd), g.db, static_cast<double>(shape.samples));
+    expect_close("dx", values(dxd.data(), x.size()), g.dx, static_cast<double>(shape.outputs));
   }
 }
 
@@ -153,27 +210,27 @@ class OpsConvolution : public Ops {
     }
 
     const auto op = ops::make_convolution(*backend_, shape);
-    const auto wf = to_float(w);
-    const auto bf = to_float(b);
+    const ops::Buffer wd = floats(w);
+    const ops::Buffer bd = floats(b);
     const bool is_plain = shape.input_layout == ops::Layout::kPlain;
-    const auto x_plain = to_float(x);
+    const Held x_plain = held(x);
     const ops::Buffer x_native = native(shape.input, x);
-    const float* xf = is_plain ? x_plain.data() : x_native.data();
-    const ops::Buffer yf = empty(shape.output());
-    const ops::Buffer dyf = native(shape.output(), dy);
-    std::vector<float> dwf(w.size(), 9.0F);
-    std::vector<float> dbf(b.size(), 9.0F);
-    op->forward(xf, wf.data(), bf.data(), yf.data());
-    op->backward_weights(xf, dyf.data(), dwf.data(), dbf.data());
+    const ops::Activation* xd = is_plain ? x_plain.data() : x_native.data();
+    const ops::Buffer yd = empty(shape.output());
+    const ops::Buffer dyd = native(shape.output(), dy);
+    const ops::Buffer dwd = rubbish(w.size());
+    const ops::Buffer dbd = rubbish(b.size());
+    op->forward(xd, wd.data(), bd.data(), yd.data());
+    op->backward_weights(xd, dyd.data(), dwd.data(), dbd.data());
     const auto taps = static_cast<double>(shape.input.channels * shape.kernel * shape.kernel);
     const auto places = static_cast<double>(image_places(shape.output()));
-    expect_close("y", plain(shape.output(), yf).data(), y, taps);
-    expect_close("dw", dwf.data(), g.dw, places);
-    expect_close("db", dbf.data(), g.db, places);
+    expect_close("y", plain(shape.output(), yd), y, taps);
+    expect_close("dw", values(dwd), g.dw, places);
+    expect_close("db", values(dbd), g.db, places);
     if (!shape.input_gradient) return;
-    const ops::Buffer dxf = empty(shape.input);
-    op->backward_data(dyf.data(), wf.data(), dxf.data());
-    expect_close("dx", plain(shape.input, dxf).data(), g.dx, taps);
+    const ops::Buffer dxd = empty(shape.input);
+    op->backward_data(dyd.data(), wd.data(), dxd.data());
+    expect_close("dx", plain(shape.input, dxd), g.dx, taps);
   }
 };
 
@@ -222,31 +279,31 @@ TEST_P(Ops, BatchNormEqualsItsReference) {
       }
 
       const auto op = ops::make_batch_norm(*backend_, shape);
-      const auto scalef = to_float(scale);
-      const auto shiftf = to_float(shift);
       const auto channels = static_cast<size_t>(image.channels);
-      std::vector<float> mean(channels);
-      std::vector<float> variance(channels);
-      std::vector<float> dscale(channels);
-      std::vector<float> dshift(channels);
-      const ops::Buffer xf = native(image, x);
-      const ops::Buffer dyf = native(image, dy);
-      const ops::Buffer yf = empty(image);
-      const ops::Buffer dxf = empty(image);
-      op->forward(xf.data(), scalef.data(), shiftf.data(), mean.data(), variance.data(), yf.data());
-      op->backward(xf.data(), dyf.data(), scalef.data(), shiftf.data(), dxf.data(), dscale.data(),
+      const ops::Buffer scaled = floats(scale);
+      const ops::Buffer shiftd = floats(shift);
+      const ops::Buffer mean = rubbish(channels);
+      const ops::Buffer variance = rubbish(channels);
+      const ops::Buffer dscale = rubbish(channels);
+      const ops::Buffer dshift = rubbish(channels);
+      const ops::Buffer xd = native(image, x);
+      const ops::Buffer dyd = native(image, dy);
+      const ops::Buffer yd = empty(image);
+      const ops::Buffer dxd = empty(image);
+      op->forward(xd.data(), scaled.data(), shiftd.data(), mean.data(), variance.data(), yd.data());
+      op->backward(xd.data(), dyd.data(), scaled.data(), shiftd.data(), dxd.data(), dscale.data(),
                    dshift.data());
       const auto count = static_cast<double>(image_places(image));
       // two values per channel may be close: 1 / sqrt(variance) then enlarges their rounding
       const double terms = count < 10 ? 1000 : count;
-      expect_close("mean", mean.data(), out.mean, count);
+      expect_close("mean", values(mean), out.mean, count);
       Values unbiased = out.variance;
       for (double& value : unbiased) value *= out.unbiased;
-      expect_close("variance", variance.data(), unbiased, count);
-      expect_close("y", plain(image, yf).data(), out.y, terms);
-      expect_close("dscale", dscale.data(), g.dw, terms);
-      expect_close("dshift", dshift.data(), g.db, terms);
-      expect_close("dx", plain(image, dxf).data(), g.dx, terms);
+      expect_close("variance", values(variance), unbiased, count);
+      expect_close("y", plain(image, yd), out.y, terms);
+      expect_close("dscale", values(dscale), g.dw, terms);
+      expect_close("dshift", values(dshift), g.db, terms);
+      expect_close("dx", plain(image, dxd), g.dx, terms);
     }
   }
 }
@@ -262,9 +319,9 @@ TEST_P(Ops, BatchNormInfersWithGivenStatistics) {
   const auto op = ops::make_batch_norm(*backend_, shape);
   const ops::Buffer xf = native(shape.image, x);
   const ops::Buffer yf = empty(shape.image);
-  op->infer(xf.data(), to_float(scale).data(), to_float(shift).data(), to_float(mean).data(),
-            to_float(variance).data(), yf.data());
-  expect_close("y", plain(shape.image, yf).data(),
+  op->infer(xf.data(), floats(scale).data(), floats(shift).data(), floats(mean).data(),
+            floats(variance).data(), yf.data());
+  expect_close("y", plain(shape.image, yf),
                reference::normalize(shape, x, scale, shift, mean, variance), 4);
 }
 
@@ -324,36 +381,39 @@ TEST_P(Ops, CrossEntropyEqualsItsReference) {
         Values(kSamples, 1.0 / kSamples), d);
 
     const auto op = ops::make_cross_entropy(*backend_, {kSamples, classes});
-    const auto logitsf = to_float(logits);
-    std::vector<float> lossesf(kSamples);
-    std::vector<float> df(logits.size());
-    op->forward(logitsf.data(), labels.data(), kSamples, lossesf.data());
-    op->backward(labels.data(), df.data());
-    expect_close("losses", lossesf.data(), losses, 10);
-    expect_close("dlogits", df.data(), d, 10);
+    const Held logitsd = held(logits);
+    const Integers labelsd = integers(labels);
+    const ops::Buffer lossesd = rubbish(kSamples);
+    const ops::Buffer dd = rubbish(logits.size());
+    op->forward(logitsd.data(), labelsd.data(), kSamples, lossesd.data());
+    op->backward(labelsd.data(), dd.data());
+    expect_close("losses", values(lossesd), losses, 10);
+    expect_close("dlogits", values(dd.data(), logits.size()), d, 10);
   }
 }
 
 TEST_P(Ops, CrossEntropyOfACertainSampleIsExactlyZero) {
   const auto op = ops::make_cross_entropy(*backend_, {1, 3});
-  const std::vector<float> logits{7.0F, -200.0F, -300.0F};
-  const int32_t label = 0;
-  float loss = -1.0F;
-  std::vector<float> d(3, 9.0F);
-  op->forward(logits.data(), &label, 1, &loss);
-  op->backward(&label, d.data());
-  EXPECT_EQ(loss, 0.0F);
-  EXPECT_THAT(d, testing::Each(0.0F));
+  const Held logits = held({7.0, -200.0, -300.0});
+  const Integers label = integers({0});
+  const ops::Buffer loss = rubbish(1);
+  const ops::Buffer d = rubbish(3);
+  op->forward(logits.data(), label.data(), 1, loss.data());
+  op->backward(label.data(), d.data());
+  EXPECT_THAT(values(loss), testing::ElementsAre(0.0F));
+  EXPECT_THAT(values(d.data(), 3), testing::Each(0.0F));
 }
 
 TEST_P(Ops, CrossEntropyOfHugeLogitsIsFinite) {
   const auto op = ops::make_cross_entropy(*backend_, {2, 3});
-  const std::vector<float> logits{1e4F, -1e4F, 0.0F, 1e30F, 1e30F, -1e30F};
-  const std::vector<int32_t> labels{1, 0};
-  std::vector<float> losses(2);
-  std::vector<float> d(6);
-  op->forward(logits.data(), labels.data(), 2, losses.data());
-  op->backward(labels.data(), d.data());
+  const Held logits = held({1e4, -1e4, 0.0, 1e30, 1e30, -1e30});
+  const Integers labels = integers({1, 0});
+  const ops::Buffer lossesd = rubbish(2);
+  const ops::Buffer dd = rubbish(6);
+  op->forward(logits.data(), labels.data(), 2, lossesd.data());
+  op->backward(labels.data(), dd.data());
+  const std::vector<float> losses = values(lossesd);
+  const std::vector<float> d = values(dd.data(), 6);
   EXPECT_FLOAT_EQ(losses[0], 2e4F);
   EXPECT_TRUE(std::isfinite(losses[1]));
   EXPECT_THAT(d, testing::Each(testing::Truly([](float v) { return std::isfinite(v); })));
@@ -361,27 +421,48 @@ TEST_P(Ops, CrossEntropyOfHugeLogitsIsFinite) {
   EXPECT_FLOAT_EQ(d[1], -0.5F);
 }
 
+// What lies behind the samples that count is not read, and not written.
+TEST_P(Ops, CrossEntropyOfTheFirstSamplesLeavesTheOthersAlone) {
+  const auto op = ops::make_cross_entropy(*backend_, {3, 2});
+  const Held logits = held({0.0, 0.0, 1.0, 3.0, NAN, NAN});
+  const Integers labels = integers({0, 1, -5});
+  const ops::Buffer losses = rubbish(3);
+  const Integers predictions = integers({7, 7, 7});
+  op->forward(logits.data(), labels.data(), 2, losses.data());
+  op->predict(logits.data(), 2, predictions.data());
+  EXPECT_THAT(values(losses),
+              testing::ElementsAre(testing::FloatEq(std::log(2.0F)),
+                                   testing::FloatNear(std::log1p(std::exp(-2.0F)), 1e-6F), 9.0F));
+  EXPECT_THAT(values(predictions), testing::ElementsAre(0, 1, 7));
+}
+
 TEST_P(Ops, PredictTakesTheLowestOfEqualLogits) {
   const auto op = ops::make_cross_entropy(*backend_, {3, 4});
-  const std::vector<float> logits{1, 3, 3, 2, 5, 5, 5, 5, -4, -3, -2, -2};
-  std::vector<int32_t> predictions(3, -1);
+  const Held logits = held({1, 3, 3, 2, 5, 5, 5, 5, -4, -3, -2, -2});
+  const Integers predictions = integers({-1, -1, -1});
   op->predict(logits.data(), 3, predictions.data());
-  EXPECT_THAT(predictions, testing::ElementsAre(1, 0, 2));
+  EXPECT_THAT(values(predictions), testing::ElementsAre(1, 0, 2));
+}
+
+TEST_P(Ops, ElementsThereAndBackKeepWhatActivationsCanHold) {
+  const Values whole{0.0, -1.0, 0.5, 96.0, -0.375, 3.0};  // 8 bits are enough
+  EXPECT_EQ(values(held(whole).data(), whole.size()), to_float(whole));
 }
 
 TEST_P(Ops, RefuseLabelsAndShapesThatCannotBe) {
-  const auto op = ops::make_cross_entropy(*backend_, {1, 4});
-  const std::vector<float> logits(4);
-  float loss = 0.0F;
   for (const int32_t label : {-1, 4}) {
-    EXPECT_THROW(op->forward(logits.data(), &label, 1, &loss), Error);
+    EXPECT_THROW(ops::check_labels({1, 4}, {&label, 1}), Error);
   }
+  const std::vector<int32_t> labels{0, 3};
+  EXPECT_NO_THROW(ops::check_labels({2, 4}, labels));
+  EXPECT_THROW(ops::check_labels({1, 4}, labels), Error);
   EXPECT_THROW(ops::make_linear(*backend_, {0, 1, 1, false}), Error);
   EXPECT_THROW(ops::make_linear(*backend_, {1 << 20, 1 << 20, 1, false}), Error);
   EXPECT_THROW(ops::make_max_pool(*backend_, {{1, 1, 1, 1}}), Error);
   EXPECT_THROW(ops::make_batch_norm(*backend_, {.image = {1, 16, 1, 1}}), Error);
   EXPECT_THROW(ops::make_convolution(*backend_, {.input = {1, 1, 2, 2}, .outputs = 1, .kernel = 3}),
                Error);
+  EXPECT_THROW(ops::make_elements(*backend_, 0), Error);
 }
 
 const auto backends =

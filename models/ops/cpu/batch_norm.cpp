@@ -39,32 +39,32 @@ class CpuBatchNorm final : public BatchNorm {
   CpuBatchNorm(Shared& shared, const BatchNormShape& shape)
       : CpuBatchNorm(shared, shape, Plans(shared, shape)) {}
 
-  void forward(const float* x, const float* scale, const float* shift, float* mean, float* variance,
-               float* y) override {
+  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
+               float* variance, Activation* y) override {
     load(scale, shift);
-    forward_.bind(DNNL_ARG_SRC, x);
-    forward_.bind(DNNL_ARG_DST, y);
+    forward_.bind(DNNL_ARG_SRC, floats(x));
+    forward_.bind(DNNL_ARG_DST, floats(y));
     forward_.run();
     std::copy_n(mean_.data(), channels_, mean);
     for (int64_t c = 0; c < channels_; ++c) variance[c] = variance_.data()[c] * unbiased_;
   }
 
-  void infer(const float* x, const float* scale, const float* shift, const float* mean,
-             const float* variance, float* y) override {
+  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
+             const float* variance, Activation* y) override {
     load(scale, shift);
     std::copy_n(mean, channels_, given_mean_.data());
     std::copy_n(variance, channels_, given_variance_.data());
-    infer_.bind(DNNL_ARG_SRC, x);
-    infer_.bind(DNNL_ARG_DST, y);
+    infer_.bind(DNNL_ARG_SRC, floats(x));
+    infer_.bind(DNNL_ARG_DST, floats(y));
     infer_.run();
   }
 
-  void backward(const float* x, const float* dy, const float* scale, const float* shift, float* dx,
-                float* dscale, float* dshift) override {
+  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
+                Activation* dx, float* dscale, float* dshift) override {
     load(scale, shift);
-    backward_.bind(DNNL_ARG_SRC, x);
-    backward_.bind(DNNL_ARG_DIFF_DST, dy);
-    backward_.bind(DNNL_ARG_DIFF_SRC, dx);
+    backward_.bind(DNNL_ARG_SRC, floats(x));
+    backward_.bind(DNNL_ARG_DIFF_DST, floats(dy));
+    backward_.bind(DNNL_ARG_DIFF_SRC, floats(dx));
     backward_.run();
     std::copy_n(dscale_.data(), channels_, dscale);
     std::copy_n(dshift_.data(), channels_, dshift);

@@ -133,30 +133,30 @@ class CpuConvolution final : public Convolution {
   CpuConvolution(Shared& shared, const ConvolutionShape& shape)
       : CpuConvolution(shared, shape, Plans(shared, shape)) {}
 
-  void forward(const float* x, const float* w, const float* b, float* y) override {
+  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
     std::copy_n(b, outputs_, bias_.data());
-    forward_.kernel.bind(DNNL_ARG_SRC, forward_.x.in(x));
+    forward_.kernel.bind(DNNL_ARG_SRC, forward_.x.in(floats(x)));
     forward_.kernel.bind(DNNL_ARG_WEIGHTS, forward_.w.in(w));
-    forward_.kernel.bind(DNNL_ARG_DST, forward_.y.out(y));
+    forward_.kernel.bind(DNNL_ARG_DST, forward_.y.out(floats(y)));
     forward_.kernel.run();
-    forward_.y.finish(y);
+    forward_.y.finish(floats(y));
   }
 
-  void backward_weights(const float* x, const float* dy, float* dw, float* db) override {
-    weights_.kernel.bind(DNNL_ARG_SRC, weights_.x.in(x));
-    weights_.kernel.bind(DNNL_ARG_DIFF_DST, weights_.y.in(dy));
+  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
+    weights_.kernel.bind(DNNL_ARG_SRC, weights_.x.in(floats(x)));
+    weights_.kernel.bind(DNNL_ARG_DIFF_DST, weights_.y.in(floats(dy)));
     weights_.kernel.bind(DNNL_ARG_DIFF_WEIGHTS, weights_.w.out(dw));
     weights_.kernel.run();
     weights_.w.finish(dw);
     std::copy_n(bias_gradient_.data(), outputs_, db);
   }
 
-  void backward_data(const float* dy, const float* w, float* dx) override {
-    data_->kernel.bind(DNNL_ARG_DIFF_DST, data_->y.in(dy));
+  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
+    data_->kernel.bind(DNNL_ARG_DIFF_DST, data_->y.in(floats(dy)));
     data_->kernel.bind(DNNL_ARG_WEIGHTS, data_->w.in(w));
-    data_->kernel.bind(DNNL_ARG_DIFF_SRC, data_->x.out(dx));
+    data_->kernel.bind(DNNL_ARG_DIFF_SRC, data_->x.out(floats(dx)));
     data_->kernel.run();
-    data_->x.finish(dx);
+    data_->x.finish(floats(dx));
   }
 
  private:

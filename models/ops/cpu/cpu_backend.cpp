@@ -1,9 +1,11 @@
 // The CPU backend: oneDNN on OpenMP threads.
 #include <omp.h>
 
+#include <cstring>
 #include <string>
 
 #include "common/error.h"
+#include "models/numerics.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops {
@@ -32,6 +34,11 @@ class CpuBackend final : public Backend {
     return cpu::floats_of(cpu::describe(cpu::dims_of(shape), tag));
   }
 
+  void write(const void* host, size_t bytes, void* to) override { std::memcpy(to, host, bytes); }
+  void read(const void* from, size_t bytes, void* host) override { std::memcpy(host, from, bytes); }
+
+  std::string numerics() const override { return numerics_fingerprint(); }
+
   std::unique_ptr<Linear> linear(const LinearShape& shape) override {
     return planned("matrix product", [&] { return cpu::make_linear(shared_, shape); });
   }
@@ -47,6 +54,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Relayout> relayout(const ImageShape& shape) override {
     return planned("change of layout", [&] { return cpu::make_relayout(shared_, shape); });
   }
+  std::unique_ptr<Elements> elements(int64_t count) override { return cpu::make_elements(count); }
   std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
     return planned("softmax", [&] { return cpu::make_cross_entropy(shape); });
   }

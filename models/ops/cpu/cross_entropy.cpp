@@ -18,11 +18,11 @@ class CpuCrossEntropy final : public CrossEntropy {
         classes_(shape.classes),
         softmax_(allocate(static_cast<size_t>(shape.samples * shape.classes))) {}
 
-  void forward(const float* logits, const int32_t* labels, int64_t count, float* losses) override {
+  void forward(const Activation* logits, const int32_t* labels, int64_t count,
+               float* losses) override {
     PP_ASSERT(count >= 0 && count <= samples_);
     for (int64_t n = 0; n < count; ++n) {
-      PP_ASSERT(labels[n] >= 0 && labels[n] < classes_);
-      const float* x = logits + n * classes_;
+      const float* x = floats(logits) + n * classes_;
       float* p = softmax_.data() + n * classes_;
       const float top = *std::max_element(x, x + classes_);
       double sum = 0.0;  // at least exp(0): no overflow, no log of 0
@@ -38,19 +38,19 @@ class CpuCrossEntropy final : public CrossEntropy {
     }
   }
 
-  void backward(const int32_t* labels, float* dlogits) override {
+  void backward(const int32_t* labels, Activation* dlogits) override {
     const float share = 1.0F / static_cast<float>(samples_);
     for (int64_t n = 0; n < samples_; ++n) {
       const float* p = softmax_.data() + n * classes_;
-      float* d = dlogits + n * classes_;
+      float* d = floats(dlogits) + n * classes_;
       for (int64_t m = 0; m < classes_; ++m) d[m] = p[m] * share;
       d[labels[n]] = (p[labels[n]] - 1.0F) * share;
     }
   }
 
-  void predict(const float* logits, int64_t count, int32_t* predictions) override {
+  void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
     for (int64_t n = 0; n < count; ++n) {
-      const float* row = logits + n * classes_;
+      const float* row = floats(logits) + n * classes_;
       // max_element keeps the first of equal ones
       predictions[n] = static_cast<int32_t>(std::max_element(row, row + classes_) - row);
     }

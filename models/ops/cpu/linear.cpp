@@ -52,27 +52,28 @@ class CpuLinear final : public Linear {
                                     matrix(shape.outputs, shape.inputs),
                                     matrix(shape.samples, shape.inputs))) {}
 
-  void forward(const float* x, const float* w, const float* b, float* y) override {
-    forward_.bind(DNNL_ARG_SRC, x);
+  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
+    forward_.bind(DNNL_ARG_SRC, floats(x));
     forward_.bind(DNNL_ARG_WEIGHTS, w);
     forward_.bind(DNNL_ARG_BIAS, b);
-    forward_.bind(DNNL_ARG_DST, y);
+    forward_.bind(DNNL_ARG_DST, floats(y));
     forward_.run();
   }
 
-  void backward_weights(const float* x, const float* y, float* dy, float* dw, float* db) override {
-    if (shape_.relu) mask(y, dy);
-    sum_rows(dy, db);
-    backward_weights_.bind(DNNL_ARG_SRC, static_cast<const float*>(dy));
-    backward_weights_.bind(DNNL_ARG_WEIGHTS, x);
+  void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
+                        float* db) override {
+    if (shape_.relu) mask(floats(y), floats(dy));
+    sum_rows(floats(dy), db);
+    backward_weights_.bind(DNNL_ARG_SRC, floats(dy));
+    backward_weights_.bind(DNNL_ARG_WEIGHTS, floats(x));
     backward_weights_.bind(DNNL_ARG_DST, dw);
     backward_weights_.run();
   }
 
-  void backward_data(const float* dy, const float* w, float* dx) override {
-    backward_data_.bind(DNNL_ARG_SRC, dy);
+  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
+    backward_data_.bind(DNNL_ARG_SRC, floats(dy));
     backward_data_.bind(DNNL_ARG_WEIGHTS, w);
-    backward_data_.bind(DNNL_ARG_DST, dx);
+    backward_data_.bind(DNNL_ARG_DST, floats(dx));
     backward_data_.run();
   }
 

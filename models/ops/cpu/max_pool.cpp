@@ -1,4 +1,7 @@
-// Max pooling on oneDNN; the workspace remembers which element of a window won.
+// Max pooling on oneDNN; the workspace remembers which element of a window won. And the copies:
+// between layouts, and between floats and activations, which are the same here.
+#include <algorithm>
+
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {
@@ -27,15 +30,15 @@ class CpuMaxPool final : public MaxPool {
   CpuMaxPool(Shared& shared, const MaxPoolShape& shape)
       : CpuMaxPool(shared, Plans(shared, shape)) {}
 
-  void forward(const float* x, float* y) override {
-    forward_.bind(DNNL_ARG_SRC, x);
-    forward_.bind(DNNL_ARG_DST, y);
+  void forward(const Activation* x, Activation* y) override {
+    forward_.bind(DNNL_ARG_SRC, floats(x));
+    forward_.bind(DNNL_ARG_DST, floats(y));
     forward_.run();
   }
 
-  void backward(const float* dy, float* dx) override {
-    backward_.bind(DNNL_ARG_DIFF_DST, dy);
-    backward_.bind(DNNL_ARG_DIFF_SRC, dx);
+  void backward(const Activation* dy, Activation* dx) override {
+    backward_.bind(DNNL_ARG_DIFF_DST, floats(dy));
+    backward_.bind(DNNL_ARG_DIFF_SRC, floats(dx));
     backward_.run();
   }
 
@@ -67,8 +70,12 @@ class CpuRelayout final : public Relayout {
         to_native_(make_reorder(shared, describe(dims_of(shape), Tag::nchw),
                                 describe(dims_of(shape), native_tag()))) {}
 
-  void to_plain(const float* native, float* plain) override { run(to_plain_, native, plain); }
-  void to_native(const float* plain, float* native) override { run(to_native_, plain, native); }
+  void to_plain(const Activation* native, Activation* plain) override {
+    run(to_plain_, floats(native), floats(plain));
+  }
+  void to_native(const Activation* plain, Activation* native) override {
+    run(to_native_, floats(plain), floats(native));
+  }
 
  private:
   static void run(Primitive& reorder, const float* from, float* to) {
@@ -81,6 +88,18 @@ class CpuRelayout final : public Relayout {
   Primitive to_native_;
 };
 
+class CpuElements final : public Elements {
+ public:
+  explicit CpuElements(int64_t count) : count_(count) {}
+  const Activation* in(const float* from) override { return from; }
+  void out(const Activation* activations, float* to) override {
+    std::copy_n(floats(activations), count_, to);
+  }
+
+ private:
+  int64_t count_;
+};
+
 }  // namespace
 
 std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape) {
@@ -89,6 +108,10 @@ std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape
 
 std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape) {
   return std::make_unique<CpuRelayout>(shared, shape);
+}
+
+std::unique_ptr<Elements> make_elements(int64_t count) {
+  return std::make_unique<CpuElements>(count);
 }
 
 }  // namespace pushpull::ops::cpu

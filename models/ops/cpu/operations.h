@@ -9,11 +9,18 @@
 
 namespace pushpull::ops::cpu {
 
+// The CPU's activations are f32.
+inline const float* floats(const Activation* activations) {
+  return static_cast<const float*>(activations);
+}
+inline float* floats(Activation* activations) { return static_cast<float*>(activations); }
+
 std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape);
 std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape);
 std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape);
 std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape);
 std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape);
+std::unique_ptr<Elements> make_elements(int64_t count);
 std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape);
 
 }  // namespace pushpull::ops::cpu

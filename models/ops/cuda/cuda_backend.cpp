@@ -1,0 +1,151 @@
+// The CUDA backend: one device, one compute stream, and the scratch memory of its operations.
+#include <cstdlib>
+#include <string>
+
+#include "common/device/cuda/cuda_device.h"
+#include "common/device/cuda/handle.h"
+#include "common/device/cuda/libraries.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "models/ops/cuda/operations.h"
+#include "models/ops/device_numerics.h"
+
+namespace pushpull::ops {
+
+namespace cuda {
+
+void Shared::need_scratch(size_t bytes) {
+  if (bytes > scratch.size()) scratch = device->allocate(bytes);
+}
+
+Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * sizeof(float))); }
+
+}  // namespace cuda
+
+namespace {
+
+constexpr int64_t kDeadlineMs = 60'000;  // for what is enqueued of one micro-batch
+
+void check_lt(cublasStatus_t status, const char* call,
+              const std::source_location& where = std::source_location::current()) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  device::cuda_failed("cublasLt", device::cublas_lt().cublasLtGetStatusString(status), call, where);
+}
+
+// Libraries read it behind our back, and workers of one job would compute different bits.
+void refuse_override() {
+  const char* value = std::getenv("NVIDIA_TF32_OVERRIDE");
+  if (value == nullptr) return;
+  throw Error(ErrorCode::kUsage, std::string("[models] NVIDIA_TF32_OVERRIDE=") + value +
+                                     " is set, which changes what libraries compute; unset it and "
+                                     "say precision = tf32 or fp32 in the job");
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const BackendOptions& options) {
+    refuse_override();
+    shared_.device = device::open(options.device);
+    shared_.index = options.device.index;
+    shared_.precision = options.precision;
+    shared_.loss_scale = options.loss_scale;
+    shared_.measure = options.measure;
+    const Scope scope(*this);
+    stream_ = shared_.device->stream();
+    shared_.stream = device::cuda_stream(*stream_);
+    check_lt(device::cublas_lt().cublasLtCreate(&shared_.lt), "cublasLtCreate");
+  }
+  ~CudaBackend() override {
+    if (shared_.lt == nullptr) return;
+    const cublasStatus_t status = device::cublas_lt().cublasLtDestroy(shared_.lt);
+    if (status != CUBLAS_STATUS_SUCCESS) device::log_failed_destroy("cublasLt's handle", status);
+  }
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  Buffer allocate(size_t floats) override { return shared_.buffer(floats); }
+
+  // Plain NCHW in either layout: any number of channels, and rows that 16-byte loads run along.
+  size_t image_floats(const ImageShape& shape, Layout /*layout*/) const override {
+    return static_cast<size_t>(shape.size());
+  }
+
+  void write(const void* host, size_t bytes, void* to) override {
+    stream_->copy_in(host, bytes, to);
+    stream_->synchronize(kDeadlineMs);
+  }
+  void read(const void* from, size_t bytes, void* host) override {
+    stream_->copy_out(from, bytes, host);
+    stream_->synchronize(kDeadlineMs);
+  }
+
+  device::Device* device() override { return shared_.device.get(); }
+  device::Stream& stream() override { return *stream_; }
+
+  std::string numerics() const override {
+    cudaDeviceProp properties{};
+    PP_CUDA(cudaGetDeviceProperties(&properties, shared_.index));
+    int runtime = 0;
+    PP_CUDA(cudaRuntimeGetVersion(&runtime));
+    const size_t lt = device::cublas_lt().cublasLtGetVersion();
+    return to_string(DeviceNumerics{.device = properties.name,
+                                    .major = properties.major,
+                                    .minor = properties.minor,
+                                    .runtime = runtime,
+                                    .cublas_lt = lt,
+                                    .cudnn = cuda::cudnn_version(),
+                                    .precision = shared_.precision,
+                                    .loss_scale = shared_.loss_scale});
+  }
+  std::string choices() const override { return shared_.made.text(); }
+  void choose(const std::string& choices) override {
+    shared_.given = Choices::parse(choices);
+    shared_.made = {};
+  }
+
+  std::unique_ptr<Linear> linear(const LinearShape& shape) override {
+    return cuda::make_linear(shared_, shape);
+  }
+  std::unique_ptr<Convolution> convolution(const ConvolutionShape& shape) override {
+    return cuda::make_convolution(shared_, shape);
+  }
+  std::unique_ptr<BatchNorm> batch_norm(const BatchNormShape& shape) override {
+    return cuda::make_batch_norm(shared_, shape);
+  }
+  std::unique_ptr<MaxPool> max_pool(const MaxPoolShape& shape) override {
+    return cuda::make_max_pool(shared_, shape);
+  }
+  std::unique_ptr<Relayout> relayout(const ImageShape& shape) override {
+    return cuda::make_relayout(shared_, shape);
+  }
+  std::unique_ptr<Elements> elements(int64_t count) override {
+    return cuda::make_elements(shared_, count);
+  }
+  std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
+    return cuda::make_cross_entropy(shared_, shape);
+  }
+
+ private:
+  // The device is current for the calling thread inside a Scope only.
+  int enter() override {
+    int saved = 0;
+    PP_CUDA(cudaGetDevice(&saved));
+    PP_CUDA(cudaSetDevice(shared_.index));
+    return saved;
+  }
+  void leave(int saved) override {
+    const cudaError_t status = cudaSetDevice(saved);
+    if (status != cudaSuccess) device::log_failed_destroy("the device's scope", status);
+  }
+
+  cuda::Shared shared_;
+  std::unique_ptr<device::Stream> stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+  return std::make_unique<CudaBackend>(options);
+}
+
+}  // namespace pushpull::ops

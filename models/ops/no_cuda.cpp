@@ -1,0 +1,13 @@
+// In place of models/ops/cuda where the build found no CUDA toolkit.
+#include "common/error.h"
+#include "models/ops/ops.h"
+
+namespace pushpull::ops {
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+  throw Error(ErrorCode::kDevice, "[models] cuda:" + std::to_string(options.device.index) +
+                                      " is asked for, but this build has no CUDA in it; build it "
+                                      "where nvcc is found, or use --device cpu");
+}
+
+}  // namespace pushpull::ops
