@@ -1,0 +1,49 @@
+// One micro-batch after the other on a device, without waiting: weights and inputs go in on a
+// stream of their own, gradients stay on the device until whoever sums them copies them out. Used
+// by the thread that computes; belongs to a model and shares its table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/device/device.h"
+#include "models/model.h"
+
+namespace pushpull {
+
+class DeviceStep {
+ public:
+  virtual ~DeviceStep() = default;
+
+  virtual device::Device& device() = 0;
+
+  // The micro-batches from here on are computed at these weights (host memory, the flat vector),
+  // which stay as they are until `wait`. The tensors go in as `run` needs them.
+  virtual void begin(std::span<const float> weights) = 0;
+  // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
+  // next one may be staged while this one is computed.
+  virtual void stage(std::span<const float> images, std::span<const int32_t> labels) = 0;
+  // Enqueues the oldest staged micro-batch.
+  //   gradients: device memory, table().total floats, overwritten, as Model::train fills them.
+  //   enqueued: called for each tensor in backward's order; its gradient is there once
+  //   gradient(tensor) is done.
+  //   needed: as Model::train asks it; may throw, then nothing of this micro-batch counts, and what
+  //   is enqueued has ended.
+  virtual void run(float* gradients, const GradientReady& enqueued,
+                   const WeightsNeeded& needed = {}) = 0;
+  virtual const device::Event& gradient(size_t tensor) const = 0;
+  // The next run must not write its gradients before `event`.
+  virtual void write_after(const device::Event& event) = 0;
+  // Until everything has ended; the mean losses of the runs since the last call, in order.
+  virtual std::span<const float> wait() = 0;
+
+  // Seconds of forward and backward of the latest run that `wait` has seen.
+  struct Times {
+    double forward_s = 0.0;
+    double backward_s = 0.0;
+  };
+  virtual Times times() const = 0;
+};
+
+}  // namespace pushpull
