@@ -30,6 +30,7 @@ void GradientSum::begin(int64_t leaves) {
   next_leaf_ = 0;
   stack_.clear();
   missing_ = tensors_in_slice_;
+  begin_node();
 }
 
 std::span<float> GradientSum::leaf() {

@@ -52,6 +52,7 @@ class GradientSum {
   // The sum, once the last leaf has ended.
   const float* top() const { return stack_.back().get(); }
 
+  virtual void begin_node() {}
   // A place for the next leaf. All that was added or given out before has been asked for already.
   virtual std::shared_ptr<float[]> take() = 0;
   // What follows reads this tensor of the latest leaf.
