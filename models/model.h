@@ -23,6 +23,8 @@ using GradientReady = std::function<void(size_t tensor)>;
 // happened.
 using WeightsNeeded = std::function<void(size_t tensor)>;
 
+class DeviceStep;
+
 struct EvalSums {
   int64_t correct = 0;
   double loss = 0.0;  // sum (not mean) of the samples' losses
@@ -51,6 +53,10 @@ class Model {
   // `valid` count; the rest is padding.
   virtual EvalSums evaluate(std::span<const float> weights, const float* images,
                             const int32_t* labels, int64_t valid) = 0;
+
+  // Null where it computes on the processor. Else gradients can be left on the device: `train` and
+  // `evaluate` are the simple way, for one micro-batch.
+  virtual DeviceStep* device_step() { return nullptr; }
 
   // What must be equal between workers for equal bits (P1): device, instruction set, libraries.
   virtual std::string numerics() const = 0;

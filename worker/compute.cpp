@@ -10,6 +10,8 @@
 #include "common/error.h"
 #include "common/norm.h"
 #include "common/process.h"
+#include "models/device_step.h"
+#include "worker/device_sum.h"
 
 namespace pushpull {
 
@@ -20,7 +22,10 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       map_(map),
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       loader_(job, dataset),
-      gradient_(make_host_sum(model.table(), map, std::move(memory))),
+      device_(model.device_step()),
+      gradient_(device_ != nullptr
+                    ? make_device_sum(*device_, model.table(), map, std::move(memory))
+                    : make_host_sum(model.table(), map, std::move(memory))),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {}
 
@@ -41,19 +46,11 @@ void Compute::sleep(double seconds) const {
 bool Compute::node(int64_t step, Range node, std::span<const float> weights,
                    const GradientSum::SliceReady& ready, std::vector<float>& losses,
                    const WeightsNeeded& needed) {
-  gradient_->begin(node.size());
-  const auto checked = [&](int slice, Payload part) {
+  const GradientSum::SliceReady checked = [&](int slice, Payload part) {
     check_finite(step, slice, part);
     straggling_.lag();
     ready(slice, std::move(part));
     straggling_.resume();
-  };
-  const bool traced = trace_ != nullptr && trace_->on();
-  double begin_s = 0.0;
-  double forward_s = 0.0;  // where it has ended; 0: not yet
-  const GradientReady tensor_ready = [&](size_t tensor) {
-    if (traced && forward_s == 0.0) forward_s = now_seconds();
-    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, checked);
   };
   // what a layer waits for is no computing
   const WeightsNeeded tensor_needed = [&](size_t tensor) {
@@ -61,27 +58,88 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
     needed(tensor);
     straggling_.resume();
   };
-  for (int64_t m = node.lo; m < node.hi; ++m) {
+  const Node all{step, node, weights, checked, needed ? tensor_needed : WeightsNeeded{}};
+  gradient_->begin(node.size());
+  return device_ != nullptr ? on_device(all, losses) : on_host(all, losses);
+}
+
+const MicroBatch& Compute::read(int64_t step, int64_t micro_batch) {
+  const MicroBatch& batch = loader_.get(step, micro_batch);
+  data_hash_ += data_hash(step, micro_batch, batch.indices);
+  return batch;
+}
+
+bool Compute::on_host(const Node& node, std::vector<float>& losses) {
+  const bool traced = trace_ != nullptr && trace_->on();
+  double begin_s = 0.0;
+  double forward_s = 0.0;  // where it has ended; 0: not yet
+  const GradientReady tensor_ready = [&](size_t tensor) {
+    if (traced && forward_s == 0.0) forward_s = now_seconds();
+    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
+  };
+  for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
     if (over_()) return false;
-    const MicroBatch& batch = loader_.get(step, m);
-    data_hash_ += data_hash(step, m, batch.indices);
+    const MicroBatch& batch = read(node.step, m);
     straggling_.resume();
     forward_s = 0.0;
     if (traced) begin_s = now_seconds();
-    const float loss =
-        model_.train(weights, batch.images.data(), batch.labels.data(), gradient_->leaf(),
-                     tensor_ready, needed ? tensor_needed : WeightsNeeded{});
-    check_loss(step, m, loss);
+    const float loss = model_.train(node.weights, batch.images.data(), batch.labels.data(),
+                                    gradient_->leaf(), tensor_ready, node.needed);
+    check_loss(node.step, m, loss);
     losses.push_back(loss);
     gradient_->end_leaf();
     if (traced) {
-      trace_->add(Trace::kForward, step, m, begin_s, forward_s);
-      trace_->add(Trace::kBackward, step, m, forward_s, now_seconds());
+      trace_->add(Trace::kForward, node.step, m, begin_s, forward_s);
+      trace_->add(Trace::kBackward, node.step, m, forward_s, now_seconds());
     }
     straggling_.lag();
   }
-  gradient_->finish(checked);
+  gradient_->finish(node.ready);
   return true;
+}
+
+// The host is ahead of the device: all micro-batches are enqueued before the first slice is there.
+bool Compute::on_device(const Node& node, std::vector<float>& losses) {
+  const GradientReady enqueued = [&](size_t tensor) {
+    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
+  };
+  try {
+    straggling_.resume();
+    device_->begin(node.weights);
+    for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
+      if (over_()) {
+        device_->wait();
+        return false;
+      }
+      const MicroBatch& batch = read(node.step, m);
+      device_->stage(batch.images, batch.labels);
+      device_->run(gradient_->leaf().data(), enqueued, node.needed);
+      gradient_->end_leaf();
+    }
+    gradient_->finish(node.ready);
+  } catch (...) {
+    device_->wait();  // nothing of a node that was given up may count in the next one
+    throw;
+  }
+  const std::span<const float> all = device_->wait();
+  PP_ASSERT(std::ssize(all) == node.range.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_loss(node.step, node.range.lo + static_cast<int64_t>(i), all[i]);
+  }
+  losses.insert(losses.end(), all.begin(), all.end());
+  if (trace_ != nullptr && trace_->on()) trace_last(node);
+  straggling_.lag();
+  return true;
+}
+
+// The device knows how long its work has taken, the host when the last of it had ended.
+void Compute::trace_last(const Node& node) {
+  const DeviceStep::Times times = device_->times();
+  const double end_s = now_seconds();
+  const double middle_s = end_s - times.backward_s;
+  const int64_t last = node.range.hi - 1;
+  trace_->add(Trace::kForward, node.step, last, middle_s - times.forward_s, middle_s);
+  trace_->add(Trace::kBackward, node.step, last, middle_s, end_s);
 }
 
 void Compute::hint(int64_t step, Range range) {

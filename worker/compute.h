@@ -59,6 +59,19 @@ class Compute {
   void hint(int64_t step, Range range);
 
  private:
+  // What `node` was called with.
+  struct Node {
+    int64_t step = 0;
+    Range range;
+    std::span<const float> weights;
+    const GradientSum::SliceReady& ready;
+    WeightsNeeded needed;
+  };
+
+  const MicroBatch& read(int64_t step, int64_t micro_batch);
+  bool on_host(const Node& node, std::vector<float>& losses);
+  bool on_device(const Node& node, std::vector<float>& losses);
+  void trace_last(const Node& node);
   void sleep(double seconds) const;
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
@@ -68,6 +81,7 @@ class Compute {
   SliceMap map_;
   RangeUpdate whole_;
   Loader loader_;
+  DeviceStep* device_;  // the model's; null: it computes on the processor
   std::unique_ptr<GradientSum> gradient_;
   std::function<bool()> over_;
   Straggling straggling_;
