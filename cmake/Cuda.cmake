@@ -8,8 +8,9 @@ set(why "PUSHPULL_CUDA is OFF")
 
 if(NOT PUSHPULL_CUDA STREQUAL OFF)
   # the toolkit's installer leaves PATH alone
-  find_program(PUSHPULL_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
-    PATH_SUFFIXES bin DOC "The compiler of the CUDA toolkit")
+  find_program(PUSHPULL_NVCC NAMES $ENV{CUDACXX} nvcc
+    PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin
+    DOC "The compiler of the CUDA toolkit")
   mark_as_advanced(PUSHPULL_NVCC)
   # Before the language is enabled: CMake 3.25 would try sm_52, which CUDA 13 has no more. PTX is for
   # devices that are newer than this list.
@@ -31,10 +32,15 @@ if(NOT PUSHPULL_CUDA STREQUAL OFF)
       set(why "${CMAKE_CUDA_COMPILER} is CUDA ${CMAKE_MATCH_1}; 12.0 is the oldest that compiles C++20")
     else()
       enable_language(CUDA)
-      find_package(CUDAToolkit REQUIRED)
+      # CMake 3.25 does not know that nvcc has C++20 from 12.0 on
+      if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+        set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+        set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+      endif()
       set(CMAKE_CUDA_STANDARD 20)
       set(CMAKE_CUDA_STANDARD_REQUIRED ON)
       set(CMAKE_CUDA_EXTENSIONS OFF)
+      find_package(CUDAToolkit REQUIRED)
       find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
       mark_as_advanced(CUDNN_INCLUDE_DIR)
       if(CUDNN_INCLUDE_DIR)

@@ -55,14 +55,22 @@ function(pushpull_protobuf target proto)
   endif()
 endfunction()
 
-# pushpull_test(NAME SOURCES ... LINK ...)
+# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER])
+# DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time and have
+# the label gpu.
 function(pushpull_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "DEVICE" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE pushpull_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  set(others)
+  if(ARG_DEVICE)
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_DEVICE}"
+      PROPERTIES TIMEOUT 300 LABELS gpu RESOURCE_LOCK gpu)
+    set(others TEST_FILTER "-${ARG_DEVICE}")
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 ${others} PROPERTIES TIMEOUT 300)
 endfunction()

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/device/device.h"
 #include "common/error.h"
 
 namespace pushpull::device {
@@ -74,22 +73,6 @@ TEST(DeviceName, MistakesAreNamedWithTheWayOut) {
   const std::string hostile = refusal(std::string(1000, 'x') + "\n\x1b[31m");
   EXPECT_THAT(hostile, AllOf(Not(HasSubstr("\n")), Not(HasSubstr("\x1b"))));
   EXPECT_LT(hostile.size(), 400U);
-}
-
-TEST(Device, ABuildWithoutCudaSaysSo) {
-  if (compiled()) GTEST_SKIP() << "this build has CUDA";
-  std::string why;
-  EXPECT_EQ(count(&why), 0);
-  EXPECT_EQ(count(), 0);
-  EXPECT_THAT(why, HasSubstr("no CUDA"));
-  try {
-    open(cuda(1));
-    FAIL() << "opened";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice);
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("[device] cuda:1 cannot be used: this build has no CUDA"),
-                                HasSubstr("--device cpu")));
-  }
 }
 
 }  // namespace

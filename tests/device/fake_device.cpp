@@ -3,13 +3,12 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <map>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/device/registered_pages.h"
 #include "common/error.h"
 #include "tests/device/fake_memory.h"
 
@@ -35,21 +34,20 @@ using Queue = std::deque<Work>;
 
 struct FakeDevice::State {
   explicit State(FakeOptions o)
-      : options(o), random(o.seed), memory(std::make_shared<FakeMemory>(o.memory_bytes)) {
-    mood = static_cast<int>(random() % 4);
-  }
+      : options(o),
+        random(o.seed),
+        memory(std::make_shared<FakeMemory>(o.memory_bytes)),
+        mood(static_cast<int>(o.seed % 4)) {}
 
   FakeOptions options;
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
-  int mood = 0;  // 0: runs as late as can be; 1: at once; else: now and then, some of it
+  int mood;  // 0: runs as late as can be; 1: at once; else: now and then, some of it
   int64_t runs = 0;
   int64_t launches = 0;
 
-  // Any thread.
-  std::mutex registered_mutex;
-  std::map<const std::byte*, std::pair<size_t, Access>> registered;
+  RegisteredPages pages;
 
   bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
   void check() const {
@@ -92,18 +90,6 @@ struct FakeDevice::State {
       const bool ran = step();
       PP_ASSERT(ran);
     }
-  }
-
-  // The range lies in one registration; false: in none.
-  bool is_registered(const void* host, size_t bytes, bool is_written) {
-    const auto* first = static_cast<const std::byte*>(host);
-    const std::lock_guard lock(registered_mutex);
-    auto after = registered.upper_bound(first);
-    if (after == registered.begin()) return false;
-    const auto& [begin, range] = *--after;
-    if (first + bytes > begin + range.first) return false;
-    PP_ASSERT(!is_written || range.second == Access::kReadWrite);
-    return true;
   }
 };
 
@@ -177,12 +163,12 @@ class FakeStream : public Stream {
 
   void copy_in(const void* host, size_t bytes, void* to) override {
     PP_ASSERT(state_->memory->holds(to, bytes));
-    copy_host(host, to, bytes, state_->is_registered(host, bytes, false));
+    copy_host(host, to, bytes, state_->pages.hold(host, bytes, Access::kReadOnly));
   }
 
   void copy_out(const void* from, size_t bytes, void* host) override {
     PP_ASSERT(state_->memory->holds(from, bytes));
-    copy_host(from, host, bytes, state_->is_registered(host, bytes, true));
+    copy_host(from, host, bytes, state_->pages.hold(host, bytes, Access::kReadWrite));
   }
 
   void copy(const void* from, size_t bytes, void* to) override {
@@ -253,11 +239,7 @@ class FakeStream : public Stream {
 
  private:
   void copy_host(const void* from, void* to, size_t bytes, bool is_registered) {
-    if (!is_registered && capturing_ != nullptr) {
-      throw Error(ErrorCode::kDevice,
-                  "[device] a graph on fake:0 copies host memory that is not "
-                  "registered");
-    }
+    PP_ASSERT(is_registered || capturing_ == nullptr);
     auto done = std::make_shared<bool>(false);
     put({[=] {
       std::memcpy(to, from, bytes);
@@ -295,24 +277,13 @@ std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes,
     why = "fake:0 registers nothing";
     return nullptr;
   }
-  const std::lock_guard lock(state_->registered_mutex);
-  const auto [place, is_new] = state_->registered.emplace(first, std::pair(bytes, access));
-  PP_ASSERT(is_new && (std::next(place) == state_->registered.end() ||
-                       std::next(place)->first >= first + bytes));
-  PP_ASSERT(place == state_->registered.begin() ||
-            std::prev(place)->first + std::prev(place)->second.first <= first);
-  return {first, [state = state_](std::byte* begin) {
-            const std::lock_guard ending(state->registered_mutex);
-            state->registered.erase(begin);
-          }};
+  state_->pages.add(first, bytes, access);
+  return {first, [state = state_](std::byte* begin) { state->pages.remove(begin); }};
 }
 
 int64_t FakeDevice::runs() const { return state_->runs; }
 int64_t FakeDevice::launches() const { return state_->launches; }
-size_t FakeDevice::registrations() const {
-  const std::lock_guard lock(state_->registered_mutex);
-  return state_->registered.size();
-}
+size_t FakeDevice::registrations() const { return state_->pages.size(); }
 
 void enqueue(Stream& stream, std::function<void()> work) {
   static_cast<FakeStream&>(stream).put({std::move(work)});

@@ -1,0 +1,48 @@
+#include "common/device/cuda/check.h"
+
+#include <memory>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace pushpull::device {
+
+namespace {
+
+// From the root of the sources, whether the compiler was given a whole path or one from its folder.
+std::string_view from_root(std::string_view file) {
+  constexpr std::string_view kRoot = PUSHPULL_SOURCE_ROOT;
+  constexpr std::string_view kUp = "../";
+  if (file.starts_with(kRoot)) file.remove_prefix(kRoot.size());
+  while (file.starts_with(kUp)) file.remove_prefix(kUp.size());
+  return file;
+}
+
+}  // namespace
+
+std::string device_text(int index) {
+  const std::string text = "cuda:" + std::to_string(index);
+  const auto properties = std::make_unique<cudaDeviceProp>();
+  if (cudaGetDeviceProperties(properties.get(), index) != cudaSuccess) return text;
+  return text + " (" + properties->name + ")";
+}
+
+void cuda_failed(const char* library, std::string_view why, std::string_view call,
+                 const std::source_location& where) {
+  // What can be gone on from (no memory, say) must not show again at the next check of a launch.
+  cudaGetLastError();
+  int index = 0;
+  cudaGetDevice(&index);
+  throw Error(ErrorCode::kDevice, "[" + std::string(library) + "] " +
+                                      std::string(call.substr(0, call.find('('))) + " at " +
+                                      std::string(from_root(where.file_name())) + ":" +
+                                      std::to_string(where.line()) + " on " + device_text(index) +
+                                      ": " + std::string(why));
+}
+
+void log_failed_end(const char* what, int status, const char* why) {
+  Log("device").warn("[cuda] the end of " + std::string(what) + " failed with " +
+                     std::to_string(status) + (why == nullptr ? "" : std::string(": ") + why));
+}
+
+}  // namespace pushpull::device

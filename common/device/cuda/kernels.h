@@ -1,0 +1,19 @@
+// Kernels of a device's streams. The device must be the calling thread's.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pushpull::device {
+
+// right = left + right.
+void launch_add(const float* left, float* right, size_t n, cudaStream_t stream);
+// flag becomes 1 where one of x is NaN or infinite, else 0.
+void launch_find_non_finite(const float* x, size_t n, int32_t* flag, cudaStream_t stream);
+
+// cudaSuccess where this program has code for the calling thread's device.
+cudaError_t probe_code();
+
+}  // namespace pushpull::device

@@ -1,0 +1,54 @@
+#include "common/device/cuda/libraries.h"
+
+#include <string>
+
+#include "common/device/shared_library.h"
+#include "common/error.h"
+
+namespace pushpull::device {
+
+namespace {
+
+// What a structure looks like is promised within one major version: that of our headers.
+const std::string kSoname = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+
+struct Opened {
+  SharedLibrary library{kSoname};
+  CublasLt functions;
+
+  Opened() {
+    if (!library.is_open()) {
+      throw Error(ErrorCode::kDevice,
+                  "[device] cuBLASLt cannot be opened (" + library.failures() +
+                      "); install the CUDA toolkit's libraries, or name their folder in "
+                      "PUSHPULL_CUDA_LIBS");
+    }
+#define PUSHPULL_FIND(name) find(functions.name, #name);
+    PUSHPULL_CUBLASLT(PUSHPULL_FIND)
+#undef PUSHPULL_FIND
+  }
+
+  template <class Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(library.find(name));
+    if (function == nullptr) {
+      throw Error(ErrorCode::kDevice, "[device] " + library.path() + " has no " + name +
+                                          "; this program is built for cuBLASLt " +
+                                          std::to_string(CUBLAS_VER_MAJOR) + "." +
+                                          std::to_string(CUBLAS_VER_MINOR));
+    }
+  }
+};
+
+// A failure is not kept: the next call tries again.
+const Opened& opened() {
+  static const Opened all;
+  return all;
+}
+
+}  // namespace
+
+const CublasLt& cublas_lt() { return opened().functions; }
+const std::string& cublas_lt_path() { return opened().library.path(); }
+
+}  // namespace pushpull::device

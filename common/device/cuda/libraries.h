@@ -1,0 +1,48 @@
+// cuBLASLt, opened when the first model needs it. Any thread.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <source_location>
+#include <string_view>
+
+#include "common/device/cuda/check.h"
+
+namespace pushpull::device {
+
+// Functions that the library exports; the *Init ones of its header are inline.
+#define PUSHPULL_CUBLASLT(F)              \
+  F(cublasLtCreate)                       \
+  F(cublasLtDestroy)                      \
+  F(cublasLtGetVersion)                   \
+  F(cublasLtGetStatusString)              \
+  F(cublasLtMatmul)                       \
+  F(cublasLtMatmulAlgoCheck)              \
+  F(cublasLtMatmulAlgoGetHeuristic)       \
+  F(cublasLtMatmulDescCreate)             \
+  F(cublasLtMatmulDescDestroy)            \
+  F(cublasLtMatmulDescSetAttribute)       \
+  F(cublasLtMatmulPreferenceCreate)       \
+  F(cublasLtMatmulPreferenceDestroy)      \
+  F(cublasLtMatmulPreferenceSetAttribute) \
+  F(cublasLtMatrixLayoutCreate)           \
+  F(cublasLtMatrixLayoutDestroy)
+
+struct CublasLt {
+#define PUSHPULL_MEMBER(name) decltype(&::name) name = nullptr;
+  PUSHPULL_CUBLASLT(PUSHPULL_MEMBER)
+#undef PUSHPULL_MEMBER
+};
+
+// Throws Error(kDevice) that says which files were tried, or what the one that was found lacks.
+const CublasLt& cublas_lt();
+// The file that it comes from.
+const std::string& cublas_lt_path();
+
+inline void check(cublasStatus_t status, std::string_view call,
+                  const std::source_location& where = std::source_location::current()) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  cuda_failed("cublasLt", cublas_lt().cublasLtGetStatusString(status), call, where);
+}
+
+}  // namespace pushpull::device

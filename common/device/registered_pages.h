@@ -1,0 +1,57 @@
+// Which ranges of host memory a device copies to and from directly. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "common/device/device.h"
+#include "common/error.h"
+
+namespace pushpull::device {
+
+class RegisteredPages {
+ public:
+  // Ranges do not overlap.
+  void add(const std::byte* first, size_t bytes, Access access) {
+    const std::lock_guard lock(mutex_);
+    const auto after = ranges_.upper_bound(first);
+    PP_ASSERT(after == ranges_.end() || first + bytes <= after->first);
+    PP_ASSERT(after == ranges_.begin() ||
+              std::prev(after)->first + std::prev(after)->second.bytes <= first);
+    ranges_.emplace(first, Range{bytes, access});
+  }
+
+  void remove(const std::byte* first) {
+    const std::lock_guard lock(mutex_);
+    const size_t removed = ranges_.erase(first);
+    PP_ASSERT(removed == 1);
+  }
+
+  // It all lies in one range, which the device may use in this way.
+  bool hold(const void* first, size_t bytes, Access access) const {
+    const auto* begin = static_cast<const std::byte*>(first);
+    const std::lock_guard lock(mutex_);
+    auto after = ranges_.upper_bound(begin);
+    if (after == ranges_.begin()) return false;
+    const auto& [start, range] = *--after;
+    return begin + bytes <= start + range.bytes &&
+           (access == Access::kReadOnly || range.access == Access::kReadWrite);
+  }
+
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return ranges_.size();
+  }
+
+ private:
+  struct Range {
+    size_t bytes;
+    Access access;
+  };
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Range> ranges_;
+};
+
+}  // namespace pushpull::device

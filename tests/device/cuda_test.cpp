@@ -1,0 +1,126 @@
+// What only CUDA has: opening a device, and its ways to fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <source_location>
+#include <string>
+
+#include "common/device/cuda/handle.h"
+#include "common/device/cuda/native.h"
+#include "common/device/device.h"
+#include "common/error.h"
+#include "tests/device/need_device.h"
+
+namespace pushpull::device {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+template <class Call>
+std::string failure(Call call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDevice) << e.what();
+    return e.what();
+  }
+  return "no failure";
+}
+
+TEST(Cuda, WithoutADeviceItIsSaidWhyAndWhatToDo) {
+  std::string why;
+  if (count(&why) > 0) GTEST_SKIP() << "there is a device";
+  EXPECT_FALSE(is_device_required()) << why;
+  EXPECT_THAT(why, HasSubstr("NVIDIA driver"));
+  EXPECT_THAT(failure([] {
+                open({DeviceName::kCuda, 2});
+              }),
+              AllOf(StartsWith("[device] cuda:2 cannot be used: "), HasSubstr(why),
+                    EndsWith("--device cpu computes without one")));
+}
+
+TEST(Cuda, AFailedCallIsNamedWithFileLineAndDevice) {
+  const auto call = [](int /*argument*/) { return cudaErrorInvalidValue; };
+  const auto here = std::source_location::current();
+  const std::string text = failure([&] { PP_CUDA(call(7)); });
+  EXPECT_THAT(text, AllOf(StartsWith("[cuda] call at tests/device/cuda_test.cpp:" +
+                                     std::to_string(here.line() + 1) + " on cuda:0"),
+                          EndsWith(": invalid argument"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(failure([] { check(cudaErrorMemoryAllocation, "cudaMalloc(&p, 4)"); }),
+              AllOf(StartsWith("[cuda] cudaMalloc at "), EndsWith("out of memory")));
+}
+
+int destroyed = 0;
+int status_of_end = 0;
+int destroy(int* /*handle*/) {
+  ++destroyed;
+  return status_of_end;
+}
+
+TEST(Cuda, AHandleIsDestroyedOnceWhateverHappens) {
+  using Handle = UniqueHandle<int*, destroy>;
+  int value = 0;
+  destroyed = 0;
+  {
+    Handle empty;
+    Handle first(&value);
+    Handle second(std::move(first));
+    EXPECT_EQ(second.get(), &value);
+    EXPECT_EQ(first.get(), nullptr);
+    empty = std::move(second);
+    EXPECT_EQ(destroyed, 0);
+    *empty.put() = &value;
+    EXPECT_EQ(destroyed, 1);
+  }
+  EXPECT_EQ(destroyed, 2);
+  status_of_end = 999;
+  testing::internal::CaptureStderr();
+  { const Handle failing(&value); }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("failed with 999"));
+  status_of_end = cudaErrorCudartUnloading;
+  testing::internal::CaptureStderr();
+  { const Handle late(&value); }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+class OnDevice : public testing::Test {
+ protected:
+  void SetUp() override { PP_NEED_DEVICE(); }
+};
+
+TEST_F(OnDevice, CudaRefusesADeviceThatIsNotThere) {
+  EXPECT_THAT(failure([] {
+                open({DeviceName::kCuda, 63});
+              }),
+              AllOf(StartsWith("[device] cuda:63 cannot be used: this machine has cuda:0 ("),
+                    Not(HasSubstr("\n"))));
+}
+
+TEST_F(OnDevice, CudaGivesWhatIsBehindADeviceAndAStream) {
+  const auto device = open({DeviceName::kCuda, 0});
+  EXPECT_EQ(native_index(*device), 0);
+  EXPECT_NE(native_stream(*device->stream()), nullptr);
+}
+
+TEST_F(OnDevice, CudaGivesUpAtTheDeadline) {
+  const auto device = open({DeviceName::kCuda, 0});
+  const auto stream = device->stream();
+  const auto event = device->event();
+  constexpr size_t kFloats = size_t{64} << 20;
+  const Memory memory = device->allocate(kFloats * sizeof(float));
+  for (int i = 0; i < 200; ++i) stream->add(memory.floats(), memory.floats(), kFloats);
+  stream->record(*event);
+  EXPECT_THAT(failure([&] { event->wait(0); }), HasSubstr("has not done its work within 0 ms"));
+  EXPECT_FALSE(event->done());
+  event->wait(60'000);
+  EXPECT_TRUE(event->done());
+}
+
+}  // namespace
+}  // namespace pushpull::device

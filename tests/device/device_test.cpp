@@ -1,0 +1,338 @@
+// What every device does, for CUDA and for the fake device alike: so the fake one is what code that
+// drives a device can be tested with.
+#include "common/device/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/buffer_pool.h"
+#include "common/error.h"
+#include "common/shm/segment.h"
+#include "tests/device/fake_device.h"
+#include "tests/device/need_device.h"
+
+namespace pushpull::device {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int64_t kDeadlineMs = 30'000;
+
+struct DeviceCase {
+  const char* name;
+  bool needs_device;
+  std::function<std::shared_ptr<Device>()> make;
+};
+
+void PrintTo(const DeviceCase& of, std::ostream* out) { *out << of.name; }
+
+std::shared_ptr<Device> open_first() { return open({DeviceName::kCuda, 0}); }
+
+std::vector<DeviceCase> cases() {
+  std::vector<DeviceCase> all;
+  // one seed of each mood, see fake_device.cpp
+  for (const auto& [name, seed] : {std::pair("Fake0", 0), std::pair("Fake1", 1),
+                                   std::pair("Fake2", 2), std::pair("Fake3", 3)}) {
+    all.push_back({name, false, [seed = seed] {
+                     return std::make_shared<FakeDevice>(FakeOptions{static_cast<uint64_t>(seed)});
+                   }});
+  }
+  if (compiled()) all.push_back({"Cuda", true, open_first});
+  return all;
+}
+
+class AnyDevice : public testing::TestWithParam<DeviceCase> {
+ protected:
+  void SetUp() override {
+    if (GetParam().needs_device) {
+      PP_NEED_DEVICE();
+    }
+    device_ = GetParam().make();
+    stream_ = device_->stream();
+  }
+
+  std::shared_ptr<float[]> pinned(size_t floats) const {
+    return registered(device_, heap_floats,
+                      [](const std::string& why) { ADD_FAILURE() << why; })(floats);
+  }
+  void write(const std::vector<float>& values, float* to) const {
+    stream_->copy_in(values.data(), values.size() * sizeof(float), to);
+  }
+  std::vector<float> read(const float* from, size_t n) const {
+    std::vector<float> values(n);
+    stream_->copy_out(from, n * sizeof(float), values.data());
+    return values;
+  }
+  Memory floats(size_t n) const { return device_->allocate(n * sizeof(float)); }
+
+  static std::string failure(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kDevice) << e.what();
+      return e.what();
+    }
+    return "no failure";
+  }
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+INSTANTIATE_TEST_SUITE_P(, AnyDevice, testing::ValuesIn(cases()),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+std::vector<float> some_values(size_t n, uint32_t seed) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i) {
+    seed = seed * 1664525U + 1013904223U;
+    values[i] =
+        std::ldexp(static_cast<float>(seed >> 8) - 8388608.0F, static_cast<int>(seed % 60) - 50);
+  }
+  return values;
+}
+
+TEST_P(AnyDevice, HasANameAndZeroedMemory) {
+  EXPECT_THAT(device_->name(), HasSubstr(":0"));
+  for (const size_t n : {1, 3, 1000, 1 << 20}) {
+    const Memory memory = floats(n);
+    EXPECT_EQ(memory.size(), n * sizeof(float));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 256, 0U);
+    EXPECT_THAT(read(memory.floats(), n), Each(0.0F));
+  }
+}
+
+TEST_P(AnyDevice, CopiesComeBackAsTheyWere) {
+  const std::vector<float> values = some_values(100'003, 1);
+  const Memory first = floats(values.size());
+  const Memory second = floats(values.size());
+  const auto host = pinned(values.size());
+  write(values, first.floats());
+  stream_->copy(first.floats() + 1, (values.size() - 1) * sizeof(float), second.floats());
+  EXPECT_EQ(read(second.floats(), values.size() - 1),
+            std::vector<float>(values.begin() + 1, values.end()));
+  stream_->copy_out(first.data(), first.size(), host.get());
+  stream_->copy_in(host.get(), first.size(), second.data());
+  EXPECT_EQ(read(second.floats(), values.size()), values);
+  stream_->copy_in(host.get(), 0, second.data());
+}
+
+TEST_P(AnyDevice, MemoryOfTheHostThatIsNotRegisteredMayChangeAtOnce) {
+  const Memory memory = floats(1 << 18);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<float> values(1 << 18, static_cast<float>(round));
+    write(values, memory.floats());
+    std::fill(values.begin(), values.end(), -1.0F);
+    EXPECT_THAT(read(memory.floats(), 1 << 18), Each(static_cast<float>(round)));
+  }
+}
+
+TEST_P(AnyDevice, AddsWithTheHostsBits) {
+  for (const size_t n : {0UL, 1UL, 3UL, 4UL, 5UL, 255UL, 1024UL, 1027UL, 300'001UL}) {
+    for (const size_t skip : {0, 1, 2}) {
+      std::vector<float> left = some_values(n, 7);
+      std::vector<float> right = some_values(n, 11);
+      if (n > 100) {
+        left[0] = std::numeric_limits<float>::denorm_min();
+        right[0] = std::numeric_limits<float>::denorm_min();
+        left[1] = std::numeric_limits<float>::infinity();
+        left[2] = -0.0F;
+        right[2] = -0.0F;
+        left[3] = std::numeric_limits<float>::max();
+        right[3] = std::numeric_limits<float>::max();
+      }
+      const Memory a = floats(n + 4);
+      const Memory b = floats(n + 4);
+      // one of the two is off the 16 bytes of the widest load, or both
+      write(left, a.floats() + skip);
+      write(right, b.floats() + (skip == 2 ? 0 : skip));
+      float* sum = b.floats() + (skip == 2 ? 0 : skip);
+      stream_->add(a.floats() + skip, sum, n);
+      const std::vector<float> got = read(sum, n);
+      for (size_t i = 0; i < n; ++i) right[i] = left[i] + right[i];
+      EXPECT_EQ(std::memcmp(got.data(), right.data(), n * sizeof(float)), 0) << n << " " << skip;
+      EXPECT_THAT(read(b.floats() + (skip == 2 ? 0 : skip) + n, 1), Each(0.0F)) << "behind the end";
+    }
+  }
+}
+
+TEST_P(AnyDevice, FindsWhatIsNotFiniteWhereverItIs) {
+  const Memory flag = device_->allocate(sizeof(int32_t));
+  const auto flag_of = [&](const std::vector<float>& values, size_t skip) {
+    const Memory memory = floats(values.size() + 4);
+    write(values, memory.floats() + skip);
+    stream_->find_non_finite(memory.floats() + skip, values.size(),
+                             static_cast<int32_t*>(flag.data()));
+    int32_t found = -1;
+    stream_->copy_out(flag.data(), sizeof(found), &found);
+    return found;
+  };
+  const float bad[] = {std::numeric_limits<float>::infinity(),
+                       -std::numeric_limits<float>::infinity(),
+                       std::numeric_limits<float>::quiet_NaN()};
+  for (const size_t n : {1UL, 7UL, 1030UL}) {
+    for (const size_t skip : {0, 1}) {
+      std::vector<float> values = some_values(n, 3);
+      values[0] = std::numeric_limits<float>::max();
+      EXPECT_EQ(flag_of(values, skip), 0) << n;
+      for (size_t i = 0; i < n; i += std::max<size_t>(1, n / 9)) {
+        std::vector<float> spoiled = values;
+        spoiled[i] = bad[i % 3];
+        EXPECT_EQ(flag_of(spoiled, skip), 1) << n << " " << i;
+      }
+      std::vector<float> last = values;
+      last[n - 1] = bad[2];
+      EXPECT_EQ(flag_of(last, skip), 1) << n;
+      EXPECT_EQ(flag_of(values, skip), 0) << "it is set back";
+    }
+  }
+  EXPECT_EQ(flag_of({}, 0), 0);
+}
+
+TEST_P(AnyDevice, EventsOrderStreams) {
+  constexpr size_t kFloats = 1 << 16;
+  const auto out = device_->stream();
+  const auto in = device_->stream();
+  const auto has_come = device_->event();
+  const auto is_computed = device_->event();
+  const auto is_out = device_->event();
+  EXPECT_TRUE(is_out->done()) << "never recorded";
+  const Memory value = floats(kFloats);
+  const Memory sum = floats(kFloats);
+  const auto host = pinned(2 * kFloats);
+  float expected = 0.0F;
+  for (int round = 1; round <= 20; ++round) {
+    std::fill_n(host.get(), kFloats, static_cast<float>(round));
+    in->copy_in(host.get(), kFloats * sizeof(float), value.data());
+    in->record(*has_come);
+    stream_->wait(*has_come);
+    stream_->add(value.floats(), sum.floats(), kFloats);
+    stream_->record(*is_computed);
+    out->wait(*is_computed);
+    out->copy_out(sum.data(), kFloats * sizeof(float), host.get() + kFloats);
+    out->record(*is_out);
+    is_out->wait(kDeadlineMs);
+    EXPECT_TRUE(is_out->done());
+    EXPECT_TRUE(is_computed->done());
+    expected += static_cast<float>(round);
+    EXPECT_EQ(host[kFloats], expected);
+    EXPECT_EQ(host[2 * kFloats - 1], expected);
+  }
+}
+
+// Others wait for an event that is recorded inside a graph as for any other.
+TEST_P(AnyDevice, EventsOfAGraphOrderStreams) {
+  constexpr size_t kFloats = 1 << 20;
+  const auto out = device_->stream();
+  const auto half = device_->event();
+  const auto is_read = device_->event();
+  const auto is_out = device_->event();
+  const Memory one = floats(kFloats);
+  const Memory first = floats(kFloats);
+  const Memory second = floats(kFloats);
+  write(std::vector<float>(kFloats, 1.0F), one.floats());
+  const auto graph = stream_->capture([&] {
+    stream_->wait(*is_read);
+    stream_->add(one.floats(), first.floats(), kFloats);
+    stream_->record(*half);
+    for (int i = 0; i < 10; ++i) stream_->add(one.floats(), second.floats(), kFloats);
+  });
+  ASSERT_NE(graph, nullptr);
+  stream_->synchronize(kDeadlineMs);
+  EXPECT_THAT(read(first.floats(), 1), Each(0.0F)) << "a capture runs nothing";
+  const auto host = pinned(kFloats);
+  for (int round = 1; round <= 10; ++round) {
+    stream_->launch(*graph);
+    out->wait(*half);
+    out->copy_out(first.data(), first.size(), host.get());
+    out->record(*is_read);
+    out->record(*is_out);
+    is_out->wait(kDeadlineMs);
+    EXPECT_EQ(host[0], static_cast<float>(round));
+    EXPECT_EQ(host[kFloats - 1], static_cast<float>(round));
+  }
+  EXPECT_THAT(read(second.floats(), kFloats), Each(100.0F));
+}
+
+TEST_P(AnyDevice, ACaptureThatFailsLeavesTheStreamAsItWas) {
+  const Memory one = floats(1);
+  const Memory sum = floats(1);
+  write({1.0F}, one.floats());
+  EXPECT_THROW(stream_->capture([&] {
+    stream_->add(one.floats(), sum.floats(), 1);
+    throw std::runtime_error("no");
+  }),
+               std::runtime_error);
+  stream_->add(one.floats(), sum.floats(), 1);
+  EXPECT_EQ(read(sum.floats(), 1), std::vector<float>{1.0F});
+}
+
+TEST_P(AnyDevice, TimedEventsHaveADistance) {
+  const Memory memory = floats(1 << 22);
+  const auto begin = device_->event(true);
+  const auto end = device_->event(true);
+  stream_->record(*begin);
+  for (int i = 0; i < 4; ++i) stream_->add(memory.floats(), memory.floats(), 1 << 22);
+  stream_->record(*end);
+  end->wait(kDeadlineMs);
+  const double seconds = end->seconds_since(*begin);
+  EXPECT_GT(seconds, 0.0);
+  EXPECT_LT(seconds, 10.0);
+}
+
+TEST_P(AnyDevice, TooMuchMemoryIsRefusedInWordsAndNothingElseSuffers) {
+  constexpr size_t kTooMuch = size_t{1} << 50;
+  EXPECT_THAT(failure([&] { device_->allocate(kTooMuch); }),
+              AllOf(HasSubstr("has no room for 1125899906842624 bytes more"), HasSubstr(" of "),
+                    HasSubstr("are free")));
+  const Memory memory = floats(8);
+  write(std::vector<float>(8, 2.0F), memory.floats());
+  stream_->add(memory.floats(), memory.floats(), 8);
+  EXPECT_THAT(read(memory.floats(), 8), Each(4.0F));
+}
+
+TEST_P(AnyDevice, MemoryMayEndOnAnyThread) {
+  Memory memory = floats(1000);
+  auto host = pinned(1000);
+  stream_->copy_in(host.get(), 4000, memory.data());
+  stream_->synchronize(kDeadlineMs);
+  std::jthread([mine = std::move(memory), too = std::move(host)] {}).join();
+  EXPECT_THAT(read(floats(1000).floats(), 1000), Each(0.0F));
+}
+
+// The weights of a server on the same host: pages that we may only read.
+TEST_P(AnyDevice, MemoryThatAnotherProcessWritesIsCopiedInRegisteredOrNot) {
+  constexpr size_t kFloats = 10'000;
+  const Segment segment(kFloats * sizeof(float));
+  auto* theirs = reinterpret_cast<float*>(segment.data());
+  for (size_t i = 0; i < kFloats; ++i) theirs[i] = static_cast<float>(i);
+  const Mapping mapping(segment.description(), 1 << 20);
+  const auto* ours = mapping.bytes().data();
+  std::string why;
+  // whole pages: a segment's size is a multiple of them, its token at the end included
+  const size_t pages = mapping.bytes().size() + Segment::kTokenBytes;
+  const auto registration =
+      device_->register_pages(const_cast<std::byte*>(ours), pages, Access::kReadOnly, why);
+  EXPECT_EQ(registration == nullptr, !why.empty());
+  if (!registration) RecordProperty("refused", why);
+  const Memory memory = floats(kFloats);
+  stream_->copy_in(ours, kFloats * sizeof(float), memory.data());
+  const std::vector<float> got = read(memory.floats(), kFloats);
+  EXPECT_EQ(std::memcmp(got.data(), theirs, kFloats * sizeof(float)), 0);
+}
+
+}  // namespace
+}  // namespace pushpull::device

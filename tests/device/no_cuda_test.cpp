@@ -1,0 +1,32 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/device/device.h"
+#include "common/error.h"
+
+namespace pushpull::device {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(NoCuda, ABuildWithoutCudaSaysSo) {
+  EXPECT_FALSE(compiled());
+  std::string why;
+  EXPECT_EQ(count(&why), 0);
+  EXPECT_EQ(count(), 0);
+  EXPECT_THAT(why, HasSubstr("no CUDA"));
+  try {
+    open({DeviceName::kCuda, 1});
+    FAIL() << "opened";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDevice);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("[device] cuda:1 cannot be used: this build has no CUDA"),
+                                HasSubstr("--device cpu")));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull::device
