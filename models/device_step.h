@@ -6,44 +6,55 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "common/device/device.h"
 #include "models/model.h"
 
 namespace pushpull {
 
+class Network;
+
 class DeviceStep {
  public:
   virtual ~DeviceStep() = default;
 
-  virtual device::Device& device() = 0;
+  virtual std::shared_ptr<device::Device> device() const = 0;
+  // Why inputs and losses are copied slower than they could be; "" where they are not.
+  virtual std::string slow_copies() const = 0;
 
   // The micro-batches from here on are computed at these weights (host memory, the flat vector),
   // which stay as they are until `wait`. The tensors go in as `run` needs them.
   virtual void begin(std::span<const float> weights) = 0;
   // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
-  // next one may be staged while this one is computed.
+  // next one may be staged while this one is computed, also before the `begin` that it belongs to.
   virtual void stage(std::span<const float> images, std::span<const int32_t> labels) = 0;
   // Enqueues the oldest staged micro-batch.
   //   gradients: device memory, table().total floats, overwritten, as Model::train fills them.
   //   enqueued: called for each tensor in backward's order; its gradient is there once
-  //   gradient(tensor) is done.
-  //   needed: as Model::train asks it; may throw, then nothing of this micro-batch counts, and what
-  //   is enqueued has ended.
+  //     gradient(tensor) is done.
+  //   needed: as Model::train asks it; may throw, and then this step has not happened: what was
+  //     enqueued since `begin` has ended, what was staged is gone.
   virtual void run(float* gradients, const GradientReady& enqueued,
                    const WeightsNeeded& needed = {}) = 0;
+  // Of the latest run.
   virtual const device::Event& gradient(size_t tensor) const = 0;
-  // The next run must not write its gradients before `event`.
+  // The next run must not write its gradients before the latest record of `event`.
   virtual void write_after(const device::Event& event) = 0;
-  // Until everything has ended; the mean losses of the runs since the last call, in order.
+  // Until all runs have ended; their mean losses since the last call, in order. Valid until the
+  // next call. Throws Error(kDevice) where the device fails, or needs more than a minute.
   virtual std::span<const float> wait() = 0;
 
-  // Seconds of forward and backward of the latest run that `wait` has seen.
+  // Seconds of forward (with what it waited for) and backward of the latest run that `wait` has
+  // seen.
   struct Times {
     double forward_s = 0.0;
     double backward_s = 0.0;
   };
   virtual Times times() const = 0;
 };
+
+// network: on a device; outlives the step.
+std::unique_ptr<DeviceStep> make_device_step(Network& network);
 
 }  // namespace pushpull

@@ -1,33 +1,23 @@
 #include <string>
 
-#include "models/sequential.h"
+#include "models/network.h"
 
 namespace pushpull {
 
-namespace {
-
-class Mlp final : public Sequential {
- public:
-  Mlp(const Job& job, const InputShape& input, int64_t classes)
-      : Sequential(ops::make_cpu_backend(static_cast<int>(job.threads)), job.micro_batch, classes) {
-    int64_t width = input.size();
+LayerBuilder mlp_layers(const Job& job, const InputShape& input, int64_t classes) {
+  return [samples = job.micro_batch, hidden = job.hidden, inputs = input.size(),
+          classes](LayerRow& row) {
+    int64_t width = inputs;
     int index = 0;
     const auto linear = [&](int64_t outputs, bool relu) {
-      append(make_linear_layer(backend(), table_, "layers." + std::to_string(index),
-                               {samples(), width, outputs, relu}));
+      row.append(make_linear_layer(row.backend, row.table, "layers." + std::to_string(index),
+                                   {samples, width, outputs, relu}));
       width = outputs;
       ++index;
     };
-    for (const int64_t outputs : job.hidden) linear(outputs, true);
+    for (const int64_t outputs : hidden) linear(outputs, true);
     linear(classes, false);
-    finish();
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Model> make_mlp(const Job& job, const InputShape& input, int64_t classes) {
-  return std::make_unique<Mlp>(job, input, classes);
+  };
 }
 
 }  // namespace pushpull

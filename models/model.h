@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "common/device/device_name.h"
 #include "common/job.h"
 #include "common/tensor_table.h"
 
@@ -23,12 +24,12 @@ using GradientReady = std::function<void(size_t tensor)>;
 // happened.
 using WeightsNeeded = std::function<void(size_t tensor)>;
 
-class DeviceStep;
-
 struct EvalSums {
   int64_t correct = 0;
   double loss = 0.0;  // sum (not mean) of the samples' losses
 };
+
+class DeviceStep;
 
 class Model {
  public:
@@ -54,20 +55,28 @@ class Model {
   virtual EvalSums evaluate(std::span<const float> weights, const float* images,
                             const int32_t* labels, int64_t valid) = 0;
 
-  // Null where it computes on the processor. Else gradients can be left on the device: `train` and
-  // `evaluate` are the simple way, for one micro-batch.
+  // The way to compute on a device without waiting for it. Null where the model computes on the
+  // cpu.
   virtual DeviceStep* device_step() { return nullptr; }
 
   // What must be equal between workers for equal bits (P1): device, instruction set, libraries.
   virtual std::string numerics() const = 0;
+  // Algorithms in use where a library has several, as text; bits depend on them. "": nothing to
+  // choose. `choose` takes those of a worker with equal numerics, which makes all plans anew and
+  // ends device_step(); "" changes nothing. Throws Error(kProtocol) for a text that is none.
+  virtual std::string choices() const { return {}; }
+  virtual void choose(const std::string& choices) = 0;
 
  protected:
   TensorTable table_;
 };
 
 // The model that job.model names for samples of `input` and `classes`, with micro-batches of
-// job.micro_batch and job.threads compute threads.
-// Throws Error(kUsage) for an unknown model or a shape that does not fit it.
-std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64_t classes);
+// job.micro_batch.
+//   device: on the cpu with job.threads compute threads, or on one GPU.
+// Throws Error(kUsage) for an unknown model or a shape that does not fit it; Error(kDevice) for a
+// device that cannot be used.
+std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64_t classes,
+                                  const device::DeviceName& device = {});
 
 }  // namespace pushpull

@@ -1,31 +1,13 @@
 #include "models/sequential.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/error.h"
 
 namespace pushpull {
 
-Sequential::Sequential(std::unique_ptr<ops::Backend> backend, int64_t samples, int64_t classes)
-    : backend_(std::move(backend)), samples_(samples), classes_(classes) {}
-
-void Sequential::append(std::unique_ptr<Layer> layer) {
-  layers_.push_back(std::move(layer));
-  tensors_end_.push_back(table_.tensors.size());
-}
-
-void Sequential::finish() {
-  cross_entropy_ = ops::make_cross_entropy(*backend_, {samples_, classes_});
-  size_t largest = 0;
-  for (const auto& layer : layers_) {
-    outputs_.push_back(backend_->allocate(layer->output_floats()));
-    largest = std::max(largest, layer->output_floats());
-  }
-  gradient_ = backend_->allocate(largest);
-  next_gradient_ = backend_->allocate(largest);
-  losses_.resize(static_cast<size_t>(samples_));
-  predictions_.resize(static_cast<size_t>(samples_));
+Sequential::Sequential(std::unique_ptr<Network> network) : network_(std::move(network)) {
+  table_ = network_->table();
 }
 
 float Sequential::train(std::span<const float> weights, const float* images, const int32_t* labels,
@@ -33,56 +15,100 @@ float Sequential::train(std::span<const float> weights, const float* images, con
                         const WeightsNeeded& needed) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   PP_ASSERT(gradients.size() == weights.size());
-  ops::check_labels({samples_, classes_}, {labels, static_cast<size_t>(samples_)});
-  const ops::Backend::Scope scope(*backend_);
-  const TrainPass pass{weights, gradients, ready};
-
-  const ops::Activation* x = images;
-  size_t tensor = 0;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    for (; needed && tensor < tensors_end_[i]; ++tensor) needed(tensor);
-    layers_[i]->forward(pass, x, outputs_[i].data());
-    x = outputs_[i].data();
+  const auto samples = static_cast<size_t>(network_->shape().samples);
+  if (network_->backend().device() != nullptr) {
+    return train_on_device(weights, images, labels, gradients, ready, needed);
   }
-  cross_entropy_->forward(x, labels, samples_, losses_.data());
+  network_->check_labels({labels, samples});
+  network_->train({weights, images, labels, gradients}, {ready, needed, {}});
+  return mean_loss({network_->losses(), samples});
+}
 
-  float* dy = gradient_.data();
-  float* dx = next_gradient_.data();
-  cross_entropy_->backward(labels, dy);
-  for (size_t i = layers_.size(); i-- > 0;) {
-    const bool first = i == 0;
-    layers_[i]->backward(pass, first ? images : outputs_[i - 1].data(), outputs_[i].data(), dy,
-                         first ? nullptr : dx);
-    std::swap(dy, dx);
-  }
-  return mean_loss();
+float Sequential::train_on_device(std::span<const float> weights, const float* images,
+                                  const int32_t* labels, std::span<float> gradients,
+                                  const GradientReady& ready, const WeightsNeeded& needed) {
+  DeviceStep& step = *device_step();
+  const Copies& copy = copies();
+  step.begin(weights);
+  step.stage({images, network_->image_floats()},
+             {labels, static_cast<size_t>(network_->shape().samples)});
+  std::vector<size_t> order;
+  step.run(
+      copy.gradients.data(), [&](size_t tensor) { order.push_back(tensor); }, needed);
+  const float loss = step.wait().back();
+  const ops::Backend::Scope scope(network_->backend());
+  network_->backend().read(copy.gradients.data(), gradients.size_bytes(), gradients.data());
+  for (const size_t tensor : order) ready(tensor);
+  return loss;
 }
 
 EvalSums Sequential::evaluate(std::span<const float> weights, const float* images,
                               const int32_t* labels, int64_t valid) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
-  ops::check_labels({samples_, classes_}, {labels, static_cast<size_t>(valid)});
-  const ops::Backend::Scope scope(*backend_);
-  const ops::Activation* x = images;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    layers_[i]->evaluate(weights, x, outputs_[i].data());
-    x = outputs_[i].data();
+  network_->check_labels({labels, static_cast<size_t>(valid)});
+  const float* losses = network_->losses();
+  const int32_t* predictions = network_->predictions();
+  if (network_->backend().device() != nullptr) {
+    evaluate_on_device(weights, images, labels, valid);
+    losses = losses_.data();
+    predictions = predictions_.data();
+  } else {
+    network_->evaluate(weights, images, labels, valid);
   }
-  cross_entropy_->forward(x, labels, valid, losses_.data());
-  cross_entropy_->predict(x, valid, predictions_.data());
   EvalSums sums;
   for (int64_t n = 0; n < valid; ++n) {
-    const auto i = static_cast<size_t>(n);
-    sums.loss += static_cast<double>(losses_[i]);
-    sums.correct += predictions_[i] == labels[i] ? 1 : 0;
+    sums.loss += static_cast<double>(losses[n]);
+    sums.correct += predictions[n] == labels[n] ? 1 : 0;
   }
   return sums;
 }
 
-float Sequential::mean_loss() const {
-  double sum = 0.0;
-  for (const float loss : losses_) sum += static_cast<double>(loss);
-  return static_cast<float>(sum / static_cast<double>(samples_));
+void Sequential::evaluate_on_device(std::span<const float> weights, const float* images,
+                                    const int32_t* labels, int64_t valid) {
+  const Copies& copy = copies();
+  ops::Backend& backend = network_->backend();
+  const ops::Backend::Scope scope(backend);
+  const auto samples = static_cast<size_t>(network_->shape().samples);
+  backend.write(weights.data(), weights.size_bytes(), copy.weights.data());
+  backend.write(images, network_->image_floats() * sizeof(float), copy.images.data());
+  backend.write(labels, samples * sizeof(int32_t), copy.labels.data());
+  network_->evaluate({copy.weights.data(), weights.size()}, copy.images.data(),
+                     reinterpret_cast<const int32_t*>(copy.labels.data()), valid);
+  losses_.resize(samples);
+  predictions_.resize(samples);
+  backend.read(network_->losses(), samples * sizeof(float), losses_.data());
+  backend.read(network_->predictions(), samples * sizeof(int32_t), predictions_.data());
+}
+
+Sequential::Copies& Sequential::copies() {
+  if (copies_.weights.size() > 0) return copies_;
+  ops::Backend& backend = network_->backend();
+  const ops::Backend::Scope scope(backend);
+  const auto total = static_cast<size_t>(table_.total);
+  copies_.weights = backend.allocate(total);
+  copies_.gradients = backend.allocate(total);
+  copies_.images = backend.allocate(network_->image_floats());
+  copies_.labels = backend.allocate(static_cast<size_t>(network_->shape().samples));
+  return copies_;
+}
+
+DeviceStep* Sequential::device_step() {
+  if (network_->backend().device() == nullptr) return nullptr;
+  if (!step_) step_ = make_device_step(*network_);
+  return step_.get();
+}
+
+std::string Sequential::numerics() const {
+  const ops::Backend::Scope scope(network_->backend());
+  return network_->backend().numerics();
+}
+
+std::string Sequential::choices() const { return network_->backend().choices(); }
+
+void Sequential::choose(const std::string& choices) {
+  if (choices.empty() || choices == this->choices()) return;
+  step_.reset();
+  network_->choose(choices);
 }
 
 }  // namespace pushpull

@@ -1,60 +1,54 @@
-// A model that is a row of layers under softmax cross-entropy. One thread at a time.
+// A network as a Model: the caller's memory is the host's, and calls return when all is done. One
+// thread at a time.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "models/layers.h"
+#include "models/device_step.h"
 #include "models/model.h"
-#include "models/ops/ops.h"
+#include "models/network.h"
 
 namespace pushpull {
 
-class Sequential : public Model {
+class Sequential final : public Model {
  public:
+  explicit Sequential(std::unique_ptr<Network> network);
+
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
               std::span<float> gradients, const GradientReady& ready,
-              const WeightsNeeded& needed = {}) final;
+              const WeightsNeeded& needed = {}) override;
   EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                    int64_t valid) final;
-  std::string numerics() const final { return backend_->numerics(); }
-
- protected:
-  Sequential(std::unique_ptr<ops::Backend> backend, int64_t samples, int64_t classes);
-
-  // While building: first layer first, each after it has added its tensors; the last one yields the
-  // logits [samples, classes].
-  void append(std::unique_ptr<Layer> layer);
-  // After the last append: plans what is left, allocates.
-  void finish();
-
-  ops::Backend& backend() { return *backend_; }
-  int64_t samples() const { return samples_; }
+                    int64_t valid) override;
+  DeviceStep* device_step() override;
+  std::string numerics() const override;
+  std::string choices() const override;
+  void choose(const std::string& choices) override;
 
  private:
-  float mean_loss() const;
+  // Copies on the device of what the caller holds on the host; made when first used.
+  struct Copies {
+    ops::Buffer weights;
+    ops::Buffer gradients;
+    ops::Buffer images;
+    ops::Buffer labels;
+  };
+  Copies& copies();
+  float train_on_device(std::span<const float> weights, const float* images, const int32_t* labels,
+                        std::span<float> gradients, const GradientReady& ready,
+                        const WeightsNeeded& needed);
+  void evaluate_on_device(std::span<const float> weights, const float* images,
+                          const int32_t* labels, int64_t valid);
 
-  std::unique_ptr<ops::Backend> backend_;  // outlives what follows
-  int64_t samples_;
-  int64_t classes_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<size_t> tensors_end_;  // of each layer: one past its last tensor in the table
-  std::unique_ptr<ops::CrossEntropy> cross_entropy_;
-  std::vector<ops::Buffer> outputs_;  // of each layer
-  ops::Buffer gradient_;              // of the current layer's output and input, in turns
-  ops::Buffer next_gradient_;
-  std::vector<float> losses_;         // of each sample
-  std::vector<int32_t> predictions_;  // of each sample
+  std::unique_ptr<Network> network_;  // outlives what follows
+  std::unique_ptr<DeviceStep> step_;
+  Copies copies_;
+  std::vector<float> losses_;  // of each sample, on the host, where the network's are not
+  std::vector<int32_t> predictions_;
 };
 
-// torch: Flatten, then Linear and ReLU per width in `hidden`, then Linear. Tensors layers.I.weight,
-// layers.I.bias.
-std::unique_ptr<Model> make_mlp(const Job& job, const InputShape& input, int64_t classes);
-
-// The small MNIST network of the PyTorch courses at CSC: twice 5x5 convolution (16, 32 channels),
-// BatchNorm, ReLU, 2x2 max pooling; then one Linear. Tensors layer1.0 and layer2.0 (convolution),
-// layer1.1 and layer2.1 (BatchNorm), fc.
-std::unique_ptr<Model> make_convnet(const Job& job, const InputShape& input, int64_t classes);
+// The model that the job names on a backend of the caller's, see make_model.
+std::unique_ptr<Model> make_model_on(std::unique_ptr<ops::Backend> backend, const Job& job,
+                                     const InputShape& input, int64_t classes);
 
 }  // namespace pushpull

@@ -41,7 +41,7 @@ class DeviceSum final : public GradientSum {
   DeviceSum(DeviceStep& step, const TensorTable& table, const SliceMap& map, FloatAllocator memory)
       : GradientSum(table, map),
         step_(step),
-        device_(step.device().shared_from_this()),
+        device_(step.device()),
         gradients_(total(), on_device(device_)),
         sent_(total(), copied_to(device_, std::move(memory))),
         flags_(device_->allocate(static_cast<size_t>(map.slices()) * sizeof(int32_t))),

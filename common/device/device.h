@@ -90,8 +90,7 @@ class Memory {
 // What the device may do with host memory.
 enum class Access { kReadWrite, kReadOnly };
 
-// Held by shared_ptr: what it has registered holds it.
-class Device : public std::enable_shared_from_this<Device> {
+class Device {
  public:
   virtual ~Device() = default;
   // "cuda:0 (NVIDIA H200)", for messages.

@@ -49,8 +49,6 @@ device::Stream& Backend::stream() {
   assertion_failed("a backend without a device is asked for its stream", __FILE__, __LINE__);
 }
 
-void Backend::choose(const std::string& choices) { PP_ASSERT(choices.empty()); }
-
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   if (options.device.kind == device::DeviceName::kCuda) return make_cuda_backend(options);
   if (options.precision != Precision::kFp32) {

@@ -218,7 +218,7 @@ class Backend {
   virtual void read(const void* from, size_t bytes, void* host) = 0;
 
   // Null: memory is the host's, and a run is done on return.
-  virtual device::Device* device() { return nullptr; }
+  virtual std::shared_ptr<device::Device> device() const { return nullptr; }
   // The stream that runs are enqueued on; only where there is a device.
   virtual device::Stream& stream();
 
@@ -227,8 +227,9 @@ class Backend {
   // Algorithms that the plans made so far have taken, where a library has several; "" where there
   // is nothing to choose (models/ops/choices.h).
   virtual std::string choices() const { return {}; }
-  // Plans made from here on take these; those made before are to be dropped first.
-  virtual void choose(const std::string& choices);
+  // Plans made from here on take these; those made before are to be dropped first. A backend with
+  // nothing to choose takes no notice. Throws Error(kProtocol) for a text that is none.
+  virtual void choose(const std::string& /*choices*/) {}
 
   // Called by make_... below, which check the shapes.
   virtual std::unique_ptr<Linear> linear(const LinearShape& shape) = 0;

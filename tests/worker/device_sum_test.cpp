@@ -33,7 +33,8 @@ class LeafStep : public DeviceStep {
     for (size_t t = 0; t < table.tensors.size(); ++t) ready_.push_back(device_->event());
   }
 
-  device::Device& device() override { return *device_; }
+  std::shared_ptr<device::Device> device() const override { return device_; }
+  std::string slow_copies() const override { return ""; }
   void begin(std::span<const float> /*weights*/) override { next_ = 0; }
   void stage(std::span<const float> /*images*/, std::span<const int32_t> /*labels*/) override {}
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {

@@ -79,7 +79,7 @@ class CudaBackend final : public Backend {
     stream_->synchronize(kDeadlineMs);
   }
 
-  device::Device* device() override { return shared_.device.get(); }
+  std::shared_ptr<device::Device> device() const override { return shared_.device; }
   device::Stream& stream() override { return *stream_; }
 
   std::string numerics() const override {

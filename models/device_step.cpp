@@ -1,0 +1,292 @@
+// Three things go on beside each other: copies in, on a stream of their own; the network, on its
+// backend's stream; and the host, which waits for no more than its own staging memory. Memory that
+// is used again waits for whoever used it before:
+//   a slot of inputs      for the run that read it,
+//   the copy of weights   for the last run at the weights before.
+#include "models/device_step.h"
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "common/buffer_pool.h"
+#include "common/error.h"
+#include "models/network.h"
+
+namespace pushpull {
+
+namespace {
+
+using device::Event;
+
+constexpr int64_t kDeadlineMs = 60'000;
+// In a small network kernels take less time than their launches: it runs as a graph, once all
+// weights are here. A large one starts with the layers whose weights are here.
+constexpr int64_t kGraphParameters = int64_t{4} << 20;
+constexpr size_t kMostGraphs = 16;
+// Floats that a copy is to have at least, where there are more.
+constexpr int64_t kUploadFloats = int64_t{1} << 20;
+// Runs whose losses may be on their way to the host.
+constexpr size_t kMostLosses = 64;
+constexpr size_t kAlignedFloats = 64;
+
+// A micro-batch's images and labels, on the host and on the device.
+struct Slot {
+  std::shared_ptr<float[]> host;
+  ops::Buffer device;
+  std::unique_ptr<Event> copied;
+  std::unique_ptr<Event> used;  // by the run that read it
+};
+
+// What a graph is recorded for: the slot that it reads, the gradients that it writes.
+using Place = std::pair<size_t, float*>;
+
+class NetworkStep final : public DeviceStep {
+ public:
+  explicit NetworkStep(Network& network);
+  ~NetworkStep() override { drain(); }
+  NetworkStep(const NetworkStep&) = delete;
+  NetworkStep& operator=(const NetworkStep&) = delete;
+
+  std::shared_ptr<device::Device> device() const override { return device_; }
+  std::string slow_copies() const override { return slow_copies_; }
+  void begin(std::span<const float> weights) override;
+  void stage(std::span<const float> images, std::span<const int32_t> labels) override;
+  void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override;
+  const Event& gradient(size_t tensor) const override { return *gradients_.at(tensor); }
+  void write_after(const Event& event) override { compute_.wait(event); }
+  std::span<const float> wait() override;
+  Times times() const override { return times_; }
+
+ private:
+  void enqueue(const Place& place, const GradientReady& enqueued, const WeightsNeeded& needed);
+  void train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed);
+  device::Graph* graph_of(const Place& place);
+  void need(size_t tensor, const WeightsNeeded& needed);
+  void upload(size_t end);
+  int64_t begin_of(size_t tensor) const;
+  void take_loss();
+  void drain() noexcept;
+
+  Network& network_;
+  const TensorTable& table_;
+  const std::shared_ptr<device::Device> device_;
+  device::Stream& compute_;
+  const size_t samples_;
+  const size_t images_;  // floats
+  const size_t labels_;  // where they begin in a slot
+  const bool is_small_;
+  std::string slow_copies_;
+
+  ops::Buffer weights_;
+  std::vector<std::unique_ptr<Event>> gradients_;  // of each tensor
+  std::array<Slot, 2> slots_;
+  std::shared_ptr<float[]> losses_;  // of each sample of so many runs
+  std::vector<std::unique_ptr<Event>> losses_copied_;
+  std::unique_ptr<Event> uploaded_;
+  std::unique_ptr<Event> begun_;  // this and the next two: timed, of the latest run
+  std::unique_ptr<Event> forward_done_;
+  std::unique_ptr<Event> done_;
+  Times times_;
+
+  std::span<const float> host_weights_;
+  size_t tensors_here_ = 0;  // of host_weights_, on the device
+  size_t staged_ = 0;        // micro-batches since the beginning
+  size_t ran_ = 0;
+  size_t taken_ = 0;  // whose losses are in means_ or were handed out
+  std::vector<float> means_;
+  std::vector<float> handed_out_;
+
+  bool has_graphs_ = true;
+  std::map<Place, std::unique_ptr<device::Graph>> graphs_;  // null: ran once, is not recorded
+  std::vector<size_t> order_;                               // of tensors in backward
+
+  std::unique_ptr<device::Stream> in_;  // ends first: nothing is copied any more
+};
+
+NetworkStep::NetworkStep(Network& network)
+    : network_(network),
+      table_(network.table()),
+      device_(network.backend().device()),
+      compute_(network.backend().stream()),
+      samples_(static_cast<size_t>(network.shape().samples)),
+      images_(network.image_floats()),
+      labels_((images_ + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats),
+      is_small_(table_.total <= kGraphParameters) {
+  const ops::Backend::Scope scope(network.backend());
+  const FloatAllocator pinned = device::registered(
+      device_, heap_floats, [this](const std::string& why) { slow_copies_ = why; });
+  weights_ = network.backend().allocate(static_cast<size_t>(table_.total));
+  for (size_t i = 0; i < table_.tensors.size(); ++i) gradients_.push_back(device_->event());
+  static_assert(sizeof(int32_t) == sizeof(float));
+  for (Slot& slot : slots_) {
+    const size_t floats = labels_ + samples_;
+    slot = {pinned(floats), network.backend().allocate(floats), device_->event(), device_->event()};
+  }
+  losses_ = pinned(kMostLosses * samples_);
+  for (size_t i = 0; i < kMostLosses; ++i) losses_copied_.push_back(device_->event());
+  uploaded_ = device_->event();
+  begun_ = device_->event(true);
+  forward_done_ = device_->event(true);
+  done_ = device_->event(true);
+  in_ = device_->stream();
+}
+
+void NetworkStep::begin(std::span<const float> weights) {
+  PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
+  while (taken_ < ran_) take_loss();  // of weights that may go now
+  means_.clear();
+  host_weights_ = weights;
+  tensors_here_ = 0;
+  in_->wait(*done_);
+}
+
+void NetworkStep::stage(std::span<const float> images, std::span<const int32_t> labels) {
+  PP_ASSERT(staged_ - ran_ < slots_.size());
+  PP_ASSERT(images.size() == images_ && labels.size() == samples_);
+  network_.check_labels(labels);
+  Slot& slot = slots_.at(staged_ % slots_.size());
+  slot.copied->wait(kDeadlineMs);
+  std::memcpy(slot.host.get(), images.data(), images.size_bytes());
+  std::memcpy(slot.host.get() + labels_, labels.data(), labels.size_bytes());
+  in_->wait(*slot.used);
+  in_->copy_in(slot.host.get(), (labels_ + samples_) * sizeof(float), slot.device.data());
+  in_->record(*slot.copied);
+  ++staged_;
+}
+
+void NetworkStep::run(float* gradients, const GradientReady& enqueued,
+                      const WeightsNeeded& needed) {
+  PP_ASSERT(ran_ < staged_ && host_weights_.data() != nullptr);
+  const ops::Backend::Scope scope(network_.backend());
+  try {
+    if (ran_ - taken_ == kMostLosses) take_loss();
+    enqueue({ran_ % slots_.size(), gradients}, enqueued, needed);
+  } catch (...) {
+    drain();
+    ran_ = taken_ = staged_;
+    means_.clear();
+    host_weights_ = {};
+    throw;
+  }
+}
+
+void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
+                          const WeightsNeeded& needed) {
+  Slot& slot = slots_.at(place.first);
+  const size_t tensors = table_.tensors.size();
+  compute_.wait(*slot.copied);
+  compute_.record(*begun_);
+  if (is_small_ && tensors_here_ < tensors) {
+    for (size_t tensor = 0; needed && tensor < tensors; ++tensor) needed(tensor);
+    upload(tensors);
+  }
+  if (device::Graph* graph = is_small_ ? graph_of(place) : nullptr; graph != nullptr) {
+    compute_.launch(*graph);
+    for (const size_t tensor : order_) enqueued(tensor);
+  } else {
+    order_.clear();
+    const GradientReady ready = [this, &enqueued](size_t tensor) {
+      order_.push_back(tensor);
+      compute_.record(*gradients_[tensor]);
+      enqueued(tensor);
+    };
+    train(place, ready, [this, &needed](size_t tensor) { need(tensor, needed); });
+  }
+  compute_.record(*done_);
+  compute_.record(*slot.used);
+  const size_t at = ran_ % kMostLosses;
+  compute_.copy_out(network_.losses(), samples_ * sizeof(float), losses_.get() + at * samples_);
+  compute_.record(*losses_copied_[at]);
+  ++ran_;
+}
+
+void NetworkStep::train(const Place& place, const GradientReady& ready,
+                        const WeightsNeeded& needed) {
+  const ops::Buffer& inputs = slots_.at(place.first).device;
+  const auto total = static_cast<size_t>(table_.total);
+  const auto* labels = reinterpret_cast<const int32_t*>(inputs.data() + labels_);
+  network_.train({{weights_.data(), total}, inputs.data(), labels, {place.second, total}},
+                 {ready, needed, [this] { compute_.record(*forward_done_); }});
+}
+
+// Null: the run is to be enqueued piece by piece. The first one at each place is: what libraries
+// load or allocate when they are first used cannot be recorded.
+device::Graph* NetworkStep::graph_of(const Place& place) {
+  if (!has_graphs_) return nullptr;
+  const auto found = graphs_.find(place);
+  if (found == graphs_.end()) {
+    if (graphs_.size() < kMostGraphs) graphs_.emplace(place, nullptr);
+    return nullptr;
+  }
+  if (!found->second) {
+    found->second = compute_.capture(
+        [&] { train(place, [this](size_t tensor) { compute_.record(*gradients_[tensor]); }, {}); });
+    has_graphs_ = found->second != nullptr;
+  }
+  return found->second.get();
+}
+
+// Before forward reads the tensor.
+void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
+  if (tensor < tensors_here_) return;
+  size_t end = tensor + 1;
+  if (needed) {
+    needed(tensor);
+  } else {
+    while (end < table_.tensors.size() && begin_of(end) - begin_of(tensor) < kUploadFloats) ++end;
+  }
+  upload(end);
+}
+
+// Tensors that are not on the device yet, up to `end`.
+void NetworkStep::upload(size_t end) {
+  const auto first = static_cast<size_t>(begin_of(tensors_here_));
+  const auto floats = static_cast<size_t>(begin_of(end)) - first;
+  in_->copy_in(host_weights_.data() + first, floats * sizeof(float), weights_.data() + first);
+  in_->record(*uploaded_);
+  compute_.wait(*uploaded_);
+  tensors_here_ = end;
+}
+
+int64_t NetworkStep::begin_of(size_t tensor) const {
+  return tensor < table_.tensors.size() ? table_.tensors[tensor].offset : table_.total;
+}
+
+void NetworkStep::take_loss() {
+  const size_t at = taken_ % kMostLosses;
+  losses_copied_[at]->wait(kDeadlineMs);
+  means_.push_back(mean_loss({losses_.get() + at * samples_, samples_}));
+  ++taken_;
+}
+
+std::span<const float> NetworkStep::wait() {
+  while (taken_ < ran_) take_loss();
+  if (!means_.empty()) {
+    times_ = {forward_done_->seconds_since(*begun_), done_->seconds_since(*forward_done_)};
+  }
+  handed_out_.swap(means_);
+  means_.clear();
+  return handed_out_;
+}
+
+// Nothing reads or writes the host's memory any more.
+void NetworkStep::drain() noexcept {
+  for (device::Stream* stream : {in_.get(), &compute_}) {
+    try {
+      stream->synchronize(kDeadlineMs);
+    } catch (const Error&) {  // a device that has failed does nothing any more
+      continue;
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceStep> make_device_step(Network& network) {
+  return std::make_unique<NetworkStep>(network);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,111 @@
+#include "models/network.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/error.h"
+
+namespace pushpull {
+
+void LayerRow::append(std::unique_ptr<Layer> layer) {
+  layers.push_back(std::move(layer));
+  tensors_end.push_back(table.tensors.size());
+}
+
+Network::Network(std::unique_ptr<ops::Backend> backend, const NetworkShape& shape,
+                 LayerBuilder build)
+    : backend_(std::move(backend)), shape_(shape), build_(std::move(build)) {
+  plan();
+}
+
+void Network::plan() {
+  LayerRow row{*backend_, table_, {}, {}};
+  build_(row);
+  layers_ = std::move(row.layers);
+  tensors_end_ = std::move(row.tensors_end);
+  input_ = ops::make_elements(*backend_, shape_.samples * shape_.sample_floats);
+  cross_entropy_ = ops::make_cross_entropy(*backend_, {shape_.samples, shape_.classes});
+
+  const ops::Backend::Scope scope(*backend_);
+  size_t largest = 0;
+  for (const auto& layer : layers_) {
+    outputs_.push_back(backend_->allocate(layer->output_floats()));
+    largest = std::max(largest, layer->output_floats());
+  }
+  gradient_ = backend_->allocate(largest);
+  next_gradient_ = backend_->allocate(largest);
+  static_assert(sizeof(int32_t) == sizeof(float));
+  losses_ = backend_->allocate(static_cast<size_t>(shape_.samples));
+  predictions_ = backend_->allocate(static_cast<size_t>(shape_.samples));
+}
+
+void Network::choose(const std::string& choices) {
+  cross_entropy_.reset();
+  input_.reset();
+  outputs_.clear();
+  layers_.clear();
+  table_ = {};
+  backend_->choose(choices);
+  plan();
+}
+
+size_t Network::image_floats() const {
+  return static_cast<size_t>(shape_.samples * shape_.sample_floats);
+}
+
+const int32_t* Network::predictions() const {
+  return reinterpret_cast<const int32_t*>(predictions_.data());
+}
+
+void Network::check_labels(std::span<const int32_t> labels) const {
+  ops::check_labels({shape_.samples, shape_.classes}, labels);
+}
+
+void Network::train(const Batch& batch, const Hooks& hooks) {
+  PP_ASSERT(batch.weights.size() == static_cast<size_t>(table_.total));
+  PP_ASSERT(batch.gradients.size() == batch.weights.size());
+  const ops::Backend::Scope scope(*backend_);
+  const TrainPass pass{batch.weights, batch.gradients, hooks.ready};
+
+  const ops::Activation* images = input_->in(batch.images);
+  const ops::Activation* x = images;
+  size_t tensor = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    for (; hooks.needed && tensor < tensors_end_[i]; ++tensor) hooks.needed(tensor);
+    layers_[i]->forward(pass, x, outputs_[i].data());
+    x = outputs_[i].data();
+  }
+  cross_entropy_->forward(x, batch.labels, shape_.samples, losses_.data());
+  if (hooks.forward_done) hooks.forward_done();
+
+  float* dy = gradient_.data();
+  float* dx = next_gradient_.data();
+  cross_entropy_->backward(batch.labels, dy);
+  for (size_t i = layers_.size(); i-- > 0;) {
+    const bool first = i == 0;
+    layers_[i]->backward(pass, first ? images : outputs_[i - 1].data(), outputs_[i].data(), dy,
+                         first ? nullptr : dx);
+    std::swap(dy, dx);
+  }
+}
+
+void Network::evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                       int64_t valid) {
+  PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
+  const ops::Backend::Scope scope(*backend_);
+  const ops::Activation* x = input_->in(images);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i]->evaluate(weights, x, outputs_[i].data());
+    x = outputs_[i].data();
+  }
+  cross_entropy_->forward(x, labels, valid, losses_.data());
+  cross_entropy_->predict(x, valid, reinterpret_cast<int32_t*>(predictions_.data()));
+}
+
+float mean_loss(std::span<const float> losses) {
+  double sum = 0.0;
+  for (const float loss : losses) sum += static_cast<double>(loss);
+  return static_cast<float>(sum / static_cast<double>(losses.size()));
+}
+
+}  // namespace pushpull
