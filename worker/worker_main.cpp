@@ -11,6 +11,7 @@
 #include "worker/all_reduce_trainer.h"
 #include "worker/collective.h"
 #include "worker/control.h"
+#include "worker/devices.h"
 #include "worker/exchange_loop.h"
 #include "worker/trainer.h"
 
@@ -25,6 +26,7 @@ const std::vector<KeyHelp>& options() {
       {"listen", "",
        "all-reduce: where to listen for other workers; default: where the first server is reached"},
       {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
+      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
       {"trace", "",
        "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
@@ -103,11 +105,11 @@ struct Prepared {
   std::unique_ptr<Model> model;
 };
 
-Prepared prepare(const Job& job, const std::string& data_dir, uint64_t incarnation,
-                 const std::string& peer_endpoint, Control& control) {
+Prepared prepare(const Job& job, const std::string& data_dir, const device::DeviceName& device,
+                 uint64_t incarnation, const std::string& peer_endpoint, Control& control) {
   Prepared out;
   out.dataset = open_dataset(job, data_dir);
-  out.model = make_model(job, out.dataset->input(), out.dataset->classes());
+  out.model = make_model(job, out.dataset->input(), out.dataset->classes(), device);
   wire::Declare declare;
   declare.set_incarnation(incarnation);
   to_wire(out.model->table(), declare.mutable_tensors());
@@ -115,6 +117,7 @@ Prepared prepare(const Job& job, const std::string& data_dir, uint64_t incarnati
   declare.set_test_samples(out.dataset->test_size());
   declare.set_data_digest(out.dataset->digest());
   declare.set_numerics(out.model->numerics());
+  declare.set_choices(out.model->choices());
   declare.set_peer_endpoint(peer_endpoint);
   control.declare(std::move(declare));
   return out;
@@ -191,6 +194,11 @@ int work(const CommandLine& line, SignalFd& signals) {
   parse_address(address, "join");
   const std::optional<ExchangeOptions> exchange_options = exchange_of(line);
   Log log("worker");
+  if (exchange_options && line.local.contains("device")) {
+    throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
+  }
+  const std::vector<device::DeviceName> devices =
+      choose_devices(value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
   const uint64_t incarnation = random_id();
   zmq::context_t control_context(1);
   zmq::context_t context(data_io_threads());  // for data
@@ -217,11 +225,13 @@ int work(const CommandLine& line, SignalFd& signals) {
       check_built(job.strategy.algorithm);
       door = open_door(line, context);
     }
-    const Prepared prepared =
-        prepare(job, value_of(line, "data-dir"), incarnation, door.endpoint, control);
+    const Prepared prepared = prepare(job, value_of(line, "data-dir"), devices.front(), incarnation,
+                                      door.endpoint, control);
     const std::optional<wire::State> state = wait_for_training(control, log);
     if (!state) return *control.end();
     if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+    // its own were chosen by time, and may differ from those that the job was begun with
+    if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
     return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
                  context, trace);
   };
@@ -254,7 +264,7 @@ int main_of(int argc, char** argv) {
         "pushpull-worker: computes gradients for a job, pushes them to its "
         "servers, pulls weights",
         {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
-         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--trace FILE]"},
+         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]"},
         options(), JobFlags::kRefuse);
     return 0;
   }
