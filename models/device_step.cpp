@@ -1,8 +1,7 @@
 // Three things go on beside each other: copies in, on a stream of their own; the network, on its
-// backend's stream; and the host, which waits for no more than its own staging memory. Memory that
-// is used again waits for whoever used it before:
-//   a slot of inputs      for the run that read it,
-//   the copy of weights   for the last run at the weights before.
+// backend's stream; and the host, which waits for no more than its own staging memory, and for the
+// end of a step. A slot of inputs is filled again behind the run that read it; the copy of the
+// weights is free once the step has ended.
 #include "models/device_step.h"
 
 #include <array>
@@ -22,14 +21,6 @@ namespace {
 using device::Event;
 
 constexpr int64_t kDeadlineMs = 60'000;
-// In a small network kernels take less time than their launches: it runs as a graph, once all
-// weights are here. A large one starts with the layers whose weights are here.
-constexpr int64_t kGraphParameters = int64_t{4} << 20;
-constexpr size_t kMostGraphs = 16;
-// Floats that a copy is to have at least, where there are more.
-constexpr int64_t kUploadFloats = int64_t{1} << 20;
-// Runs whose losses may be on their way to the host.
-constexpr size_t kMostLosses = 64;
 constexpr size_t kAlignedFloats = 64;
 
 // A micro-batch's images and labels, on the host and on the device.
@@ -45,7 +36,7 @@ using Place = std::pair<size_t, float*>;
 
 class NetworkStep final : public DeviceStep {
  public:
-  explicit NetworkStep(Network& network);
+  NetworkStep(Network& network, const DeviceStepLimits& limits);
   ~NetworkStep() override { drain(); }
   NetworkStep(const NetworkStep&) = delete;
   NetworkStep& operator=(const NetworkStep&) = delete;
@@ -70,6 +61,7 @@ class NetworkStep final : public DeviceStep {
   void take_loss();
   void drain() noexcept;
 
+  const DeviceStepLimits limits_;
   Network& network_;
   const TensorTable& table_;
   const std::shared_ptr<device::Device> device_;
@@ -106,15 +98,16 @@ class NetworkStep final : public DeviceStep {
   std::unique_ptr<device::Stream> in_;  // ends first: nothing is copied any more
 };
 
-NetworkStep::NetworkStep(Network& network)
-    : network_(network),
+NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
+    : limits_(limits),
+      network_(network),
       table_(network.table()),
       device_(network.backend().device()),
       compute_(network.backend().stream()),
       samples_(static_cast<size_t>(network.shape().samples)),
       images_(network.image_floats()),
       labels_((images_ + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats),
-      is_small_(table_.total <= kGraphParameters) {
+      is_small_(table_.total <= limits.graph_parameters) {
   const ops::Backend::Scope scope(network.backend());
   const FloatAllocator pinned = device::registered(
       device_, heap_floats, [this](const std::string& why) { slow_copies_ = why; });
@@ -125,8 +118,8 @@ NetworkStep::NetworkStep(Network& network)
     const size_t floats = labels_ + samples_;
     slot = {pinned(floats), network.backend().allocate(floats), device_->event(), device_->event()};
   }
-  losses_ = pinned(kMostLosses * samples_);
-  for (size_t i = 0; i < kMostLosses; ++i) losses_copied_.push_back(device_->event());
+  losses_ = pinned(limits_.losses * samples_);
+  for (size_t i = 0; i < limits_.losses; ++i) losses_copied_.push_back(device_->event());
   uploaded_ = device_->event();
   begun_ = device_->event(true);
   forward_done_ = device_->event(true);
@@ -136,11 +129,9 @@ NetworkStep::NetworkStep(Network& network)
 
 void NetworkStep::begin(std::span<const float> weights) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
-  while (taken_ < ran_) take_loss();  // of weights that may go now
-  means_.clear();
+  wait();
   host_weights_ = weights;
   tensors_here_ = 0;
-  in_->wait(*done_);
 }
 
 void NetworkStep::stage(std::span<const float> images, std::span<const int32_t> labels) {
@@ -162,7 +153,7 @@ void NetworkStep::run(float* gradients, const GradientReady& enqueued,
   PP_ASSERT(ran_ < staged_ && host_weights_.data() != nullptr);
   const ops::Backend::Scope scope(network_.backend());
   try {
-    if (ran_ - taken_ == kMostLosses) take_loss();
+    if (ran_ - taken_ == limits_.losses) take_loss();
     enqueue({ran_ % slots_.size(), gradients}, enqueued, needed);
   } catch (...) {
     drain();
@@ -197,7 +188,7 @@ void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
   }
   compute_.record(*done_);
   compute_.record(*slot.used);
-  const size_t at = ran_ % kMostLosses;
+  const size_t at = ran_ % limits_.losses;
   compute_.copy_out(network_.losses(), samples_ * sizeof(float), losses_.get() + at * samples_);
   compute_.record(*losses_copied_[at]);
   ++ran_;
@@ -218,7 +209,7 @@ device::Graph* NetworkStep::graph_of(const Place& place) {
   if (!has_graphs_) return nullptr;
   const auto found = graphs_.find(place);
   if (found == graphs_.end()) {
-    if (graphs_.size() < kMostGraphs) graphs_.emplace(place, nullptr);
+    if (graphs_.size() < limits_.graphs) graphs_.emplace(place, nullptr);
     return nullptr;
   }
   if (!found->second) {
@@ -236,7 +227,8 @@ void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
   if (needed) {
     needed(tensor);
   } else {
-    while (end < table_.tensors.size() && begin_of(end) - begin_of(tensor) < kUploadFloats) ++end;
+    while (end < table_.tensors.size() && begin_of(end) - begin_of(tensor) < limits_.upload_floats)
+      ++end;
   }
   upload(end);
 }
@@ -256,7 +248,7 @@ int64_t NetworkStep::begin_of(size_t tensor) const {
 }
 
 void NetworkStep::take_loss() {
-  const size_t at = taken_ % kMostLosses;
+  const size_t at = taken_ % limits_.losses;
   losses_copied_[at]->wait(kDeadlineMs);
   means_.push_back(mean_loss({losses_.get() + at * samples_, samples_}));
   ++taken_;
@@ -285,8 +277,8 @@ void NetworkStep::drain() noexcept {
 
 }  // namespace
 
-std::unique_ptr<DeviceStep> make_device_step(Network& network) {
-  return std::make_unique<NetworkStep>(network);
+std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits) {
+  return std::make_unique<NetworkStep>(network, limits);
 }
 
 }  // namespace pushpull

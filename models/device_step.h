@@ -24,7 +24,8 @@ class DeviceStep {
   virtual std::string slow_copies() const = 0;
 
   // The micro-batches from here on are computed at these weights (host memory, the flat vector),
-  // which stay as they are until `wait`. The tensors go in as `run` needs them.
+  // which stay as they are until `wait`. The tensors go in as `run` needs them. Waits for the runs
+  // before, where nobody has.
   virtual void begin(std::span<const float> weights) = 0;
   // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
   // next one may be staged while this one is computed, also before the `begin` that it belongs to.
@@ -54,7 +55,16 @@ class DeviceStep {
   virtual Times times() const = 0;
 };
 
+struct DeviceStepLimits {
+  // In a small network kernels take less time than their launches: up to so many parameters it runs
+  // as a graph, once all weights are here. A larger one starts with the layers whose weights are.
+  int64_t graph_parameters = int64_t{4} << 20;
+  size_t graphs = 16;
+  int64_t upload_floats = int64_t{1} << 20;  // of one copy at least, where there are more
+  size_t losses = 64;                        // runs whose losses may be on their way to the host
+};
+
 // network: on a device; outlives the step.
-std::unique_ptr<DeviceStep> make_device_step(Network& network);
+std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits = {});
 
 }  // namespace pushpull

@@ -173,7 +173,9 @@ class FakeStream : public Stream {
 
   void copy(const void* from, size_t bytes, void* to) override {
     PP_ASSERT(state_->memory->holds(from, bytes) && state_->memory->holds(to, bytes));
-    put({[=] { std::memmove(to, from, bytes); }});
+    put({[=] {
+      if (bytes > 0) std::memmove(to, from, bytes);
+    }});
   }
 
   void add(const float* left, float* right, size_t n) override {
@@ -242,7 +244,7 @@ class FakeStream : public Stream {
     PP_ASSERT(is_registered || capturing_ == nullptr);
     auto done = std::make_shared<bool>(false);
     put({[=] {
-      std::memcpy(to, from, bytes);
+      if (bytes > 0) std::memcpy(to, from, bytes);
       *done = true;
     }});
     if (!is_registered) state_->run_until([done] { return *done; });

@@ -46,15 +46,16 @@ std::string failure(const std::function<void()>& call) {
 // -> out.
 float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = true) {
   const auto device = std::make_shared<FakeDevice>(options);
+  const Memory value = device->allocate(4);
+  const Memory one = device->allocate(4);
+  const auto host = pinned(device, 2);
+  // streams end before what they use: then they do what is left
   const auto in = device->stream();
   const auto compute = device->stream();
   const auto out = device->stream();
   const auto has_come = device->event();
   const auto is_computed = device->event();
   const auto is_out = device->event();
-  const Memory value = device->allocate(4);
-  const Memory one = device->allocate(4);
-  const auto host = pinned(device, 2);
   float result = 0.0F;
   for (int round = 0; round < 3; ++round) {
     host[0] = static_cast<float>(round);

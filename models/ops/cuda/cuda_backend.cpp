@@ -2,11 +2,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "common/device/cuda/cuda_device.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
+#include "common/device/cuda/native.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "models/ops/cuda/operations.h"
 #include "models/ops/device_numerics.h"
 
@@ -25,12 +24,6 @@ Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * s
 namespace {
 
 constexpr int64_t kDeadlineMs = 60'000;  // for what is enqueued of one micro-batch
-
-void check_lt(cublasStatus_t status, const char* call,
-              const std::source_location& where = std::source_location::current()) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  device::cuda_failed("cublasLt", device::cublas_lt().cublasLtGetStatusString(status), call, where);
-}
 
 // Libraries read it behind our back, and workers of one job would compute different bits.
 void refuse_override() {
@@ -52,13 +45,14 @@ class CudaBackend final : public Backend {
     shared_.measure = options.measure;
     const Scope scope(*this);
     stream_ = shared_.device->stream();
-    shared_.stream = device::cuda_stream(*stream_);
-    check_lt(device::cublas_lt().cublasLtCreate(&shared_.lt), "cublasLtCreate");
+    shared_.stream = device::native_stream(*stream_);
+    device::check(device::cublas_lt().cublasLtCreate(&shared_.lt), "cublasLtCreate");
   }
   ~CudaBackend() override {
     if (shared_.lt == nullptr) return;
     const cublasStatus_t status = device::cublas_lt().cublasLtDestroy(shared_.lt);
-    if (status != CUBLAS_STATUS_SUCCESS) device::log_failed_destroy("cublasLt's handle", status);
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    device::log_failed_end("cuBLASLt", status, device::cublas_lt().cublasLtGetStatusString(status));
   }
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -126,17 +120,12 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // The device is current for the calling thread inside a Scope only.
+  // Inside a Scope the device is the calling thread's; it stays so (use_device says why).
   int enter() override {
-    int saved = 0;
-    PP_CUDA(cudaGetDevice(&saved));
-    PP_CUDA(cudaSetDevice(shared_.index));
-    return saved;
+    device::use_device(shared_.index);
+    return 0;
   }
-  void leave(int saved) override {
-    const cudaError_t status = cudaSetDevice(saved);
-    if (status != cudaSuccess) device::log_failed_destroy("the device's scope", status);
-  }
+  void leave(int /*saved*/) override {}
 
   cuda::Shared shared_;
   std::unique_ptr<device::Stream> stream_;

@@ -1,5 +1,5 @@
-// What all operations of one CUDA backend share. Only inside the backend's Scope, which makes its
-// device the current one.
+// What all operations of one CUDA backend share. They run inside the backend's Scope, which makes its
+// device the calling thread's.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,0 +1,53 @@
+// The backends that the same tests run on: the cpu, the cpu's operations in the order of a device,
+// and CUDA with each precision where the build has it. Without a device CUDA's are skipped, and
+// counted.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/ops/ops.h"
+#include "tests/device/need_device.h"
+
+namespace pushpull {
+
+struct BackendCase {
+  std::string name;
+  std::function<std::unique_ptr<ops::Backend>(int threads)> make;
+  ops::Precision precision = ops::Precision::kFp32;
+  bool needs_device = false;
+
+  // Bits of an activation and of a product's factors.
+  int bits() const {
+    if (precision == ops::Precision::kBf16) return 8;
+    return precision == ops::Precision::kFp32 ? 24 : 11;
+  }
+  // Activations are rounded when they are written.
+  bool is_short() const {
+    return precision == ops::Precision::kBf16 || precision == ops::Precision::kFp16;
+  }
+  friend std::ostream& operator<<(std::ostream& out, const BackendCase& value) {
+    return out << value.name;
+  }
+};
+
+std::vector<BackendCase> all_backends();
+
+inline std::string case_name(const testing::TestParamInfo<BackendCase>& info) {
+  return info.param.name;
+}
+
+// On a backend, made when the test begins.
+class OnBackend : public testing::TestWithParam<BackendCase> {
+ protected:
+  void SetUp() override {
+    if (GetParam().needs_device) PP_NEED_DEVICE();
+  }
+};
+
+}  // namespace pushpull

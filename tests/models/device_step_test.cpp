@@ -1,0 +1,266 @@
+// DeviceStep over a fake device: whatever order the events allow, losses and gradients are the bits
+// that the same operations give on the cpu, one after the other. Host memory is scribbled over as
+// soon as it may change, device memory as soon as it is free.
+#include "models/device_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "common/error.h"
+#include "models/network.h"
+#include "models/sequential.h"
+#include "tests/models/fixture.h"
+#include "tests/models/queued_backend.h"
+
+namespace pushpull {
+namespace {
+
+using device::FakeDevice;
+using device::FakeOptions;
+using device::Fault;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr size_t kVersions = 3;
+
+const Case kMlp{.input = {1, 4, 4}, .classes = 5, .micro_batch = 3, .hidden = {7, 6}};
+const Case kConvnet{.model = "convnet", .input = {1, 4, 4}, .classes = 3, .micro_batch = 2};
+
+// What the cpu computes, one after the other: of each version of the weights and of the inputs.
+class Expected {
+ public:
+  explicit Expected(const Case& c) {
+    const auto model = c.make();
+    table = model->table();
+    for (size_t v = 0; v < kVersions; ++v) {
+      weights.push_back(initial_weights(table, 10 + v));
+      inputs.emplace_back(c, 20 + v);
+    }
+    for (size_t w = 0; w < kVersions; ++w) {
+      for (size_t i = 0; i < kVersions; ++i) of[{w, i}] = train(*model, weights[w], inputs[i]);
+    }
+  }
+  TensorTable table;
+  std::vector<std::vector<float>> weights;
+  std::vector<Inputs> inputs;
+  std::map<std::pair<size_t, size_t>, Result> of;
+};
+
+const Expected& expected(const Case& c) {
+  static std::map<std::string, Expected> all;
+  return all.try_emplace(describe(c), c).first->second;
+}
+
+struct Dropped {};
+
+// A few steps of some micro-batches each, as a worker takes them, drawn from the seed.
+class Play {
+ public:
+  Play(const Case& c, const FakeOptions& options, const DeviceStepLimits& limits)
+      : expected_(expected(c)),
+        random_(options.seed),
+        device_(std::make_shared<FakeDevice>(options)),
+        network_(make_queued_backend(device_), {c.micro_batch, c.input.size(), c.classes},
+                 c.model == "mlp" ? mlp_layers(c.job(), c.input, c.classes)
+                                  : convnet_layers(c.job(), c.input, c.classes)) {
+    const bool is_registered = draw(3) != 0;
+    allocate_ = is_registered ? device::registered(device_, heap_floats, [](const auto&) {})
+                              : FloatAllocator(heap_floats);
+    weights_ = allocate_(total());
+    for (auto& buffer : buffers_) {
+      buffer.memory = device_->allocate(total() * sizeof(float));
+      buffer.free = device_->event();
+    }
+    out_ = device_->stream();
+    step_ = make_device_step(network_, limits);
+  }
+
+  // Leaves nothing enqueued that uses memory of ours, also where the device is broken on purpose.
+  ~Play() {
+    try {
+      const auto end = device_->event();
+      network_.backend().stream().record(*end);
+      device_->stream()->wait(*end);
+    } catch (const Error&) {
+      return;  // lost
+    }
+  }
+  Play(const Play&) = delete;
+  Play& operator=(const Play&) = delete;
+
+  // Adds what is wrong to mistakes.
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) {
+      const size_t version = draw(kVersions);
+      while (!one_step(version, 1 + draw(draw(4) == 0 ? 9 : 3))) ++dropped;
+    }
+  }
+
+  FakeDevice& device() { return *device_; }
+  std::vector<std::string> mistakes;
+  int dropped = 0;
+
+ private:
+  struct Gradients {
+    device::Memory memory;
+    std::unique_ptr<device::Event> free;
+  };
+
+  size_t draw(size_t below) { return random_() % below; }
+  size_t total() const { return static_cast<size_t>(expected_.table.total); }
+
+  // False: dropped by what the weights came from.
+  bool one_step(size_t version, size_t leaves) {
+    const bool is_early = draw(2) == 0;
+    const size_t breaks_at = draw(6) == 0 ? draw(expected_.table.tensors.size()) : SIZE_MAX;
+    std::fill_n(weights_.get(), total(), kNan);
+    const auto& source = expected_.weights[version];
+    if (!is_early) std::ranges::copy(source, weights_.get());
+    const WeightsNeeded needed = [&](size_t tensor) {
+      if (tensor == breaks_at) throw Dropped();
+      const TensorInfo& info = expected_.table.tensors[tensor];
+      std::copy_n(source.begin() + info.offset, info.size, weights_.get() + info.offset);
+    };
+    step_->begin({weights_.get(), total()});
+    std::vector<size_t> inputs;
+    std::vector<std::shared_ptr<float[]>> sums;
+    try {
+      for (size_t leaf = 0; leaf < leaves; ++leaf) {
+        if (staged_.empty()) stage();
+        inputs.push_back(staged_.front());
+        staged_.pop_front();
+        if (draw(2) == 0) stage();  // before the run that is to be overtaken
+        sums.push_back(run(is_early ? needed : WeightsNeeded()));
+        if (staged_.empty() && draw(2) == 0) stage();
+      }
+    } catch (const Dropped&) {
+      staged_.clear();
+      std::fill_n(weights_.get(), total(), kNan);
+      return false;
+    }
+    const std::span<const float> losses = step_->wait();
+    std::fill_n(weights_.get(), total(), kNan);
+    out_->synchronize(1000);
+    check(version, inputs, losses, sums);
+    return true;
+  }
+
+  void stage() {
+    const size_t version = draw(kVersions);
+    Inputs inputs = expected_.inputs[version];
+    step_->stage(inputs.images, inputs.labels);
+    std::ranges::fill(inputs.images, kNan);
+    std::ranges::fill(inputs.labels, -1);
+    staged_.push_back(version);
+  }
+
+  // Where the gradients come to lie, tensor by tensor, as soon as each is there.
+  std::shared_ptr<float[]> run(const WeightsNeeded& needed) {
+    Gradients& buffer = buffers_.at(draw(buffers_.size()));
+    auto host = allocate_(total());
+    std::fill_n(host.get(), total(), -77.0F);
+    kept_.push_back(host);
+    step_->write_after(*buffer.free);
+    size_t last = expected_.table.tensors.size();
+    step_->run(
+        buffer.memory.floats(),
+        [&](size_t tensor) {
+          if (tensor + 1 != last) mistakes.emplace_back("order of tensors");
+          last = tensor;
+          const TensorInfo& info = expected_.table.tensors[tensor];
+          out_->wait(step_->gradient(tensor));
+          out_->copy_out(buffer.memory.floats() + info.offset,
+                         static_cast<size_t>(info.size) * sizeof(float), host.get() + info.offset);
+        },
+        needed);
+    if (last != 0) mistakes.emplace_back("a tensor is missing");
+    device::enqueue(*out_,
+                    [data = buffer.memory.floats(), n = total()] { std::fill_n(data, n, kNan); });
+    out_->record(*buffer.free);
+    return host;
+  }
+
+  void check(size_t version, const std::vector<size_t>& inputs, std::span<const float> losses,
+             const std::vector<std::shared_ptr<float[]>>& sums) {
+    if (losses.size() != inputs.size()) {
+      mistakes.emplace_back("number of losses");
+      return;
+    }
+    for (size_t leaf = 0; leaf < inputs.size(); ++leaf) {
+      const Result got{losses[leaf], {sums[leaf].get(), sums[leaf].get() + total()}};
+      if (!(got == expected_.of.at({version, inputs[leaf]}))) mistakes.emplace_back("bits");
+    }
+    const DeviceStep::Times times = step_->times();
+    if (!(times.forward_s > 0.0 && times.backward_s > 0.0)) mistakes.emplace_back("times");
+  }
+
+  const Expected& expected_;
+  std::mt19937_64 random_;
+  std::shared_ptr<FakeDevice> device_;
+  FloatAllocator allocate_;
+  std::shared_ptr<float[]> weights_;
+  std::vector<std::shared_ptr<float[]>> kept_;
+  std::array<Gradients, 3> buffers_;
+  Network network_;
+  std::unique_ptr<device::Stream> out_;
+  std::unique_ptr<DeviceStep> step_;
+  std::deque<size_t> staged_;  // versions of inputs
+};
+
+// One of four: with or without graphs, with or without memory that copies go straight to.
+FakeOptions options_of(uint64_t seed, Fault fault = Fault::kNone) {
+  return {.seed = seed,
+          .fault = fault,
+          .memory_bytes = size_t{4} << 20,
+          .captures = seed % 4 != 1,
+          .registers = seed % 8 != 2};
+}
+
+// Small ones run as graphs, and the same as if they were large.
+DeviceStepLimits limits_of(uint64_t seed) {
+  DeviceStepLimits limits;
+  limits.losses = 1 + seed % 5;
+  limits.graphs = 1 + seed % 7;
+  if (seed % 2 == 0) limits.graph_parameters = 0;
+  limits.upload_floats = seed % 3 == 0 ? 1 : 100;
+  return limits;
+}
+
+TEST(DeviceStep, GivesTheCpusBitsInEveryOrderThatEventsAllow) {
+  int dropped = 0;
+  int64_t launches = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    Play play(seed % 10 == 0 ? kConvnet : kMlp, options_of(seed), limits_of(seed));
+    play.steps(4);
+    ASSERT_THAT(play.mistakes, testing::IsEmpty()) << "seed " << seed;
+    dropped += play.dropped;
+    launches += play.device().launches();
+  }
+  EXPECT_GT(dropped, 50);
+  EXPECT_GT(launches, 500);
+}
+
+// The test above sees what it is there for: each kind of wait is needed.
+TEST(DeviceStep, WithoutItsWaitsTheBitsAreWrong) {
+  for (const Fault fault :
+       {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait, Fault::kRecordsAreIgnored}) {
+    int seen = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      Play play(kMlp, options_of(seed, fault), limits_of(seed));
+      try {
+        play.steps(4);
+        seen += play.mistakes.empty() ? 0 : 1;
+      } catch (const Error&) {
+        ++seen;
+      }
+    }
+    EXPECT_GT(seen, 10) << static_cast<int>(fault);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
