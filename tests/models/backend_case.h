@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +13,7 @@
 
 #include "models/ops/ops.h"
 #include "tests/device/need_device.h"
+#include "tests/models/fixture.h"
 
 namespace pushpull {
 
@@ -47,6 +48,21 @@ class OnBackend : public testing::TestWithParam<BackendCase> {
  protected:
   void SetUp() override {
     if (GetParam().needs_device) PP_NEED_DEVICE();
+  }
+
+  // Models on it.
+  Case on(Case c) const {
+    c.backend = GetParam().make;
+    return c;
+  }
+  std::vector<Case> on(std::vector<Case> cases) const {
+    for (Case& c : cases) c = on(c);
+    return cases;
+  }
+  // Relative to the largest value of a tensor, after the few layers of our models.
+  double tolerance(double of_fp32) const {
+    return GetParam().precision == ops::Precision::kFp32 ? of_fp32
+                                                         : std::ldexp(16.0, -GetParam().bits());
   }
 };
 

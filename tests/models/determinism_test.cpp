@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "tests/models/backend_case.h"
 #include "tests/models/fixture.h"
 
 namespace pushpull {
@@ -41,9 +42,17 @@ Result train_shifted(Model& model, const std::vector<float>& weights, const Inpu
   return result;
 }
 
-TEST(Determinism, AlignmentOfTheCallersMemoryChangesNoBit) {
-  for (const int64_t threads : {1, 2}) {
-    for (const Case& c : all_cases(threads)) {
+class DeterminismOn : public OnBackend {
+ protected:
+  // A device has none.
+  std::vector<int64_t> threads() const {
+    return GetParam().name == "Cpu" ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1};
+  }
+};
+
+TEST_P(DeterminismOn, AlignmentOfTheCallersMemoryChangesNoBit) {
+  for (const int64_t threads : threads()) {
+    for (const Case& c : on(all_cases(threads))) {
       SCOPED_TRACE(describe(c));
       const auto model = c.make();
       const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -68,9 +77,9 @@ TEST(Determinism, AlignmentOfTheCallersMemoryChangesNoBit) {
   }
 }
 
-TEST(Determinism, TwoModelsGiveTheSameBitsAlsoBetweenOtherCalls) {
-  for (const int64_t threads : {1, 2}) {
-    for (const Case& c : all_cases(threads)) {
+TEST_P(DeterminismOn, TwoModelsGiveTheSameBitsAlsoBetweenOtherCalls) {
+  for (const int64_t threads : threads()) {
+    for (const Case& c : on(all_cases(threads))) {
       SCOPED_TRACE(describe(c));
       const auto a = c.make();
       const auto b = c.make();
@@ -90,8 +99,8 @@ TEST(Determinism, TwoModelsGiveTheSameBitsAlsoBetweenOtherCalls) {
   }
 }
 
-TEST(Determinism, AnotherThreadThanTheMakersGivesTheSameBits) {
-  for (const Case& c : all_cases()) {
+TEST_P(DeterminismOn, AnotherThreadThanTheMakersGivesTheSameBits) {
+  for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
     const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -124,6 +133,8 @@ TEST(Determinism, TheJobsThreadsCountWhateverTheCallerHasSet) {
   }
   omp_set_num_threads(saved);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, DeterminismOn, testing::ValuesIn(all_backends()), case_name);
 
 }  // namespace
 }  // namespace pushpull

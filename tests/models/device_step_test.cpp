@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <deque>
 #include <limits>
@@ -57,6 +58,40 @@ const Expected& expected(const Case& c) {
 
 struct Dropped {};
 
+// The weights of one step on the host. Whoever reaches for them once they may have gone is killed
+// by SIGSEGV.
+class HostWeights {
+ public:
+  HostWeights(device::Device& device, size_t floats, bool is_registered)
+      : bytes_((floats * sizeof(float) + kPage - 1) / kPage * kPage),
+        first_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+        span_(static_cast<float*>(first_), floats) {
+    PP_ASSERT(first_ != MAP_FAILED);
+    std::ranges::fill(span_, kNan);
+    std::string why;
+    if (!is_registered) return;
+    registration_ = device.register_pages(static_cast<std::byte*>(first_), bytes_,
+                                          device::Access::kReadOnly, why);
+  }
+  ~HostWeights() { munmap(first_, bytes_); }
+  HostWeights(const HostWeights&) = delete;
+  HostWeights& operator=(const HostWeights&) = delete;
+
+  std::span<float> span() const { return span_; }
+  void go(bool is_broken) {
+    std::ranges::fill(span_, kNan);
+    registration_.reset();
+    PP_ASSERT(is_broken || mprotect(first_, bytes_, PROT_NONE) == 0);
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  size_t bytes_;
+  void* first_;
+  std::span<float> span_;
+  std::shared_ptr<void> registration_;
+};
+
 // A few steps of some micro-batches each, as a worker takes them, drawn from the seed.
 class Play {
  public:
@@ -67,10 +102,10 @@ class Play {
         network_(make_queued_backend(device_), {c.micro_batch, c.input.size(), c.classes},
                  c.model == "mlp" ? mlp_layers(c.job(), c.input, c.classes)
                                   : convnet_layers(c.job(), c.input, c.classes)) {
-    const bool is_registered = draw(3) != 0;
-    allocate_ = is_registered ? device::registered(device_, heap_floats, [](const auto&) {})
-                              : FloatAllocator(heap_floats);
-    weights_ = allocate_(total());
+    is_broken_ = options.fault != Fault::kNone;
+    is_registered_ = draw(3) != 0;
+    allocate_ = is_registered_ ? device::registered(device_, heap_floats, [](const auto&) {})
+                               : FloatAllocator(heap_floats);
     for (auto& buffer : buffers_) {
       buffer.memory = device_->allocate(total() * sizeof(float));
       buffer.free = device_->event();
@@ -117,15 +152,17 @@ class Play {
   bool one_step(size_t version, size_t leaves) {
     const bool is_early = draw(2) == 0;
     const size_t breaks_at = draw(6) == 0 ? draw(expected_.table.tensors.size()) : SIZE_MAX;
-    std::fill_n(weights_.get(), total(), kNan);
+    HostWeights& weights = weights_.emplace_back(*device_, total(), is_registered_);
     const auto& source = expected_.weights[version];
-    if (!is_early) std::ranges::copy(source, weights_.get());
+    if (!is_early) std::ranges::copy(source, weights.span().begin());
     const WeightsNeeded needed = [&](size_t tensor) {
       if (tensor == breaks_at) throw Dropped();
       const TensorInfo& info = expected_.table.tensors[tensor];
-      std::copy_n(source.begin() + info.offset, info.size, weights_.get() + info.offset);
+      std::copy_n(source.begin() + info.offset, info.size, weights.span().begin() + info.offset);
     };
-    step_->begin({weights_.get(), total()});
+    step_->begin(weights.span());
+    if (weights_.size() > 1 && !has_gone_) weights_[weights_.size() - 2].go(is_broken_);
+    has_gone_ = false;
     std::vector<size_t> inputs;
     std::vector<std::shared_ptr<float[]>> sums;
     try {
@@ -139,11 +176,14 @@ class Play {
       }
     } catch (const Dropped&) {
       staged_.clear();
-      std::fill_n(weights_.get(), total(), kNan);
+      weights.go(is_broken_);
+      has_gone_ = true;
       return false;
     }
+    if (draw(10) == 0) return true;  // nobody asks: the next step begins
     const std::span<const float> losses = step_->wait();
-    std::fill_n(weights_.get(), total(), kNan);
+    weights.go(is_broken_);
+    has_gone_ = true;
     out_->synchronize(1000);
     check(version, inputs, losses, sums);
     return true;
@@ -202,7 +242,10 @@ class Play {
   std::mt19937_64 random_;
   std::shared_ptr<FakeDevice> device_;
   FloatAllocator allocate_;
-  std::shared_ptr<float[]> weights_;
+  bool is_registered_ = false;
+  bool is_broken_ = false;
+  std::deque<HostWeights> weights_;  // of all steps
+  bool has_gone_ = false;            // the last one
   std::vector<std::shared_ptr<float[]>> kept_;
   std::array<Gradients, 3> buffers_;
   Network network_;
@@ -259,6 +302,87 @@ TEST(DeviceStep, WithoutItsWaitsTheBitsAreWrong) {
       }
     }
     EXPECT_GT(seen, 10) << static_cast<int>(fault);
+  }
+}
+
+// Weights that come while forward is under way: each layer's go in before the next layer's are
+// asked for, unless the network is small.
+TEST(DeviceStep, ALargeNetworkStartsBeforeAllWeightsAreThere) {
+  for (const bool is_large : {false, true}) {
+    const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
+    Network network(make_queued_backend(device), {3, 16, 5}, mlp_layers(kMlp.job(), kMlp.input, 5));
+    DeviceStepLimits limits;
+    if (is_large) limits.graph_parameters = 0;
+    const auto step = make_device_step(network, limits);
+    const auto& weights = expected(kMlp).weights[0];
+    const auto& inputs = expected(kMlp).inputs[0];
+    const device::Memory gradients = device->allocate(weights.size() * sizeof(float));
+    step->begin(weights);
+    step->stage(inputs.images, inputs.labels);
+    std::vector<int64_t> runs;  // so much was done when each tensor was asked for
+    step->run(
+        gradients.floats(), [](size_t) {}, [&](size_t) { runs.push_back(device->runs()); });
+    ASSERT_EQ(runs.size(), 6U);
+    EXPECT_EQ(runs.back() > runs.front(), is_large);
+    step->wait();
+  }
+}
+
+TEST(DeviceStep, ADeviceThatIsLostIsSaidAndEndsQuietly) {
+  int lost = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    FakeOptions options = options_of(seed);
+    options.lost_after = static_cast<int64_t>(20 * seed);
+    try {
+      Play play(kMlp, options, limits_of(seed));
+      play.steps(4);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDevice) << error.what();
+      ++lost;
+    }
+  }
+  EXPECT_GT(lost, 20);
+}
+
+TEST(DeviceStep, RefusesWhatDoesNotFit) {
+  const auto device = std::make_shared<FakeDevice>();
+  Network network(make_queued_backend(device), {3, 16, 5}, mlp_layers(kMlp.job(), kMlp.input, 5));
+  const auto step = make_device_step(network);
+  const auto& weights = expected(kMlp).weights[0];
+  const Inputs& inputs = expected(kMlp).inputs[0];
+  const auto run = [&] { step->run(nullptr, [](size_t) {}); };
+  EXPECT_THROW(step->begin(std::span(weights).first(3)), Error);
+  EXPECT_THROW(run(), Error);  // nothing is staged
+  EXPECT_THROW(step->stage(std::span(inputs.images).first(3), inputs.labels), Error);
+  EXPECT_THROW(step->stage(inputs.images, std::vector<int32_t>{0, 1, 5}), Error);
+  step->stage(inputs.images, inputs.labels);
+  EXPECT_THROW(run(), Error);  // no weights
+  step->stage(inputs.images, inputs.labels);
+  EXPECT_THROW(step->stage(inputs.images, inputs.labels), Error);
+}
+
+// On the cpu there is nothing to overlap and nothing to choose; a device's models take other
+// workers' choices, with new plans and the same bits.
+TEST(DeviceStep, IsOfModelsOnADeviceWhichTakeOthersChoices) {
+  EXPECT_EQ(kMlp.make()->device_step(), nullptr);
+  EXPECT_EQ(kMlp.make()->choices(), "");
+  for (const Case& c : {kMlp, kConvnet}) {
+    const auto model = make_model_on(make_queued_backend(std::make_shared<FakeDevice>()), c.job(),
+                                     c.input, c.classes);
+    EXPECT_THAT(model->numerics(), testing::StartsWith("queued cpu "));
+    const auto& weights = expected(c).weights[1];
+    const Result& want = expected(c).of.at({1, 2});
+    EXPECT_EQ(train(*model, weights, expected(c).inputs[2]), want);
+    DeviceStep* const first = model->device_step();
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(model->choices(), "first");
+    model->choose("first");
+    model->choose("");
+    EXPECT_EQ(model->device_step(), first);
+    model->choose("second");
+    EXPECT_EQ(model->choices(), "second");
+    EXPECT_EQ(train(*model, weights, expected(c).inputs[2]), want);
+    EXPECT_EQ(model->table().total, expected(c).table.total);
   }
 }
 

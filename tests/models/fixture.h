@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "models/model.h"
+#include "models/sequential.h"
 #include "tests/models/initial_weights.h"
 
 namespace pushpull {
@@ -19,6 +21,7 @@ struct Case {
   int64_t micro_batch = 8;
   int64_t threads = 1;
   std::vector<int64_t> hidden = {64, 32};
+  std::function<std::unique_ptr<ops::Backend>(int threads)> backend = {};  // empty: the cpu
 
   Job job() const {
     Job job;
@@ -28,7 +31,10 @@ struct Case {
     job.threads = threads;
     return job;
   }
-  std::unique_ptr<Model> make() const { return make_model(job(), input, classes); }
+  std::unique_ptr<Model> make() const {
+    if (!backend) return make_model(job(), input, classes);
+    return make_model_on(backend(static_cast<int>(threads)), job(), input, classes);
+  }
 };
 
 // Images in 0..1 and labels, from a generator of the tests' own.

@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "models/numerics.h"
+#include "tests/models/backend_case.h"
 #include "tests/models/fixture.h"
 #include "tests/models/reference.h"
 
@@ -18,6 +19,8 @@ namespace pushpull {
 namespace {
 
 using testing::HasSubstr;
+
+class ModelOn : public OnBackend {};
 
 const TensorInfo& tensor(const Model& model, const std::string& name) {
   for (const TensorInfo& info : model.table().tensors) {
@@ -146,19 +149,19 @@ double reference_loss(const Model& model, const Case& c, const reference::Values
 // Central differences in double: cut and rounding stay below 1e-7 at this step, unless the step
 // crosses a ReLU's or a window's tie, which the images of these seeds do not. The rest of the
 // tolerance is f32's: 1e-4 of the tensor's largest gradient.
-TEST(Model, GradientsAreTheSlopeOfTheLoss) {
+TEST_P(ModelOn, GradientsAreTheSlopeOfTheLoss) {
   for (const Case& c :
        {Case{.micro_batch = 4, .hidden = {12, 9}},
         Case{.input = {2, 3, 3}, .classes = 4, .micro_batch = 3, .hidden = {}},
         Case{.model = "convnet", .input = {1, 8, 8}, .micro_batch = 3},
         Case{.model = "convnet", .input = {3, 5, 7}, .classes = 3, .micro_batch = 2}}) {
     SCOPED_TRACE(describe(c));
-    const auto model = c.make();
+    const auto model = on(c).make();
     const std::vector<float> weights = initial_weights(model->table(), 3);
     const Inputs inputs(c, 5);
     const Result got = train(*model, weights, inputs);
     reference::Values flat(weights.begin(), weights.end());
-    EXPECT_NEAR(got.loss, reference_loss(*model, c, flat, inputs), 1e-5);
+    EXPECT_NEAR(got.loss, reference_loss(*model, c, flat, inputs), tolerance(1e-5));
     for (const TensorInfo& info : model->table().tensors) {
       if (info.rule != UpdateRule::kOptimizer) continue;
       const auto gradient = part(*model, got.gradients, info.name);
@@ -175,15 +178,15 @@ TEST(Model, GradientsAreTheSlopeOfTheLoss) {
         const double down = reference_loss(*model, c, flat, inputs);
         weight = saved;
         EXPECT_NEAR(gradient[static_cast<size_t>(i)], (up - down) / (2.0 * kStep),
-                    1e-6 + 1e-4 * largest)
+                    1e-6 + tolerance(1e-4) * largest)
             << info.name << "[" << i << "]";
       }
     }
   }
 }
 
-TEST(Model, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
-  for (const Case& c : all_cases()) {
+TEST_P(ModelOn, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
+  for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
     const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -205,8 +208,8 @@ TEST(Model, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
 }
 
 // Weights that are not a number until they were asked for change no bit: nothing is read before.
-TEST(Model, AsksForEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
-  for (const Case& c : all_cases()) {
+TEST_P(ModelOn, AsksForEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
+  for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
     const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -235,8 +238,8 @@ TEST(Model, AsksForEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
 
 // A kernel that copies the image makes BatchNorm's statistics those of the image: half zeros, half
 // ones of n = 2 * 4 * 4 have mean 1/2 and unbiased variance 1/4 * n / (n - 1).
-TEST(Model, BatchNormReportsMeanAndUnbiasedVarianceOfTheMicroBatch) {
-  const Case c{.model = "convnet", .input = {1, 4, 4}, .micro_batch = 2};
+TEST_P(ModelOn, BatchNormReportsMeanAndUnbiasedVarianceOfTheMicroBatch) {
+  const Case c = on(Case{.model = "convnet", .input = {1, 4, 4}, .micro_batch = 2});
   const auto model = c.make();
   std::vector<float> weights = initial_weights(model->table(), 1);
   std::ranges::fill(part(*model, weights, "layer1.0.weight"), 0.0F);
@@ -253,8 +256,8 @@ TEST(Model, BatchNormReportsMeanAndUnbiasedVarianceOfTheMicroBatch) {
   EXPECT_FLOAT_EQ(variance[1], 4.0F * 0.25F * 32.0F / 31.0F);
 }
 
-TEST(Model, EvaluateNormalizesWithTheRunningStatistics) {
-  const Case c{.model = "convnet", .input = {1, 8, 8}, .micro_batch = 4};
+TEST_P(ModelOn, EvaluateNormalizesWithTheRunningStatistics) {
+  const Case c = on(Case{.model = "convnet", .input = {1, 8, 8}, .micro_batch = 4});
   const auto model = c.make();
   std::vector<float> weights = initial_weights(model->table(), 1);
   const Inputs inputs(c);
@@ -269,11 +272,11 @@ TEST(Model, EvaluateNormalizesWithTheRunningStatistics) {
     for (size_t i = 0; i < running.size(); ++i) running[i] = variance[i] * (count - 1.0F) / count;
   }
   const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 4);
-  EXPECT_NEAR(sums.loss / 4.0, result.loss, 1e-5);
+  EXPECT_NEAR(sums.loss / 4.0, result.loss, tolerance(1e-5));
 }
 
-TEST(Model, EvaluateOfEqualLogitsPredictsClassZero) {
-  const Case c;
+TEST_P(ModelOn, EvaluateOfEqualLogitsPredictsClassZero) {
+  const Case c = on(Case{});
   const auto model = c.make();
   const std::vector<float> weights(static_cast<size_t>(model->table().total), 0.0F);
   Inputs inputs(c);
@@ -285,8 +288,8 @@ TEST(Model, EvaluateOfEqualLogitsPredictsClassZero) {
 
 // The bits of a sample's loss depend on the sample and its place alone: whatever fills the rest of
 // the chunk, NaN and labels that do not exist included.
-TEST(Model, EvaluateOfASampleDoesNotDependOnTheOthers) {
-  for (const Case& c : all_cases()) {
+TEST_P(ModelOn, EvaluateOfASampleDoesNotDependOnTheOthers) {
+  for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
     const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -318,8 +321,8 @@ TEST(Model, EvaluateOfASampleDoesNotDependOnTheOthers) {
   }
 }
 
-TEST(Model, EvaluateOfNothingIsZero) {
-  const Case c;
+TEST_P(ModelOn, EvaluateOfNothingIsZero) {
+  const Case c = on(Case{});
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);
   const Inputs inputs(c);
@@ -328,8 +331,8 @@ TEST(Model, EvaluateOfNothingIsZero) {
   EXPECT_EQ(sums.loss, 0.0);
 }
 
-TEST(Model, StepsAlongTheGradientLowerTheLoss) {
-  for (const Case& c : all_cases()) {
+TEST_P(ModelOn, StepsAlongTheGradientLowerTheLoss) {
+  for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
     std::vector<float> weights = initial_weights(model->table(), 1);
@@ -348,8 +351,8 @@ TEST(Model, StepsAlongTheGradientLowerTheLoss) {
   }
 }
 
-TEST(Model, RefusesSpansAndLabelsThatDoNotFit) {
-  const Case c;
+TEST_P(ModelOn, RefusesSpansAndLabelsThatDoNotFit) {
+  const Case c = on(Case{});
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);
   std::vector<float> gradients(weights.size());
@@ -374,6 +377,8 @@ TEST(Model, FingerprintNamesInstructionSetAndLibraries) {
               testing::MatchesRegex("cpu [a-z0-9_]+ oneDNN [0-9.]+ glibc [0-9.]+"
                                     "( cache [0-9K/]+)?"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, ModelOn, testing::ValuesIn(all_backends()), case_name);
 
 }  // namespace
 }  // namespace pushpull
