@@ -48,7 +48,8 @@ const std::vector<KeyHelp>& run_options() {
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
-      {"device", "cpu", "of the workers: cpu, auto, cuda (in turns), cuda:N"},
+      {"device", "cpu",
+       "of the workers: cpu, auto, cuda (in turns), cuda:N, or several: cuda:0,cuda:1"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
       {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
   };

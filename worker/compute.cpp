@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,12 +23,17 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       map_(map),
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       loader_(job, dataset),
-      device_(model.device_step()),
-      gradient_(device_ != nullptr
-                    ? make_device_sum(*device_, model.table(), map, std::move(memory))
-                    : make_host_sum(model.table(), map, std::move(memory))),
+      devices_(model.device_steps()),
       over_(std::move(over)),
-      straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {}
+      straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
+  if (devices_.empty()) {
+    gradient_ = make_host_sum(model.table(), map, std::move(memory));
+  } else if (devices_.size() == 1) {
+    gradient_ = make_device_sum(*devices_.front(), model.table(), map, std::move(memory));
+  } else {
+    team_ = std::make_unique<DeviceTeam>(devices_, model.table(), map, std::move(memory));
+  }
+}
 
 void Compute::set_rank(int rank) {
   rank_ = rank;
@@ -59,8 +65,9 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
     straggling_.resume();
   };
   const Node all{step, node, weights, checked, needed ? tensor_needed : WeightsNeeded{}};
+  if (team_) return on_devices(all, losses);
   gradient_->begin(node.size());
-  return device_ != nullptr ? on_device(all, losses) : on_host(all, losses);
+  return devices_.empty() ? on_host(all, losses) : on_device(all, losses);
 }
 
 const MicroBatch& Compute::read(int64_t step, int64_t micro_batch) {
@@ -100,41 +107,67 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
 
 // The host is ahead of the device: all micro-batches are enqueued before the first slice is there.
 bool Compute::on_device(const Node& node, std::vector<float>& losses) {
+  DeviceStep& device = *devices_.front();
   const GradientReady enqueued = [&](size_t tensor) {
     if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
   };
   try {
     straggling_.resume();
-    device_->begin(node.weights);
+    device.begin(node.weights);
     for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
       if (over_()) {
-        device_->wait();
+        device.wait();
         return false;
       }
       const MicroBatch& batch = read(node.step, m);
-      device_->stage(batch.images, batch.labels);
-      device_->run(gradient_->leaf().data(), enqueued, node.needed);
+      device.stage(batch.images, batch.labels);
+      device.run(gradient_->leaf().data(), enqueued, node.needed);
       gradient_->end_leaf();
     }
     gradient_->finish(node.ready);
   } catch (...) {
-    device_->wait();  // nothing of a node that was given up may count in the next one
+    device.wait();  // nothing of a node that was given up may count in the next one
     throw;
   }
-  const std::span<const float> all = device_->wait();
-  PP_ASSERT(std::ssize(all) == node.range.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    check_loss(node.step, node.range.lo + static_cast<int64_t>(i), all[i]);
-  }
-  losses.insert(losses.end(), all.begin(), all.end());
+  add_losses(node, device.wait(), losses);
   if (trace_ != nullptr && trace_->on()) trace_last(node);
   straggling_.lag();
   return true;
 }
 
+// With all weights: devices that waited for each other's would gain little.
+bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
+  for (size_t tensor = 0; node.needed && tensor < model_.table().tensors.size(); ++tensor) {
+    node.needed(tensor);
+  }
+  std::mutex reading;
+  const auto stage = [&](int64_t leaf, DeviceStep& device) {
+    const std::lock_guard lock(reading);
+    if (over_()) return false;
+    const MicroBatch& batch = read(node.step, node.range.lo + leaf);
+    device.stage(batch.images, batch.labels);
+    return true;
+  };
+  straggling_.resume();
+  std::vector<float> all;
+  if (!team_->node(node.range.size(), node.weights, stage, node.ready, all)) return false;
+  add_losses(node, all, losses);
+  straggling_.lag();
+  return true;
+}
+
+void Compute::add_losses(const Node& node, std::span<const float> all,
+                         std::vector<float>& losses) const {
+  PP_ASSERT(std::ssize(all) == node.range.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_loss(node.step, node.range.lo + static_cast<int64_t>(i), all[i]);
+  }
+  losses.insert(losses.end(), all.begin(), all.end());
+}
+
 // The device knows how long its work has taken, the host when the last of it had ended.
 void Compute::trace_last(const Node& node) {
-  const DeviceStep::Times times = device_->times();
+  const DeviceStep::Times times = devices_.front()->times();
   const double end_s = now_seconds();
   const double middle_s = end_s - times.backward_s;
   const int64_t last = node.range.hi - 1;
@@ -161,7 +194,7 @@ void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
 }
 
 void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
-  if (gradient_->finite(slice, part)) return;
+  if (team_ ? team_->finite(slice) : gradient_->finite(slice, part)) return;
   const int64_t first = map_.elements(slice).lo;
   int64_t i = 0;
   while (std::isfinite(part.floats()[i])) ++i;

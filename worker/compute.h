@@ -17,6 +17,7 @@
 #include "datasets/loader.h"
 #include "models/model.h"
 #include "worker/data_hash.h"
+#include "worker/device_team.h"
 #include "worker/gradient_sum.h"
 #include "worker/straggling.h"
 #include "worker/trace.h"
@@ -50,7 +51,7 @@ class Compute {
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
   // The whole sum of the last node. Valid until the next call of `node`.
-  std::span<const float> sum() const { return gradient_->sum(); }
+  std::span<const float> sum() const { return team_ ? team_->sum() : gradient_->sum(); }
   // Squares of the mean gradient, for clipping by its norm.
   //   sum: of the flat vector, over so many micro-batches.
   double squares(std::span<const float> sum, int64_t micro_batches) const;
@@ -71,6 +72,8 @@ class Compute {
   const MicroBatch& read(int64_t step, int64_t micro_batch);
   bool on_host(const Node& node, std::vector<float>& losses);
   bool on_device(const Node& node, std::vector<float>& losses);
+  bool on_devices(const Node& node, std::vector<float>& losses);
+  void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
   void trace_last(const Node& node);
   void sleep(double seconds) const;
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
@@ -81,8 +84,9 @@ class Compute {
   SliceMap map_;
   RangeUpdate whole_;
   Loader loader_;
-  DeviceStep* device_;  // the model's; null: it computes on the processor
-  std::unique_ptr<GradientSum> gradient_;
+  const std::vector<DeviceStep*> devices_;  // the model's; none: it computes on the processor
+  std::unique_ptr<GradientSum> gradient_;   // null where there are several
+  std::unique_ptr<DeviceTeam> team_;        // of several
   std::function<bool()> over_;
   Straggling straggling_;
   HashSum data_hash_;

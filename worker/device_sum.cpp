@@ -60,13 +60,14 @@ class DeviceSum final : public GradientSum {
     }
   }
 
-  void finish(const SliceReady& ready) override {
-    for (const int slice : done_) {
-      copied_[static_cast<size_t>(slice)]->wait(kDeadlineMs);
-      const Range s = map().elements(slice);
-      const std::span<const float> part(sum_.get() + s.lo, static_cast<size_t>(s.size()));
-      ready(slice, {sum_, std::as_bytes(part)});
-    }
+  bool give_next(const SliceReady& ready) override {
+    if (given_ == done_.size()) return false;
+    const int slice = done_[given_++];
+    copied_[static_cast<size_t>(slice)]->wait(kDeadlineMs);
+    const Range s = map().elements(slice);
+    const std::span<const float> part(sum_.get() + s.lo, static_cast<size_t>(s.size()));
+    ready(slice, {sum_, std::as_bytes(part)});
+    return true;
   }
 
   std::span<const float> sum() const override { return {sum_.get(), total()}; }
@@ -80,6 +81,7 @@ class DeviceSum final : public GradientSum {
  private:
   void begin_node() override {
     done_.clear();
+    given_ = 0;
     sum_ = sent_.get();
   }
 
@@ -117,6 +119,7 @@ class DeviceSum final : public GradientSum {
   std::unique_ptr<device::Event> read_;  // what was enqueued so far has read its gradients
   std::vector<std::unique_ptr<device::Event>> copied_;  // by slice
   std::vector<int> done_;                               // slices, in the order of their copies
+  size_t given_ = 0;                                    // of done_
   std::unique_ptr<device::Stream> out_;
 };
 

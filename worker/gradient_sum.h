@@ -36,8 +36,13 @@ class GradientSum {
   bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
   // The micro-batch is done. After the last one the sum is complete.
   void end_leaf();
-  // After the last leaf: gives out the slices that tensor_ready could not yet.
-  virtual void finish(const SliceReady& ready) = 0;
+  // After the last leaf: gives out the next slice that tensor_ready could not yet; false: there was
+  // none.
+  virtual bool give_next(const SliceReady& /*ready*/) { return false; }
+  void finish(const SliceReady& ready) {
+    while (give_next(ready)) {
+    }
+  }
 
   // The whole sum in host memory, after `finish`. Valid until `begin`.
   virtual std::span<const float> sum() const = 0;

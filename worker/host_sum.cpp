@@ -1,8 +1,8 @@
 // The sum of gradients that a model leaves in host memory: what is summed is what is sent.
-#include <cstring>
 #include <utility>
 
 #include "common/simd.h"
+#include "worker/finite.h"
 #include "worker/gradient_sum.h"
 
 namespace pushpull {
@@ -14,23 +14,11 @@ PUSHPULL_SIMD void add_range(const float* left, float* right, int64_t lo, int64_
   for (int64_t i = lo; i < hi; ++i) right[i] = left[i] + right[i];
 }
 
-// Exponent bits all set: NaN or infinite.
-PUSHPULL_SIMD bool all_finite(const float* x, int64_t n) {
-  uint32_t found = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, x + i, sizeof bits);
-    found |= static_cast<uint32_t>((bits & 0x7f800000U) == 0x7f800000U);
-  }
-  return found == 0;
-}
-
 class HostSum final : public GradientSum {
  public:
   HostSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory)
       : GradientSum(table, map), pool_(total(), std::move(memory)) {}
 
-  void finish(const SliceReady& /*ready*/) override {}
   std::span<const float> sum() const override { return {top(), total()}; }
   bool finite(int /*slice*/, const Payload& part) const override {
     return all_finite(part.floats(), static_cast<int64_t>(part.float_count()));

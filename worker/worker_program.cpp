@@ -12,6 +12,7 @@
 #include "worker/all_reduce_trainer.h"
 #include "worker/collective.h"
 #include "worker/control.h"
+#include "worker/device_team.h"
 #include "worker/devices.h"
 #include "worker/exchange_loop.h"
 #include "worker/trainer.h"
@@ -27,7 +28,7 @@ const std::vector<KeyHelp>& options() {
       {"listen", "",
        "all-reduce: where to listen for other workers; default: where the first server is reached"},
       {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
-      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
+      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N, or several: cuda:0,cuda:1"},
       {"trace", "",
        "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
       {"insecure", "", "allow listening beyond loopback without keys", "", false},
@@ -107,11 +108,16 @@ struct Prepared {
   wire::Declare declare;
 };
 
-Prepared prepare(const Job& job, const std::string& data_dir, const device::DeviceName& device,
-                 const WorkerParts& parts) {
+Prepared prepare(const Job& job, const std::string& data_dir,
+                 const std::vector<device::DeviceName>& devices, const WorkerParts& parts) {
   Prepared out;
   out.dataset = open_dataset(job, data_dir);
-  out.model = parts.make_model(job, out.dataset->input(), out.dataset->classes(), device);
+  std::vector<std::unique_ptr<Model>> models;
+  for (const device::DeviceName& device : devices) {
+    models.push_back(parts.make_model(job, out.dataset->input(), out.dataset->classes(), device));
+  }
+  out.model = models.size() == 1 ? std::move(models.front())
+                                 : std::make_unique<TeamModel>(std::move(models));
   wire::Declare& declare = out.declare;
   to_wire(out.model->table(), declare.mutable_tensors());
   declare.set_train_samples(out.dataset->train_size());
@@ -224,7 +230,7 @@ int work(const CommandLine& line, SignalFd& signals, const WorkerParts& parts) {
       check_built(job.strategy.algorithm);
       door = open_door(line, context);
     }
-    Prepared prepared = prepare(job, value_of(line, "data-dir"), devices.front(), parts);
+    Prepared prepared = prepare(job, value_of(line, "data-dir"), devices, parts);
     prepared.declare.set_incarnation(incarnation);
     prepared.declare.set_peer_endpoint(door.endpoint);
     control.declare(prepared.declare);

@@ -19,7 +19,9 @@ def strategies_on_a_device_have_the_bits_of_the_processor(lab):
         want = lab.train(job, 1, 2)
         for seed in (1, 2, 3):
             lab.environment["PUSHPULL_TEST_SEED"] = str(seed)
-            got = lab.cluster(job, 2, 2, worker_program=FAKE).ends_well()
+            devices = ",".join(f"cuda:{i}" for i in range(seed))
+            got = lab.cluster(job, 2, 2, worker_program=FAKE,
+                              worker_words=("--device", devices)).ends_well()
             for key in ("weights_sha256", "test_correct", "test_loss"):
                 expect(got[key] == want[key],
                        f"{strategy} over {transport}, seed {seed}: {key} {got[key]}, on the "

@@ -54,11 +54,21 @@ struct Outcome {
 // A worker's computing part.
 class Bench {
  public:
-  Bench(const Job& job, std::shared_ptr<FakeDevice> device)
+  // devices: none for the processor
+  Bench(const Job& job, const std::vector<std::shared_ptr<FakeDevice>>& devices)
       : job_(job), dataset_(open_dataset(job_)) {
-    model_ = device ? make_model_on(make_queued_backend(device), job_, dataset_->input(),
-                                    dataset_->classes())
-                    : make_model(job_, dataset_->input(), dataset_->classes());
+    std::vector<std::unique_ptr<Model>> models;
+    for (const auto& device : devices) {
+      models.push_back(
+          make_model_on(make_queued_backend(device), job_, dataset_->input(), dataset_->classes()));
+    }
+    if (models.empty()) {
+      model_ = make_model(job_, dataset_->input(), dataset_->classes());
+    } else if (models.size() == 1) {
+      model_ = std::move(models.front());
+    } else {
+      model_ = std::make_unique<TeamModel>(std::move(models));
+    }
     map_ = std::make_unique<SliceMap>(model_->table().total, job_.slice_bytes, 2);
     compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over; });
     weights = initial_weights(model_->table(), 5);
@@ -94,21 +104,26 @@ class Bench {
   std::unique_ptr<Compute> compute_;
 };
 
-std::shared_ptr<FakeDevice> fake(const FakeOptions& options) {
-  return std::make_shared<FakeDevice>(options);
+std::vector<std::shared_ptr<FakeDevice>> fake(FakeOptions options, int devices = 1) {
+  std::vector<std::shared_ptr<FakeDevice>> out;
+  for (; std::ssize(out) < devices; ++options.seed) {
+    out.push_back(std::make_shared<FakeDevice>(options));
+  }
+  return out;
 }
 
 constexpr std::array kNodes = {Range{0, 8}, Range{0, 1}, Range{4, 6}, Range{0, 3}, Range{0, 7}};
 
 TEST(DeviceCompute, HasTheBitsOfTheProcessor) {
   for (const char* keys : {"", "model = convnet\n"}) {
-    Bench plain(small_job(keys), nullptr);
+    Bench plain(small_job(keys), {});
     std::vector<Outcome> want;
     for (const Range& node : kNodes) want.push_back(plain.node(1, node));
     for (uint64_t seed = 0; seed < 60; ++seed) {
-      Bench bench(small_job(keys), fake({.seed = seed}));
+      const int devices = 1 + static_cast<int>(seed) % 3;
+      Bench bench(small_job(keys), fake({.seed = seed}, devices));
       for (size_t i = 0; i < kNodes.size(); ++i) {
-        EXPECT_EQ(bench.node(1, kNodes[i]), want[i]) << keys << seed;
+        EXPECT_EQ(bench.node(1, kNodes[i]), want[i]) << keys << seed << " on " << devices;
       }
     }
   }
@@ -116,7 +131,7 @@ TEST(DeviceCompute, HasTheBitsOfTheProcessor) {
 
 // The test above can fail.
 TEST(DeviceCompute, HasOtherBitsWhereNobodyWaits) {
-  Bench plain(small_job(), nullptr);
+  Bench plain(small_job(), {});
   const Outcome want = plain.node(1, {0, 8});
   int wrong = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -133,10 +148,10 @@ TEST(DeviceCompute, HasOtherBitsWhereNobodyWaits) {
 
 // Weights come while forward goes on: what is not here yet is NaN until it is asked for.
 TEST(DeviceCompute, BeginsBeforeAllWeightsAreHere) {
-  Bench plain(small_job(), nullptr);
+  Bench plain(small_job(), {});
   const Outcome want = plain.node(2, {0, 2});
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Bench bench(small_job(), fake({.seed = seed}));
+    Bench bench(small_job(), fake({.seed = seed}, 1 + static_cast<int>(seed) % 3));
     const std::vector<float> all =
         std::exchange(bench.weights, std::vector<float>(bench.weights.size(), std::nanf("")));
     size_t asked = 0;
@@ -153,10 +168,10 @@ TEST(DeviceCompute, BeginsBeforeAllWeightsAreHere) {
 
 // A step that is given up, at its beginning or while slices go out, leaves nothing behind.
 TEST(DeviceCompute, AStepThatIsGivenUpHasNotHappened) {
-  Bench plain(small_job(), nullptr);
+  Bench plain(small_job(), {});
   const Outcome want = plain.node(2, {0, 5});
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Bench bench(small_job(), fake({.seed = seed}));
+    Bench bench(small_job(), fake({.seed = seed}, 1 + static_cast<int>(seed) % 3));
     const auto drop = [](size_t tensor) {
       if (tensor == 2) throw Dropped{};
     };
@@ -168,7 +183,7 @@ TEST(DeviceCompute, AStepThatIsGivenUpHasNotHappened) {
     bench.refused = -1;
     bench.forget();
     EXPECT_EQ(bench.node(2, {0, 5}), want) << seed;
-    Bench other(small_job(), fake({.seed = seed}));
+    Bench other(small_job(), fake({.seed = seed}, 1 + static_cast<int>(seed) % 3));
     other.over = true;
     EXPECT_FALSE(other.node(0, {0, 3}).whole);
     other.over = false;
