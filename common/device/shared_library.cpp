@@ -24,7 +24,7 @@ std::vector<std::string> library_candidates(const std::string& soname) {
   std::vector<std::string> found;
   std::istringstream folders(environment("PUSHPULL_CUDA_LIBS"));
   for (std::string folder; std::getline(folders, folder, ':');) {
-    if (!folder.empty()) found.push_back(folder + "/" + soname);
+    if (!folder.empty()) found.push_back(folder.append("/").append(soname));
   }
   found.push_back(soname);
   if (const std::string home = environment("CUDA_HOME"); !home.empty()) {
@@ -46,8 +46,8 @@ SharedLibrary::SharedLibrary(const std::string& soname) {
     }
     // begins with the file that it is about
     const char* why = dlerror();
-    failures_ += (failures_.empty() ? "" : "; ") +
-                 printable(why == nullptr ? candidate : std::string(why), kMaxPathBytes);
+    if (!failures_.empty()) failures_ += "; ";
+    failures_ += printable(why == nullptr ? candidate : std::string(why), kMaxPathBytes);
   }
 }
 

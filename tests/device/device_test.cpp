@@ -37,7 +37,7 @@ struct DeviceCase {
   std::function<std::shared_ptr<Device>()> make;
 };
 
-void PrintTo(const DeviceCase& of, std::ostream* out) { *out << of.name; }
+std::ostream& operator<<(std::ostream& out, const DeviceCase& of) { return out << of.name; }
 
 std::shared_ptr<Device> open_first() { return open({DeviceName::kCuda, 0}); }
 

@@ -21,23 +21,22 @@ std::string_view from_root(std::string_view file) {
 }  // namespace
 
 std::string device_text(int index) {
-  const std::string text = "cuda:" + std::to_string(index);
+  std::string text = "cuda:" + std::to_string(index);
   const auto properties = std::make_unique<cudaDeviceProp>();
   if (cudaGetDeviceProperties(properties.get(), index) != cudaSuccess) return text;
   return text + " (" + properties->name + ")";
 }
 
-void cuda_failed(const char* library, std::string_view why, std::string_view call,
-                 const std::source_location& where) {
+void cuda_failed(const char* library, std::string_view why, std::string_view call, const char* file,
+                 int line) {
   // What can be gone on from (no memory, say) must not show again at the next check of a launch.
   cudaGetLastError();
   int index = 0;
   cudaGetDevice(&index);
   throw Error(ErrorCode::kDevice, "[" + std::string(library) + "] " +
                                       std::string(call.substr(0, call.find('('))) + " at " +
-                                      std::string(from_root(where.file_name())) + ":" +
-                                      std::to_string(where.line()) + " on " + device_text(index) +
-                                      ": " + std::string(why));
+                                      std::string(from_root(file)) + ":" + std::to_string(line) +
+                                      " on " + device_text(index) + ": " + std::string(why));
 }
 
 void log_failed_end(const char* what, int status, const char* why) {

@@ -4,7 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -15,11 +14,12 @@ namespace pushpull::device {
 //   library: tag, "cuda", "cublasLt" or "cudnn".
 //   call: as it stands in the source; its arguments are left out.
 [[noreturn]] void cuda_failed(const char* library, std::string_view why, std::string_view call,
-                              const std::source_location& where);
+                              const char* file, int line);
 
-inline void check(cudaError_t status, std::string_view call,
-                  const std::source_location& where = std::source_location::current()) {
-  if (status != cudaSuccess) cuda_failed("cuda", cudaGetErrorString(status), call, where);
+// file, line: of the caller. (Not std::source_location, which clang-tidy 14 does not have.)
+inline void check(cudaError_t status, std::string_view call, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  if (status != cudaSuccess) cuda_failed("cuda", cudaGetErrorString(status), call, file, line);
 }
 
 #define PP_CUDA(call) ::pushpull::device::check((call), #call)

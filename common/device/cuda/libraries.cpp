@@ -10,10 +10,10 @@ namespace pushpull::device {
 namespace {
 
 // What a structure looks like is promised within one major version: that of our headers.
-const std::string kSoname = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+std::string soname() { return "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR); }
 
 struct Opened {
-  SharedLibrary library{kSoname};
+  SharedLibrary library{soname()};
   CublasLt functions;
 
   Opened() {

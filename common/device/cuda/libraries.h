@@ -3,7 +3,7 @@
 
 #include <cublasLt.h>
 
-#include <source_location>
+#include <string>
 #include <string_view>
 
 #include "common/device/cuda/check.h"
@@ -29,6 +29,7 @@ namespace pushpull::device {
   F(cublasLtMatrixLayoutDestroy)
 
 struct CublasLt {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name is declared
 #define PUSHPULL_MEMBER(name) decltype(&::name) name = nullptr;
   PUSHPULL_CUBLASLT(PUSHPULL_MEMBER)
 #undef PUSHPULL_MEMBER
@@ -39,10 +40,10 @@ const CublasLt& cublas_lt();
 // The file that it comes from.
 const std::string& cublas_lt_path();
 
-inline void check(cublasStatus_t status, std::string_view call,
-                  const std::source_location& where = std::source_location::current()) {
+inline void check(cublasStatus_t status, std::string_view call, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  cuda_failed("cublasLt", cublas_lt().cublasLtGetStatusString(status), call, where);
+  cuda_failed("cublasLt", cublas_lt().cublasLtGetStatusString(status), call, file, line);
 }
 
 }  // namespace pushpull::device

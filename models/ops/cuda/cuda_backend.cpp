@@ -87,7 +87,7 @@ class CudaBackend final : public Backend {
                                     .minor = properties.minor,
                                     .runtime = runtime,
                                     .cublas_lt = lt,
-                                    .cudnn = cuda::cudnn_version(),
+                                    .cudnn = cuda::cudnn_version(shared_),
                                     .precision = shared_.precision,
                                     .loss_scale = shared_.loss_scale});
   }

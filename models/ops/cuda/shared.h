@@ -21,10 +21,11 @@ struct Shared {
   cublasLtHandle_t lt = nullptr;  // the backend's
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;
-  bool measure = true;     // choose by time, else by heuristic
-  Choices given;           // the job's: a plan whose key is there takes it
-  Choices made;            // what plans have taken
-  device::Memory scratch;  // workspace of cuBLASLt and cuDNN, for one run at a time
+  bool measure = true;        // choose by time, else by heuristic
+  Choices given;              // the job's: a plan whose key is there takes it
+  Choices made;               // what plans have taken
+  std::weak_ptr<void> cudnn;  // its handle, which convolutions own together
+  device::Memory scratch;     // workspace of cuBLASLt and cuDNN, for one run at a time
 
   // Scratch grows while plans are made, never in a run: ask for its place in each run.
   void need_scratch(size_t bytes);

@@ -1,0 +1,157 @@
+// What the kernels of models/ops/cuda compute for each element, and how their sums are cut:
+// functions of shapes and numbers alone, which tests run on the host. A cut depends on no device
+// and no pointer: equal shapes give equal bits (DESIGN P1).
+//
+// A block is kBlock threads. A round is what a block takes at once: kPerThread elements a thread,
+// all of them in registers. A chunk is what a block sums: one round or several.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "common/device/host_device.h"
+#include "models/ops/number.h"
+
+namespace pushpull::ops {
+
+constexpr int kWarp = 32;
+constexpr int kBlock = 256;
+constexpr int kPerThread = 16;
+constexpr int64_t kRound = int64_t{kBlock} * kPerThread;
+
+PP_HOST_DEVICE constexpr int64_t pieces(int64_t whole, int64_t piece) {
+  return (whole + piece - 1) / piece;
+}
+
+// n / divisor for n < 2^31 by a multiplication. Source: Granlund & Montgomery, PLDI 1994.
+struct Divider {
+  uint32_t divisor = 1;
+  uint32_t multiplier = 1;
+  uint32_t shift = 0;
+
+  Divider() = default;
+  explicit Divider(int64_t by) : divisor(static_cast<uint32_t>(by)) {
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    const uint64_t above = (uint64_t{1} << shift) - divisor;
+    multiplier = static_cast<uint32_t>((above << 32) / divisor + 1);
+  }
+  PP_HOST_DEVICE uint32_t quotient(uint32_t n) const {
+    const auto high = static_cast<uint32_t>((uint64_t{n} * multiplier) >> 32);
+    return (high + n) >> shift;
+  }
+};
+
+// A sum over many elements: each chunk by a block in f32, the chunks in f64 in their order.
+struct ReductionPlan {
+  int64_t chunk = 0;  // elements
+  int64_t chunks = 0;
+};
+
+// Over the rows of a matrix, for each column. Few rows are one chunk, which saves a second kernel;
+// otherwise enough chunks to fill a device, and few enough to add them up one after another.
+inline ReductionPlan plan_rows(int64_t rows) {
+  constexpr int64_t kAlone = 128;
+  constexpr int64_t kChunk = 32;
+  constexpr int64_t kMaxChunks = 1024;
+  if (rows <= kAlone) return {rows, 1};
+  const int64_t chunk = kChunk * pieces(rows, kChunk * kMaxChunks);
+  return {chunk, pieces(rows, chunk)};
+}
+
+// Over a channel's elements, `places` of them: whole rounds.
+inline ReductionPlan plan_channel(int64_t places) {
+  constexpr int64_t kMaxChunks = 512;  // each block of the pass behind it reads them all
+  const int64_t chunk = kRound * pieces(places, kRound * kMaxChunks);
+  return {chunk, pieces(places, chunk)};
+}
+
+// values[0] becomes the sum along the tree that a warp adds by: halves onto each other.
+template <class T>
+void tree_sum(T* values, int count) {
+  for (int half = count / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) values[i] += values[i + half];
+  }
+}
+
+// The sum of part(0), ..., part(count - 1) over the lanes of a warp, of which all get it; the host
+// does the same additions.
+struct WarpSum {
+  uint32_t count = 0;
+
+  template <class Part>
+  PP_HOST_DEVICE double operator()(const Part& part) const {
+#if defined(__CUDA_ARCH__)
+    double sum = of_lane(threadIdx.x % kWarp, part);
+    PP_UNROLL
+    for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0U, sum, half);
+    return sum;
+#else
+    double lanes[kWarp];
+    for (uint32_t lane = 0; lane < kWarp; ++lane) lanes[lane] = of_lane(lane, part);
+    tree_sum(lanes, kWarp);
+    return lanes[0];
+#endif
+  }
+
+ private:
+  template <class Part>
+  PP_HOST_DEVICE double of_lane(uint32_t lane, const Part& part) const {
+    double sum = 0.0;
+    for (uint32_t i = lane; i < count; i += kWarp) sum += part(i);
+    return sum;
+  }
+};
+
+// max(x, 0) that lets a NaN through, so that it is found.
+PP_HOST_DEVICE inline float relu(float x) { return x <= 0.0F ? 0.0F : x; }
+// Its derivative, 0 at 0 as in PyTorch. A multiplication would keep the NaN of a 0 * inf.
+PP_HOST_DEVICE inline float relu_gradient(float y, float dy) { return y > 0.0F ? dy : 0.0F; }
+
+// Count, mean and sum of squared distances from it. Source: Chan, Golub & LeVeque, 1979.
+struct Moments {
+  double count = 0.0;
+  double mean = 0.0;
+  double squares = 0.0;
+};
+PP_HOST_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
+  if (a.count == 0.0) return b;
+  if (b.count == 0.0) return a;
+  const double count = a.count + b.count;
+  const double apart = b.mean - a.mean;
+  return {count, a.mean + apart * (b.count / count),
+          a.squares + b.squares + apart * apart * (a.count * b.count / count)};
+}
+
+// y = (x - mean) * slope + shift, then max(y, 0) where relu; slope = scale / deviation.
+struct Normal {
+  float mean = 0.0F;
+  float slope = 0.0F;
+  float shift = 0.0F;
+  bool relu = false;
+
+  PP_HOST_DEVICE float operator()(float x) const {
+    const float y = (x - mean) * slope + shift;
+    return relu ? ops::relu(y) : y;
+  }
+};
+
+PP_HOST_DEVICE inline float inverse_deviation(double variance, float epsilon) {
+  return static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
+}
+
+// dy where forward's y, as it was stored, let x through.
+template <class T>
+PP_HOST_DEVICE float masked(const Normal& normal, float x, float dy) {
+  return normal.relu ? relu_gradient(rounded<T>(normal(x)), dy) : dy;
+}
+
+// dx = slope * (dy - mean of dy - (x - mean) * lean).
+struct NormalGradient {
+  float mean_dy = 0.0F;
+  float lean = 0.0F;  // mean of dy * (x - mean), over the variance
+  PP_HOST_DEVICE float operator()(const Normal& normal, float x, float dy) const {
+    return normal.slope * (dy - mean_dy - (x - normal.mean) * lean);
+  }
+};
+
+}  // namespace pushpull::ops

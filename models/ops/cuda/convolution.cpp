@@ -1,0 +1,38 @@
+// Which of the two ways a convolution takes: cuDNN's where it is there, else unrolled.
+#include "models/ops/cuda/choose.h"
+#include "models/ops/cuda/operations.h"
+
+namespace pushpull::ops::cuda {
+
+namespace {
+
+const char* const kIm2col = "im2col";
+
+// "convolution/100x16x14x14/o32k5p2", with "/first" where no gradient of x is asked for.
+std::string key_of(const ConvolutionShape& shape) {
+  std::string key = "convolution";
+  char before = '/';
+  for (const int64_t size :
+       {shape.input.samples, shape.input.channels, shape.input.height, shape.input.width}) {
+    key += before + std::to_string(size);
+    before = 'x';
+  }
+  key += "/o" + std::to_string(shape.outputs) + "k" + std::to_string(shape.kernel) + "p" +
+         std::to_string(shape.padding);
+  return shape.input_gradient ? key : key + "/first";
+}
+
+}  // namespace
+
+std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape) {
+  const std::string key = key_of(shape);
+  const std::string* const value = chosen(shared, key);
+  if (value == nullptr || *value != kIm2col) {
+    if (auto made = make_cudnn_convolution(shared, shape, key)) return made;
+    if (value != nullptr) refuse_choice(shared, key, *value, "needs cuDNN, which is not to be had");
+  }
+  shared.made.set(key, kIm2col);
+  return make_im2col_convolution(shared, shape);
+}
+
+}  // namespace pushpull::ops::cuda

@@ -1,0 +1,55 @@
+// cuDNN, opened when the first convolution needs it. It is no part of the toolkit, so a machine may
+// have none: convolutions then go without. Any thread.
+#pragma once
+
+#include <cudnn.h>
+
+#include <source_location>
+#include <string_view>
+
+#include "common/device/cuda/check.h"
+
+namespace pushpull::ops::cuda {
+
+#define PUSHPULL_CUDNN(F)                           \
+  F(cudnnCreate)                                    \
+  F(cudnnDestroy)                                   \
+  F(cudnnSetStream)                                 \
+  F(cudnnGetVersion)                                \
+  F(cudnnGetErrorString)                            \
+  F(cudnnCreateTensorDescriptor)                    \
+  F(cudnnDestroyTensorDescriptor)                   \
+  F(cudnnSetTensor4dDescriptor)                     \
+  F(cudnnCreateFilterDescriptor)                    \
+  F(cudnnDestroyFilterDescriptor)                   \
+  F(cudnnSetFilter4dDescriptor)                     \
+  F(cudnnCreateConvolutionDescriptor)               \
+  F(cudnnDestroyConvolutionDescriptor)              \
+  F(cudnnSetConvolution2dDescriptor)                \
+  F(cudnnSetConvolutionMathType)                    \
+  F(cudnnGetConvolutionForwardAlgorithm_v7)         \
+  F(cudnnGetConvolutionBackwardFilterAlgorithm_v7)  \
+  F(cudnnGetConvolutionBackwardDataAlgorithm_v7)    \
+  F(cudnnGetConvolutionForwardWorkspaceSize)        \
+  F(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
+  F(cudnnGetConvolutionBackwardDataWorkspaceSize)   \
+  F(cudnnConvolutionForward)                        \
+  F(cudnnConvolutionBackwardFilter)                 \
+  F(cudnnConvolutionBackwardData)
+
+struct Cudnn {
+#define PUSHPULL_MEMBER(name) decltype(&::name) name = nullptr;
+  PUSHPULL_CUDNN(PUSHPULL_MEMBER)
+#undef PUSHPULL_MEMBER
+};
+
+// Null where it cannot be opened or is of another major version, which is logged once.
+const Cudnn* cudnn();
+
+inline void check(cudnnStatus_t status, std::string_view call,
+                  const std::source_location& where = std::source_location::current()) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  device::cuda_failed("cudnn", cudnn()->cudnnGetErrorString(status), call, where);
+}
+
+}  // namespace pushpull::ops::cuda

@@ -1,0 +1,156 @@
+// Masks, bias gradients, biases and casts in one pass each.
+#include "models/ops/cuda/elementwise.h"
+#include "models/ops/cuda/flat_pass.h"
+#include "models/ops/cuda/image_pass.h"
+#include "models/ops/cuda/launch.cuh"
+#include "models/ops/cuda/row_pass.h"
+
+namespace pushpull::ops::cuda {
+
+namespace {
+
+// Sums go to `chunks`, or where there is but one, done, to db.
+template <class T, bool kPacked, bool kMask>
+__global__ void __launch_bounds__(kBlock)
+    sum_columns(const RowPass pass, const T* y, T* dy, float unscale, float* chunks, float* db) {
+  constexpr int kTile = kWarp * kLanes<T>;
+  __shared__ float of_warps[RowPass::kWarps][kTile];
+  const RowPass::Block block = pass.block(blockIdx.x);
+  float sums[kLanes<T>];
+  sum_rows<T, kPacked, kMask>(pass, block, static_cast<int>(threadIdx.x), y, dy, sums);
+  PP_UNROLL
+  for (int j = 0; j < kLanes<T>; ++j) {
+    of_warps[threadIdx.x / kWarp][threadIdx.x % kWarp * kLanes<T> + j] = sums[j];
+  }
+  __syncthreads();
+  const int64_t column = block.column + threadIdx.x;
+  if (threadIdx.x >= kTile || column >= pass.columns) return;
+  const float sum = sum_warps(&of_warps[0][threadIdx.x], kTile);
+  if (pass.chunks == 1) {
+    db[column] = sum * unscale;
+  } else {
+    chunks[block.chunk * pass.columns + column] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(kBlock)
+    finish_columns(const float* chunks, int64_t count, int64_t columns, float unscale, float* db) {
+  const int64_t column = int64_t{blockIdx.x} * kBlock + threadIdx.x;
+  if (column < columns) db[column] = sum_chunks(chunks + column, count, columns, unscale);
+}
+
+template <class T, int kVector>
+__global__ void __launch_bounds__(kBlock)
+    sum_planes(const ImagePass pass, const T* dy, float unscale, float* chunks, float* db) {
+  const ImagePass::Block block = pass.block(blockIdx.x);
+  float sum = 0.0F;
+  for (uint32_t first = block.first; first < block.last; first += kRound) {
+    float values[kPerThread];
+    load_round<kVector>(dy, pass, block, first, threadIdx.x, values);
+    sum += sum_of(values);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x != 0) return;
+  if (pass.chunks == 1) {
+    db[block.channel] = sum * unscale;
+  } else {
+    chunks[blockIdx.x] = sum;
+  }
+}
+
+// A warp for each channel.
+__global__ void __launch_bounds__(kBlock)
+    finish_planes(const float* chunks, uint32_t count, int64_t channels, float unscale, float* db) {
+  const int64_t channel = (int64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarp;
+  if (channel >= channels) return;
+  const float* of_channel = chunks + channel * count;
+  const double sum = WarpSum{count}([=](uint32_t i) { return static_cast<double>(of_channel[i]); });
+  if (threadIdx.x % kWarp == 0) {
+    db[channel] = static_cast<float>(sum * static_cast<double>(unscale));
+  }
+}
+
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBlock)
+    add_to_planes(const Divider by_area, const Divider by_channels, int64_t count, const float* b,
+                  T* y) {
+  add_channels<T, kPacked>(by_area, by_channels, count, blockIdx.x, static_cast<int>(threadIdx.x),
+                           b, y);
+}
+
+template <class To, bool kPacked>
+__global__ void __launch_bounds__(kBlock) cast(const float* from, int64_t count, To* to) {
+  convert<float, To, kPacked>(from, count, blockIdx.x, static_cast<int>(threadIdx.x), to);
+}
+
+template <class T>
+void mask_and_sum(Shared& shared, const LinearShape& shape, const T* y, T* dy, float* db) {
+  const RowPass pass(shape.samples, shape.outputs, kLanes<T>);
+  const float unscale = 1.0F / shared.loss_scale;
+  auto* chunks = static_cast<float*>(shared.scratch.data());
+  const bool packed = pass.packed(dy) && (!shape.relu || pass.packed(y));
+  const auto kernel = shape.relu
+                          ? (packed ? sum_columns<T, true, true> : sum_columns<T, false, true>)
+                          : (packed ? sum_columns<T, true, false> : sum_columns<T, false, false>);
+  kernel<<<grid(pass.blocks()), kBlock, 0, shared.stream>>>(pass, y, dy, unscale, chunks, db);
+  PP_CUDA_LAUNCHED("the sums of a bias gradient");
+  if (pass.chunks == 1) return;
+  finish_columns<<<grid(pieces(pass.columns, kBlock)), kBlock, 0, shared.stream>>>(
+      chunks, pass.chunks, pass.columns, unscale, db);
+  PP_CUDA_LAUNCHED("a bias gradient");
+}
+
+}  // namespace
+
+void plan_mask_and_sum_rows(Shared& shared, const LinearShape& shape) {
+  const int64_t chunks = plan_rows(shape.samples).chunks;
+  if (chunks == 1) return;
+  shared.need_scratch(static_cast<size_t>(chunks * shape.outputs) * sizeof(float));
+}
+
+void mask_and_sum_rows(Shared& shared, const LinearShape& shape, const Activation* y,
+                       Activation* dy, float* db) {
+  with_type(shared.precision,
+            [&]<class T>(T* /*type*/) { mask_and_sum(shared, shape, as<T>(y), as<T>(dy), db); });
+}
+
+void plan_sum_channels(Shared& shared, const ImageShape& image) {
+  shared.need_scratch(static_cast<size_t>(ImagePass(image).blocks()) * sizeof(float));
+}
+
+void sum_channels(Shared& shared, const ImageShape& image, const Activation* dy, float* db) {
+  const ImagePass pass(image);
+  const float unscale = 1.0F / shared.loss_scale;
+  auto* chunks = static_cast<float*>(shared.scratch.data());
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    with_vector<T>(pass.vector<T>(is_aligned(dy)), [&]<int kVector>() {
+      sum_planes<T, kVector>
+          <<<grid(pass.blocks()), kBlock, 0, shared.stream>>>(pass, as<T>(dy), unscale, chunks, db);
+    });
+  });
+  PP_CUDA_LAUNCHED("the sums of channels");
+  if (pass.chunks == 1) return;
+  finish_planes<<<grid(pieces(pass.channels * kWarp, kBlock)), kBlock, 0, shared.stream>>>(
+      chunks, pass.chunks, pass.channels, unscale, db);
+  PP_CUDA_LAUNCHED("channels' sums");
+}
+
+void add_bias(Shared& shared, const ImageShape& image, const float* b, Activation* y) {
+  const int64_t area = image.height * image.width;
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    const auto kernel = is_aligned(y) ? add_to_planes<T, true> : add_to_planes<T, false>;
+    kernel<<<grid(flat_blocks(image.size())), kBlock, 0, shared.stream>>>(
+        Divider(area), Divider(image.channels), image.size(), b, as<T>(y));
+  });
+  PP_CUDA_LAUNCHED("the addition of a bias");
+}
+
+void cast_weights(Shared& shared, const float* from, int64_t count, Activation* to) {
+  with_type(shared.precision, [&]<class T>(T* /*type*/) {
+    const auto kernel = is_aligned(from) && is_aligned(to) ? cast<T, true> : cast<T, false>;
+    kernel<<<grid(flat_blocks(count)), kBlock, 0, shared.stream>>>(from, count, as<T>(to));
+  });
+  PP_CUDA_LAUNCHED("the cast of weights");
+}
+
+}  // namespace pushpull::ops::cuda

@@ -1,0 +1,107 @@
+// How the operations' kernels are started, and the sums within a block. Only for .cu files.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+
+#include "common/device/cuda/handle.h"
+#include "common/error.h"
+#include "models/ops/arithmetic.h"
+#include "models/ops/cuda/shared.h"
+
+namespace pushpull::ops::cuda {
+
+// Blocks that a launch may have. Shapes are below 2^31 elements (models/ops/ops.cpp), and no block
+// of ours has less than one.
+inline unsigned grid(int64_t blocks) {
+  PP_ASSERT(blocks > 0 && blocks <= INT32_MAX);
+  return static_cast<unsigned>(blocks);
+}
+
+// An operation for the type that activations have.
+template <template <class> class Operation, class Made, class... Arguments>
+std::unique_ptr<Made> make_typed(Shared& shared, const Arguments&... arguments) {
+  switch (shared.precision) {
+    case Precision::kFp32:
+    case Precision::kTf32:
+      return std::make_unique<Operation<float>>(shared, arguments...);
+    case Precision::kBf16:
+      return std::make_unique<Operation<Bf16>>(shared, arguments...);
+    case Precision::kFp16:
+      return std::make_unique<Operation<Fp16>>(shared, arguments...);
+  }
+  PP_ASSERT(!"a precision");
+  return nullptr;
+}
+
+// Calls `run` with a null pointer to the type that activations have.
+template <class Run>
+void with_type(Precision precision, const Run& run) {
+  switch (precision) {
+    case Precision::kFp32:
+    case Precision::kTf32:
+      return run(static_cast<float*>(nullptr));
+    case Precision::kBf16:
+      return run(static_cast<Bf16*>(nullptr));
+    case Precision::kFp16:
+      return run(static_cast<Fp16*>(nullptr));
+  }
+}
+
+inline bool are_aligned(std::initializer_list<const void*> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), is_aligned);
+}
+
+// Calls launch<kVector>() for what ImagePass::vector says.
+template <class T, class Launch>
+void with_vector(int vector, const Launch& launch) {
+  if (vector == kLanes<T>) return launch.template operator()<kLanes<T>>();
+  if (vector == kLanes<T> / 2) return launch.template operator()<kLanes<T> / 2>();
+  launch.template operator()<1>();
+}
+
+template <class T>
+const T* as(const Activation* activation) {
+  return static_cast<const T*>(activation);
+}
+template <class T>
+T* as(Activation* activation) {
+  return static_cast<T*>(activation);
+}
+
+// Each of kCount values, summed over the block's threads along the tree of tree_sum: within the
+// warps, then over them. All threads get it. Every thread of the block calls it.
+template <int kCount>
+__device__ void block_sum(float (&values)[kCount]) {
+  constexpr int kWarps = kBlock / kWarp;
+  __shared__ float of_warp[kCount][kWarps];
+  const unsigned lane = threadIdx.x % kWarp;
+  PP_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    PP_UNROLL
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+      values[i] += __shfl_xor_sync(~0U, values[i], half);
+    }
+    if (lane == 0) of_warp[i][threadIdx.x / kWarp] = values[i];
+  }
+  __syncthreads();
+  PP_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = of_warp[i][lane % kWarps];
+    PP_UNROLL
+    for (int half = kWarps / 2; half > 0; half /= 2) {
+      values[i] += __shfl_xor_sync(~0U, values[i], half);
+    }
+  }
+  __syncthreads();  // before it is written again
+}
+__device__ inline float block_sum(float value) {
+  float values[1] = {value};
+  block_sum(values);
+  return values[0];
+}
+
+}  // namespace pushpull::ops::cuda

@@ -1,0 +1,60 @@
+// Linear on cuBLASLt: bias and ReLU in the product's epilogue, one pass of our own over dy.
+#include "models/ops/cuda/elementwise.h"
+#include "models/ops/cuda/matmul.h"
+#include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/weights.h"
+
+namespace pushpull::ops::cuda {
+
+namespace {
+
+LayerProducts products(const LinearShape& shape) {
+  return layer_products(shape.samples, shape.inputs, shape.outputs);
+}
+
+class CudaLinear final : public Linear {
+ public:
+  CudaLinear(Shared& shared, const LinearShape& shape)
+      : shared_(shared),
+        shape_(shape),
+        type_(activation_type(shared.precision)),
+        weights_(shared, shape.outputs * shape.inputs),
+        forward_(shared, {products(shape).forward, type_, type_,
+                          shape.relu ? Epilogue::kBiasRelu : Epilogue::kBias}),
+        backward_weights_(shared, {products(shape).weights, type_, CUDA_R_32F, Epilogue::kNone}),
+        backward_data_(shared, {products(shape).data, type_, type_, Epilogue::kNone}) {
+    plan_mask_and_sum_rows(shared, shape);
+  }
+
+  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
+    cast_weights(shared_, b, shape_.outputs, forward_.bias());
+    forward_.run(x, weights_.of_forward(w), y);
+  }
+
+  void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
+                        float* db) override {
+    mask_and_sum_rows(shared_, shape_, y, dy, db);
+    backward_weights_.run(dy, x, dw, 1.0F / shared_.loss_scale);
+  }
+
+  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
+    backward_data_.run(dy, weights_.of_backward(w), dx);
+  }
+
+ private:
+  Shared& shared_;
+  const LinearShape shape_;
+  const cudaDataType_t type_;
+  Weights weights_;
+  Matmul forward_;
+  Matmul backward_weights_;
+  Matmul backward_data_;
+};
+
+}  // namespace
+
+std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape) {
+  return std::make_unique<CudaLinear>(shared, shape);
+}
+
+}  // namespace pushpull::ops::cuda

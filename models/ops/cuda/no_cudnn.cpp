@@ -1,0 +1,14 @@
+// In place of convolution_cudnn.cpp and cudnn_library.cpp where the build found no cudnn.h.
+#include "models/ops/cuda/operations.h"
+
+namespace pushpull::ops::cuda {
+
+std::unique_ptr<Convolution> make_cudnn_convolution(Shared& /*shared*/,
+                                                    const ConvolutionShape& /*shape*/,
+                                                    const std::string& /*key*/) {
+  return nullptr;
+}
+
+std::string cudnn_version(const Shared& /*shared*/) { return {}; }
+
+}  // namespace pushpull::ops::cuda

@@ -1,0 +1,103 @@
+// How a kernel sums the columns of a matrix [N, M], masking it on the way. A block takes a chunk of
+// rows of a tile of columns: its 32 lanes lie along the columns, a pack each, and its warps take
+// the chunk's rows in turn.
+#pragma once
+
+#include <cstdint>
+
+#include "models/ops/arithmetic.h"
+#include "models/ops/ops.h"
+
+namespace pushpull::ops::cuda {
+
+struct RowPass {
+  static constexpr int kWarps = kBlock / kWarp;
+  static constexpr int kBatch = 4;  // rows in flight in a thread
+
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t chunk = 0;
+  int64_t chunks = 0;
+  int64_t tile = 0;  // columns
+  int64_t tiles = 0;
+
+  RowPass(int64_t matrix_rows, int64_t matrix_columns, int lanes)
+      : rows(matrix_rows),
+        columns(matrix_columns),
+        chunk(plan_rows(rows).chunk),
+        chunks(plan_rows(rows).chunks),
+        tile(int64_t{kWarp} * lanes),
+        tiles(pieces(columns, tile)) {}
+
+  int64_t blocks() const { return chunks * tiles; }
+  template <class T>
+  bool packed(const T* first) const {
+    return columns % kLanes<T> == 0 && is_aligned(first);
+  }
+
+  struct Block {
+    int64_t chunk;
+    int64_t column;  // first
+    int64_t first;   // row
+    int64_t last;    // one past
+  };
+  PP_HOST_DEVICE Block block(int64_t index) const {
+    const int64_t of_rows = index / tiles;
+    const int64_t first = of_rows * chunk;
+    return {of_rows, (index - of_rows * tiles) * tile, first,
+            rows - first < chunk ? rows : first + chunk};
+  }
+};
+
+// A thread's part: its columns summed over its rows; dy masked by y in place where kMask.
+template <class T, bool kPacked, bool kMask>
+PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, int thread,
+                             const T* y, T* dy, float (&sums)[kLanes<T>]) {
+  constexpr int kCount = kLanes<T>;
+  const int64_t column = block.column + int64_t{thread % kWarp} * kCount;
+  const int64_t width = column < pass.columns ? pass.columns - column : 0;
+  PP_UNROLL
+  for (int j = 0; j < kCount; ++j) sums[j] = 0.0F;
+  for (int64_t row = block.first + thread / kWarp; row < block.last;
+       row += RowPass::kWarps * RowPass::kBatch) {
+    float gradients[RowPass::kBatch][kCount];
+    float outputs[RowPass::kBatch][kCount];
+    PP_UNROLL
+    for (int i = 0; i < RowPass::kBatch; ++i) {  // all loads before the first store
+      const int64_t at = (row + i * RowPass::kWarps) * pass.columns + column;
+      const int64_t count = row + i * RowPass::kWarps < block.last ? width : 0;
+      load_lanes<kPacked, kCount>(dy + at, count, gradients[i]);
+      if constexpr (kMask) load_lanes<kPacked, kCount>(y + at, count, outputs[i]);
+    }
+    PP_UNROLL
+    for (int i = 0; i < RowPass::kBatch; ++i) {
+      PP_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        if constexpr (kMask) gradients[i][j] = relu_gradient(outputs[i][j], gradients[i][j]);
+        sums[j] += gradients[i][j];
+      }
+      const int64_t at = (row + i * RowPass::kWarps) * pass.columns + column;
+      const int64_t count = row + i * RowPass::kWarps < block.last ? width : 0;
+      if constexpr (kMask) store_lanes<kPacked, kCount>(gradients[i], count, dy + at);
+    }
+  }
+}
+
+// A column's sums over the rows of each warp, added up in the warps' order. `of_warp`: the first
+// warp's, then every `stride`.
+PP_HOST_DEVICE inline float sum_warps(const float* of_warp, int64_t stride) {
+  float sum = of_warp[0];
+  PP_UNROLL
+  for (int warp = 1; warp < RowPass::kWarps; ++warp) sum += of_warp[warp * stride];
+  return sum;
+}
+
+// The chunks' sums in their order. unscale: 1 / loss scale.
+PP_HOST_DEVICE inline float sum_chunks(const float* chunks, int64_t count, int64_t stride,
+                                       float unscale) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(chunks[i * stride]);
+  return static_cast<float>(sum * static_cast<double>(unscale));
+}
+
+}  // namespace pushpull::ops::cuda

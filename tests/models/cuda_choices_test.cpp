@@ -1,0 +1,268 @@
+// On a device: what the plain suites of tests/models/ops_test.cpp do not ask of the CUDA backend.
+// Both ways of a convolution, choices that are handed over, and bits that do not depend on where
+// parameters lie.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "common/error.h"
+#include "models/ops/choices.h"
+#include "models/ops/ops.h"
+#include "tests/device/need_device.h"
+#include "tests/models/reference.h"
+
+namespace pushpull {
+namespace {
+
+using ops::Precision;
+using Floats = std::vector<float>;
+
+constexpr ops::LinearShape kLinear{5, 24, 16, true};
+constexpr ops::ConvolutionShape kConvolution{
+    .input = {3, 4, 6, 5}, .outputs = 8, .kernel = 3, .padding = 1};
+const std::string kConvolutionKey = "convolution/3x4x6x5/o8k3p1";
+
+Floats numbers(int64_t count, double seed) {
+  Floats v(static_cast<size_t>(count));
+  for (size_t i = 0; i < v.size(); ++i) {
+    v[i] = static_cast<float>(std::sin(seed + 1.7 * static_cast<double>(i)));
+  }
+  return v;
+}
+
+reference::Values wide(const Floats& v) { return {v.begin(), v.end()}; }
+
+std::unique_ptr<ops::Backend> make(Precision precision, bool measure = false) {
+  ops::BackendOptions options;
+  options.device = {device::DeviceName::kCuda, 0};
+  options.precision = precision;
+  options.measure = measure;
+  return ops::make_backend(options);
+}
+
+// Floats of a backend, `shift` of them behind an aligned place.
+class Array {
+ public:
+  Array(ops::Backend& backend, const Floats& values, size_t shift = 0)
+      : backend_(backend), size_(values.size()), shift_(shift) {
+    buffer_ = backend.allocate(size_ + shift);
+    backend.write(values.data(), size_ * sizeof(float), data());
+  }
+  float* data() const { return buffer_.data() + shift_; }
+  Floats values() const {
+    Floats host(size_);
+    backend_.read(data(), size_ * sizeof(float), host.data());
+    return host;
+  }
+
+ private:
+  ops::Backend& backend_;
+  ops::Buffer buffer_;
+  size_t size_;
+  size_t shift_;
+};
+
+// Activations of a backend, from floats and back.
+class Tensor {
+ public:
+  Tensor(ops::Backend& backend, const Floats& values)
+      : backend_(backend),
+        floats_(backend, values),
+        elements_(ops::make_elements(backend, static_cast<int64_t>(values.size()))),
+        // the floats themselves or memory of `elements_`: both are ours to write
+        data_(const_cast<ops::Activation*>(elements_->in(floats_.data()))) {}
+  ops::Activation* data() const { return data_; }
+  Floats values() const {
+    const Array out(backend_, Floats(floats_.values().size()));
+    elements_->out(data_, out.data());
+    return out.values();
+  }
+
+ private:
+  ops::Backend& backend_;
+  Array floats_;
+  std::unique_ptr<ops::Elements> elements_;
+  ops::Activation* data_;
+};
+
+struct Results {
+  Floats y, dw, db, dx;
+  bool operator==(const Results&) const = default;
+};
+
+Results run_linear(ops::Backend& backend, size_t shift) {
+  const auto [n, k, m, relu] = kLinear;
+  const auto op = ops::make_linear(backend, kLinear);
+  const ops::Backend::Scope scope(backend);
+  const Tensor x(backend, numbers(n * k, 1));
+  const Array w(backend, numbers(m * k, 2), shift);
+  const Array b(backend, numbers(m, 3), shift);
+  const Tensor y(backend, numbers(n * m, 9));
+  const Tensor dy(backend, numbers(n * m, 4));
+  const Array dw(backend, numbers(m * k, 9), shift);
+  const Array db(backend, numbers(m, 9), shift);
+  const Tensor dx(backend, numbers(n * k, 9));
+  op->forward(x.data(), w.data(), b.data(), y.data());
+  op->backward_weights(x.data(), y.data(), dy.data(), dw.data(), db.data());
+  op->backward_data(dy.data(), w.data(), dx.data());
+  return {y.values(), dw.values(), db.values(), dx.values()};
+}
+
+Results run_convolution(ops::Backend& backend, const ops::ConvolutionShape& shape, size_t shift) {
+  const auto op = ops::make_convolution(backend, shape);
+  const ops::Backend::Scope scope(backend);
+  const int64_t weights = shape.outputs * shape.input.channels * shape.kernel * shape.kernel;
+  const Tensor x(backend, numbers(shape.input.size(), 1));
+  const Array w(backend, numbers(weights, 2), shift);
+  const Array b(backend, numbers(shape.outputs, 3), shift);
+  const Tensor y(backend, numbers(shape.output().size(), 9));
+  const Tensor dy(backend, numbers(shape.output().size(), 4));
+  const Array dw(backend, numbers(weights, 9), shift);
+  const Array db(backend, numbers(shape.outputs, 9), shift);
+  const Tensor dx(backend, numbers(shape.input.size(), 9));
+  op->forward(x.data(), w.data(), b.data(), y.data());
+  op->backward_weights(x.data(), dy.data(), dw.data(), db.data());
+  op->backward_data(dy.data(), w.data(), dx.data());
+  return {y.values(), dw.values(), db.values(), dx.values()};
+}
+
+// Sums of `terms` products of order one: what is stored is rounded by `unit`, mostly to different
+// sides, so roots of the terms count; f32 sums may lose in the order of their terms.
+void expect_near(const Floats& seen, const reference::Values& expected, double terms, double unit) {
+  ASSERT_EQ(seen.size(), expected.size());
+  double largest = 1.0;
+  for (const double value : expected) largest = std::max(largest, std::fabs(value));
+  const double tolerance = (4.0 * std::sqrt(terms) * unit + 0x1p-23 * terms) * largest;
+  for (size_t i = 0; i < seen.size(); ++i) ASSERT_NEAR(seen[i], expected[i], tolerance) << i;
+}
+
+class CudaChoices : public testing::TestWithParam<Precision> {
+ protected:
+  void SetUp() override { PP_NEED_DEVICE(); }
+  // Of a rounding, half a step.
+  static double unit() {
+    switch (GetParam()) {
+      case Precision::kFp32:
+        return std::ldexp(1.0, -24);
+      case Precision::kBf16:
+        return std::ldexp(1.0, -9);
+      default:  // tf32, fp16: 10 bits behind the point
+        return std::ldexp(1.0, -11);
+    }
+  }
+};
+
+TEST_P(CudaChoices, WhereParametersLieChangesNoBit) {
+  const auto backend = make(GetParam());
+  EXPECT_EQ(run_linear(*backend, 0), run_linear(*backend, 1));
+  EXPECT_EQ(run_convolution(*backend, kConvolution, 0), run_convolution(*backend, kConvolution, 1));
+}
+
+TEST_P(CudaChoices, AnUnrolledConvolutionEqualsItsReference) {
+  const auto backend = make(GetParam());
+  backend->choose(kConvolutionKey + " im2col\n");
+  const Results seen = run_convolution(*backend, kConvolution, 1);
+  EXPECT_THAT(backend->choices(), testing::HasSubstr(kConvolutionKey + " im2col\n"));
+  const auto x = wide(numbers(kConvolution.input.size(), 1));
+  const auto w = wide(numbers(8 * 4 * 3 * 3, 2));
+  const auto b = wide(numbers(8, 3));
+  const auto dy = wide(numbers(kConvolution.output().size(), 4));
+  const auto g = reference::convolution_backward(kConvolution, x, w, dy);
+  expect_near(seen.y, reference::convolution(kConvolution, x, w, b), 36, unit());
+  expect_near(seen.dw, g.dw, 90, unit());
+  expect_near(seen.db, g.db, 90, unit());
+  expect_near(seen.dx, g.dx, 72, unit());
+}
+
+// Columns of 7 samples are more than are unrolled at a time: five, then two.
+TEST_P(CudaChoices, AnUnrolledConvolutionGoesInChunksOfSamples) {
+  const ops::ConvolutionShape shape{
+      .input = {7, 32, 64, 64}, .outputs = 2, .kernel = 5, .padding = 2};
+  const auto backend = make(GetParam());
+  backend->choose("convolution/7x32x64x64/o2k5p2 im2col\n");
+  const Results seen = run_convolution(*backend, shape, 0);
+  EXPECT_THAT(backend->choices(), testing::HasSubstr("matmul/20480x2x800nt/"));
+  EXPECT_THAT(backend->choices(), testing::HasSubstr("matmul/8192x2x800nt/"));
+  const auto x = wide(numbers(shape.input.size(), 1));
+  const auto w = wide(numbers(2 * 32 * 5 * 5, 2));
+  const auto b = wide(numbers(2, 3));
+  const auto dy = wide(numbers(shape.output().size(), 4));
+  const auto g = reference::convolution_backward(shape, x, w, dy);
+  expect_near(seen.y, reference::convolution(shape, x, w, b), 800, unit());
+  expect_near(seen.dw, g.dw, 7 * 64 * 64, unit());
+  expect_near(seen.dx, g.dx, 50, unit());
+}
+
+// Where no algorithm has an epilogue for a shape, a kernel of ours adds the bias.
+TEST_P(CudaChoices, BiasAndReluMayComeBehindTheProduct) {
+  const auto first = make(GetParam());
+  const Results fused = run_linear(*first, 0);
+  std::string text = first->choices();
+  const size_t at = text.find("fused ");
+  if (at != std::string::npos) text.replace(at, 6, "apart ");
+  const auto second = make(GetParam());
+  second->choose(text);
+  try {
+    const Results apart = run_linear(*second, 0);
+    expect_near(apart.y, wide(fused.y), 24, unit());
+    expect_near(apart.dw, wide(fused.dw), 5, unit());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kProtocol) throw;
+    GTEST_SKIP() << "this algorithm is for products with an epilogue only";
+  }
+}
+
+TEST_P(CudaChoices, AnotherBackendTakesThemAndComputesTheSameBits) {
+  const auto first = make(GetParam(), true);
+  const Results linear = run_linear(*first, 0);
+  const Results convolution = run_convolution(*first, kConvolution, 0);
+  const std::string text = first->choices();
+  EXPECT_THAT(text, testing::HasSubstr("matmul/5x16x24nt/"));
+  EXPECT_THAT(text, testing::HasSubstr(kConvolutionKey + " "));
+  EXPECT_LE(text.size(), ops::Choices::kMaxBytes);
+
+  const auto second = make(GetParam(), true);
+  second->choose(text);
+  EXPECT_EQ(run_linear(*second, 0), linear);
+  EXPECT_EQ(run_convolution(*second, kConvolution, 0), convolution);
+  EXPECT_EQ(second->choices(), text);
+}
+
+TEST_P(CudaChoices, AlgorithmsThatAreNoneAreRefused) {
+  const auto backend = make(GetParam());
+  run_linear(*backend, 0);
+  const std::string text = backend->choices();
+  const std::string key = text.substr(0, text.find(' '));
+  const auto refused = [&](const std::string& line, auto plan) {
+    backend->choose(line + "\n");
+    try {
+      plan();
+      ADD_FAILURE() << "accepted: " << line;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kProtocol) << error.what();
+    }
+  };
+  const std::vector<std::string> values = {
+      "x", "fused", "apart 00", "apart " + std::string(128, 'g'), "apart " + std::string(128, 'f')};
+  for (const std::string& value : values) {
+    refused(key + " " + value, [&] { ops::make_linear(*backend, kLinear); });
+  }
+  for (const char* value : {"x", "cudnn", "cudnn 1/1", "cudnn 99/0 99/0 99/0"}) {
+    refused(kConvolutionKey + " " + value, [&] { ops::make_convolution(*backend, kConvolution); });
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Precision>& tested) {
+  const std::vector<std::string> names = {"Fp32", "Tf32", "Bf16", "Fp16"};
+  return names.at(static_cast<size_t>(tested.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaChoices,
+                         testing::Values(Precision::kFp32, Precision::kTf32, Precision::kBf16,
+                                         Precision::kFp16),
+                         name_of);
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,265 @@
+// Runs on the host what the kernels of models/ops/cuda run: their blocks and threads as loops
+// around the same functions, the same cuts, the same order of sums.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "models/ops/cuda/batch_norm_pass.h"
+#include "models/ops/cuda/cross_entropy_pass.h"
+#include "models/ops/cuda/flat_pass.h"
+#include "models/ops/cuda/max_pool_pass.h"
+#include "models/ops/cuda/row_pass.h"
+
+namespace pushpull::blocks {
+
+using namespace ops;        // NOLINT(google-build-using-namespace): its own file of tests
+using namespace ops::cuda;  // NOLINT(google-build-using-namespace)
+
+// As block_sum of launch.cuh: within the warps, then over them.
+template <class PerThread>
+float block_sum(const PerThread& of_thread) {
+  std::array<float, kBlock> values;
+  for (uint32_t t = 0; t < kBlock; ++t) values[t] = of_thread(t);
+  constexpr int kWarps = kBlock / kWarp;
+  std::array<float, kWarps> warps;
+  for (int w = 0; w < kWarps; ++w) {
+    tree_sum(values.data() + w * kWarp, kWarp);
+    warps[static_cast<size_t>(w)] = values[static_cast<size_t>(w * kWarp)];
+  }
+  tree_sum(warps.data(), kWarps);
+  return warps[0];
+}
+
+// Calls visit(block, first place of a round, thread) for all of them.
+template <class Visit>
+void for_each_round(const ImagePass& pass, const Visit& visit) {
+  for (uint32_t b = 0; b < pass.blocks(); ++b) {
+    const ImagePass::Block block = pass.block(b);
+    for (uint32_t first = block.first; first < block.last; first += kRound) {
+      for (uint32_t t = 0; t < kBlock; ++t) visit(block, first, t);
+    }
+  }
+}
+
+// batch_norm.cu
+template <class T, int kVector>
+struct BatchNormKernels {
+  explicit BatchNormKernels(const BatchNormShape& given) : shape(given), pass(given.image) {}
+
+  void forward(const T* x, const float* scale, const float* shift, T* y) {
+    const auto channels = static_cast<size_t>(shape.image.channels);
+    mean.resize(channels);
+    variance.resize(channels);
+    states.resize(channels);
+    std::vector<Moments> chunks(static_cast<size_t>(pass.blocks()));
+    for (uint32_t b = 0; b < chunks.size(); ++b) chunks[b] = moments(pass.block(b), x);
+    for (uint32_t c = 0; c < channels; ++c) {
+      const Moments all =
+          merge_chunks(chunks.data() + int64_t{c} * pass.chunks, pass.chunks, pass.places);
+      states[c] = state_of(all, shape.epsilon);
+      mean[c] = states[c].mean;
+      variance[c] = unbiased_variance(all);
+    }
+    normalise_all(x, scale, shift, y);
+  }
+
+  void infer(const T* x, const float* scale, const float* shift, const float* given_mean,
+             const float* given_variance, T* y) {
+    states.resize(static_cast<size_t>(shape.image.channels));
+    for (size_t c = 0; c < states.size(); ++c) {
+      states[c] = {given_mean[c], inverse_deviation(given_variance[c], shape.epsilon)};
+    }
+    normalise_all(x, scale, shift, y);
+  }
+
+  void backward(const T* x, const T* dy, const float* scale, const float* shift, float unscale,
+                T* dx) {
+    const auto channels = static_cast<size_t>(shape.image.channels);
+    std::vector<ChannelGradient> gradients(channels);
+    std::vector<GradientSums> chunks(static_cast<size_t>(pass.blocks()));
+    for (uint32_t b = 0; b < chunks.size(); ++b) {
+      chunks[b] = sums(pass.block(b), x, dy, scale, shift);
+    }
+    for (uint32_t c = 0; c < channels; ++c) {
+      gradients[c] = merge_gradients(chunks.data() + int64_t{c} * pass.chunks, pass.chunks,
+                                     pass.places, states[c], unscale);
+      dscale.push_back(gradients[c].scale);
+      dshift.push_back(gradients[c].shift);
+    }
+    for_each_round(pass, [&](const ImagePass::Block& block, uint32_t first, uint32_t t) {
+      float inputs[kPerThread];
+      float outputs[kPerThread];
+      load_round<kVector>(x, pass, block, first, t, inputs);
+      load_round<kVector>(dy, pass, block, first, t, outputs);
+      input_gradients<T>(normal(block.channel, scale, shift), gradients[block.channel].of_x,
+                         outputs, inputs);
+      store_round<kVector>(inputs, pass, block, first, t, dx);
+    });
+  }
+
+  BatchNormShape shape;
+  ImagePass pass;
+  std::vector<ChannelState> states;
+  std::vector<float> mean, variance, dscale, dshift;
+
+ private:
+  Normal normal(uint32_t channel, const float* scale, const float* shift) const {
+    return normal_of(states[channel], scale[channel], shift[channel], shape.relu);
+  }
+
+  Moments moments(const ImagePass::Block& block, const T* x) const {
+    Moments all;
+    for (uint32_t first = block.first; first < block.last; first += kRound) {
+      std::vector<float> values(size_t{kBlock} * kPerThread);
+      const auto of = [&](uint32_t t) -> float(&)[kPerThread] {
+        return *reinterpret_cast<float(*)[kPerThread]>(values.data() + t * kPerThread);
+      };
+      const uint32_t count = round_count(first, block.last);
+      const float sum = block_sum([&](uint32_t t) {
+        load_round<kVector>(x, pass, block, first, t, of(t));
+        return sum_of(of(t));
+      });
+      const float middle = sum / static_cast<float>(count);
+      const float squares =
+          block_sum([&](uint32_t t) { return squares_of<T>(of(t), middle, first, block.last, t); });
+      all = merge(all, {static_cast<double>(count), middle, squares});
+    }
+    return all;
+  }
+
+  GradientSums sums(const ImagePass::Block& block, const T* x, const T* dy, const float* scale,
+                    const float* shift) const {
+    std::vector<GradientSums> of_thread(kBlock);
+    for (uint32_t first = block.first; first < block.last; first += kRound) {
+      for (uint32_t t = 0; t < kBlock; ++t) {
+        float inputs[kPerThread];
+        float outputs[kPerThread];
+        load_round<kVector>(x, pass, block, first, t, inputs);
+        load_round<kVector>(dy, pass, block, first, t, outputs);
+        add_gradients<T>(normal(block.channel, scale, shift), inputs, outputs, of_thread[t]);
+      }
+    }
+    return {block_sum([&](uint32_t t) { return of_thread[t].dy; }),
+            block_sum([&](uint32_t t) { return of_thread[t].product; })};
+  }
+
+  void normalise_all(const T* x, const float* scale, const float* shift, T* y) const {
+    for_each_round(pass, [&](const ImagePass::Block& block, uint32_t first, uint32_t t) {
+      float values[kPerThread];
+      load_round<kVector>(x, pass, block, first, t, values);
+      normalise(normal(block.channel, scale, shift), values);
+      store_round<kVector>(values, pass, block, first, t, y);
+    });
+  }
+};
+
+// sum_columns and finish_columns of elementwise.cu
+template <class T, bool kPacked, bool kMask>
+std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy, float unscale) {
+  const RowPass pass(rows, columns, kLanes<T>);
+  std::vector<float> chunks(static_cast<size_t>(pass.chunks * columns));
+  for (int64_t b = 0; b < pass.blocks(); ++b) {
+    const RowPass::Block block = pass.block(b);
+    std::vector<float> of_warps(static_cast<size_t>(RowPass::kWarps * pass.tile));
+    for (int t = 0; t < kBlock; ++t) {
+      float sums[kLanes<T>];
+      sum_rows<T, kPacked, kMask>(pass, block, t, y, dy, sums);
+      for (int j = 0; j < kLanes<T>; ++j) {
+        of_warps[static_cast<size_t>(t / kWarp * pass.tile + t % kWarp * kLanes<T> + j)] = sums[j];
+      }
+    }
+    for (int64_t t = 0; t < pass.tile && block.column + t < columns; ++t) {
+      chunks[static_cast<size_t>(block.chunk * columns + block.column + t)] =
+          sum_warps(of_warps.data() + t, pass.tile);
+    }
+  }
+  std::vector<float> db;
+  for (int64_t c = 0; c < columns; ++c) {
+    db.push_back(pass.chunks == 1 ? chunks[static_cast<size_t>(c)] * unscale
+                                  : sum_chunks(chunks.data() + c, pass.chunks, columns, unscale));
+  }
+  return db;
+}
+
+// sum_planes and finish_planes of elementwise.cu
+template <class T, int kVector>
+std::vector<float> sum_channels(const ImageShape& image, const T* dy, float unscale) {
+  const ImagePass pass(image);
+  std::vector<float> chunks(static_cast<size_t>(pass.blocks()));
+  for (uint32_t b = 0; b < chunks.size(); ++b) {
+    const ImagePass::Block block = pass.block(b);
+    std::vector<float> of_thread(kBlock);
+    for (uint32_t first = block.first; first < block.last; first += kRound) {
+      for (uint32_t t = 0; t < kBlock; ++t) {
+        float values[kPerThread];
+        load_round<kVector>(dy, pass, block, first, t, values);
+        of_thread[t] += sum_of(values);
+      }
+    }
+    chunks[b] = block_sum([&](uint32_t t) { return of_thread[t]; });
+  }
+  std::vector<float> db;
+  for (int64_t c = 0; c < image.channels; ++c) {
+    const float* of_channel = chunks.data() + c * pass.chunks;
+    const double sum =
+        WarpSum{pass.chunks}([=](uint32_t i) { return static_cast<double>(of_channel[i]); });
+    db.push_back(pass.chunks == 1 ? of_channel[0] * unscale
+                                  : static_cast<float>(sum * static_cast<double>(unscale)));
+  }
+  return db;
+}
+
+// A kernel over a tensor as a row: visit(block, thread).
+template <class Visit>
+void for_each_flat(int64_t count, const Visit& visit) {
+  for (int64_t b = 0; b < flat_blocks(count); ++b) {
+    for (int t = 0; t < kBlock; ++t) visit(b, t);
+  }
+}
+
+// Merges what the threads of a group have, as merge_group of cross_entropy.cu.
+template <class Value, class Merge>
+Value merge_group(std::vector<Value> values, const Merge& merge) {
+  const auto halve = [&](size_t first, size_t count, size_t stride) {
+    for (size_t half = count / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) {
+        Value& value = values[first + i * stride];
+        value = merge(value, values[first + (i + half) * stride]);
+      }
+    }
+  };
+  for (size_t warp = 0; warp < values.size(); warp += kWarp) halve(warp, kWarp, 1);
+  halve(0, values.size() / kWarp, kWarp);
+  return values[0];
+}
+
+// find_losses of cross_entropy.cu, by groups of `width` threads.
+template <class T>
+float loss_of_row(const T* logits, int32_t label, int64_t classes, int width, float* shares) {
+  std::vector<float> tops;
+  for (int t = 0; t < width; ++t) tops.push_back(top_of(logits, classes, t, width));
+  const float top = merge_group(tops, [](float a, float b) { return b > a ? b : a; });
+  std::vector<double> sums;
+  for (int t = 0; t < width; ++t) {
+    sums.push_back(exponentials(logits, classes, top, t, width, shares));
+  }
+  const double sum = merge_group(sums, [](double a, double b) { return a + b; });
+  for (int t = 0; t < width; ++t) divide(classes, sum, t, width, shares);
+  return loss_of(top, to_float(logits[label]), sum);
+}
+
+template <class T>
+int32_t best_of_row(const T* logits, int64_t classes, int width) {
+  std::vector<Best> bests;
+  for (int t = 0; t < width; ++t) bests.push_back(best_of(logits, classes, t, width));
+  return merge_group(bests,
+                     [](Best a, const Best& b) {
+                       a.meet(b);
+                       return a;
+                     })
+      .label;
+}
+
+}  // namespace pushpull::blocks
