@@ -18,35 +18,37 @@ CheckpointWriter::CheckpointWriter(CheckpointStore store, TensorTable table,
 
 CheckpointWriter::~CheckpointWriter() = default;
 
-CheckpointWriter::Result CheckpointWriter::run(const FlatState& snapshot,
-                                               const CheckpointState& state) {
+CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
+                                               const std::optional<CheckpointState>& state,
+                                               bool hash_weights) {
   Result result;
-  result.step = state.step;
+  result.step = gathered.step;
   try {
-    result.weights_sha256 = hash_of(snapshot);
-    std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
-    store_.write(state, table_, snapshot.weights, slots, slot_names_);
+    const FlatState snapshot = flatten(std::move(gathered));
+    if (hash_weights) result.weights_sha256 = hash_of(snapshot);
+    if (!state) return result;
+    const std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
+    store_.write(*state, table_, snapshot.weights, slots, slot_names_);
   } catch (...) {
     result.error = std::current_exception();
   }
   return result;
 }
 
-void CheckpointWriter::write(std::shared_ptr<const FlatState> snapshot, CheckpointState state) {
-  thread_ =
-      std::jthread([this, snapshot = std::move(snapshot), state = std::move(state)]() mutable {
-        Result result = run(*snapshot, state);
-        snapshot.reset();  // its memory is free for the next one when this is told
-        finish(std::move(result));
-      });
+void CheckpointWriter::write(GatheredState snapshot, CheckpointState state, bool hash_weights) {
+  start(std::move(snapshot), std::move(state), hash_weights);
 }
 
-void CheckpointWriter::hash(std::shared_ptr<const FlatState> snapshot) {
-  thread_ = std::jthread([this, snapshot = std::move(snapshot)]() mutable {
-    Result result{snapshot->step, hash_of(*snapshot), nullptr};
-    snapshot.reset();
-    finish(std::move(result));
-  });
+void CheckpointWriter::hash(GatheredState snapshot) {
+  start(std::move(snapshot), std::nullopt, true);
+}
+
+void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state,
+                             bool hash_weights) {
+  thread_ = std::jthread(
+      [this, snapshot = std::move(snapshot), state = std::move(state), hash_weights]() mutable {
+        finish(run(std::move(snapshot), state, hash_weights));
+      });
 }
 
 void CheckpointWriter::finish(Result result) {

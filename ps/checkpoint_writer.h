@@ -1,10 +1,10 @@
-// Writes and hashes snapshots on a thread of its own, so that a slow disk does not stop the server.
-// One snapshot at a time: the coordinator hands in the next one after the result of the one before.
+// Puts together, hashes and writes snapshots on a thread of its own, so that neither these copies
+// nor a slow disk stop the server. One snapshot at a time: the coordinator hands in the next one
+// after the result of the one before.
 #pragma once
 
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ class CheckpointWriter {
  public:
   struct Result {
     int64_t step = 0;
-    std::string weights_sha256;  // over all weights in canonical order
+    std::string weights_sha256;  // over all weights in canonical order, where it was asked for
     std::exception_ptr error;    // what kept it from being written
   };
 
@@ -29,15 +29,18 @@ class CheckpointWriter {
   // Waits for the write that is going on.
   ~CheckpointWriter();
 
-  void write(std::shared_ptr<const FlatState> snapshot, CheckpointState state);
+  // hash_weights: the result shall have their hash, which is that of no file.
+  void write(GatheredState snapshot, CheckpointState state, bool hash_weights);
   // Only hashes the weights, as `write` does.
-  void hash(std::shared_ptr<const FlatState> snapshot);
+  void hash(GatheredState snapshot);
   // The result of `write` or `hash`, once; readable on done().fd() when it has come.
   std::optional<Result> take();
   WakeFd& done() { return done_; }
 
  private:
-  Result run(const FlatState& snapshot, const CheckpointState& state);
+  void start(GatheredState snapshot, std::optional<CheckpointState> state, bool hash_weights);
+  Result run(GatheredState gathered, const std::optional<CheckpointState>& state,
+             bool hash_weights);
   void finish(Result result);
 
   CheckpointStore store_;

@@ -492,11 +492,24 @@ std::optional<int64_t> Coordinator::take_snapshot_request() {
   return step;
 }
 
-void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
+void Coordinator::checkpoint_gathered(int64_t now_ms, int64_t step) {
   now_ms_ = now_ms;
   released_barrier_ = std::max(released_barrier_, step);
   ++state_version_;
   dirty_ = true;
+}
+
+void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
+  checkpoint_gathered(now_ms, step);
+  written_barrier_ = std::max(written_barrier_, step);
+}
+
+void Coordinator::on_checkpoint_waits(int64_t step) {
+  if (std::exchange(said_waits_, true)) return;
+  notices_.push_back("training waits at step " + std::to_string(step) +
+                     " until an earlier checkpoint is written: checkpoint-every = " +
+                     std::to_string(options_.job.checkpoint_every) +
+                     " is faster than the disk; where that matters, raise it");
 }
 
 bool Coordinator::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {

@@ -74,7 +74,9 @@ class Coordinator : public TrainingObserver {
   // so.
   bool wants_start() const { return wants_start_; }
   void start(int64_t now_ms, const Start& start);
-  // The snapshot at barrier `step` is on disk; or, of the start, hashed.
+  // The snapshot at barrier `step` is here: servers need not keep it any longer.
+  void checkpoint_gathered(int64_t now_ms, int64_t step);
+  // It is on disk; or, of the start, hashed.
   void checkpoint_done(int64_t now_ms, int64_t step);
   // The summary is written: everybody may go.
   void finish();
@@ -83,6 +85,7 @@ class Coordinator : public TrainingObserver {
 
   void on_commit(const Commit& commit) override;
   void on_barrier_open(int64_t step) override;
+  void on_checkpoint_waits(int64_t step) override;
   std::vector<wire::Lease> leases(uint64_t incarnation) override;
 
   // ---- actions ----
@@ -216,7 +219,9 @@ class Coordinator : public TrainingObserver {
   std::optional<RecordedPush> failed_push_;
   std::deque<int64_t> snapshots_;
   std::vector<OpenedBarrier> opened_;
-  int64_t released_barrier_ = -1;
+  int64_t released_barrier_ = -1;  // snapshots up to here have been gathered
+  int64_t written_barrier_ = -1;   // ... and are on disk
+  bool said_waits_ = false;        // that training waits for checkpoints
   RunTotals departed_;
   int64_t empty_since_ms_ = -1;  // async: no worker is left since then
   int64_t norm_step_ = -1;

@@ -350,9 +350,12 @@ void CoordinatorLoop::shard_messages() {
   for (const ToShard& out : client_->take_outgoing()) {
     shards_[static_cast<size_t>(out.server)]->send(out.message);
   }
-  const std::shared_ptr<const FlatState> fetched = client_->take_fetched();
+  std::optional<GatheredState> fetched = client_->take_fetched();
   if (!fetched) return;
-  if (fetched->step == coordinator_.barriers().start_step) return writer_->hash(fetched);
+  coordinator_.checkpoint_gathered(clock_.now_ms(), fetched->step);
+  if (fetched->step == coordinator_.barriers().start_step) {
+    return writer_->hash(std::move(*fetched));
+  }
   CheckpointState state;
   state.step = fetched->step;
   state.updates = fetched->updates;
@@ -361,7 +364,9 @@ void CoordinatorLoop::shard_messages() {
   state.data_digest = coordinator_.declaration().data_digest;
   state.numerics = coordinator_.declaration().numerics;
   state.choices = coordinator_.declaration().choices;
-  writer_->write(fetched, std::move(state));
+  // the summary tells that one alone
+  const bool last = state.step == coordinator_.barriers().end_step;
+  writer_->write(std::move(*fetched), std::move(state), last);
 }
 
 void CoordinatorLoop::snapshots() {

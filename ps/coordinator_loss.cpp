@@ -201,7 +201,7 @@ void Coordinator::check_vacancies(int64_t now_ms) {
 
 void Coordinator::check_finish(int64_t now_ms) {
   if (phase_ == wire::PHASE_TRAINING && training_->floor() >= barriers_.end_step &&
-      released_barrier_ >= barriers_.end_step && evaluations_->complete(barriers_.end_step)) {
+      written_barrier_ >= barriers_.end_step && evaluations_->complete(barriers_.end_step)) {
     change_phase(wire::PHASE_FINISHING);
     say_dropped();
   }

@@ -14,6 +14,8 @@ namespace {
 // A worker sends one push of each of its shares, then waits until all have arrived; numbers further
 // ahead are a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
+// One that is being gathered, and the next one.
+constexpr size_t kMostCheckpoints = 2;
 }  // namespace
 
 ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
@@ -61,9 +63,11 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
     shard_.initialise(setup_.job.seed);
   }
   shard_.set_start(floor_, updates_);
-  // the next one; in async and ssp also those that two workers hold meanwhile
-  if (!all_reduce()) shard_.reserve(lockstep() ? 1 : 3);
-  if (ready()) start_ = take_snapshot(floor_, false);
+  // the next one; in async and ssp also those that two workers hold meanwhile; one that is held for
+  // a checkpoint
+  const int held = setup_.barriers.checkpoint_every > 0 ? 1 : 0;
+  if (!all_reduce()) shard_.reserve((lockstep() ? 1 : 3) + held);
+  if (ready()) start_ = take_snapshot(floor_, all_reduce());
 }
 
 bool Server::on_data(const PeerId& peer, Message message) {
@@ -105,7 +109,9 @@ void Server::on_state(const wire::State& state) {
   workers_ = std::move(known);
   released_barrier_ = std::max(released_barrier_, state.released_barrier());
   evaluated_barrier_ = std::max(evaluated_barrier_, state.evaluated_barrier());
-  if (released_barrier_ >= checkpoint_.step) checkpoint_ = {};
+  while (!checkpoints_.empty() && checkpoints_.front().step <= released_barrier_) {
+    checkpoints_.pop_front();
+  }
   if (released_barrier_ >= setup_.barriers.start_step) start_ = {};
   try_open_barrier();
 }
@@ -124,7 +130,7 @@ bool Server::on_load(const PeerId& peer, const wire::Load& load,
   if (to_load_.contains(load.slice())) {
     shard_.load(load.slice(), payloads);
     to_load_.erase(load.slice());
-    if (ready()) start_ = take_snapshot(floor_, false);
+    if (ready()) start_ = take_snapshot(floor_, all_reduce());
   }
   Message answer;
   answer.header.mutable_loaded()->set_slice(load.slice());
@@ -137,17 +143,19 @@ bool Server::on_fetch(const PeerId& peer, const wire::Fetch& fetch) {
   if (fetch.step() < 0) return false;  // no snapshot is marked by -1
   const bool at_start = fetch.step() == setup_.barriers.start_step;
   if (at_start && fetch.state()) return fetch_start(peer, fetch);
-  const Snapshot& snapshot = at_start ? start_ : checkpoint_;
-  if (snapshot.step != fetch.step()) {
+  const auto held = std::find_if(checkpoints_.begin(), checkpoints_.end(),
+                                 [&](const Snapshot& s) { return s.step == fetch.step(); });
+  const Snapshot* snapshot = at_start ? &start_ : held == checkpoints_.end() ? nullptr : &*held;
+  if (snapshot == nullptr || snapshot->step != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
   }
-  std::vector<Payload> payloads{snapshot.weights.at(fetch.slice())};
+  std::vector<Payload> payloads{snapshot->weights.at(fetch.slice())};
   if (fetch.state()) {
-    const std::vector<Payload>& state = snapshot.state.at(fetch.slice());
+    const std::vector<Payload>& state = snapshot->state.at(fetch.slice());
     payloads.insert(payloads.end(), state.begin(), state.end());
   }
-  send_fetched(peer, fetch, snapshot.updates, std::move(payloads));
+  send_fetched(peer, fetch, snapshot->updates, std::move(payloads));
   return true;
 }
 
@@ -162,15 +170,39 @@ void Server::send_fetched(const PeerId& peer, const wire::Fetch& fetch, int64_t 
   outgoing_.push_back({peer, std::move(answer)});
 }
 
-Server::Snapshot Server::take_snapshot(int64_t step, bool state) const {
+Server::Snapshot Server::take_snapshot(int64_t step, bool state) {
+  if (state) shard_.hold_state();
   Snapshot out;
   out.step = step;
   out.updates = updates_;
   for (const int slice : shard_.slices()) {
     out.weights[slice] = shard_.weights(slice);
-    if (state) out.state[slice] = shard_.copy_state(slice);
+    if (state) out.state[slice] = shard_.state(slice);
   }
   return out;
+}
+
+bool Server::room_for_checkpoint() const { return checkpoints_.size() < kMostCheckpoints; }
+
+// False: not yet. Memory stays bounded, and training waits for a slow disk.
+bool Server::hold_checkpoint(int64_t step) {
+  if (!room_for_checkpoint()) {
+    if (observer_ != nullptr) observer_->on_checkpoint_waits(step);
+    return false;
+  }
+  checkpoints_.push_back(take_snapshot(step, true));
+  return true;
+}
+
+// Weights of this step may be handed out: the snapshot of the last barrier before has been taken.
+// Or, where slices are answered one by one, it certainly will be together with the last slice's
+// update, before which nobody can push.
+bool Server::passes_barrier(int64_t step) const {
+  const Barriers& barriers = setup_.barriers;
+  const int64_t barrier = barriers.last(step);
+  if (open_barrier_ >= barrier) return true;
+  if (!whole_steps() || barriers.next(open_barrier_) != barrier) return false;
+  return !barriers.checkpoint_due(barrier) || room_for_checkpoint();
 }
 
 void Server::try_open_barrier() {
@@ -183,12 +215,7 @@ void Server::try_open_barrier() {
   // a worker that is behind still needs the weights of the evaluation before
   const bool evaluation = barriers.evaluation_due(floor_);
   if (backup() && evaluation && at_barrier_.step > evaluated_barrier_) return;
-  if (barriers.checkpoint_due(floor_)) {
-    // the one before must be on disk first: memory stays bounded, and training waits for a slow
-    // disk
-    if (checkpoint_.step > released_barrier_) return;
-    checkpoint_ = take_snapshot(floor_, true);
-  }
+  if (barriers.checkpoint_due(floor_) && !hold_checkpoint(floor_)) return;
   if (backup() ? evaluation : !whole_steps()) at_barrier_ = take_snapshot(floor_, false);
   open_barrier_ = floor_;
   if (observer_ != nullptr) observer_->on_barrier_open(floor_);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +70,8 @@ class TrainingObserver {
   virtual ~TrainingObserver() = default;
   virtual void on_commit(const Commit& commit) = 0;
   virtual void on_barrier_open(int64_t step) = 0;
+  // The checkpoint due at `step` cannot be taken yet: as many as there may be are still held.
+  virtual void on_checkpoint_waits(int64_t step) = 0;
   // Everything that the worker holds and has not finished, topped up from the pool.
   virtual std::vector<wire::Lease> leases(uint64_t incarnation) = 0;
 };
@@ -141,6 +144,8 @@ class Server {
     int64_t sent_bytes = 0;      // of weights, since it came
     int64_t received_bytes = 0;  // of these, as far as the worker has said
     bool tell = false;           // how far we are, where there is nothing to send yet
+    IndexSet settled;            // slices that were sent before we last told: they came or are lost
+    int told = 0;                // Pull.asked, then
   };
   struct Worker {
     int rank = -1;
@@ -210,7 +215,10 @@ class Server {
   int64_t newest_version() const;
   bool is_past(const wire::Pull& pull) const;
   void try_open_barrier();
-  Snapshot take_snapshot(int64_t step, bool state) const;
+  bool room_for_checkpoint() const;
+  bool hold_checkpoint(int64_t step);
+  bool passes_barrier(int64_t step) const;
+  Snapshot take_snapshot(int64_t step, bool state);
   // ps/server_pull.cpp
   bool pull_fits(const Worker& worker, const wire::Pull& pull) const;
   bool may_answer(const wire::Pull& pull) const;
@@ -218,6 +226,12 @@ class Server {
     return pull.barrier() && at_barrier_.step == pull.clock();
   }
   void take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pull);
+  // A pull for exactly one version: its answer can be gone on with when it is repeated.
+  bool goes_on(const wire::Pull& pull) const {
+    return lockstep() && !pull.latest() && !(backup() && pull.barrier());
+  }
+  void go_on(PendingPull& pending, const wire::Pull& pull);
+  void tell(Worker& worker, PendingPull& pending);
   bool on_received(const wire::Received& received);
   bool any_version(const wire::Pull& pull) const;
   bool window_is_full(const PendingPull& pending) const;
@@ -252,8 +266,8 @@ class Server {
   int64_t released_barrier_ = -1;
   int64_t evaluated_barrier_ = 0;
   Snapshot at_barrier_;  // weights of the newest barrier (backup: evaluation); not in sync, local
-  Snapshot checkpoint_;  // weights and state, kept until released
-  Snapshot start_;       // weights of start_step, likewise
+  std::deque<Snapshot> checkpoints_;  // weights and state, oldest first, kept until released
+  Snapshot start_;                    // weights of start_step, likewise
   std::optional<wire::Norms> norms_;
   std::optional<wire::Arrived> arrived_;
   std::map<uint64_t, Worker> workers_;

@@ -80,23 +80,21 @@ void Server::try_open_stored() {
   if (storing_step_ <= open_barrier_) return;
   if (stored_slices_ < static_cast<int64_t>(shard_.slices().size())) return;
   if (setup_.rank == 0 && floor_ < storing_step_) return;
-  // the one before must be on disk first
-  if (checkpoint_.step > released_barrier_) return;
   updates_ = setup_.updates + storing_step_ - setup_.barriers.start_step;
-  checkpoint_ = take_snapshot(storing_step_, true);
+  if (!hold_checkpoint(storing_step_)) return;
   open_barrier_ = storing_step_;
   if (observer_ != nullptr) observer_->on_barrier_open(open_barrier_);
 }
 
-// A worker asks for the first weights and optimizer state: as they are until the first ones are
-// stored, which no worker does before all have started.
+// A worker asks for the first weights and optimizer state: held since the start, and the same until
+// the first ones are stored, which no worker does before all have started.
 bool Server::fetch_start(const PeerId& peer, const wire::Fetch& fetch) {
   if (!all_reduce()) return false;
   if (!ready() || shard_.version(fetch.slice()) != fetch.step()) {
     send_status(peer, 0, 0, true);
     return true;
   }
-  std::vector<Payload> payloads = shard_.copy_state(fetch.slice());
+  std::vector<Payload> payloads = shard_.state(fetch.slice());
   payloads.insert(payloads.begin(), shard_.weights(fetch.slice()));
   send_fetched(peer, fetch, setup_.updates, std::move(payloads));
   return true;

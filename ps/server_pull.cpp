@@ -14,7 +14,8 @@ namespace {
 // Of weights in one message, so that the worker takes in the first ones while others are under way.
 constexpr size_t kAnswerBytes = size_t{1} << 20;
 constexpr size_t kMostHeld = 64;  // generations for a worker that repeats one pull
-constexpr int kMaxLanes = 16;     // as many as the key `connections` allows
+constexpr int64_t kMostReceived = int64_t{1} << 50;  // so that no sum can overflow
+constexpr int kMaxLanes = 16;                        // as many as the key `connections` allows
 
 Message weights_message(const wire::Pull& pull, int64_t through, int64_t version) {
   Message message;
@@ -32,6 +33,7 @@ int lanes_of(const wire::Pull& pull) { return std::max(1, pull.lanes()); }
 
 bool Server::pull_fits(const Worker& worker, const wire::Pull& pull) const {
   if (pull.number() < 1 || pull.window_bytes() < 0) return false;
+  if (pull.asked() < 0 || pull.heard() < 0 || pull.received_bytes() < 0) return false;
   if (pull.lanes() < 0 || pull.lanes() > kMaxLanes) return false;
   if (pull.lane() < 0 || pull.lane() >= lanes_of(pull)) return false;
   // all lanes ask the same
@@ -52,9 +54,20 @@ void Server::take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pul
     if (!pull.lease_only()) worker.in_place.clear();
   }
   worker.pull_number = pull.number();
-  const bool repeated = worker.pulls.contains(pull.lane());
+  const auto known = worker.pulls.find(pull.lane());
+  const bool repeated = known != worker.pulls.end();
+  if (repeated && goes_on(pull) && known->second.peer == peer) {
+    return go_on(known->second, pull);
+  }
   PendingPull& pending = worker.pulls[pull.lane()];
-  pending = {peer, pull, {}, true};
+  pending = {};
+  pending.peer = peer;
+  pending.pull = pull;
+  pending.open = true;
+  if (goes_on(pull)) {
+    pending.received_bytes = std::min(pull.received_bytes(), kMostReceived);
+    pending.sent_bytes = pending.received_bytes;
+  }
   if (!pull.lease_only()) {
     const size_t slices = shard_.slices().size();
     pending.unsent.reserve(slices);
@@ -64,7 +77,43 @@ void Server::take_pull(const PeerId& peer, Worker& worker, const wire::Pull& pul
     }
   }
   // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
-  pending.tell = pull.lane() == 0 && (repeated || is_past(pull));
+  pending.tell = repeated || (pull.lane() == 0 && is_past(pull));
+}
+
+// Repeated on the same connection, which keeps the order: what was sent before we last told the
+// worker how far we are has arrived if it has heard that, and what is missing of it is lost. All
+// else may be under way over a slow link, and would only be sent twice.
+void Server::go_on(PendingPull& pending, const wire::Pull& pull) {
+  pending.tell = true;
+  if (pull.asked() < pending.pull.asked()) return;
+  pending.pull = pull;
+  pending.received_bytes =
+      std::clamp(pull.received_bytes(), pending.received_bytes, pending.sent_bytes);
+  if (pull.heard() == 0 || pull.heard() != pending.told) return;
+  for (const int slice : pull.missing()) {
+    if (slice < 0 || slice >= map_.slices() || !pending.settled.contains(place(slice))) continue;
+    if (shard_.slices()[place(slice)] != slice) continue;  // another server's
+    pending.settled.erase(place(slice));
+    if (!pending.unsent.insert(place(slice))) continue;
+    pending.open = true;
+    const int64_t bytes = map_.elements(slice).size() * static_cast<int64_t>(sizeof(float));
+    pending.sent_bytes = std::max(pending.received_bytes, pending.sent_bytes - bytes);
+  }
+}
+
+// How far we are, where there was nothing to send.
+void Server::tell(Worker& worker, PendingPull& pending) {
+  const wire::Pull& pull = pending.pull;
+  send_status(pending.peer, pull.number(), worker.pushes.through(), false);
+  wire::Status* status = outgoing_.back().message.header.mutable_status();
+  status->set_lane(pull.lane());
+  status->set_asked(pull.asked());
+  pending.told = pull.asked();
+  pending.settled = {};
+  for (auto i = static_cast<size_t>(pull.lane()); i < shard_.slices().size();
+       i += static_cast<size_t>(lanes_of(pull))) {
+    if (!pending.unsent.contains(i)) pending.settled.insert(i);
+  }
 }
 
 // What it says only decides when more is sent: a wrong number harms nobody but its sender.
@@ -81,9 +130,10 @@ bool Server::on_received(const wire::Received& received) {
   return true;
 }
 
-// Answered with whatever version there is.
+// Answered with whatever version there is. In sync and local:H a barrier's weights are those of its
+// step, as any other's.
 bool Server::any_version(const wire::Pull& pull) const {
-  return !lockstep() || pull.latest() || pull.barrier();
+  return !lockstep() || pull.latest() || (pull.barrier() && backup());
 }
 
 bool Server::may_answer(const wire::Pull& pull) const {
@@ -91,7 +141,7 @@ bool Server::may_answer(const wire::Pull& pull) const {
   // could be all that the next step lacks
   if (pull.latest() && backup()) return newest_version() >= pull.clock();
   if (pull.latest()) return open_barrier_ >= setup_.barriers.last(floor_);
-  if (open_barrier_ < setup_.barriers.last(pull.clock())) return false;
+  if (!passes_barrier(pull.clock())) return false;
   // answered slice by slice
   if (lockstep()) return true;
   return floor_ >= needed_floor(setup_.job.strategy, setup_.barriers, pull.clock());
@@ -104,7 +154,7 @@ std::optional<std::pair<Payload, int64_t>> Server::slice_for(const wire::Pull& p
   }
   if (!lockstep()) return std::pair{shard_.weights(slice), updates_};
   const int64_t version = shard_.version(slice);
-  const bool any = pull.barrier() || pull.latest();
+  const bool any = pull.latest() || (pull.barrier() && backup());
   const int64_t wanted = !any ? pull.clock() : backup() ? newest_version() : version;
   if (version == wanted) return std::pair{shard_.weights(slice), version};
   if (shard_.previous(slice).owner && shard_.previous_version(slice) == wanted) {
@@ -136,7 +186,7 @@ void Server::answer(uint64_t incarnation, Worker& worker) {
   // weights of one version on all lanes, so at one time
   const auto open = std::count_if(worker.pulls.begin(), worker.pulls.end(),
                                   [](const auto& lane) { return lane.second.open; });
-  if (any_version(pull) && open < lanes_of(pull)) return;
+  if (any_version(pull) && !goes_on(pull) && open < lanes_of(pull)) return;
   for (auto& [lane, pending] : worker.pulls) {
     if (pending.open) answer_lane(incarnation, worker, pending);
   }
@@ -218,9 +268,9 @@ void Server::answer_all() {
   for (auto& [incarnation, worker] : workers_) {
     const size_t before = outgoing_.size();
     answer(incarnation, worker);
-    for (auto& [lane, pull] : worker.pulls) {
-      if (!std::exchange(pull.tell, false) || outgoing_.size() != before) continue;
-      send_status(pull.peer, pull.pull.number(), worker.pushes.through(), false);
+    const bool answered = outgoing_.size() != before;
+    for (auto& [lane, pending] : worker.pulls) {
+      if (std::exchange(pending.tell, false) && !answered) tell(worker, pending);
     }
   }
 }

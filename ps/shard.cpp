@@ -38,9 +38,10 @@ Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
       optimizer_(optimizer),
       slices_(map.slices_of(server)),
       pool_(elements_of(map, slices_), std::move(memory)),
-      current_(pool_.get()) {
+      current_(pool_.get()),
+      state_pool_(pool_.floats()) {
   for (size_t s = 0; s < state_vectors(); ++s) {
-    state_.push_back(heap_floats(pool_.floats()));
+    state_.push_back(state_pool_.get());
     std::fill_n(state_.back().get(), pool_.floats(), 0.0F);
   }
   int64_t offset = 0;
@@ -77,11 +78,32 @@ void Shard::initialise(uint64_t seed) {
   for (SliceData& d : data_) d.update.initialise(seed, current_.get() + d.offset);
 }
 
-void Shard::load_state(const SliceData& d, std::span<const Payload> payloads) {
+void Shard::load_state(SliceData& d, std::span<const Payload> payloads) {
+  begin_state(d);
   PP_ASSERT(payloads.size() <= state_.size());
   for (size_t i = 0; i < payloads.size(); ++i) {
     copy(payloads[i], d.elements, state_[i].get() + d.offset);
   }
+  end_state(d);
+}
+
+void Shard::hold_state() {
+  if (data_.empty() || state_vectors() == 0) return;
+  if (held_ == data_.size()) return;  // nothing has changed since
+  PP_ASSERT(held_ == 0);
+  held_state_ = std::exchange(state_, {});
+  held_ = data_.size();
+  for (SliceData& d : data_) d.held = true;
+}
+
+void Shard::begin_state(const SliceData& d) {
+  if (!d.held) return;
+  while (state_.size() < state_vectors()) state_.push_back(state_pool_.get());
+}
+
+void Shard::end_state(SliceData& d) {
+  if (!std::exchange(d.held, false)) return;
+  if (--held_ == 0) held_state_.clear();
 }
 
 void Shard::load(int slice, std::span<const Payload> payloads) {
@@ -167,6 +189,7 @@ void Shard::apply(std::span<const SliceUpdate> updates, int64_t leaves, const Up
   int64_t work = 0;
   for (const SliceUpdate& update : updates) {
     begin_next(data(update.slice));
+    begin_state(data(update.slice));
     work += elements(update.slice);
   }
   UpdateInfo how = info;
@@ -176,6 +199,7 @@ void Shard::apply(std::span<const SliceUpdate> updates, int64_t leaves, const Up
   });
   for (const SliceUpdate& update : updates) {
     SliceData& d = data(update.slice);
+    end_state(d);
     end_next(d, d.version + versions, d.updates + 1);
   }
 }
@@ -188,6 +212,12 @@ void Shard::apply_piece(const Piece& piece, const SliceUpdate& update, const Upd
   const Range elements = piece.elements;
   for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
     const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
+    if (d.held) {
+      // just before it is read: it passes through the cache once
+      for (size_t s = 0; s < state_.size(); ++s) {
+        std::copy_n(held_state_[s].get() + d.offset + lo, stride.size(), state[s] + lo);
+      }
+    }
     d.update.apply(stride, info, d.updates + 1, current_.get() + d.offset,
                    sum.halves(stride.lo, stride.size()), std::span(state.data(), state_.size()),
                    next_.get() + d.offset, update.read);
@@ -250,15 +280,10 @@ int64_t Shard::previous_version(int slice) const {
   return d.ahead || previous_ ? d.previous_version : -1;
 }
 
-std::vector<Payload> Shard::copy_state(int slice) const {
+std::vector<Payload> Shard::state(int slice) const {
   const SliceData& d = data(slice);
   std::vector<Payload> out;
-  for (const std::shared_ptr<float[]>& state : state_) {
-    const float* first = state.get() + d.offset;
-    auto copy = std::make_shared<std::vector<float>>(first, first + d.elements.size());
-    const auto bytes = std::as_bytes(std::span<const float>(*copy));
-    out.push_back({std::move(copy), bytes});
-  }
+  for (const auto& vector : d.held ? held_state_ : state_) out.push_back(payload(vector, d));
   return out;
 }
 

@@ -5,6 +5,9 @@
 // are never changed in place: an update writes the next generation, so that what is being sent
 // stays as it was, and the generation before stays readable (a replacement worker may need it)
 // until the next one is begun. So a steady run goes to and fro between two buffers.
+//
+// The optimizer's state changes in place, until somebody holds it: then each slice's first update
+// takes it along to other memory, on its way through the cache, and what is held stays as it was.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +92,11 @@ class Shard {
   // has begun the next one.
   Payload previous(int slice) const;
   int64_t previous_version(int slice) const;
-  // Copies of the optimizer's state vectors.
-  std::vector<Payload> copy_state(int slice) const;
+  // From here on the optimizer's state of all slices stays where and as it is as long as anybody
+  // has a payload of it. Between two calls all slices have been moved, or none.
+  void hold_state();
+  // The state vectors where they lie. Without hold_state the next update changes them.
+  std::vector<Payload> state(int slice) const;
 
  private:
   struct SliceData {
@@ -100,6 +106,7 @@ class Shard {
     SliceCodec codec;
     int64_t offset = 0;  // in a generation
     bool ahead = false;  // lies in the next generation already
+    bool held = false;   // its state lies in held_state_ still
     int64_t version = 0;
     int64_t previous_version = -1;
     int64_t updates = 0;
@@ -121,7 +128,10 @@ class Shard {
                   const Task& task);
   void apply_piece(const Piece& piece, const SliceUpdate& update, const UpdateInfo& info,
                    TreeSum& sum);
-  void load_state(const SliceData& d, std::span<const Payload> payloads);
+  void load_state(SliceData& d, std::span<const Payload> payloads);
+  // Where the slice's state is to be after its update, and that it is there.
+  void begin_state(const SliceData& d);
+  void end_state(SliceData& d);
   // Where the slice's next version is to be written, and that it has been.
   float* begin_next(const SliceData& d);
   void end_next(SliceData& d, int64_t version, int64_t updates);
@@ -134,9 +144,13 @@ class Shard {
   BufferPool pool_;
   std::shared_ptr<float[]> previous_;
   std::shared_ptr<float[]> current_;
-  std::shared_ptr<float[]> next_;                // while slices take their turn
-  size_t ahead_ = 0;                             // slices that lie in next_
-  std::vector<std::shared_ptr<float[]>> state_;  // in the order of a generation
+  std::shared_ptr<float[]> next_;  // while slices take their turn
+  size_t ahead_ = 0;               // slices that lie in next_
+  // in the order of a generation; empty from hold_state to the next update
+  BufferPool state_pool_;
+  std::vector<std::shared_ptr<float[]>> state_;
+  std::vector<std::shared_ptr<float[]>> held_state_;  // of slices not moved since hold_state
+  size_t held_ = 0;                                   // slices that lie there
   // used again by every batch
   std::vector<Piece> pieces_;
   std::vector<TreeSum> sums_;  // by thread

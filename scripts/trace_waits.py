@@ -8,7 +8,7 @@ import json
 import statistics
 import sys
 
-KINDS = ("compute", "push", "wait", "evaluate")
+KINDS = ("compute", "push", "wait", "evaluate")  # "pull" takes no time by itself
 OUTSIDE = ("wait for the first weights", "end of push")
 
 
@@ -17,7 +17,7 @@ def per_step(events):
     steps = collections.defaultdict(lambda: dict.fromkeys(KINDS, 0.0))
     waits = collections.Counter()
     for e in events:
-        if e["ph"] != "X":
+        if e["ph"] != "X" or e["cat"] not in KINDS:
             continue
         steps[e["args"]["step"]][e["cat"]] += e["dur"] / 1e6
         if e["cat"] == "wait":

@@ -108,7 +108,7 @@ void AllReduceTrainer::train_to_the_end() {
 void AllReduceTrainer::fetch_start() {
   client_.fetch(barriers_.start_step, true, clock_.now_ms());
   until([this] { return !client_.busy(); }, "the first weights");
-  state_ = client_.take_fetched();
+  state_ = std::make_shared<FlatState>(flatten(*client_.take_fetched()));
 }
 
 // ---- a step ----

@@ -71,7 +71,7 @@ Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Cont
 
 void Links::attach() {
   while (!control_.over()) {
-    exchange([] {});
+    exchange([](const Message&) {});
     if (memory_.settled()) return;
     poll_sockets(poll_items_, kPollMs);
   }
@@ -85,14 +85,14 @@ void Links::send() {
   }
 }
 
-void Links::exchange(const std::function<void()>& taken) {
+void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& lane : servers_[server]) {
       while (auto message = lane->receive()) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
-        taken();
+        taken(*message);
         send();  // what has arrived: the server may wait to hear it
       }
     }

@@ -36,7 +36,7 @@ class Links {
   void send();
   // Takes in what has come, repeats what is overdue, sends. taken: called after each message that
   // was taken in.
-  void exchange(const std::function<void()>& taken);
+  void exchange(const std::function<void(const Message&)>& taken);
   // Until something comes, at most 20 ms. News of the coordinator go to PushPull, and to
   // `on_state`.
   void wait(const std::function<void(const wire::State&)>& on_state);

@@ -188,6 +188,9 @@ void PushPull::start_pull(int64_t clock, bool latest, bool barrier, int64_t now_
     link.missing = static_cast<int>(link.slices.size());
     link.coming_version = -1;
     link.coming_at_barrier = barrier;
+    link.asked = 0;
+    link.pushed_at = 0;
+    for (Lane& lane : link.lanes) lane.heard = 0;
     if (link.missing > 0) send_pull(server, false, now_ms);
   }
 }
@@ -200,7 +203,10 @@ void PushPull::start_lease_wait(int64_t now_ms) {
   pull_.set_lease_only(true);
   // the others are only asked what they have of our pushes
   for (int server = 0; server < setup_.servers; ++server) {
-    const ServerLink& link = links_[static_cast<size_t>(server)];
+    ServerLink& link = links_[static_cast<size_t>(server)];
+    link.asked = 0;
+    link.pushed_at = 0;
+    for (Lane& lane : link.lanes) lane.heard = 0;
     if (server == 0 || !link.unacknowledged.empty()) send_pull(server, false, now_ms);
   }
 }
@@ -238,19 +244,14 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     link.asked_ms = -1;
   }
   const bool current = status.pull() == pull_.number() && (pulling_ || waits_for_lease_);
-  if (current && !link.unacknowledged.empty()) repeat_pushes(server);
+  if (current && status.lane() >= 0 && status.lane() < std::ssize(link.lanes)) {
+    int& heard = link.lanes[static_cast<size_t>(status.lane())].heard;
+    heard = std::max(heard, status.asked());
+  }
+  if (current && push_is_lost(link)) repeat_pushes(server);
   if (current) give_up_locating(link);
   finish_if_complete(now_ms);
   return true;
-}
-
-// A server that answers with weights says at once which pushes it has. What it lacks when it was
-// asked again, or when it has nothing more to send, is lost.
-void PushPull::check_pushes(int server, bool asked_again, int64_t now_ms) {
-  const ServerLink& link = links_[static_cast<size_t>(server)];
-  if (link.unacknowledged.empty() || (link.missing > 0 && !asked_again)) return;
-  repeat_pushes(server);
-  if (link.missing == 0) send_pull(server, true, now_ms);
 }
 
 // In lockstep a newcomer, and in backup everybody, asks for whatever there is, then for the least
@@ -263,7 +264,7 @@ void PushPull::give_up_locating(const ServerLink& link) {
 // A pull ends when all weights are here and all pushes have arrived: so at most one push of a share
 // or lease is under way when a worker is lost.
 void PushPull::finish_if_complete(int64_t now_ms) {
-  if (pulling_ && std::all_of(links_.begin(), links_.end(), &PushPull::settled)) {
+  if (pulling_ && !pushing_ && std::all_of(links_.begin(), links_.end(), &PushPull::settled)) {
     finish_pull(now_ms);
   }
 }
@@ -379,6 +380,7 @@ void PushPull::begin_push(int64_t step, Range range) {
   push_range_ = range;
   push_number_ = next_push_++;
   push_nodes_ = static_cast<int>(nodes(range).size());
+  pushing_ = true;
   for (ServerLink& link : links_) {
     if (!link.slices.empty()) link.unacknowledged.push_back({push_number_, step, {}});
   }
@@ -390,7 +392,10 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
   Lane& lane = link.lanes[static_cast<size_t>(lane_of(slice))];
   // the last part waits for end_push, so that the last message is never empty
   const size_t most = link.in_place ? std::max(kBellBytes, setup_.flush_bytes) : setup_.flush_bytes;
-  if (lane.pending_bytes >= most) flush(server, lane_of(slice));
+  if (lane.pending_bytes >= most) {
+    pull_while_pushing();
+    flush(server, lane_of(slice));
+  }
   if (!lane.pending.header.has_exchange()) {
     lane.pending = exchange_message();
     wire::Push* push = lane.pending.header.mutable_exchange()->mutable_push();
@@ -414,6 +419,7 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
 void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
                         const std::string& data_hash) {
   pull_answered_ = false;
+  pushing_ = false;
   for (size_t server = 0; server < links_.size(); ++server) {
     ServerLink& link = links_[server];
     if (link.slices.empty()) continue;
@@ -442,7 +448,13 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
     for (size_t i = 0; i < lanes.size(); ++i) {
       if (lanes[i].pending.header.has_exchange()) flush(server, static_cast<int>(i));
     }
+    // a pull that began with the push is waited for from here on
+    if (pulling_) {
+      links_[static_cast<size_t>(server)].heard_ms = now_ms;
+      links_[static_cast<size_t>(server)].repeat_ms = now_ms + kPullRepeatMs;
+    }
   }
+  finish_if_complete(now_ms);
 }
 
 void PushPull::finish_evaluation() {
@@ -455,30 +467,10 @@ void PushPull::finish_evaluation() {
   next_share()->evaluated = true;
 }
 
-void PushPull::acknowledge(ServerLink& link, int64_t through) {
-  while (!link.unacknowledged.empty() && link.unacknowledged.front().number <= through) {
-    // what async and ssp acknowledge is applied
-    if (link.reads_gradients && lockstep()) {
-      link.unread.push_back(std::move(link.unacknowledged.front()));
-    }
-    link.unacknowledged.pop_front();
-  }
-}
-
-void PushPull::forget_read(int64_t version) {
-  for (ServerLink& link : links_) {
-    std::erase_if(link.unread, [&](const SentPush& push) { return push.step < version; });
-  }
-}
-
-bool PushPull::pushes_arrived() const {
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const ServerLink& link) { return link.unacknowledged.empty(); });
-}
-
 // ---- time ----
 
 void PushPull::on_tick(int64_t now_ms) {
+  if (pushing_) return;  // waits for nobody, and what it has pushed may still be in our queues
   const auto timeout_ms = static_cast<int64_t>(setup_.job.heartbeat_timeout_s * 1000);
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];

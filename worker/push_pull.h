@@ -40,8 +40,8 @@ struct PushPullSetup {
   int shares = 1;                        // that a step, and an evaluation, is cut into
   int64_t chunks = 0;                    // of an evaluation
   size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
-  // Of weights on their way on each lane; 0: no limit. Several times what a
-  // loopback connection holds in its socket buffers.
+  // Of weights on their way on each lane, at most; 0: no limit. Several times what a
+  // loopback connection holds in its socket buffers. Less over a slow link.
   int64_t window_bytes = int64_t{8} << 20;
   // The next pull begins when `next` is asked for it, not with the push, which the servers
   // acknowledge.
@@ -105,7 +105,7 @@ class PushPull {
   // Of the weights of an early task that stands (ask that first): these elements; all of them, and
   // all pushes before have arrived.
   bool here(Range elements) const;
-  bool all_here() const { return !pulling_; }
+  bool all_here() const { return pushing_ || !pulling_; }
   // All weights of a task that stands, also where they are still coming. Valid as long as it
   // stands, and until the next call of `next`.
   std::span<const float> weights_of(const Task& task) const;
@@ -132,6 +132,8 @@ class PushPull {
   // Connections to a server, at most as many as it has slices: slices take turns on them, both
   // ways.
   int lanes(int server) const;
+  // The next weights have been asked for while this push goes on.
+  bool pulls_while_pushing() const { return pushing_ && pulling_; }
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
   // What is being waited for, in words.
@@ -159,6 +161,11 @@ class PushPull {
     std::optional<wire::Pull> pull;  // to ride on the pending message
     int64_t received_bytes = 0;      // of the running pull's weights
     int64_t told_bytes = 0;          // of these, the server knows
+    int heard = 0;                   // the newest repetition of the running pull it has answered
+    int64_t window_bytes = 0;        // of the running pull
+    int64_t first_ms = 0;            // when the first message of its answer came,
+    int64_t first_bytes = 0;         // and how long that was
+    double bytes_per_ms = 0;         // best of the last pulls; 0: not known
   };
   struct ServerLink {
     std::vector<int> slices;
@@ -176,6 +183,8 @@ class PushPull {
     int64_t repeat_ms = -1;         // when to ask again
     int64_t heard_ms = -1;
     int repeats = 0;         // since it was last heard
+    int asked = 0;           // repetitions of the running pull
+    int pushed_at = 0;       // of these, when pushes were last sent
     bool not_ready = false;  // it said so: ask again soon
   };
 
@@ -199,13 +208,19 @@ class PushPull {
   void finish_barrier_pull();
   void finish_backup_evaluation();
   void start_pull(int64_t clock, bool latest, bool barrier, int64_t now_ms);
+  // worker/push_pull_early.cpp
+  void pull_while_pushing();
   void start_lease_wait(int64_t now_ms);
   void send_pull(int server, bool repeat, int64_t now_ms);
+  int64_t window_of(const Lane& lane) const;
+  // What a repeated pull for one version says of the answer so far.
+  void add_progress(int server, int lane, wire::Pull* pull) const;
   // worker/push_pull_lanes.cpp
   int lane_of(int slice) const;
   void flush(int server, int lane);
   void count_received(int server, const wire::Weights& weights,
                       const std::vector<Payload>& payloads);
+  static void measure(ServerLink& link);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
   // One server has all slices: then they may lie there in one piece.
@@ -225,6 +240,7 @@ class PushPull {
   // Of lockstep: every server has applied all steps below `version`.
   void forget_read(int64_t version);
   void repeat_pushes(int server);
+  bool push_is_lost(const ServerLink& link) const;
   void set_sender(wire::Sender* sender) const;
   Message exchange_message() const;
 
@@ -254,6 +270,7 @@ class PushPull {
   Range push_range_;
   int64_t push_number_ = 0;
   int push_nodes_ = 1;
+  bool pushing_ = false;  // between begin_push and end_push
   std::vector<ToServer> outgoing_;
 };
 

@@ -24,6 +24,21 @@ std::optional<Task> PushPull::early() const {
   return task;
 }
 
+// A push of several messages takes the next pull along with its first one, so that slices come back
+// while others are still on their way out: a link carries both ways at once. Only where what is
+// pulled next is known before the push has ended, and where asking does not mean letting go of what
+// lies with the server.
+void PushPull::pull_while_pushing() {
+  if (pulling_ || setup_.acknowledge || !lockstep() || backup() || shares_.size() != 1) return;
+  if (std::any_of(links_.begin(), links_.end(),
+                  [](const ServerLink& link) { return link.in_place || link.asked_in_place; })) {
+    return;
+  }
+  const int64_t clock = setup_.barriers.round_end(push_step_);
+  if (clock >= setup_.barriers.end_step || setup_.barriers.evaluation_due(clock)) return;
+  start_pull(clock, false, false, 0);
+}
+
 bool PushPull::stands(const Task& task) const {
   const std::optional<Task> now = wanted();
   const bool same = now && now->kind == task.kind && now->step == task.step &&
@@ -31,7 +46,7 @@ bool PushPull::stands(const Task& task) const {
   return same && (coming_for(task) || (!pulling_ && weights_fit(task)));
 }
 
-bool PushPull::here(Range elements) const { return !pulling_ || weights_.has(elements); }
+bool PushPull::here(Range elements) const { return all_here() || weights_.has(elements); }
 
 std::span<const float> PushPull::weights_of(const Task& task) const {
   return coming_for(task) ? weights_.coming() : weights_.current();

@@ -13,7 +13,7 @@ namespace {
 constexpr double kMicro = 1e6;
 
 const char* category_of(uint8_t kind) {
-  constexpr const char* kNames[] = {"compute", "compute", "push", "wait", "evaluate"};
+  constexpr const char* kNames[] = {"compute", "compute", "push", "pull", "wait", "evaluate"};
   return kNames[kind];
 }
 
@@ -41,10 +41,11 @@ Trace::~Trace() {
              " events; " + std::to_string(lost) + " older ones did not fit");
 }
 
-void Trace::add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s) {
+void Trace::add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s,
+                int64_t bytes) {
   if (!on()) return;
   ++added_;
-  const Event event{kind, step, number, begin_s, end_s};
+  const Event event{kind, step, number, begin_s, end_s, bytes};
   if (events_.size() < most_) {
     events_.push_back(event);
     return;
@@ -62,6 +63,8 @@ std::string Trace::name_of(const Event& event) const {
       return "backward " + number;
     case kPush:
       return event.number < 0 ? "end of push" : "push slice " + number;
+    case kPull:
+      return "slice " + number + " is here";
     case kEvaluate:
       return "evaluate chunk " + number;
     case kWait:
@@ -70,7 +73,7 @@ std::string Trace::name_of(const Event& event) const {
   if (event.number == kFirstWeights) return "wait for the first weights";
   if (event.number == kLastWeights) return "wait for the last weights";
   const auto tensor = static_cast<size_t>(event.number);
-  return "wait for " + (tensor < tensors_.size() ? tensors_[tensor] : number);
+  return "wait for " + (tensor < tensors_.size() ? tensors_[tensor].name : number);
 }
 
 std::string Trace::to_json() const {
@@ -80,8 +83,22 @@ std::string Trace::to_json() const {
       nlohmann::json{
           {"name", "process_name"}, {"ph", "M"}, {"pid", rank_}, {"args", {{"name", process}}}}
           .dump();
+  if (slice_elements_ > 0) {
+    nlohmann::json tensors = nlohmann::json::array();
+    for (const TensorInfo& tensor : tensors_) {
+      tensors.push_back({{"name", tensor.name}, {"offset", tensor.offset}, {"size", tensor.size}});
+    }
+    out += ",\n" +
+           nlohmann::json{{"name", "model"},
+                          {"ph", "M"},
+                          {"pid", rank_},
+                          {"args", {{"tensors", tensors}, {"slice_elements", slice_elements_}}}}
+               .dump();
+  }
   for (size_t i = 0; i < events_.size(); ++i) {
     const Event& event = events_[(oldest_ + i) % events_.size()];
+    nlohmann::json args{{"step", event.step}};
+    if (event.bytes > 0) args["bytes"] = event.bytes;
     out += ",\n" + nlohmann::json{{"name", name_of(event)},
                                   {"cat", category_of(event.kind)},
                                   {"ph", "X"},
@@ -89,7 +106,7 @@ std::string Trace::to_json() const {
                                   {"tid", 0},
                                   {"ts", event.begin_s * kMicro},
                                   {"dur", (event.end_s - event.begin_s) * kMicro},
-                                  {"args", {{"step", event.step}}}}
+                                  {"args", args}}
                        .dump();
   }
   return out + "\n]\n";

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/tensor_table.h"
+
 namespace pushpull {
 
 class Trace {
@@ -15,6 +17,7 @@ class Trace {
     kForward,   // of micro-batch `number`, up to the last layer's first finished gradient
     kBackward,  // from there
     kPush,      // slice `number` goes to the socket; -1: the end of the push
+    kPull,      // slice `number` is taken from the socket
     kWait,      // for weights: of tensor `number`, or kFirstWeights, kLastWeights
     kEvaluate,  // chunk `number`
   };
@@ -32,11 +35,15 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
 
   bool on() const { return !file_.empty(); }
-  // What wait events are named by.
-  void set_tensors(std::vector<std::string> names) { tensors_ = std::move(names); }
+  // What wait events are named by, and where each tensor lies in the flat vector.
+  void set_tensors(const TensorTable& table) { tensors_ = table.tensors; }
+  // Of the flat vector, so that a reader knows which slices a tensor lies in.
+  void set_slice_elements(int64_t elements) { slice_elements_ = elements; }
   void set_rank(int rank) { rank_ = rank; }
   // begin_s, end_s: of now_seconds, so that traces of one host fit together.
-  void add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s);
+  // bytes: of a slice on the wire.
+  void add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s,
+           int64_t bytes = 0);
 
   std::string to_json() const;
 
@@ -47,12 +54,14 @@ class Trace {
     int64_t number;
     double begin_s;
     double end_s;
+    int64_t bytes;
   };
   std::string name_of(const Event& event) const;
 
   const std::string file_;
   const size_t most_;
-  std::vector<std::string> tensors_;
+  std::vector<TensorInfo> tensors_;
+  int64_t slice_elements_ = 0;
   int rank_ = -1;
   std::vector<Event> events_;  // a ring once it is full
   size_t oldest_ = 0;

@@ -30,9 +30,8 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
   compute_.set_rank(state.rank());
   compute_.set_trace(trace);
   trace_.set_rank(state.rank());
-  std::vector<std::string> names;
-  for (const TensorInfo& tensor : table_.tensors) names.push_back(tensor.name);
-  trace_.set_tensors(std::move(names));
+  trace_.set_tensors(table_);
+  trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();
   if (job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
@@ -42,11 +41,22 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
 
 // Takes in what has come, repeats what is overdue, sends.
 void Trainer::exchange() {
-  links_.exchange([this] {
+  links_.exchange([this](const Message& message) {
+    if (trace_.on()) note_weights(message);
     if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
       split_.enter(TimeSplit::kPull);
     }
   });
+}
+
+void Trainer::note_weights(const Message& message) {
+  const wire::Weights& weights = message.header.weights();
+  const double now_s = now_seconds();
+  for (int i = 0; i < weights.slices_size(); ++i) {
+    const auto bytes = std::ssize(message.payloads[static_cast<size_t>(i)].bytes);
+    trace_.add(Trace::kPull, weights.slices(i).version(), weights.slices(i).slice(), now_s, now_s,
+               bytes);
+  }
 }
 
 void Trainer::wait() {
@@ -83,7 +93,11 @@ void Trainer::hint_next() {
 
 // Waits, as long as the task stands, and moves messages meanwhile.
 void Trainer::await(const Task& task, int64_t number, const std::function<bool()>& here) {
-  if (here()) return;
+  if (here()) {
+    if (!trace_.on()) return;
+    const double now_s = now_seconds();  // when it is needed, though it need not be waited for
+    return trace_.add(Trace::kWait, task.step, number, now_s, now_s);
+  }
   split_.enter(TimeSplit::kPull);
   const double begin_s = now_seconds();
   while (true) {
@@ -109,7 +123,7 @@ void Trainer::end_wait(const Task& task) {
 
 // What forward of a task that begins early must ask; empty where all weights are here.
 WeightsNeeded Trainer::needed_by(const Task& task) {
-  if (push_pull_.all_here()) return {};
+  if (push_pull_.all_here() && !trace_.on()) return {};
   return [this, &task](size_t tensor) {
     const TensorInfo& info = table_.tensors[tensor];
     await(task, static_cast<int64_t>(tensor), [&] {
@@ -143,9 +157,12 @@ void Trainer::compute(const Task& task) {
       begun = true;
       split_.enter(TimeSplit::kPush);
       const double begin_s = trace_.on() ? now_seconds() : 0.0;
-      push_pull_.add_part(slice, node, encoder_.encode(node, slice, std::move(part)));
-      if (!clip) links_.send();
-      if (trace_.on()) trace_.add(Trace::kPush, task.step, slice, begin_s, now_seconds());
+      Payload encoded = encoder_.encode(node, slice, std::move(part));
+      const auto bytes = std::ssize(encoded.bytes);
+      push_pull_.add_part(slice, node, std::move(encoded));
+      // weights may be coming already, and the servers wait to hear that they have arrived
+      if (!clip) push_pull_.pulls_while_pushing() ? exchange() : links_.send();
+      if (trace_.on()) trace_.add(Trace::kPush, task.step, slice, begin_s, now_seconds(), bytes);
       split_.enter(TimeSplit::kCompute);
     };
     try {

@@ -37,6 +37,8 @@ class Trainer {
  private:
   void exchange();
   void wait();
+  // Traced: which slices a message has brought.
+  void note_weights(const Message& message);
   void start(const Task& task);
   void compute(const Task& task);
   WeightsNeeded needed_by(const Task& task);

@@ -1,7 +1,6 @@
 #include "common/net/shard_client.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "common/error.h"
@@ -16,6 +15,26 @@ constexpr int64_t kNotReadyMs = 10;    // a server that is not there yet is aske
 constexpr int64_t kNotStoredMs = 200;  // the checkpoint before is still being written
 
 }  // namespace
+
+FlatState flatten(GatheredState gathered) {
+  FlatState out;
+  out.step = gathered.step;
+  out.updates = gathered.updates;
+  std::vector<std::vector<float>*> vectors{&out.weights};
+  if (!gathered.slices.empty()) out.slots.resize(gathered.slices.front().size() - 1);
+  for (std::vector<float>& slot : out.slots) vectors.push_back(&slot);
+  size_t total = 0;
+  for (const auto& slice : gathered.slices) total += slice.front().float_count();
+  for (std::vector<float>* vector : vectors) vector->reserve(total);
+  for (auto& slice : gathered.slices) {
+    for (size_t v = 0; v < vectors.size(); ++v) {
+      const float* first = slice[v].floats();
+      vectors[v]->insert(vectors[v]->end(), first, first + slice[v].float_count());
+    }
+    slice.clear();  // so that both are never here as a whole
+  }
+  return out;
+}
 
 ShardClient::ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map,
                          size_t state_vectors)
@@ -45,12 +64,8 @@ void ShardClient::load(std::shared_ptr<const FlatState> state, int64_t now_ms) {
 void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
   step_ = step;
   state_ = state;
-  const auto total = static_cast<size_t>(map_.total());
-  fetching_ = std::make_shared<FlatState>();
-  fetching_->step = step;
-  fetching_->weights.resize(total);
-  fetching_->slots.resize(state ? state_vectors_ : 0);
-  for (std::vector<float>& slot : fetching_->slots) slot.resize(total);
+  fetching_ = {step, 0, {}};
+  fetching_.slices.resize(static_cast<size_t>(map_.slices()));
   begin(Mode::kFetch, all_slices(), now_ms);
 }
 
@@ -116,7 +131,7 @@ bool ShardClient::finish(int slice, int64_t now_ms) {
   asked_.erase(found);
   fill_window(now_ms);
   if (!asked_.empty()) return true;
-  if (mode_ == Mode::kFetch) fetched_ = std::move(fetching_);
+  if (mode_ == Mode::kFetch) fetched_ = std::exchange(fetching_, {});
   to_load_.reset();
   mode_ = Mode::kIdle;
   return true;
@@ -143,13 +158,8 @@ bool ShardClient::on_message(const Message& message, int64_t now_ms) {
   for (const Payload& p : message.payloads) {
     if (p.float_count() != static_cast<size_t>(e.size())) return false;
   }
-  fetching_->updates = fetched.updates();
-  std::memcpy(fetching_->weights.data() + e.lo, message.payloads[0].bytes.data(),
-              message.payloads[0].bytes.size());
-  for (size_t s = 0; s < vectors; ++s) {
-    const Payload& p = message.payloads[1 + s];
-    std::memcpy(fetching_->slots[s].data() + e.lo, p.bytes.data(), p.bytes.size());
-  }
+  fetching_.updates = fetched.updates();
+  fetching_.slices[static_cast<size_t>(fetched.slice())] = message.payloads;
   return finish(fetched.slice(), now_ms);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -28,6 +29,16 @@ struct FlatState {
   std::vector<std::vector<float>> slots;  // optimizer state
 };
 
+// A snapshot as it has come: of each slice, in order, weights and state vectors.
+struct GatheredState {
+  int64_t step = 0;
+  int64_t updates = 0;
+  std::vector<std::vector<Payload>> slices;
+};
+
+// Takes as long as it takes to copy the model, into fresh memory. Any thread.
+FlatState flatten(GatheredState gathered);
+
 class ShardClient {
  public:
   ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map, size_t state_vectors);
@@ -43,7 +54,7 @@ class ShardClient {
   // Server that has not answered the longest-standing request, for messages. -1: none.
   int waiting_for() const;
   // What a finished fetch has brought.
-  std::shared_ptr<FlatState> take_fetched() { return std::exchange(fetched_, nullptr); }
+  std::optional<GatheredState> take_fetched() { return std::exchange(fetched_, std::nullopt); }
 
   bool on_message(const Message& message, int64_t now_ms);
   void on_tick(int64_t now_ms);
@@ -74,8 +85,8 @@ class ShardClient {
   size_t next_slice_ = 0;    // of slices_
   std::vector<Request> asked_;
   std::shared_ptr<const FlatState> to_load_;
-  std::shared_ptr<FlatState> fetching_;
-  std::shared_ptr<FlatState> fetched_;
+  GatheredState fetching_;
+  std::optional<GatheredState> fetched_;
   std::vector<ToShard> outgoing_;
 };
 

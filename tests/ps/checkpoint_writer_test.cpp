@@ -18,10 +18,12 @@ namespace {
 
 class Writer : public testing::Test {
  protected:
-  static std::shared_ptr<const FlatState> snapshot(float value) {
-    auto out = std::make_shared<FlatState>();
-    out->weights.assign(300, value);
-    out->slots = {std::vector<float>(300, -value)};
+  // 300 weights in two slices.
+  static GatheredState snapshot(float value) {
+    GatheredState out;
+    for (const int64_t n : {200, 100}) {
+      out.slices.push_back({constant_payload(n, value), constant_payload(n, -value)});
+    }
     return out;
   }
   static CheckpointState state(int64_t step) {
@@ -45,33 +47,41 @@ class Writer : public testing::Test {
 
 TEST_F(Writer, WritesASnapshotAndSaysItsHash) {
   EXPECT_FALSE(writer_.take());
-  const auto weights = snapshot(2.0F);
-  writer_.write(weights, state(5));
+  const std::vector<float> weights(300, 2.0F);
+  GatheredState gathered = snapshot(2.0F);
+  gathered.step = 5;
+  writer_.write(std::move(gathered), state(5), true);
   const auto done = result();
   EXPECT_EQ(done.step, 5);
   EXPECT_EQ(done.error, nullptr);
-  EXPECT_EQ(done.weights_sha256,
-            sha256_hex(std::as_bytes(std::span<const float>(weights->weights))));
+  EXPECT_EQ(done.weights_sha256, sha256_hex(std::as_bytes(std::span<const float>(weights))));
   EXPECT_FALSE(writer_.take()) << "a result is given once";
   const Checkpoint read = read_checkpoint(folder_ / "c");
   EXPECT_EQ(read.state.step, 5);
-  EXPECT_EQ(read.weights, weights->weights);
+  EXPECT_EQ(read.weights, weights);
+  // running statistics have none
+  EXPECT_EQ(read.slots.at(0).front(), -2.0F);
+  EXPECT_EQ(read.slots.at(0).back(), -2.0F);
 }
 
 TEST_F(Writer, HashesWithoutWriting) {
-  auto start = std::make_shared<FlatState>(*snapshot(2.0F));
-  start->slots.clear();
-  writer_.hash(start);
+  GatheredState start = snapshot(2.0F);
+  for (auto& slice : start.slices) slice.resize(1);
+  writer_.hash(std::move(start));
   const auto hashed = result();
   EXPECT_EQ(hashed.step, 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c/step-00000000"));
-  writer_.write(snapshot(2.0F), state(1));
+  writer_.write(snapshot(2.0F), state(1), true);
   EXPECT_EQ(result().weights_sha256, hashed.weights_sha256);
+  writer_.write(snapshot(2.0F), state(2), false);
+  EXPECT_EQ(result().weights_sha256, "") << "nobody has asked for it";
 }
 
 TEST_F(Writer, WritesOneAfterTheOther) {
   for (int64_t step = 1; step <= 4; ++step) {
-    writer_.write(snapshot(static_cast<float>(step)), state(step));
+    GatheredState gathered = snapshot(static_cast<float>(step));
+    gathered.step = step;
+    writer_.write(std::move(gathered), state(step), false);
     EXPECT_EQ(result().step, step);
   }
   EXPECT_EQ(CheckpointStore(folder_ / "c", 2).steps(), (std::vector<int64_t>{3, 4}));
@@ -80,7 +90,7 @@ TEST_F(Writer, WritesOneAfterTheOther) {
 TEST_F(Writer, AFailureComesBackInsteadOfEndingTheThread) {
   std::filesystem::remove_all(folder_ / "c");
   write_bytes(folder_ / "c", "in the way");
-  writer_.write(snapshot(1.0F), state(1));
+  writer_.write(snapshot(1.0F), state(1), false);
   const auto failed = result();
   ASSERT_NE(failed.error, nullptr);
   try {
@@ -95,12 +105,12 @@ TEST(CheckpointWriter, ItsEndWaitsForTheWriteThatIsGoingOn) {
   const ScratchFolder folder;
   {
     CheckpointWriter writer(CheckpointStore(folder / "c", 2), table_of(300), {});
-    auto snapshot = std::make_shared<FlatState>();
-    snapshot->weights.assign(300, 1.0F);
+    GatheredState snapshot;
+    snapshot.slices = {{constant_payload(300, 1.0F)}};
     CheckpointState state;
     state.step = 3;
     state.job_ini = to_ini(job_of());
-    writer.write(snapshot, state);
+    writer.write(std::move(snapshot), state, false);
   }
   EXPECT_EQ(CheckpointStore(folder / "c", 2).steps(), (std::vector<int64_t>{3}));
 }

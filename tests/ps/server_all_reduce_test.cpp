@@ -17,9 +17,11 @@ class Observer : public TrainingObserver {
  public:
   void on_commit(const Commit& commit) override { commits.push_back(commit); }
   void on_barrier_open(int64_t step) override { barriers.push_back(step); }
+  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
   std::vector<wire::Lease> leases(uint64_t /*incarnation*/) override { return {}; }
   std::vector<Commit> commits;
   std::vector<int64_t> barriers;
+  std::set<int64_t> waits;  // checkpoints that could not be taken yet
 };
 
 class AllReduceServer : public testing::Test {
@@ -113,19 +115,26 @@ TEST_F(AllReduceServer, TheBarrierOpensWhenAllIsStoredAndAllLossesAreThere) {
   EXPECT_EQ(floats_of(snapshot.payloads[1])[5], -3.0F);
 }
 
-TEST_F(AllReduceServer, TheNextBarrierWaitsUntilTheOneBeforeIsOnDisk) {
-  for (int64_t step : {2, 4}) {
+TEST_F(AllReduceServer, TwoCheckpointsAreHeldAndTheThirdWaitsUntilOneIsGathered) {
+  for (int64_t step : {2, 4, 6}) {
     compute_to(step);
-    for (const int slice : {0, 1, 2})
-      EXPECT_TRUE(answer(store(slice, step, 1.0F)).header.has_stored());
+    for (const int slice : {0, 1, 2}) {
+      EXPECT_TRUE(answer(store(slice, step, static_cast<float>(step))).header.has_stored());
+    }
   }
-  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
-  EXPECT_TRUE(answer(store(0, 6, 1.0F)).header.status().not_ready());
-  EXPECT_TRUE(answer(store(1, 4, 9.0F)).header.has_stored());  // repeated: no change
-  server_->on_state(state_with_workers({kAnna, kBert}, 2));
   EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2, 4}));
-  EXPECT_EQ(floats_of(answer(fetch(1, 4)).payloads[0])[0], 1.0F);
-  EXPECT_TRUE(answer(store(0, 6, 1.0F)).header.has_stored());
+  EXPECT_EQ(observer_.waits, (std::set<int64_t>{6}));
+  EXPECT_TRUE(answer(store(0, 8, 1.0F)).header.status().not_ready());
+  EXPECT_TRUE(answer(store(1, 6, 9.0F)).header.has_stored());  // repeated: no change
+  for (const int64_t step : {2, 4}) {
+    const Message held = answer(fetch(1, step));
+    EXPECT_EQ(floats_of(held.payloads[0])[0], static_cast<float>(step));
+    EXPECT_EQ(floats_of(held.payloads[1])[0], static_cast<float>(-step));
+  }
+  server_->on_state(state_with_workers({kAnna, kBert}, 2));
+  EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2, 4, 6}));
+  EXPECT_EQ(floats_of(answer(fetch(1, 6)).payloads[0])[0], 6.0F);
+  EXPECT_TRUE(answer(store(0, 8, 1.0F)).header.has_stored());
 }
 
 TEST_F(AllReduceServer, WhatDoesNotFitIsDropped) {
@@ -180,8 +189,9 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
   };
   client.fetch(0, true, now);
   run();
-  const std::shared_ptr<FlatState> state = client.take_fetched();
-  ASSERT_TRUE(state);
+  std::optional<GatheredState> fetched = client.take_fetched();
+  ASSERT_TRUE(fetched);
+  const auto state = std::make_shared<FlatState>(flatten(std::move(*fetched)));
   compute_to(2);
   state->step = 2;
   state->updates = 2;

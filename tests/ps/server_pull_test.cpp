@@ -37,6 +37,16 @@ class ServerPull : public testing::Test {
     pull->set_window_bytes(window);
     return message;
   }
+  // Repeated on lane 0, with what has come of the answer.
+  Message again(int asked, int heard, const Slices& missing, int64_t received_bytes = 0) {
+    Message message = pull(0, 1, 2 * kSliceBytes);
+    wire::Pull* repeated = message.header.mutable_exchange()->mutable_pull();
+    repeated->set_asked(asked);
+    repeated->set_heard(heard);
+    repeated->set_received_bytes(received_bytes);
+    repeated->mutable_missing()->Assign(missing.begin(), missing.end());
+    return message;
+  }
   bool ask(const Message& message) {
     const wire::Pull& pull = message.header.exchange().pull();
     return server_->on_data("anna" + std::to_string(pull.lane()), message);
@@ -141,12 +151,55 @@ TEST_F(ServerPull, WhatForwardNeedsFirstOvertakesWhatWasReadyFirst) {
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}}));
 }
 
-TEST_F(ServerPull, ARepeatedPullBeginsAnew) {
+// Over a slow link a question may come many times before the first answer has arrived.
+TEST_F(ServerPull, ARepeatedPullBringsNothingThatMayBeUnderWay) {
   make("sync");
   EXPECT_TRUE(ask(pull(0, 1, 2 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
+  for (int asked = 1; asked < 4; ++asked) {
+    EXPECT_TRUE(ask(again(asked, 0, {0, 1, 2, 3, 4})));
+    const auto out = server_->take_outgoing();
+    ASSERT_EQ(out.size(), 1U);
+    EXPECT_EQ(out[0].message.header.status().asked(), asked);
+  }
+}
+
+TEST_F(ServerPull, WhatIsMissingAfterTheServerHasBeenHeardIsSentAgain) {
+  make("sync");
   EXPECT_TRUE(ask(pull(0, 1, 2 * kSliceBytes)));
-  EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}})) << "the answer, or what was said of it, was lost";
+  EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
+  EXPECT_TRUE(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_EQ(sent(), (Sent{{"anna0", {2}}})) << "what has arrived makes room";
+  EXPECT_TRUE(ask(again(2, 0, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_TRUE(sent().empty()) << "it is told how far we are";
+  EXPECT_TRUE(ask(again(3, 1, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_TRUE(sent().empty()) << "it has not heard that";
+  EXPECT_TRUE(ask(again(4, 3, {1, 2, 3, 4, 99, -1}, kSliceBytes)));
+  EXPECT_EQ(sent(), (Sent{{"anna0", {1, 2}}}));
+  EXPECT_TRUE(received(3 * kSliceBytes));
+  EXPECT_EQ(sent(), (Sent{{"anna0", {3, 4}}})) << "what was lost is no longer under way";
+  EXPECT_TRUE(ask(again(5, 4, {1}, 0)));
+  EXPECT_TRUE(sent().empty()) << "4 was answered with weights";
+}
+
+TEST_F(ServerPull, OnANewConnectionAllComesOnceMore) {
+  make("sync");
+  EXPECT_TRUE(server_->on_data("before", pull(0, 1, 2 * kSliceBytes)));
+  server_->take_outgoing();
+  EXPECT_TRUE(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}})) << "the answer went where nobody is any more";
+  EXPECT_TRUE(received(2 * kSliceBytes));
+  EXPECT_EQ(sent(), (Sent{{"anna0", {2}}}));
+}
+
+TEST_F(ServerPull, WeightsOfABarrierAreNotSentTwiceEither) {
+  make("sync");
+  Message message = pull(0, 1);
+  message.header.mutable_exchange()->mutable_pull()->set_barrier(true);
+  EXPECT_TRUE(ask(message));
+  EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1, 2, 3, 4}}}));
+  EXPECT_TRUE(ask(message));
+  EXPECT_TRUE(sent().empty());
 }
 
 TEST_F(ServerPull, PullsThatCannotBeAreRefused) {
@@ -158,6 +211,9 @@ TEST_F(ServerPull, PullsThatCannotBeAreRefused) {
   EXPECT_FALSE(ask(pull(0, 17)));
   EXPECT_FALSE(ask(pull(INT_MAX, INT_MAX)));
   EXPECT_FALSE(ask(pull(0, 1, -1)));
+  EXPECT_FALSE(ask(again(-1, 0, {})));
+  EXPECT_FALSE(ask(again(0, -1, {})));
+  EXPECT_FALSE(ask(again(0, 0, {}, -1)));
   EXPECT_TRUE(sent().empty());
   EXPECT_TRUE(ask(pull(0, 2)));
   EXPECT_FALSE(ask(pull(1, 3))) << "another cut of the same pull";
@@ -179,6 +235,8 @@ TEST_F(ServerPull, WhatIsSaidToHaveArrivedIsNotBelieved) {
   EXPECT_TRUE(sent().empty());
   EXPECT_TRUE(received(INT64_MAX));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}})) << "as if all that was sent had arrived";
+  EXPECT_TRUE(server_->on_data("else", again(1, 0, {}, INT64_MAX)));
+  server_->take_outgoing();
 }
 
 }  // namespace

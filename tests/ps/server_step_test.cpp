@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "ps/server.h"
@@ -22,9 +23,11 @@ class Observer : public TrainingObserver {
  public:
   void on_commit(const Commit& commit) override { commits.push_back(commit); }
   void on_barrier_open(int64_t step) override { barriers.push_back(step); }
+  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
   std::vector<wire::Lease> leases(uint64_t) override { return {}; }
   std::vector<Commit> commits;
   std::vector<int64_t> barriers;
+  std::set<int64_t> waits;  // checkpoints that could not be taken yet
 };
 
 class StepTest : public testing::Test {

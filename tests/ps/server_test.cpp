@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "tests/ps/cluster_parts.h"
@@ -18,11 +19,13 @@ class Observer : public TrainingObserver {
  public:
   void on_commit(const Commit& commit) override { commits.push_back(commit); }
   void on_barrier_open(int64_t step) override { barriers.push_back(step); }
+  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
   std::vector<wire::Lease> leases(uint64_t incarnation) override {
     return incarnation == kAnna ? to_anna : std::vector<wire::Lease>{};
   }
   std::vector<Commit> commits;
   std::vector<int64_t> barriers;
+  std::set<int64_t> waits;  // checkpoints that could not be taken yet
   std::vector<wire::Lease> to_anna;
 };
 
@@ -326,7 +329,9 @@ TEST_F(ServerTest, ARepeatedPullIsAnsweredAgainOrToldToWait) {
   pull(kAnna, 1, 0);
   EXPECT_TRUE(answered(kAnna));
   pull(kAnna, 1, 0);
-  EXPECT_TRUE(answered(kAnna)) << "the answer was lost";
+  const auto told = server_->take_outgoing();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_TRUE(told[0].message.header.has_status()) << "the answer may still be on its way";
   push(kAnna, 1, 0, kFirst);
   pull(kAnna, 2, 1);
   EXPECT_TRUE(server_->take_outgoing().empty());
@@ -392,18 +397,58 @@ TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
   EXPECT_EQ(floats_of(now[0].message.payloads[1]), floats_of(then[0].message.payloads[1]));
 }
 
-TEST_F(ServerTest, TheNextSnapshotWaitsUntilTheOneBeforeIsOnDisk) {
-  make("strategy = sync\ncheckpoint-every = 1\n");
-  for (int64_t s = 0; s < 2; ++s) {
-    push(kAnna, s + 1, s, kFirst);
-    push(kBert, s + 1, s, kSecond);
+TEST_F(ServerTest, TwoSnapshotsAreHeldAndTheThirdWaitsUntilOneIsGathered) {
+  make("strategy = sync\noptimizer = momentum\nlr = 0.1\ncheckpoint-every = 1\n");
+  std::vector<std::vector<float>> momenta;
+  for (int64_t s = 0; s < 3; ++s) {
+    push(kAnna, s + 1, s, kFirst, static_cast<float>(s + 1));
+    push(kBert, s + 1, s, kSecond, static_cast<float>(s + 1));
+    if (s == 2) break;
+    EXPECT_EQ(server_->open_barrier(), s + 1) << "the one before is still being gathered";
+    server_->take_outgoing();
+    server_->on_data("c", fetch_message(0, s + 1));
+    momenta.push_back(floats_of(server_->take_outgoing()[0].message.payloads[1]));
   }
-  EXPECT_EQ(server_->open_barrier(), 1);
-  pull(kAnna, 1, 2);
-  EXPECT_FALSE(answered(kAnna)) << "the disk is slow";
-  server_->on_state(state_with_workers({kAnna, kBert}, 1));
   EXPECT_EQ(server_->open_barrier(), 2);
+  EXPECT_EQ(observer_.waits, (std::set<int64_t>{3}));
+  pull(kAnna, 1, 3);
+  EXPECT_FALSE(answered(kAnna)) << "the disk is slow";
+  for (int64_t s = 0; s < 2; ++s) {
+    server_->on_data("c", fetch_message(0, s + 1));
+    EXPECT_EQ(floats_of(server_->take_outgoing()[0].message.payloads[1]),
+              momenta[static_cast<size_t>(s)]);
+  }
+  EXPECT_NE(momenta[0], momenta[1]);
+  server_->on_state(state_with_workers({kAnna, kBert}, 1));
+  EXPECT_EQ(server_->open_barrier(), 3);
   EXPECT_TRUE(answered(kAnna));
+  server_->on_data("c", fetch_message(0, 1));
+  EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
+}
+
+TEST_F(ServerTest, SlicesAreAnsweredAtABarrierOneByOneUnlessItMustStayClosed) {
+  make("strategy = sync\neval-every = 1\ncheckpoint-every = 2\n");
+  for (int64_t s = 0; s < 6; ++s) {
+    push(kBert, s + 1, s, kSecond);
+    Message whole = push_message(setup_, kAnna, s + 1, s, kFirst, 1.0F);
+    Message first = whole;
+    first.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
+    first.payloads.resize(1);
+    EXPECT_TRUE(server_->on_data("anna", first));
+    Message evaluation = pull_message(kBert, s + 1, s + 1);
+    evaluation.header.mutable_exchange()->mutable_pull()->set_barrier(true);
+    EXPECT_TRUE(server_->on_data("bert", evaluation));
+    const bool full = s + 1 == 6;  // checkpoints 2 and 4 are held
+    using Slices = std::vector<std::pair<int, int64_t>>;
+    EXPECT_EQ(slices_to(kBert), full ? Slices{} : (Slices{{0, s + 1}})) << s;
+    EXPECT_EQ(server_->open_barrier(), s);
+    EXPECT_TRUE(server_->on_data("anna", whole));
+    EXPECT_EQ(server_->open_barrier(), full ? s : s + 1);
+    EXPECT_EQ(slices_to(kBert), full ? Slices{} : (Slices{{1, s + 1}, {2, s + 1}})) << s;
+  }
+  EXPECT_FALSE(push(kBert, 7, 6, kSecond)) << "nobody can have these weights";
+  server_->on_state(state_with_workers({kAnna, kBert}, 2));
+  EXPECT_EQ(slices_to(kBert).size(), 3U);
 }
 
 TEST_F(ServerTest, TheStartIsFetchedAsItWasUntilItIsReleased) {

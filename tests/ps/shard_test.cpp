@@ -77,7 +77,7 @@ Outcome train(OptimizerKind kind, int64_t slice_bytes, int servers, int workers,
       const Range e = map.elements(slice);
       const auto weights = floats_of(shard.weights(slice));
       std::copy(weights.begin(), weights.end(), out.weights.begin() + e.lo);
-      const auto state = shard.copy_state(slice);
+      const auto state = shard.state(slice);
       for (size_t i = 0; i < state.size(); ++i) {
         const auto floats = floats_of(state[i]);
         std::copy(floats.begin(), floats.end(), out.state[i].begin() + e.lo);
@@ -180,7 +180,7 @@ TEST_F(OneSlice, WhatIsBeingSentDoesNotChangeUnderTheSocket) {
 TEST_F(OneSlice, AStateThatIsLoadedGoesOnToTheSameBits) {
   for (int i = 0; i < 3; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
   std::vector<Payload> saved{shard_.weights(0)};
-  for (Payload& p : shard_.copy_state(0)) saved.push_back(std::move(p));
+  for (Payload& p : shard_.state(0)) saved.push_back(std::move(p));
   ASSERT_EQ(saved.size(), 2U);
   Shard other(map_, 0, table_of(kElements), momentum());
   other.load(0, saved);
@@ -190,16 +190,34 @@ TEST_F(OneSlice, AStateThatIsLoadedGoesOnToTheSameBits) {
   EXPECT_EQ(floats_of(other.weights(0)), floats_of(shard_.weights(0)));
   for (Shard* s : {&shard_, &other}) s->apply(0, whole(0.5F), kLeaves, whole_step(0.1));
   EXPECT_EQ(floats_of(other.weights(0)), floats_of(shard_.weights(0)));
-  EXPECT_EQ(floats_of(other.copy_state(0)[0]), floats_of(shard_.copy_state(0)[0]));
+  EXPECT_EQ(floats_of(other.state(0)[0]), floats_of(shard_.state(0)[0]));
 }
 
-TEST_F(OneSlice, ACopyOfTheStateStaysAsItWas) {
+TEST_F(OneSlice, AStateThatIsHeldStaysAsItWas) {
   shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
-  const std::vector<Payload> copy = shard_.copy_state(0);
-  const std::vector<float> then = floats_of(copy[0]);
+  shard_.hold_state();
+  const std::vector<Payload> held = shard_.state(0);
+  const std::vector<float> then = floats_of(held[0]);
   shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
-  EXPECT_EQ(floats_of(copy[0]), then);
-  EXPECT_NE(floats_of(shard_.copy_state(0)[0]), then);
+  EXPECT_EQ(floats_of(held[0]), then);
+  EXPECT_NE(floats_of(shard_.state(0)[0]), then);
+}
+
+TEST_F(OneSlice, AStateThatNobodyHoldsChangesInPlace) {
+  const float* where = shard_.state(0)[0].floats();
+  for (int i = 0; i < 3; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  EXPECT_EQ(shard_.state(0)[0].floats(), where);
+}
+
+TEST_F(OneSlice, MemoryThatWasHeldIsUsedAgain) {
+  const float* first = shard_.state(0)[0].floats();
+  shard_.hold_state();
+  shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  const float* second = shard_.state(0)[0].floats();
+  EXPECT_NE(first, second);
+  shard_.hold_state();
+  shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
+  EXPECT_EQ(shard_.state(0)[0].floats(), first) << "nobody had a payload of it any more";
 }
 
 TEST_F(OneSlice, RunningStatisticsDoNotCountInTheNorm) {
@@ -296,8 +314,10 @@ TEST_F(ThreeSlices, WhileSlicesTakeTheirTurnsEachIsReadAtItsOwnVersion) {
 // ---- batches ----
 
 // Weights and norms after three steps of large batches, which go past the cache and are cut.
+//   hold: the state before each step is held, and checked, until the end.
 std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& parallel,
-                                                                    int64_t slice_bytes) {
+                                                                    int64_t slice_bytes,
+                                                                    bool hold = false) {
   constexpr int64_t kMany = (2 << 20) + 5 * kBlockElements + 77;
   OptimizerOptions options;
   options.kind = OptimizerKind::kMomentum;
@@ -323,7 +343,14 @@ std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& pa
     updates.push_back({slice, parts[static_cast<size_t>(slice)]});
   }
   std::pair<std::vector<float>, std::vector<double>> out;
+  std::vector<std::pair<Payload, std::vector<float>>> held;  // and a copy of then
   for (int step = 0; step < 3; ++step) {
+    if (hold) shard.hold_state();
+    for (const int slice : shard.slices()) {
+      if (!hold) break;
+      const Payload state = shard.state(slice)[0];
+      held.emplace_back(state, floats_of(state));
+    }
     const auto norms = shard.norms(updates, 3, 3.0, parallel);
     out.second.push_back(total_squares(norms, map.blocks()));
     shard.apply(updates, 3, whole_step(0.1), 1, parallel);
@@ -332,6 +359,11 @@ std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& pa
     const auto weights = floats_of(shard.weights(slice));
     out.first.insert(out.first.end(), weights.begin(), weights.end());
   }
+  for (const int slice : shard.slices()) {
+    const auto state = floats_of(shard.state(slice)[0]);
+    out.first.insert(out.first.end(), state.begin(), state.end());
+  }
+  for (const auto& [payload, then] : held) EXPECT_TRUE(floats_of(payload) == then);
   return out;
 }
 
@@ -342,6 +374,48 @@ TEST(Shard, TheBitsDoNotDependOnThreads) {
     ThreadPool pool(threads);
     EXPECT_TRUE(train_in_batches(pool, 1 << 20) == want) << threads;
     EXPECT_TRUE(train_in_batches(pool, 1 << 30) == want) << threads << ", one slice";
+  }
+}
+
+TEST(Shard, TheBitsDoNotDependOnAStateThatIsHeld) {
+  Serial serial;
+  const auto want = train_in_batches(serial, 1 << 20);
+  ThreadPool pool(3);
+  for (const int64_t slice_bytes : {1 << 20, 1 << 30}) {
+    EXPECT_TRUE(train_in_batches(pool, slice_bytes, true) == want) << slice_bytes;
+  }
+}
+
+TEST(Shard, SlicesLeaveAHeldStateOneByOne) {
+  OptimizerOptions adam;
+  adam.kind = OptimizerKind::kAdam;
+  const SliceMap map(kElements, 1 << 14, 1);
+  Shard plain(map, 0, table_of(kElements), adam);
+  Shard holding(map, 0, table_of(kElements), adam);
+  const auto move = [&](Shard& shard, int slice) {
+    shard.apply(slice, parts_of(map.elements(slice), 1), kLeaves, whole_step(0.1));
+  };
+  for (Shard* shard : {&plain, &holding}) {
+    shard->initialise(7);
+    for (const int slice : shard->slices()) move(*shard, slice);
+  }
+  holding.hold_state();
+  holding.hold_state();  // nothing has changed since
+  std::vector<std::vector<Payload>> held;
+  for (const int slice : holding.slices()) held.push_back(holding.state(slice));
+  for (const int slice : {2, 0, 1}) {
+    const float* before = holding.state(slice)[1].floats();
+    EXPECT_EQ(before, held[static_cast<size_t>(slice)][1].floats());
+    for (size_t s = 0; s < 2; ++s) {
+      EXPECT_EQ(floats_of(held[static_cast<size_t>(slice)][s]), floats_of(plain.state(slice)[s]));
+    }
+    move(holding, slice);
+    move(plain, slice);
+    EXPECT_NE(holding.state(slice)[1].floats(), before);
+    for (size_t s = 0; s < 2; ++s) {
+      EXPECT_EQ(floats_of(holding.state(slice)[s]), floats_of(plain.state(slice)[s])) << slice;
+    }
+    EXPECT_EQ(floats_of(holding.weights(slice)), floats_of(plain.weights(slice))) << slice;
   }
 }
 

@@ -177,17 +177,18 @@ void CoordinatorNode::shard_messages() {
   for (ToShard& out : client_->take_outgoing()) {
     cluster_.network().to_router(shards_[static_cast<size_t>(out.server)], std::move(out.message));
   }
-  if (const std::shared_ptr<FlatState> fetched = client_->take_fetched()) write(fetched);
+  if (auto fetched = client_->take_fetched()) write(flatten(std::move(*fetched)));
 }
 
-void CoordinatorNode::write(const std::shared_ptr<FlatState>& snapshot) {
-  if (snapshot->step == coordinator_.barriers().start_step) {
-    cluster_.start_weights = snapshot->weights;  // hashed, not written
-  } else if (!cluster_.checkpoints.emplace(snapshot->step, *snapshot).second) {
-    cluster_.wrong("barrier " + std::to_string(snapshot->step) + " was written twice");
+void CoordinatorNode::write(const FlatState& snapshot) {
+  coordinator_.checkpoint_gathered(cluster_.clock().now_ms(), snapshot.step);
+  if (snapshot.step == coordinator_.barriers().start_step) {
+    cluster_.start_weights = snapshot.weights;  // hashed, not written
+  } else if (!cluster_.checkpoints.emplace(snapshot.step, snapshot).second) {
+    cluster_.wrong("barrier " + std::to_string(snapshot.step) + " was written twice");
   }
   const int64_t duration = cluster_.dice().between(0, cluster_.scenario().write_us);
-  cluster_.clock().after(duration, [this, step = snapshot->step] { written_ = step; });
+  cluster_.clock().after(duration, [this, step = snapshot.step] { written_ = step; });
 }
 
 void CoordinatorNode::snapshots() {
@@ -248,7 +249,10 @@ void CoordinatorNode::deliver() {
     }
   }
   data_.send();
-  coordinator_.take_notices();
+  for (const std::string& notice : coordinator_.take_notices()) {
+    if (notice.find("until an earlier checkpoint is written") == std::string::npos) continue;
+    ++cluster_.checkpoint_waits;
+  }
 }
 
 std::string CoordinatorNode::describe() const {

@@ -59,7 +59,7 @@ class CoordinatorNode {
   void start();
   void snapshots();
   void shard_messages();
-  void write(const std::shared_ptr<FlatState>& snapshot);
+  void write(const FlatState& snapshot);
   void pass_record();
   void repeat_waiting();
   void note_chosen(const wire::Chosen& chosen);

@@ -152,6 +152,47 @@ TEST(Simulation, LocalStepsKeepTheirBitsWhateverHappens) {
   }
 }
 
+// ---- checkpoints ----
+
+// Every one that is due is written, with its own bits, and a run ends with its last.
+TEST(Simulation, CheckpointsThatAreDueFasterThanTheyAreWrittenAreAllWritten) {
+  const auto strategy = [](uint64_t seed) {
+    constexpr const char* kWhole[] = {"sync", "backup:1", "local:2"};
+    return seed % 4 < 3 ? std::string(kWhole[seed % 4]) : strategy_of(seed / 4);
+  };
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw(seed, strategy(seed));
+    scenario.job.checkpoint_every = 1;
+    scenario.write_us = seed % 3 == 0 ? 15'000'000 : 200'000;
+    scenario.compute_us = 5'000;
+    // the state of a worker that is given up is gone with it
+    if (seed % 4 == 2) scenario.job.optimizer.kind = OptimizerKind::kSgd;
+    if (seed % 2 == 0) add_sharing(scenario);
+    if (seed % 8 >= 5) add_faults(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(Simulation, ADiskThatIsFarBehindIsWaitedForAndSaidOnce) {
+  Scenario scenario = draw(1, "sync");
+  scenario.job.steps = 8;
+  scenario.job.stop_after = 0;
+  scenario.start_step = 0;
+  scenario.job.checkpoint_every = 1;
+  scenario.write_us = 15'000'000;
+  Cluster slow(scenario, nullptr);
+  slow.run();
+  EXPECT_EQ(slow.trouble(), "");
+  EXPECT_EQ(slow.checkpoints.size(), 8U);
+  EXPECT_EQ(slow.checkpoint_waits, 1);
+  scenario.job.steps = 2;  // both are held while the start is still being hashed
+  Cluster behind(scenario, nullptr);
+  behind.run();
+  EXPECT_EQ(behind.trouble(), "");
+  EXPECT_EQ(behind.checkpoints.size(), 2U);
+  EXPECT_EQ(behind.checkpoint_waits, 0);
+}
+
 // ---- codecs ----
 
 // Checkpoints of a job whose workers all live.

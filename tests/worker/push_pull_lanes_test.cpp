@@ -84,6 +84,8 @@ TEST_F(Lanes, ALostPushIsRepeatedOnItsLanes) {
   later(1000);
   forget_sent();
   hear(0, status(number, 0));
+  EXPECT_TRUE(sent_to(0).empty()) << "the rest may still be on its way on the other lane";
+  hear(0, status(number, 0, false, 1, 1));
   std::vector<int> lanes;
   for (const ToServer& out : worker_->take_outgoing()) {
     EXPECT_TRUE(out.message.header.exchange().has_push());
@@ -106,6 +108,22 @@ TEST_F(Lanes, TheServerHearsWhatHasArrived) {
   EXPECT_EQ(told[0].bytes(), 4096);
   hear(0, one(pull.number(), 2, 0, 1));
   EXPECT_TRUE(said().empty()) << "all is here";
+}
+
+// What stands in queues cannot be overtaken any more.
+TEST_F(Lanes, OverASlowLinkTheWindowIsSmall) {
+  make_lanes(1, int64_t{8} << 20);
+  push(ready_at(0));
+  wire::Pull pull = newest_pull();
+  EXPECT_EQ(pull.window_bytes(), int64_t{8} << 20) << "nothing is known yet";
+  hear(0, one(pull.number(), 0, 0, 1));
+  now_ += 4000;
+  hear(0, one(pull.number(), 2, 0, 1));
+  hear(0, status(pull.number(), 1));
+  hear(1, weights(1, pull.number(), 1, 1.0F, 1));
+  push(next());
+  for (const auto& exchange : sent_to(0)) pull = exchange.pull();
+  EXPECT_EQ(pull.window_bytes(), int64_t{2} << 20);
 }
 
 TEST_F(Lanes, LittleIsNotWorthAMessage) {

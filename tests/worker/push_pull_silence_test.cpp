@@ -63,12 +63,16 @@ TEST_F(Exchange, APushThatDidNotArriveIsRepeatedWhole) {
   push(ready_at(0));
   const auto sent = sent_to(0);
   const int64_t pull = sent[0].pull().number();
+  hear(0, status(pull, 0, false, 0));
+  EXPECT_TRUE(sent_to(0).empty()) << "what does not answer a question says nothing";
   later(1000);
   EXPECT_EQ(sent_to(0).back().push().parts_size(), 0) << "first it asks";
   hear(0, status(pull, 0));
   auto again = sent_to(0);
   ASSERT_EQ(again.size(), 1U);
   EXPECT_EQ(again[0].push().DebugString(), sent[0].push().DebugString());
+  hear(0, status(pull, 0));
+  EXPECT_TRUE(sent_to(0).empty()) << "asked before the push was repeated";
   hear(0, status(pull, 1));
   EXPECT_TRUE(sent_to(0).empty()) << "it is there: only the others' are missing";
   hear(0, status(pull - 1, 0));

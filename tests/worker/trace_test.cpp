@@ -24,20 +24,40 @@ TEST_F(Traces, AreAnArrayOfCompleteEventsInMicroseconds) {
   {
     Trace trace(file_);
     trace.set_rank(3);
-    trace.set_tensors({"layers.0.weight", "layers.0.\"bias"});
+    TensorTable table;
+    for (const char* name : {"layers.0.weight", "layers.0.\"bias"}) {
+      TensorInfo tensor;
+      tensor.name = name;
+      tensor.shape = {5};
+      table.add(std::move(tensor));
+    }
+    trace.set_tensors(table);
+    trace.set_slice_elements(8);
     trace.add(Trace::kForward, 7, 2, 1.5, 1.75);
     trace.add(Trace::kWait, 8, 1, 2.0, 2.25);
+    trace.add(Trace::kPush, 8, 4, 2.5, 2.5, 4096);
+    trace.add(Trace::kPull, 9, 4, 2.75, 2.75, 2048);
   }
   const nlohmann::json events = written();
-  ASSERT_EQ(events.size(), 3U);
+  ASSERT_EQ(events.size(), 6U);
   EXPECT_EQ(events[0]["args"]["name"], "worker 3");
-  EXPECT_EQ(events[1]["name"], "forward 2");
-  EXPECT_EQ(events[1]["cat"], "compute");
-  EXPECT_EQ(events[1]["ph"], "X");
-  EXPECT_EQ(events[1]["ts"], 1.5e6);
-  EXPECT_EQ(events[1]["dur"], 0.25e6);
-  EXPECT_EQ(events[1]["args"]["step"], 7);
-  EXPECT_EQ(events[2]["name"], "wait for layers.0.\"bias");
+  EXPECT_EQ(events[1]["args"]["slice_elements"], 8);
+  EXPECT_EQ(events[1]["args"]["tensors"][1]["name"], "layers.0.\"bias");
+  EXPECT_EQ(events[1]["args"]["tensors"][1]["offset"], 5);
+  EXPECT_EQ(events[1]["args"]["tensors"][1]["size"], 5);
+  EXPECT_EQ(events[2]["name"], "forward 2");
+  EXPECT_EQ(events[2]["cat"], "compute");
+  EXPECT_EQ(events[2]["ph"], "X");
+  EXPECT_EQ(events[2]["ts"], 1.5e6);
+  EXPECT_EQ(events[2]["dur"], 0.25e6);
+  EXPECT_EQ(events[2]["args"]["step"], 7);
+  EXPECT_FALSE(events[2]["args"].contains("bytes"));
+  EXPECT_EQ(events[3]["name"], "wait for layers.0.\"bias");
+  EXPECT_EQ(events[4]["name"], "push slice 4");
+  EXPECT_EQ(events[4]["args"]["bytes"], 4096);
+  EXPECT_EQ(events[5]["name"], "slice 4 is here");
+  EXPECT_EQ(events[5]["cat"], "pull");
+  EXPECT_EQ(events[5]["args"]["bytes"], 2048);
 }
 
 TEST_F(Traces, KeepTheNewestEvents) {
