@@ -4,7 +4,6 @@
 
 #include <cudnn.h>
 
-#include <source_location>
 #include <string_view>
 
 #include "common/device/cuda/check.h"
@@ -46,10 +45,10 @@ struct Cudnn {
 // Null where it cannot be opened or is of another major version, which is logged once.
 const Cudnn* cudnn();
 
-inline void check(cudnnStatus_t status, std::string_view call,
-                  const std::source_location& where = std::source_location::current()) {
+inline void check(cudnnStatus_t status, std::string_view call, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  device::cuda_failed("cudnn", cudnn()->cudnnGetErrorString(status), call, where);
+  device::cuda_failed("cudnn", cudnn()->cudnnGetErrorString(status), call, file, line);
 }
 
 }  // namespace pushpull::ops::cuda
