@@ -16,6 +16,15 @@
 
 namespace pushpull {
 
+namespace {
+
+std::string way_out(const Job& job) {
+  return std::string("; a smaller ") + (job.precision == "fp16" ? "loss-scale, " : "") +
+         "lr or clip-norm may help";
+}
+
+}  // namespace
+
 Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
                  std::function<bool()> over, FloatAllocator memory)
     : job_(job),
@@ -187,10 +196,10 @@ double Compute::squares(std::span<const float> sum, int64_t micro_batches) const
 
 void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
   if (std::isfinite(loss)) return;
-  throw Error(ErrorCode::kNotFinite,
-              "[train] the loss of worker " + std::to_string(rank_) + " at step " +
-                  std::to_string(step) + ", micro-batch " + std::to_string(micro_batch) + " is " +
-                  std::to_string(loss) + "; a smaller lr or clip-norm may help");
+  throw Error(ErrorCode::kNotFinite, "[train] the loss of worker " + std::to_string(rank_) +
+                                         " at step " + std::to_string(step) + ", micro-batch " +
+                                         std::to_string(micro_batch) + " is " +
+                                         std::to_string(loss) + way_out(job_));
 }
 
 void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
@@ -206,8 +215,7 @@ void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
   const std::string what = found->rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
   throw Error(ErrorCode::kNotFinite, "[train] the " + what + " of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) +
-                                         " is not finite in tensor " + found->name +
-                                         "; a smaller lr or clip-norm may help");
+                                         " is not finite in tensor " + found->name + way_out(job_));
 }
 
 }  // namespace pushpull
