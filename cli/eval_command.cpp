@@ -10,6 +10,7 @@
 
 #include "common/command_line.h"
 #include "common/error.h"
+#include "worker/devices.h"
 #include "worker/evaluate.h"
 
 namespace pushpull {
@@ -21,6 +22,8 @@ const std::vector<KeyHelp>& eval_options() {
       {"dataset", "the job's", "another dataset of the same shape"},
       {"data-dir", "the job's", "where the data lie on this machine"},
       {"threads", "the job's", "compute threads"},
+      {"precision", "the job's", "what a GPU computes on"},
+      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
       {"json", "", "print one JSON object", "", false},
   };
   return options;
@@ -41,6 +44,7 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
   std::map<std::string, std::string> replaced = line.local;
   replaced.erase("checkpoint");
   replaced.erase("json");
+  replaced.erase("device");
   if (const auto dataset = replaced.find("dataset");
       dataset != replaced.end() && dataset->second != job.dataset) {
     replaced.try_emplace("data-dir", "");
@@ -157,7 +161,12 @@ int eval_command(int argc, const char* const* argv) {
   const Checkpoint checkpoint = read_checkpoint(path);
   const Job job = job_of(checkpoint, line, path);
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
-  const std::unique_ptr<Model> model = make_model(job, dataset->input(), dataset->classes());
+  const auto flag = line.local.find("device");
+  const device::DeviceName device =
+      choose_device(flag == line.local.end() ? "" : flag->second,
+                    [](const std::string& text) { std::cerr << "[eval] " << text << std::endl; });
+  const std::unique_ptr<Model> model =
+      make_model(job, dataset->input(), dataset->classes(), device);
   const std::vector<float> weights = weights_for(checkpoint, model->table(), path);
   const CheckpointScore result = evaluate_all(job, *dataset, *model, weights);
   if (line.local.contains("json")) {

@@ -148,8 +148,11 @@ void Launcher::start(size_t slot) {
   } else {
     arguments = {"--join", address_};
   }
+  const size_t number = slot - static_cast<size_t>(options_.supervisor.servers);  // of a worker
+  if (supervisor_.is_worker(slot) && !options_.worker_devices.empty()) {
+    arguments.insert(arguments.end(), {"--device", options_.worker_devices.at(number)});
+  }
   if (supervisor_.is_worker(slot) && !options_.trace_dir.empty()) {
-    const size_t number = slot - static_cast<size_t>(options_.supervisor.servers);
     arguments.insert(arguments.end(), {"--trace", options_.trace_dir + "/worker-" +
                                                       std::to_string(number) + ".json"});
   }

@@ -14,9 +14,9 @@
 #include "common/io/safetensors.h"
 #include "common/strict_number.h"
 #include "common/text.h"
-#include "models/numerics.h"
 #include "ps/report.h"
 #include "ps/run_recorder.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {
@@ -29,6 +29,7 @@ const std::vector<KeyHelp>& replay_options() {
       {"out", "pushpull-replay", "folder for summary.json and model.safetensors"},
       {"stop-at", "the end", "stop after this many updates of the record's order"},
       {"data-dir", "the job's", "where the data lie on this machine"},
+      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
       {"checkpoint", "", "folder of the checkpoint that a resumed run began with"},
   };
   return options;
@@ -52,20 +53,22 @@ std::optional<size_t> stop_at(const CommandLine& line, const RunRecord& record) 
   return static_cast<size_t>(*value);
 }
 
-void check_same_ground(const RunRecord& record, const Dataset& dataset, const TensorTable& table) {
+void check_same_ground(const RunRecord& record, const Dataset& dataset, Model& model) {
   if (dataset.digest() != record.data_digest) {
     throw Error(ErrorCode::kData, "[replay] the data are not those of the run: digest " +
                                       dataset.digest().substr(0, 12) + ", the record has " +
                                       record.data_digest.substr(0, 12) +
                                       "; --data-dir names where they lie");
   }
-  if (table_sha256(table) != record.table_sha256) {
+  if (table_sha256(model.table()) != record.table_sha256) {
     throw Error(ErrorCode::kData,
                 "[replay] this program's model has other tensors than the run's: replay with the "
                 "version that recorded it");
   }
-  const std::string here = numerics_fingerprint();
-  if (here != record.numerics) {
+  const std::string here = model.numerics();
+  if (here == record.numerics) {
+    if (record.choices != model.choices()) model.choose(record.choices);
+  } else {
     std::cerr << "[replay] the run computed with \"" << record.numerics
               << "\", this machine with \"" << here << "\": the bits may differ" << std::endl;
   }
@@ -105,7 +108,7 @@ ordered_json not_finite_json(const FirstNotFinite& found) {
 }
 
 std::string summary_text(const RunRecord& record, const Job& job, const ReplayResult& result,
-                         double seconds) {
+                         const std::string& numerics, double seconds) {
   ordered_json out;
   out["strategy"] = job.strategy.to_string();
   out["servers"] = record.servers;
@@ -122,7 +125,7 @@ std::string summary_text(const RunRecord& record, const Job& job, const ReplayRe
                           : ordered_json(printable(record.incomplete, kMaxPathBytes));
   out["first_not_finite"] =
       result.first_not_finite ? not_finite_json(*result.first_not_finite) : ordered_json(nullptr);
-  out["same_numerics"] = numerics_fingerprint() == record.numerics;
+  out["same_numerics"] = numerics == record.numerics;
   out["seconds"] = seconds;
   return out.dump(2) + "\n";
 }
@@ -258,8 +261,12 @@ int replay_command(int argc, const char* const* argv) {
   const Job job = job_to_replay(record, given, job_file);
   const std::optional<size_t> stop = stop_at(line, record);
   const std::unique_ptr<Dataset> dataset = open_dataset(job, local(line, "data-dir", ""));
-  const std::unique_ptr<Model> model = make_model(job, dataset->input(), dataset->classes());
-  check_same_ground(record, *dataset, model->table());
+  const device::DeviceName device =
+      choose_device(local(line, "device", ""),
+                    [](const std::string& text) { std::cerr << "[replay] " << text << std::endl; });
+  const std::unique_ptr<Model> model =
+      make_model(job, dataset->input(), dataset->classes(), device);
+  check_same_ground(record, *dataset, *model);
   const auto start = start_to_replay(record, job, model->table(), local(line, "checkpoint", ""));
   const std::string out = local(line, "out", "pushpull-replay");
   std::error_code error;
@@ -274,7 +281,8 @@ int replay_command(int argc, const char* const* argv) {
                                       Progress(stop.value_or(record.updates.size()))});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   write_model(out + "/model.safetensors", model->table(), result.weights);
-  write_file(out + "/summary.json", summary_text(record, job, result, took.count()));
+  write_file(out + "/summary.json",
+             summary_text(record, job, result, model->numerics(), took.count()));
   print_result(record, result, out);
   if (result.verified.value_or(true)) return 0;
   throw Error(ErrorCode::kFailed,

@@ -7,11 +7,13 @@
 #include <optional>
 
 #include "cli/link_lab.h"
+#include "common/device/device.h"
 #include "common/error.h"
 #include "common/job.h"
 #include "common/job_check.h"
 #include "common/strict_number.h"
 #include "common/text.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {
@@ -46,6 +48,8 @@ const std::vector<KeyHelp>& run_options() {
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
+      {"device", "cpu",
+       "of the workers: cpu, auto, cuda (in turns), cuda:N, or several: cuda:0,cuda:1"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
       {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
   };
@@ -73,6 +77,13 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   check_job_against_workers(job, options.supervisor.workers);
   options.supervisor.on_worker_loss = job.on_worker_loss;
   options.server_program = program_dir + "/pushpull-server";
+  const std::string device = local(line, "device", "");
+  if (!device.empty()) {
+    const bool in_turns = device == "cuda";
+    options.worker_devices =
+        worker_devices(device, options.supervisor.workers, in_turns ? device::count() : 0);
+    if (!in_turns) device::parse_devices(device, 0);  // what is wrong with it is said before
+  }
   options.trace_dir = local(line, "trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 

@@ -84,10 +84,12 @@ struct Job {
   int64_t classes = 10;                 // dummy only
   int64_t epochs = 0;                   // either epochs or steps is > 0
   int64_t steps = 0;
-  int64_t stop_after = 0;     // end early after this step, with a checkpoint; 0: never
-  int64_t global_batch = 64;  // samples of one step
-  int64_t micro_batch = 8;    // samples computed at once; divides global_batch
-  int64_t threads = 1;        // compute threads per worker
+  int64_t stop_after = 0;          // end early after this step, with a checkpoint; 0: never
+  int64_t global_batch = 64;       // samples of one step
+  int64_t micro_batch = 8;         // samples computed at once; divides global_batch
+  int64_t threads = 1;             // compute threads per worker
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: what devices compute on
+  int64_t loss_scale = 1024;       // fp16: a power of two
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   double clip_norm = 0.0;  // 0: no clipping

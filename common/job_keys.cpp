@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <string_view>
 #include <utility>
@@ -276,6 +277,19 @@ Keys batch_keys() {
       integer({"micro-batch", "samples that a worker computes at once; divides global-batch"},
               field(&Job::micro_batch), 1, 1'000'000'000),
       integer({"threads", "compute threads of each worker"}, field(&Job::threads), 1, 1024),
+      name({"precision", "what GPUs compute on: fp32, tf32, bf16 or fp16; only fp32 on processors"},
+           &Job::precision, "fp32, tf32, bf16 or fp16", std::array{"fp32", "tf32", "bf16", "fp16"}),
+      entry(
+          {"loss-scale", "gradients are so much larger on their way (precision = fp16)"},
+          "a power of two from 1 to 16777216",
+          [](Job& job, const std::string& text) {
+            const auto number = parse_int64(text);
+            if (!number || *number < 1 || *number > (1 << 24)) return false;
+            if (!std::has_single_bit(static_cast<uint64_t>(*number))) return false;
+            job.loss_scale = *number;
+            return true;
+          },
+          [](const Job& job) { return std::to_string(job.loss_scale); }),
   };
 }
 

@@ -53,9 +53,14 @@ std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64
                                   const device::DeviceName& device) {
   check_model(job, input, classes);
   layers_of(job, input, classes);
+  const ops::Precision precision = ops::parse_precision(job.precision);
+  const bool is_scaled = precision == ops::Precision::kFp16;
   return make_model_on(
-      ops::make_backend({.device = device, .threads = static_cast<int>(job.threads)}), job, input,
-      classes);
+      ops::make_backend({.device = device,
+                         .threads = static_cast<int>(job.threads),
+                         .precision = precision,
+                         .loss_scale = is_scaled ? static_cast<float>(job.loss_scale) : 1.0F}),
+      job, input, classes);
 }
 
 }  // namespace pushpull

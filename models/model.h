@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/device/device_name.h"
 #include "common/job.h"
@@ -58,6 +59,11 @@ class Model {
   // The way to compute on a device without waiting for it. Null where the model computes on the
   // cpu.
   virtual DeviceStep* device_step() { return nullptr; }
+  // Where a model is on several devices: of each of them.
+  virtual std::vector<DeviceStep*> device_steps() {
+    DeviceStep* const step = device_step();
+    return step == nullptr ? std::vector<DeviceStep*>{} : std::vector<DeviceStep*>{step};
+  }
 
   // What must be equal between workers for equal bits (P1): device, instruction set, libraries.
   virtual std::string numerics() const = 0;

@@ -47,6 +47,15 @@ void check_samples(const wire::Declare& declare, const Job& job) {
                                      " are possible: raise micro-batch or lower test-samples");
 }
 
+// Workers read them; here they only must not be more than they can be.
+void check_choices(const wire::Declare& declare) {
+  constexpr size_t kMaxBytes = size_t{64} << 10;
+  if (declare.choices().size() <= kMaxBytes) return;
+  throw Error(ErrorCode::kProtocol,
+              "[declare] a choice of algorithms of " + std::to_string(declare.choices().size()) +
+                  " bytes, at most " + std::to_string(kMaxBytes) + " are possible");
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
@@ -162,6 +171,11 @@ void Coordinator::add_member(const wire::Hello& hello, int servers) {
   if (info.rank >= 0) notices_.push_back(member.name() + " joined from " + info.data_endpoint);
 }
 
+bool Coordinator::same_bits() const {
+  return options_.job.strategy.kind == StrategyKind::kSync || all_reduce() ||
+         !options_.job.record.empty();
+}
+
 std::string Coordinator::mismatch(const wire::Declare& declare) const {
   const std::string tensors = difference(declaration_.table, from_wire(declare.tensors()));
   if (!tensors.empty()) return "its model does not fit: " + tensors;
@@ -174,9 +188,7 @@ std::string Coordinator::mismatch(const wire::Declare& declare) const {
            std::to_string(declare.train_samples()) + " + " +
            std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
   }
-  const bool same_bits = options_.job.strategy.kind == StrategyKind::kSync || all_reduce() ||
-                         !options_.job.record.empty();
-  if (same_bits && declare.numerics() != declaration_.numerics) {
+  if (same_bits() && declare.numerics() != declaration_.numerics) {
     return "it computes with other bits: the job has \"" + declaration_.numerics +
            "\", this worker \"" + declare.numerics() +
            "\"; sync, allreduce and record need the same everywhere";
@@ -194,6 +206,7 @@ bool Coordinator::freeze(const wire::Declare& declare, std::string* why) {
   declaration_.test_samples = declare.test_samples();
   declaration_.data_digest = declare.data_digest();
   declaration_.numerics = declare.numerics();
+  declaration_.choices = declare.choices();
   declared_ = true;
   return true;
 }
@@ -217,6 +230,7 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
   std::string why;
   try {
     check_samples(declare, options_.job);
+    check_choices(declare);
     if (!freeze(declare, &why)) {
       refuse(peer, ErrorCode::kProtocol, "[declare] this worker cannot join: " + why);
       notices_.push_back("refused " + member->name() + ": " + why);
@@ -301,6 +315,7 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   now_ms_ = now_ms;
   wants_start_ = false;
   start_ = start;
+  if (!start.choices.empty()) declaration_.choices = start.choices;
   const Job& job = options_.job;
   total_steps_ = pushpull::total_steps(job, declaration_.train_samples);
   barriers_ = barriers_of(
@@ -381,6 +396,8 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
       share->set_index(static_cast<int32_t>(i));
     }
     if (all_reduce()) add_peers(&state);
+    // elsewhere another kind of device may compute, which they do not fit
+    if (same_bits()) state.set_choices(declaration_.choices);
     return state;
   }
   to_wire(declaration_.table, state.mutable_tensors());

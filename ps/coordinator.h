@@ -43,13 +43,15 @@ struct Declaration {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
+  std::string choices;  // of GPU algorithms; "": none to choose
 };
 
 // How the run starts, once the table is known: fresh, from initial weights, or resumed.
 struct Start {
   int64_t step = 0;
   int64_t updates = 0;
-  bool load = false;  // weights come by Load
+  bool load = false;         // weights come by Load
+  std::string choices = {};  // instead of those declared; "": these
 };
 
 // A barrier that server 0 has opened.
@@ -147,6 +149,8 @@ class Coordinator : public TrainingObserver {
   bool on_record_part(const PeerId& peer, const wire::RecordPart& part);
   bool logs_are_whole() const;
 
+  // Equal jobs are to give equal bits, or a record is to give them again.
+  bool same_bits() const;
   bool backup() const { return options_.job.strategy.kind == StrategyKind::kBackup; }
   // Pushes of a step without which it cannot end.
   int64_t needed_shares() const { return shares_ - options_.job.strategy.backups; }

@@ -313,6 +313,7 @@ void CoordinatorLoop::start() {
   say_notices();
   Start start;
   if (initial) start = {initial->step, initial->updates, true};
+  start.choices = start_state_.choices(declaration);
   coordinator_.start(clock_.now_ms(), start);
   if (recorder_) {
     recorder_->start(coordinator_, program_.servers, initial.get(), start_state_.resumes());
@@ -362,6 +363,7 @@ void CoordinatorLoop::shard_messages() {
   state.job_ini = to_ini(program_.job);
   state.data_digest = coordinator_.declaration().data_digest;
   state.numerics = coordinator_.declaration().numerics;
+  state.choices = coordinator_.declaration().choices;
   // the summary tells that one alone
   const bool last = state.step == coordinator_.barriers().end_step;
   writer_->write(std::move(*fetched), std::move(state), last);

@@ -73,6 +73,7 @@ void RunRecorder::start(const Coordinator& coordinator, int servers, const FlatS
   const Declaration& declaration = coordinator.declaration();
   record_.job_ini = to_ini(job_);
   record_.numerics = declaration.numerics;
+  record_.choices = declaration.choices;
   record_.data_digest = declaration.data_digest;
   record_.table_sha256 = table_sha256(declaration.table);
   record_.servers = servers;

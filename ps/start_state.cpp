@@ -81,6 +81,11 @@ void StartState::check_end(const Job& job, int64_t total_steps) {
   notices_.push_back(text);
 }
 
+std::string StartState::choices(const Declaration& declaration) const {
+  const bool fit = checkpoint_ && checkpoint_->state.numerics == declaration.numerics;
+  return fit ? checkpoint_->state.choices : "";
+}
+
 std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declaration& declaration) {
   auto out = std::make_shared<FlatState>();
   if (!checkpoint_) {

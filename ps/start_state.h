@@ -31,6 +31,9 @@ class StartState {
   // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the
   // checkpoint does not fit the declared model, data or job.
   std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);
+  // The algorithms to go on with: those that the checkpoint was computed with, where they fit; "":
+  // those that were declared.
+  std::string choices(const Declaration& declaration) const;
   // Lines for people: damaged checkpoints that were passed over, other instruction sets.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "datasets/loader.h"
 #include "models/model.h"
 #include "worker/data_hash.h"
+#include "worker/device_team.h"
 #include "worker/gradient_sum.h"
 #include "worker/straggling.h"
 #include "worker/trace.h"
@@ -49,7 +51,7 @@ class Compute {
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
   // The whole sum of the last node. Valid until the next call of `node`.
-  std::span<const float> sum() const { return gradient_.sum(); }
+  std::span<const float> sum() const { return team_ ? team_->sum() : gradient_->sum(); }
   // Squares of the mean gradient, for clipping by its norm.
   //   sum: of the flat vector, over so many micro-batches.
   double squares(std::span<const float> sum, int64_t micro_batches) const;
@@ -58,6 +60,21 @@ class Compute {
   void hint(int64_t step, Range range);
 
  private:
+  // What `node` was called with.
+  struct Node {
+    int64_t step = 0;
+    Range range;
+    std::span<const float> weights;
+    const GradientSum::SliceReady& ready;
+    WeightsNeeded needed;
+  };
+
+  const MicroBatch& read(int64_t step, int64_t micro_batch);
+  bool on_host(const Node& node, std::vector<float>& losses);
+  bool on_device(const Node& node, std::vector<float>& losses);
+  bool on_devices(const Node& node, std::vector<float>& losses);
+  void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
+  void trace_last(const Node& node);
   void sleep(double seconds) const;
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
@@ -67,7 +84,9 @@ class Compute {
   SliceMap map_;
   RangeUpdate whole_;
   Loader loader_;
-  GradientSum gradient_;
+  const std::vector<DeviceStep*> devices_;  // the model's; none: it computes on the processor
+  std::unique_ptr<GradientSum> gradient_;   // null where there are several
+  std::unique_ptr<DeviceTeam> team_;        // of several
   std::function<bool()> over_;
   Straggling straggling_;
   HashSum data_hash_;

@@ -3,24 +3,11 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/simd.h"
 
 namespace pushpull {
 
-namespace {
-
-PUSHPULL_SIMD void add_range(const float* left, float* right, int64_t lo, int64_t hi) {
-  PUSHPULL_ELEMENTWISE
-  for (int64_t i = lo; i < hi; ++i) right[i] = left[i] + right[i];
-}
-
-}  // namespace
-
-GradientSum::GradientSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory)
-    : total_(table.total),
-      map_(map),
-      tensors_in_slice_(static_cast<size_t>(map.slices())),
-      pool_(static_cast<size_t>(table.total), std::move(memory)) {
+GradientSum::GradientSum(const TensorTable& table, const SliceMap& map)
+    : total_(table.total), map_(map), tensors_in_slice_(static_cast<size_t>(map.slices())) {
   for (const TensorInfo& tensor : table.tensors) {
     tensor_elements_.push_back({tensor.offset, tensor.offset + tensor.size});
   }
@@ -43,33 +30,28 @@ void GradientSum::begin(int64_t leaves) {
   next_leaf_ = 0;
   stack_.clear();
   missing_ = tensors_in_slice_;
+  begin_node();
 }
 
 std::span<float> GradientSum::leaf() {
   PP_ASSERT(next_leaf_ < leaves_);
-  stack_.push_back(pool_.get());
-  return {stack_.back().get(), static_cast<size_t>(total_)};
-}
-
-void GradientSum::add(const float* left, float* right, Range range) {
-  add_range(left, right, range.lo, range.hi);
+  stack_.push_back(take());
+  return {stack_.back().get(), total()};
 }
 
 void GradientSum::tensor_ready(size_t tensor, const SliceReady& ready) {
   const Range elements = tensor_elements_.at(tensor);
   const auto merges = static_cast<size_t>(merges_[static_cast<size_t>(next_leaf_)]);
   PP_ASSERT(in_last_leaf() && merges + 1 == stack_.size());
-  float* sum = stack_.back().get();
+  begin_tensor(tensor);
   for (size_t i = 0; i < merges; ++i) {
-    add(stack_[stack_.size() - 2 - i].get(), sum, elements);
+    add(stack_[stack_.size() - 2 - i].get(), stack_.back().get(), elements);
   }
   const int64_t slice_size = map_.elements(0).size();
   for (auto slice = static_cast<int>(elements.lo / slice_size);
        slice < map_.slices() && map_.elements(slice).lo < elements.hi; ++slice) {
     if (--missing_[static_cast<size_t>(slice)] > 0) continue;
-    const Range s = map_.elements(slice);
-    const std::span<const float> part(sum + s.lo, static_cast<size_t>(s.size()));
-    ready(slice, {stack_.back(), std::as_bytes(part)});
+    slice_done(slice, stack_.back(), ready);
   }
 }
 
@@ -77,7 +59,8 @@ void GradientSum::end_leaf() {
   if (in_last_leaf()) {
     // tensor_ready has added them all
     stack_.erase(stack_.begin(), stack_.end() - 1);
-  } else {
+  } else if (merges_[static_cast<size_t>(next_leaf_)] > 0) {
+    for (size_t t = 0; t < tensor_elements_.size(); ++t) begin_tensor(t);
     for (int m = 0; m < merges_[static_cast<size_t>(next_leaf_)]; ++m) {
       std::shared_ptr<float[]> right = std::move(stack_.back());
       stack_.pop_back();

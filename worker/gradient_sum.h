@@ -1,5 +1,5 @@
-// Sums the gradients of a node's micro-batches along the fixed tree (P1), and hands out each slice
-// as soon as the last backward pass has finished it. One thread.
+// Sums the gradients of a node's micro-batches along the fixed tree (P1) where the model computes
+// them, and hands out each slice as soon as the last backward pass has finished it. One thread.
 //
 // The leaves of node [lo, hi) come in order. A stack holds the sums that wait for their right
 // sibling; after leaf i, as many pairs of the top are added as the tree completes there. In the
@@ -24,12 +24,11 @@ class GradientSum {
   // Called with a slice and its part of the sum, in the order in which they become final.
   using SliceReady = std::function<void(int slice, Payload part)>;
 
-  // memory: where gradients are to lie.
-  GradientSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory = heap_floats);
+  virtual ~GradientSum() = default;
 
   // leaves: micro-batches of the node.
   void begin(int64_t leaves);
-  // Where the model writes the next micro-batch's gradient.
+  // Where the model writes the next micro-batch's gradient: memory of the model.
   std::span<float> leaf();
   // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out
   // slices.
@@ -37,24 +36,52 @@ class GradientSum {
   bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
   // The micro-batch is done. After the last one the sum is complete.
   void end_leaf();
+  // After the last leaf: gives out the next slice that tensor_ready could not yet; false: there was
+  // none.
+  virtual bool give_next(const SliceReady& /*ready*/) { return false; }
+  void finish(const SliceReady& ready) {
+    while (give_next(ready)) {
+    }
+  }
 
-  // The whole sum, after the last leaf. Valid until `begin`.
-  std::span<const float> sum() const { return {stack_.back().get(), static_cast<size_t>(total_)}; }
+  // The whole sum in host memory, after `finish`. Valid until `begin`.
+  virtual std::span<const float> sum() const = 0;
+  // Nothing in a slice that was given out is NaN or infinite.
+  virtual bool finite(int slice, const Payload& part) const = 0;
+
+ protected:
+  GradientSum(const TensorTable& table, const SliceMap& map);
+
+  const SliceMap& map() const { return map_; }
+  size_t total() const { return static_cast<size_t>(total_); }
+  // The sum, once the last leaf has ended.
+  const float* top() const { return stack_.back().get(); }
+
+  virtual void begin_node() {}
+  // A place for the next leaf. All that was added or given out before has been asked for already.
+  virtual std::shared_ptr<float[]> take() = 0;
+  // What follows reads this tensor of the latest leaf.
+  virtual void begin_tensor(size_t /*tensor*/) {}
+  // left + right -> right, elements [range)
+  virtual void add(const float* left, float* right, Range range) = 0;
+  // This slice of the sum is final.
+  virtual void slice_done(int slice, const std::shared_ptr<float[]>& sum,
+                          const SliceReady& ready) = 0;
 
  private:
-  // left + right -> right, elements [range)
-  static void add(const float* left, float* right, Range range);
-
   int64_t total_;
   SliceMap map_;
   std::vector<Range> tensor_elements_;
   std::vector<int> tensors_in_slice_;
   std::vector<int> missing_;  // tensors of the slice that are not final yet
-  BufferPool pool_;
   int64_t leaves_ = 0;
   int64_t next_leaf_ = 0;
   std::vector<int> merges_;  // after each leaf
   std::vector<std::shared_ptr<float[]>> stack_;
 };
+
+// In host memory. memory: where gradients are to lie; they are sent from there.
+std::unique_ptr<GradientSum> make_host_sum(const TensorTable& table, const SliceMap& map,
+                                           FloatAllocator memory = heap_floats);
 
 }  // namespace pushpull

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "common/process.h"
 #include "worker/server_links.h"
@@ -56,10 +57,10 @@ PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation
 }
 
 Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-             zmq::context_t& context)
+             zmq::context_t& context, PagesMapped mapped)
     : push_pull_(push_pull),
       control_(control),
-      memory_(push_pull, state.rank()),
+      memory_(push_pull, state.rank(), std::move(mapped)),
       servers_(connect_lanes(push_pull, job, state, control.address(), context)) {
   for (const auto& lanes : servers_) {
     for (const auto& lane : lanes)

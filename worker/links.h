@@ -22,9 +22,10 @@ PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation
 
 class Links {
  public:
-  // state: of a job that trains; PushPull hears it too. All references are borrowed.
+  // state: of a job that trains; PushPull hears it too. All references are borrowed. mapped: told
+  // of servers' memory.
   Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-        zmq::context_t& context);
+        zmq::context_t& context, PagesMapped mapped = {});
 
   // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
   // of silence, or when the job is over.

@@ -20,7 +20,7 @@ PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
       map_(setup_.total_elements, setup_.job.slice_bytes, setup_.servers),
       links_(static_cast<size_t>(setup_.servers)),
-      weights_(map_, setup_.job.pull_codec.kind == CodecKind::kBf16) {
+      weights_(map_, setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory) {
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
     link.slices = map_.slices_of(server);

@@ -43,6 +43,7 @@ struct PushPullSetup {
   // Of weights on their way on each lane, at most; 0: no limit. Several times what a
   // loopback connection holds in its socket buffers. Less over a slow link.
   int64_t window_bytes = int64_t{8} << 20;
+  FloatAllocator memory = heap_floats;  // where weights come in that do not stay with a server
   // The next pull begins when `next` is asked for it, not with the push, which the servers
   // acknowledge.
   bool acknowledge = false;

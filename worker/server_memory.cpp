@@ -24,11 +24,12 @@ std::string text_of(const std::vector<int>& servers) {
 
 }  // namespace
 
-ServerMemory::ServerMemory(PushPull& push_pull, int rank)
+ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped)
     : push_pull_(push_pull),
       allowed_(shares_memory(push_pull.setup().job)),
       wanted_(push_pull.setup().job.transport == Transport::kShm),
       log_("worker " + std::to_string(rank)),
+      mapped_(std::move(mapped)),
       pool_([this](const std::string& why) { log_.warn(why); }),
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
   if (!allowed_) {
@@ -119,7 +120,7 @@ void ServerMemory::on_attached(int server, const wire::Attached& attached) {
     if (s.way != Way::kSocket) use_socket(server, attached.text());
   } else if (s.way == Way::kAsked) {
     try {
-      s.memory.emplace(most_segment_bytes(push_pull_.slices()));
+      s.memory.emplace(most_segment_bytes(push_pull_.slices()), mapped_);
       s.memory->map(attached.probe());
       s.way = Way::kShared;
       push_pull_.share_memory(server, true);

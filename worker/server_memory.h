@@ -18,7 +18,8 @@ namespace pushpull {
 class ServerMemory {
  public:
   // push_pull is told which servers share memory; borrowed. rank: of this worker, for what is said.
-  ServerMemory(PushPull& push_pull, int rank);
+  // mapped: told of servers' memory.
+  ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped = {});
 
   // What to ask. Call until `settled`, and now and then behind that: a server that was silent may
   // answer yet.
@@ -56,6 +57,7 @@ class ServerMemory {
   const bool allowed_;
   const bool wanted_;  // transport = shm: a warning where memory is not shared
   const Log log_;
+  const PagesMapped mapped_;
   SegmentPool pool_;
   std::shared_ptr<float[]> probe_;
   std::vector<Server> servers_;

@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include "common/error.h"
+#include "worker/device_memory.h"
 
 namespace pushpull {
 
@@ -19,9 +20,13 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
       control_(control),
       table_(model.table()),
       evaluator_(job, dataset, model),
-      push_pull_(
-          push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks())),
-      links_(job, state, push_pull_, control, context),
+      push_pull_([&] {
+        PushPullSetup setup =
+            push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks());
+        setup.memory = weights_memory(model);
+        return setup;
+      }()),
+      links_(job, state, push_pull_, control, context, weights_mapped(model)),
       compute_(
           job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
           links_.gradients()),

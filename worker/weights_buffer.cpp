@@ -8,8 +8,11 @@
 
 namespace pushpull {
 
-WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow)
-    : map_(map), narrow_(narrow), version_(static_cast<size_t>(map.slices()), kNone) {}
+WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow, FloatAllocator memory)
+    : map_(map),
+      narrow_(narrow),
+      memory_(std::move(memory)),
+      version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {
   std::fill(version_.begin(), version_.end(), kNone);
@@ -36,7 +39,7 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
     coming_.owner = in_place ? payload.owner : nullptr;
   }
   if (coming_.in_place == nullptr) {
-    coming_.own.resize(static_cast<size_t>(map_.total()));
+    if (!coming_.own) coming_.own = memory_(static_cast<size_t>(map_.total()));
     copy(slice, payload);
   } else if (!in_place || base != coming_.in_place || payload.owner != coming_.owner) {
     return false;
@@ -49,7 +52,7 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
 
 void WeightsBuffer::copy(int slice, const Payload& payload) {
   const Range elements = map_.elements(slice);
-  float* to = coming_.own.data() + elements.lo;
+  float* to = coming_.own.get() + elements.lo;
   if (is_narrow(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
   } else if (narrow_) {
@@ -68,7 +71,7 @@ void WeightsBuffer::forget(int slice) {
 }
 
 std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
-  const float* first = weights.in_place != nullptr ? weights.in_place : weights.own.data();
+  const float* first = weights.in_place != nullptr ? weights.in_place : weights.own.get();
   return {first, static_cast<size_t>(map_.total())};
 }
 

@@ -1,5 +1,5 @@
 // The memory of a worker's weights: the flat vector that it computes on, and the one that is coming
-// in slice by slice, with the version of each slice. Either is a vector of our own, or lies where
+// in slice by slice, with the version of each slice. Either is memory of our own, or lies where
 // the server has written it. Knows no message and no strategy: what is wanted, PushPull decides.
 // One thread.
 #pragma once
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/buffer_pool.h"
 #include "common/net/message.h"
 #include "common/slice_map.h"
 
@@ -20,7 +21,9 @@ class WeightsBuffer {
   // narrow: `pull-codec` is bf16. Then slices may come so, and gradients are computed on rounded
   // weights also where all bits have come, for an evaluation: so when evaluations are made does not
   // change what is learned.
-  explicit WeightsBuffer(const SliceMap& map, bool narrow = false);
+  //   memory: where they lie that come in.
+  explicit WeightsBuffer(const SliceMap& map, bool narrow = false,
+                         FloatAllocator memory = heap_floats);
 
   // Nothing of the coming weights is here.
   void expect();
@@ -59,7 +62,7 @@ class WeightsBuffer {
   struct Flat {
     const float* in_place = nullptr;    // element 0, where it lies with the server's
     std::shared_ptr<const void> owner;  // of in_place
-    std::vector<float> own;             // otherwise; made when it is first needed
+    std::shared_ptr<float[]> own;       // otherwise; made when it is first needed
     std::vector<float> whole;           // where weights come narrow: what came with all its bits
   };
 
@@ -70,6 +73,7 @@ class WeightsBuffer {
 
   SliceMap map_;
   bool narrow_;
+  FloatAllocator memory_;
   Flat current_;
   Flat coming_;
   std::vector<int64_t> version_;  // by slice, of coming_; kNone: not here yet

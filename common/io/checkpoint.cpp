@@ -111,7 +111,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
   const auto file = [](const FileDigest& digest) {
     return nlohmann::ordered_json{{"bytes", digest.bytes}, {"sha256", digest.sha256}};
   };
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"format", "pushpull-checkpoint"},
       {"version", 1},
       {"step", state.step},
@@ -122,6 +122,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
       {"job", state.job_ini},
       {"slots", std::vector<std::string>(slot_names.begin(), slot_names.end())},
       {"files", {{kModelFile, file(model)}, {kOptimizerFile, file(optimizer)}}}};
+  if (!state.choices.empty()) json["choices"] = state.choices;
   // JSON is UTF-8: a path in the job that is not loses bytes here rather than the checkpoint.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

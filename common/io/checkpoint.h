@@ -21,7 +21,8 @@ struct CheckpointState {
   int64_t total_steps = 0;  // schedule horizon
   std::string job_ini;      // the resolved job
   std::string data_digest;
-  std::string numerics;  // numerics_fingerprint() of the workers
+  std::string numerics;  // of the workers
+  std::string choices;   // algorithms of GPU workers; "": none to choose
 };
 
 struct Checkpoint {

@@ -44,6 +44,7 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     file.state.total_steps = json.at("total_steps").get<int64_t>();
     file.state.data_digest = json.at("data_digest").get<std::string>();
     file.state.numerics = json.at("numerics").get<std::string>();
+    file.state.choices = json.value("choices", "");
     file.state.job_ini = json.at("job").get<std::string>();
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
     for (const char* name : {kModelFile, kOptimizerFile}) {

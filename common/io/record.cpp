@@ -106,6 +106,7 @@ record::Body to_body(const RunRecord& in) {
   record::Body out;
   out.set_ini(in.job_ini);
   out.set_numerics(in.numerics);
+  out.set_choices(in.choices);
   out.set_data_digest(in.data_digest);
   out.set_table_sha256(in.table_sha256);
   out.set_servers(in.servers);
@@ -158,6 +159,7 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
   RunRecord out;
   out.job_ini = in.ini();
   out.numerics = in.numerics();
+  out.choices = in.choices();
   out.data_digest = in.data_digest();
   out.table_sha256 = in.table_sha256();
   out.servers = in.servers();

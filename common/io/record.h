@@ -50,6 +50,7 @@ struct RecordedStart {
 struct RunRecord {
   std::string job_ini;
   std::string numerics;
+  std::string choices;  // algorithms of GPU workers; "": none to choose
   std::string data_digest;
   std::string table_sha256;
   int servers = 1;

@@ -119,7 +119,7 @@ std::shared_ptr<const Mapping> PeerMemory::map(const wire::Segment& segment) {
     std::rotate(mappings_.begin(), found, found + 1);
     return mappings_.front().second;
   }
-  mappings_.emplace_front(segment, std::make_shared<const Mapping>(segment, most_bytes_));
+  mappings_.emplace_front(segment, std::make_shared<const Mapping>(segment, most_bytes_, mapped_));
   if (mappings_.size() > kMostMappings) mappings_.pop_back();
   return mappings_.front().second;
 }

@@ -26,7 +26,8 @@ inline bool shares_memory(const Job& job) {
 class PeerMemory {
  public:
   // most_bytes: of one segment.
-  explicit PeerMemory(int64_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {})
+      : most_bytes_(most_bytes), mapped_(std::move(mapped)) {}
 
   // Throws Error(kProtocol) where it cannot be mapped.
   std::shared_ptr<const Mapping> map(const wire::Segment& segment);
@@ -38,6 +39,7 @@ class PeerMemory {
 
  private:
   int64_t most_bytes_;
+  PagesMapped mapped_;
   std::deque<std::pair<wire::Segment, std::shared_ptr<const Mapping>>> mappings_;  // newest first
 };
 

@@ -169,7 +169,7 @@ Segment::Segment(size_t bytes)
   description_.set_token(token);
 }
 
-Mapping::Mapping(const wire::Segment& segment, int64_t most_bytes)
+Mapping::Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMapped& mapped)
     : pages_([&] {
         if (segment.bytes() <= static_cast<int64_t>(Segment::kTokenBytes) ||
             segment.bytes() > most_bytes) {
@@ -184,6 +184,7 @@ Mapping::Mapping(const wire::Segment& segment, int64_t most_bytes)
         void* first = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
         if (first == MAP_FAILED) refuse(segment, "cannot be mapped: " + system_says());
         return MappedPages(first, bytes);
-      }()) {}
+      }()),
+      kept_(mapped ? mapped(pages_.first(), pages_.bytes()) : nullptr) {}
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,6 +61,10 @@ class Segment {
   wire::Segment description_;
 };
 
+// Told of pages that are mapped for reading: what it returns is kept until they go. For devices
+// that copy from them. May be empty.
+using PagesMapped = std::function<std::shared_ptr<void>(std::byte* first, size_t bytes)>;
+
 // A segment of another process, for reading.
 class Mapping {
  public:
@@ -67,7 +72,7 @@ class Mapping {
   // it is mapped.
   //   most_bytes: larger files are refused.
   // Throws Error(kProtocol) that says what does not fit.
-  Mapping(const wire::Segment& segment, int64_t most_bytes);
+  Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMapped& mapped = {});
 
   std::span<const std::byte> bytes() const {
     return {pages_.first(), pages_.bytes() - Segment::kTokenBytes};
@@ -75,6 +80,7 @@ class Mapping {
 
  private:
   MappedPages pages_;
+  std::shared_ptr<void> kept_;  // ends before the pages
 };
 
 }  // namespace pushpull

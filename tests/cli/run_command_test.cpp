@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/error.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {
@@ -45,6 +46,17 @@ TEST(RunCommand, GivesTheCoordinatorTheJobItsOwnFlagsAndEveryKey) {
       options.coordinator_arguments,
       ElementsAre("--listen", "tcp://0.0.0.0:*", "--servers", "2", "--workers", "3", "--out", "o",
                   "--progress", "tty", "--insecure", "--steps=10", "--strategy=ssp:2"));
+}
+
+TEST(RunCommand, WorkersTakeTheGpusOfTheHostInTurns) {
+  EXPECT_THAT(worker_devices("cuda", 3, 2), ElementsAre("cuda:0", "cuda:1", "cuda:0"));
+  EXPECT_THAT(worker_devices("cuda", 2, 1), ElementsAre("cuda", "cuda"));
+  EXPECT_THAT(worker_devices("cuda:1", 2, 4), ElementsAre("cuda:1", "cuda:1"));
+  EXPECT_THAT(
+      plan_run(parse({"--steps=10", "--workers=2", "--device=auto"}), "/b", false).worker_devices,
+      ElementsAre("auto", "auto"));
+  EXPECT_TRUE(plan_run(parse({"--steps=10"}), "/b", false).worker_devices.empty());
+  EXPECT_THAT(refusal({"--steps=10", "--device=cuda:x"}), HasSubstr("cuda:x"));
 }
 
 TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByItself) {

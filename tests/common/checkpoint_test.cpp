@@ -46,7 +46,8 @@ Sample sample(int64_t step, int64_t width = 5) {
              .total_steps = 1000,
              .job_ini = "model = mlp\n# \"quotes\", \u00fcmlauts\n",
              .data_digest = "abc123",
-             .numerics = "cpu avx2"};
+             .numerics = "cpu avx2",
+             .choices = step % 2 == 0 ? "" : "linear a\nlinear b\n"};
   s.table.add({.name = "z.weight", .shape = {3, width}});
   s.table.add({.name = "bn.running_mean", .shape = {4}, .rule = UpdateRule::kAverage});
   s.table.add({.name = "a.bias", .shape = {2}});
@@ -74,6 +75,7 @@ void expect_equal(const Checkpoint& actual, const Sample& expected) {
   EXPECT_EQ(actual.state.job_ini, expected.state.job_ini);
   EXPECT_EQ(actual.state.data_digest, expected.state.data_digest);
   EXPECT_EQ(actual.state.numerics, expected.state.numerics);
+  EXPECT_EQ(actual.state.choices, expected.state.choices);
   ASSERT_EQ(actual.table.tensors.size(), expected.table.tensors.size());
   for (size_t t = 0; t < actual.table.tensors.size(); ++t) {
     EXPECT_EQ(actual.table.tensors[t].name, expected.table.tensors[t].name);

@@ -61,6 +61,8 @@ Job random_job(Random& random) {
   (random.coin() ? job.epochs : job.steps) = random.between(1'000, 1'000'000);
   job.stop_after = random.between(0, 1'000);
   job.threads = random.between(1, 1024);
+  job.precision = random.coin() ? "bf16" : "tf32";
+  job.loss_scale = int64_t{1} << random.between(0, 24);
   job.seed = random.bits();
   job.slice_bytes = random.between(256, 1 << 30);
   job.eval_every = random.between(0, 1000);

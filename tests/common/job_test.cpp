@@ -266,31 +266,14 @@ TEST(Job, LengthMayChangeAtAResumeUnlessTheCosineStretchesOverIt) {
 // Every key that may not change is found when it alone differs: guards against a key whose
 // difference nobody sees.
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
-  const Flags other = {{"model", "convnet"},
-                       {"hidden", "1"},
-                       {"seed", "2"},
-                       {"dataset", "digits"},
-                       {"train-samples", "100"},
-                       {"shuffle", "false"},
-                       {"input", "5"},
-                       {"classes", "3"},
-                       {"global-batch", "72"},
-                       {"micro-batch", "4"},
-                       {"threads", "2"},
-                       {"optimizer", "adam"},
-                       {"lr", "1"},
-                       {"momentum", "0.5"},
-                       {"beta1", "0.5"},
-                       {"beta2", "0.5"},
-                       {"epsilon", "1"},
-                       {"weight-decay", "1"},
-                       {"lr-schedule", "cosine"},
-                       {"lr-step", "3"},
-                       {"lr-gamma", "0.5"},
-                       {"lr-min", "0.01"},
-                       {"warmup-steps", "3"},
-                       {"clip-norm", "1"},
-                       {"strategy", "ssp:1"}};
+  const Flags other = {
+      {"model", "convnet"},      {"hidden", "1"},       {"seed", "2"},        {"dataset", "digits"},
+      {"train-samples", "100"},  {"shuffle", "false"},  {"input", "5"},       {"classes", "3"},
+      {"global-batch", "72"},    {"micro-batch", "4"},  {"threads", "2"},     {"precision", "bf16"},
+      {"loss-scale", "2"},       {"optimizer", "adam"}, {"lr", "1"},          {"momentum", "0.5"},
+      {"beta1", "0.5"},          {"beta2", "0.5"},      {"epsilon", "1"},     {"weight-decay", "1"},
+      {"lr-schedule", "cosine"}, {"lr-step", "3"},      {"lr-gamma", "0.5"},  {"lr-min", "0.01"},
+      {"warmup-steps", "3"},     {"clip-norm", "1"},    {"strategy", "ssp:1"}};
   for (const auto& [key, value] : other) {
     EXPECT_THAT(keys_that_forbid_resume(parse({}), parse({{key, value}})), ElementsAre(key));
   }

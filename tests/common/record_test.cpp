@@ -24,6 +24,7 @@ RunRecord small() {
   RunRecord out;
   out.job_ini = "lr = 1\n";
   out.numerics = "avx2";
+  out.choices = "linear a";
   out.data_digest = "d1";
   out.table_sha256 = "t1";
   out.servers = 2;

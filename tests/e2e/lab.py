@@ -122,7 +122,7 @@ def metrics_of(out):
 class Cluster:
     """A job whose programs were started one by one."""
 
-    def __init__(self, lab, job, servers, started, workers, keys, worker_words):
+    def __init__(self, lab, job, servers, started, workers, keys, worker_words, worker_program):
         self.lab = lab
         self.out = lab.folder / lab.name("out")
         reader, writer = os.pipe()
@@ -139,11 +139,11 @@ class Cluster:
             self.servers[-1].says("joined, listening on ")
         self.workers = []
         for rank in range(started):  # the same
-            self.add_worker(*worker_words)
+            self.add_worker(*worker_words, program=worker_program)
             self.servers[0].says(f"joined, {rank + 1} of {workers}")
 
-    def add_worker(self, *words):
-        self.workers.append(self.lab.start("pushpull-worker", "--join", self.address, *words))
+    def add_worker(self, *words, program="pushpull-worker"):
+        self.workers.append(self.lab.start(program, "--join", self.address, *words))
         return self.workers[-1]
 
     def all(self):
@@ -209,7 +209,7 @@ class Lab:
         return path
 
     def start(self, program, *words, **options):
-        process = Process(self, self.name(program), [self.bin_dir / program, *words], **options)
+        process = Process(self, self.name(pathlib.Path(program).name), [self.bin_dir / program, *words], **options)
         self.processes.append(process)
         return process
 
@@ -238,11 +238,12 @@ class Lab:
         expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
         return run.summary()
 
-    def cluster(self, job, servers=1, started=2, worker_words=(), workers=None, **keys):
+    def cluster(self, job, servers=1, started=2, worker_words=(), workers=None,
+                worker_program="pushpull-worker", **keys):
         """started: workers that are started here; workers: those that the job waits for."""
         keys = {key.replace("_", "-"): value for key, value in keys.items()}
         return Cluster(self, job, servers, started, started if workers is None else workers, keys,
-                       worker_words)
+                       worker_words, worker_program)
 
     def left_behind(self):
         """Command lines of our programs that still run, wherever their parents went."""

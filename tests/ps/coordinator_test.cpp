@@ -228,6 +228,51 @@ TEST_F(Mismatch, SyncRefusesOtherArithmeticAndNamesBoth) {
   EXPECT_THAT(text, HasSubstr("cpu avx512"));
 }
 
+class CoordinatorChoices : public CoordinatorTest {
+ protected:
+  // Both workers join, each with its choices; then training starts.
+  void train_with(const std::string& keys, const Start& begin) {
+    make(keys);
+    for (const uint64_t who : {kAnna, kBert}) {
+      hello(who);
+      Message message = declaration(who);
+      message.header.mutable_declare()->set_choices("linear " + std::to_string(who));
+      EXPECT_TRUE(say(who, message));
+    }
+    coordinator_->start(now_, begin);
+    tick();
+  }
+};
+
+// Algorithms are chosen by time, so two workers of one kind may choose differently.
+TEST_F(CoordinatorChoices, ThoseOfTheFirstWorkerAreTheJobs) {
+  train_with("strategy = sync\n", {});
+  const std::string first = "linear " + std::to_string(kAnna);
+  EXPECT_EQ(coordinator_->declaration().choices, first);
+  for (const uint64_t who : {kAnna, kBert}) EXPECT_EQ(state_of(who).choices(), first);
+}
+
+TEST_F(CoordinatorChoices, ARunThatIsResumedKeepsThoseOfItsCheckpoint) {
+  train_with("strategy = sync\n", {.choices = "linear before"});
+  EXPECT_EQ(coordinator_->declaration().choices, "linear before");
+  EXPECT_EQ(state_of(kBert).choices(), "linear before");
+}
+
+TEST_F(CoordinatorChoices, EachWorkerKeepsItsOwnWhereBitsDoNotCount) {
+  train_with("strategy = async\n", {});
+  EXPECT_EQ(state_of(kBert).choices(), "");
+}
+
+TEST_F(CoordinatorTest, ChoicesBeyondTheLimitHurtOnlyTheirSender) {
+  make("strategy = sync\n");
+  hello(kCarl);
+  Message message = declaration(kCarl);
+  message.header.mutable_declare()->set_choices(std::string((64 << 10) + 1, 'a'));
+  EXPECT_FALSE(say(kCarl, message)) << "it is counted";
+  EXPECT_THAT(refusal_of(kCarl), HasSubstr("65536"));
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
+}
+
 TEST_F(Mismatch, AsyncTakesOtherArithmetic) {
   make("strategy = async\n");
   join(kAnna);

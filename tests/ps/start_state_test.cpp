@@ -43,6 +43,7 @@ class StartStateTest : public testing::Test {
     state.job_ini = to_ini(of);
     state.data_digest = "digest";
     state.numerics = "cpu";
+    state.choices = "linear a";
     std::vector<float> weights(300);
     for (size_t i = 0; i < 300; ++i) weights[i] = static_cast<float>(step) + static_cast<float>(i);
     const std::vector<float> slot(300, 0.5F);
@@ -167,6 +168,16 @@ TEST_F(StartStateTest, OtherDataOrArithmeticAreSaidAloud) {
   EXPECT_TRUE(start.match(resuming(), declaration_));
   const auto not_same = HasSubstr("not to the same bits");
   EXPECT_THAT(start.take_notices(), ElementsAre(not_same, not_same));
+}
+
+TEST_F(StartStateTest, AlgorithmsAreTheCheckpointsWhereTheyFit) {
+  checkpoint(3, job());
+  const StartState start(resuming(), "unused");
+  declaration_.choices = "linear b";
+  EXPECT_EQ(start.choices(declaration_), "linear a");
+  declaration_.numerics = "gpu";
+  EXPECT_EQ(start.choices(declaration_), "");
+  EXPECT_EQ(StartState(job(), folder_ / "default").choices(declaration_), "");
 }
 
 TEST_F(StartStateTest, ARunThatIsDoneHasNothingToResume) {

@@ -213,7 +213,7 @@ void WorkerNode::make_trainer(const wire::State& state) {
   setup.window_bytes = scenario.window_bytes;
   push_pull_ = std::make_unique<PushPull>(std::move(setup));
   const FloatAllocator memory = scenario.sharing.on ? memory_.allocator() : heap_floats;
-  gradient_ = std::make_unique<GradientSum>(cluster_.toy().table(), push_pull_->slices(), memory);
+  gradient_ = make_host_sum(cluster_.toy().table(), push_pull_->slices(), memory);
   encoder_ = std::make_unique<Encoder>(scenario.job, cluster_.toy().table(), push_pull_->slices());
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
     local_ = std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(),

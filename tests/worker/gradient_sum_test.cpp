@@ -6,44 +6,10 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/random.h"
+#include "tests/worker/leaf_gradients.h"
 
 namespace pushpull {
 namespace {
-
-// Tensors of several sizes: slices hold many, and one tensor lies in many slices.
-TensorTable some_table() {
-  TensorTable table;
-  for (const int64_t size : {700, 3000, 10, 1, 5, 4096, 999}) {
-    TensorInfo info;
-    info.name = "t" + std::to_string(table.tensors.size());
-    info.shape = {size};
-    table.add(info);
-  }
-  return table;
-}
-
-std::vector<float> leaf(int64_t index, int64_t n) {
-  std::vector<float> out(static_cast<size_t>(n));
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = normal(3, RandomStream::kDummyData, static_cast<uint32_t>(index), i);
-  }
-  return out;
-}
-
-std::vector<float> recursive_sum(Range node, int64_t n) {
-  if (node.size() == 1) return leaf(node.lo, n);
-  const int64_t middle = split_point(node);
-  std::vector<float> left = recursive_sum({node.lo, middle}, n);
-  const std::vector<float> right = recursive_sum({middle, node.hi}, n);
-  for (size_t i = 0; i < left.size(); ++i) left[i] = left[i] + right[i];
-  return left;
-}
-
-struct Given {
-  int slice = 0;
-  Payload part;
-};
 
 // Runs a node of `leaves` micro-batches; in the last one backward finishes the last tensor first.
 std::vector<Given> run(GradientSum& sum, const TensorTable& table, int64_t leaves) {
@@ -69,11 +35,11 @@ std::vector<Given> run(GradientSum& sum, const TensorTable& table, int64_t leave
 TEST(GradientSum, HasTheBitsOfThePlainTreeForAnyNumberOfMicroBatches) {
   const TensorTable table = some_table();
   const SliceMap map(table.total, 4096, 2);
-  GradientSum sum(table, map);
+  const auto sum = make_host_sum(table, map);
   for (int64_t leaves = 1; leaves <= 17; ++leaves) {
-    run(sum, table, leaves);
+    run(*sum, table, leaves);
     const std::vector<float> want = recursive_sum({0, leaves}, table.total);
-    EXPECT_TRUE(std::equal(want.begin(), want.end(), sum.sum().begin())) << leaves;
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), sum->sum().begin())) << leaves;
   }
 }
 
@@ -81,9 +47,9 @@ TEST(GradientSum, GivesEverySliceOnceWithItsPartOfTheSum) {
   const TensorTable table = some_table();
   for (const int64_t bytes : {4096, 8192, 1 << 20}) {
     const SliceMap map(table.total, bytes, 1);
-    GradientSum sum(table, map);
+    const auto sum = make_host_sum(table, map);
     for (const int64_t leaves : {1, 2, 5, 8}) {
-      const std::vector<Given> given = run(sum, table, leaves);
+      const std::vector<Given> given = run(*sum, table, leaves);
       ASSERT_EQ(static_cast<int>(given.size()), map.slices());
       const std::vector<float> want = recursive_sum({0, leaves}, table.total);
       std::vector<int> times(static_cast<size_t>(map.slices()));
@@ -106,32 +72,32 @@ TEST(GradientSum, ASliceGoesOutAsSoonAsItsLastTensorIsFinal) {
     table.add(info);
   }
   const SliceMap map(table.total, 4096, 1);  // slices: t0 | t1 | t1 | t2 t3 | t4
-  GradientSum sum(table, map);
+  const auto sum = make_host_sum(table, map);
   std::vector<int> given;
   const auto ready = [&](int slice, const Payload&) { given.push_back(slice); };
-  sum.begin(1);
-  const std::span<float> place = sum.leaf();
+  sum->begin(1);
+  const std::span<float> place = sum->leaf();
   std::fill(place.begin(), place.end(), 1.0F);
-  sum.tensor_ready(4, ready);
+  sum->tensor_ready(4, ready);
   EXPECT_EQ(given, (std::vector<int>{4}));
-  sum.tensor_ready(3, ready);
+  sum->tensor_ready(3, ready);
   EXPECT_EQ(given, (std::vector<int>{4})) << "t2 lies in slice 3 too";
-  sum.tensor_ready(2, ready);
+  sum->tensor_ready(2, ready);
   EXPECT_EQ(given, (std::vector<int>{4, 3}));
-  sum.tensor_ready(1, ready);
+  sum->tensor_ready(1, ready);
   EXPECT_EQ(given, (std::vector<int>{4, 3, 1, 2}));
-  sum.tensor_ready(0, ready);
+  sum->tensor_ready(0, ready);
   EXPECT_EQ(given, (std::vector<int>{4, 3, 1, 2, 0}));
-  sum.end_leaf();
+  sum->end_leaf();
 }
 
 TEST(GradientSum, APartThatASocketStillHoldsIsNotWrittenAgain) {
   const TensorTable table = some_table();
   const SliceMap map(table.total, 4096, 1);
-  GradientSum sum(table, map);
-  const std::vector<Given> held = run(sum, table, 4);
+  const auto sum = make_host_sum(table, map);
+  const std::vector<Given> held = run(*sum, table, 4);
   const std::vector<float> want = recursive_sum({0, 4}, table.total);
-  for (int i = 0; i < 3; ++i) run(sum, table, 5);
+  for (int i = 0; i < 3; ++i) run(*sum, table, 5);
   for (const Given& g : held) {
     const Range e = map.elements(g.slice);
     EXPECT_TRUE(std::equal(want.begin() + e.lo, want.begin() + e.hi, g.part.floats()));
@@ -140,10 +106,10 @@ TEST(GradientSum, APartThatASocketStillHoldsIsNotWrittenAgain) {
 
 TEST(GradientSum, MoreMicroBatchesThanAnnouncedAreOurMistake) {
   const TensorTable table = some_table();
-  GradientSum sum(table, SliceMap(table.total, 4096, 1));
-  EXPECT_THROW(sum.begin(0), Error);
-  run(sum, table, 2);
-  EXPECT_THROW(sum.leaf(), Error);
+  const auto sum = make_host_sum(table, SliceMap(table.total, 4096, 1));
+  EXPECT_THROW(sum->begin(0), Error);
+  run(*sum, table, 2);
+  EXPECT_THROW(sum->leaf(), Error);
 }
 
 }  // namespace

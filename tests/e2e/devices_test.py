@@ -1,0 +1,79 @@
+"""Workers on devices: the bits of the processor, and what is said where there is no device. Where
+device code itself is not the question, the device is a fake that runs what its events allow."""
+import lab as base
+from lab import MLP, expect
+
+USAGE, DEVICE = 2, 9
+FAKE = "../tests/pushpull-fake-worker"
+
+
+def strategies_on_a_device_have_the_bits_of_the_processor(lab):
+    for strategy, transport in (("sync", "shm"), ("sync", "tcp"), ("local:4", "shm"),
+                                ("allreduce:tree", "tcp")):
+        keys = {**MLP, "strategy": strategy, "transport": transport, "slice-bytes": 8192,
+                "eval-every": 16}
+        if transport == "tcp" and strategy == "sync":
+            keys = {**keys, "model": "convnet", "lr": 0.05, "steps": 8, "clip-norm": 0.5,
+                    "global-batch": 48}
+        job = lab.job(keys)
+        want = lab.train(job, 1, 2)
+        for seed in (1, 2, 3):
+            lab.environment["PUSHPULL_TEST_SEED"] = str(seed)
+            devices = ",".join(f"cuda:{i}" for i in range(seed))
+            got = lab.cluster(job, 2, 2, worker_program=FAKE,
+                              worker_words=("--device", devices)).ends_well()
+            for key in ("weights_sha256", "test_correct", "test_loss"):
+                expect(got[key] == want[key],
+                       f"{strategy} over {transport}, seed {seed}: {key} {got[key]}, on the "
+                       f"processor {want[key]}")
+
+
+def a_lost_device_costs_its_worker_and_not_the_job(lab):
+    job = lab.job({**MLP, "strategy": "async", "steps": 400})
+    cluster = lab.cluster(job, 1, 1, workers=2)
+    lab.environment["PUSHPULL_TEST_LOST_AFTER"] = "3000"
+    lost = cluster.add_worker(program=FAKE)
+    expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.said()}")
+    expect("fake:0 is lost" in lost.said(), lost.said())
+    summary = cluster.ends_well(but=[lost])
+    expect(summary["steps"] == 400, f"{summary['steps']} steps")
+
+
+def no_gpu_is_named_with_the_way_out(lab):
+    for device, code, words in (("cuda", DEVICE, ("cuda:0 cannot be used", "--device cpu")),
+                                ("cuda:7", DEVICE, ("cuda:7 cannot be used",)),
+                                ("cuda:0,cuda:9", DEVICE, ("cannot be used",)),
+                                ("gpu", USAGE, ("gpu is unknown", "cuda:N")),
+                                ("cuda:0,cuda:0", USAGE, ("cuda:0 stands there twice",)),
+                                ("cpu,cuda", USAGE, ("cpu stands alone",))):
+        got, text = lab.call("pushpull-worker", "--join", "tcp://127.0.0.1:1", "--join-timeout", 1,
+                             "--device", device)
+        if device == "cuda" and got != code:
+            raise base.Skipped("there is a GPU")
+        expect(got == code, f"--device {device}: exit code {got}: {text}")
+        expect(len(text.splitlines()) == 1 and all(word in text for word in words),
+               f"--device {device}: {text}")
+        run = lab.run(lab.job(MLP), 1, 2, device=device)
+        expect(run.code == code, f"run --device {device}: exit code {run.code}: {run.text}")
+        expect(words[0] in run.text, f"run --device {device}: {run.text}")
+        expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
+
+
+def auto_says_what_it_computes_on(lab):
+    run = lab.run(lab.job(MLP), 1, 1, device="auto")
+    expect(run.code == 0, run.text)
+    expect("computes on" in run.text, run.text)
+    if "computes on the processor" in run.text:
+        expect(run.summary()["weights_sha256"] == lab.train(lab.job(MLP))["weights_sha256"],
+               "auto on the processor has other bits")
+
+
+def other_precisions_need_a_gpu(lab):
+    for precision in ("tf32", "bf16", "fp16"):
+        run = lab.run(lab.job({**MLP, "precision": precision}), 1, 2)
+        expect(run.code == USAGE, f"exit code {run.code}: {run.text}")
+        expect(f"precision = {precision} needs a GPU" in run.text, run.text)
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,205 @@
+// The sum of gradients on a device has the bits of the tree, in whatever order its streams run.
+#include "worker/device_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/device/fake_device.h"
+#include "tests/worker/leaf_gradients.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kDeadlineMs = 1000;
+
+using device::FakeDevice;
+using device::FakeOptions;
+using device::Fault;
+
+// Leaves `leaf(0)`, `leaf(1)`, ... as gradients, on a stream of its own.
+class LeafStep : public DeviceStep {
+ public:
+  LeafStep(std::shared_ptr<FakeDevice> device, const TensorTable& table)
+      : device_(std::move(device)), table_(table), compute_(device_->stream()) {
+    for (size_t t = 0; t < table.tensors.size(); ++t) ready_.push_back(device_->event());
+  }
+
+  std::shared_ptr<device::Device> device() const override { return device_; }
+  std::string slow_copies() const override { return ""; }
+  void begin(std::span<const float> /*weights*/) override { next_ = 0; }
+  void stage(std::span<const float> /*images*/, std::span<const int32_t> /*labels*/) override {}
+  void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {
+    const auto values = std::make_shared<std::vector<float>>(leaf(next_, table_.total));
+    if (next_++ == spoilt_) (*values)[4000] = std::numeric_limits<float>::quiet_NaN();
+    // what is not overwritten shows
+    device::enqueue(*compute_, [gradients, n = table_.total] {
+      std::fill_n(gradients, n, std::numeric_limits<float>::infinity());
+    });
+    for (size_t t = table_.tensors.size(); t-- > 0;) {
+      const TensorInfo& tensor = table_.tensors[t];
+      device::enqueue(*compute_, [values, gradients, tensor] {
+        std::copy_n(values->begin() + tensor.offset, tensor.size, gradients + tensor.offset);
+      });
+      compute_->record(*ready_[t]);
+      enqueued(t);
+    }
+  }
+  const device::Event& gradient(size_t tensor) const override { return *ready_[tensor]; }
+  void write_after(const device::Event& event) override { compute_->wait(event); }
+  std::span<const float> wait() override {
+    compute_->synchronize(kDeadlineMs);
+    return {};
+  }
+  Times times() const override { return {}; }
+
+  // The leaf with a NaN in element 4000.
+  void spoil(int64_t index) { spoilt_ = index; }
+
+ private:
+  std::shared_ptr<FakeDevice> device_;
+  const TensorTable& table_;
+  std::vector<std::unique_ptr<device::Event>> ready_;
+  std::unique_ptr<device::Stream> compute_;
+  int64_t next_ = 0;
+  int64_t spoilt_ = -1;
+};
+
+// One of everything.
+struct Rig {
+  explicit Rig(FakeOptions options)
+      : device(std::make_shared<FakeDevice>(options)),
+        step(device, table),
+        sum(make_device_sum(step, table, map)) {}
+
+  std::vector<Given> run(int64_t leaves) {
+    std::vector<Given> given;
+    const auto keep = [&](int slice, Payload part) { given.push_back({slice, std::move(part)}); };
+    step.begin({});
+    sum->begin(leaves);
+    for (int64_t i = 0; i < leaves; ++i) {
+      step.run(sum->leaf().data(),
+               [&](size_t tensor) {
+                 if (sum->in_last_leaf()) sum->tensor_ready(tensor, keep);
+               },
+               {});
+      sum->end_leaf();
+    }
+    EXPECT_TRUE(given.empty()) << "nothing is there before somebody has waited for it";
+    sum->finish(keep);
+    return given;
+  }
+
+  bool has_sum(const std::vector<Given>& given, int64_t leaves) const {
+    const std::vector<float> want = recursive_sum({0, leaves}, table.total);
+    std::vector<int> times(static_cast<size_t>(map.slices()));
+    bool same = true;
+    for (const Given& g : given) {
+      const Range e = map.elements(g.slice);
+      ++times[static_cast<size_t>(g.slice)];
+      same &= std::equal(want.begin() + e.lo, want.begin() + e.hi, g.part.floats(),
+                         [](float a, float b) {
+                           return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+                         });
+    }
+    return same && std::count(times.begin(), times.end(), 1) == map.slices();
+  }
+
+  TensorTable table = some_table();
+  SliceMap map{table.total, 4096, 2};
+  std::shared_ptr<FakeDevice> device;
+  LeafStep step;
+  std::unique_ptr<GradientSum> sum;
+};
+
+TEST(DeviceSum, HasTheBitsOfThePlainTreeInWhateverOrderTheStreamsRun) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Rig rig({.seed = seed});
+    for (const int64_t leaves : {1, 2, 3, 4, 7, 9, 1}) {
+      EXPECT_TRUE(rig.has_sum(rig.run(leaves), leaves)) << seed << " " << leaves;
+      EXPECT_EQ(
+          std::memcmp(rig.sum->sum().data(), recursive_sum({0, leaves}, rig.table.total).data(),
+                      rig.sum->sum().size_bytes()),
+          0);
+    }
+  }
+}
+
+TEST(DeviceSum, WithoutRegisteredMemoryItIsSlowerAndTheSame) {
+  Rig rig({.seed = 5, .registers = false});
+  EXPECT_TRUE(rig.has_sum(rig.run(5), 5));
+}
+
+// The test above can fail: each kind of wait is needed.
+TEST(DeviceSum, WithoutItsWaitsTheBitsAreWrong) {
+  for (const Fault fault : {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait}) {
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      Rig rig({.seed = seed, .fault = fault});
+      for (const int64_t leaves : {3, 4}) wrong += rig.has_sum(rig.run(leaves), leaves) ? 0 : 1;
+    }
+    EXPECT_GT(wrong, 0) << static_cast<int>(fault);
+  }
+}
+
+TEST(DeviceSum, APartThatIsStillHeldIsNotWrittenAgain) {
+  Rig rig({.seed = 3});
+  const std::vector<Given> held = rig.run(4);
+  for (int i = 0; i < 3; ++i) rig.run(5);
+  EXPECT_TRUE(rig.has_sum(held, 4));
+}
+
+TEST(DeviceSum, SaysOfEachSliceWhetherItIsFinite) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Rig rig({.seed = seed});
+    rig.step.spoil(1);
+    for (const Given& g : rig.run(3)) {
+      const Range e = rig.map.elements(g.slice);
+      EXPECT_EQ(rig.sum->finite(g.slice, g.part), e.lo > 4000 || e.hi <= 4000) << g.slice;
+    }
+    rig.step.spoil(-1);
+    for (const Given& g : rig.run(3)) EXPECT_TRUE(rig.sum->finite(g.slice, g.part));
+  }
+}
+
+// A node that is given up leaves nothing behind that the next one would give out.
+TEST(DeviceSum, ANodeThatWasGivenUpIsForgotten) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Rig rig({.seed = seed});
+    rig.step.begin({});
+    rig.sum->begin(2);
+    for (int i = 0; i < 2; ++i) {
+      rig.step.run(rig.sum->leaf().data(),
+                   [&](size_t tensor) {
+                     if (rig.sum->in_last_leaf())
+                       rig.sum->tensor_ready(tensor, [](int, const Payload&) {});
+                   },
+                   {});
+      rig.sum->end_leaf();
+    }
+    rig.step.wait();
+    EXPECT_TRUE(rig.has_sum(rig.run(3), 3)) << seed;
+  }
+}
+
+TEST(DeviceSum, ALostDeviceIsNamed) {
+  Rig rig({.seed = 1, .lost_after = 40});
+  try {
+    for (int i = 0; i < 20; ++i) rig.run(2);
+    FAIL() << "nothing was lost";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDevice);
+    EXPECT_NE(std::string(e.what()).find("fake:0"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

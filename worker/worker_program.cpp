@@ -1,0 +1,309 @@
+#include "worker/worker_program.h"
+
+#include <exception>
+#include <iostream>
+
+#include "common/command_line.h"
+#include "common/error.h"
+#include "common/net/address.h"
+#include "common/net/join.h"
+#include "common/net/tensor_wire.h"
+#include "common/strict_number.h"
+#include "worker/all_reduce_trainer.h"
+#include "worker/collective.h"
+#include "worker/control.h"
+#include "worker/device_team.h"
+#include "worker/devices.h"
+#include "worker/exchange_loop.h"
+#include "worker/trainer.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<KeyHelp>& options() {
+  static const std::vector<KeyHelp> flags = {
+      {"join", "", "address of the first server: tcp://HOST:PORT"},
+      {"join-timeout", "60", "seconds to wait for the server before giving up"},
+      {"data-dir", "", "folder of the data on this host, where it differs from the job's"},
+      {"listen", "",
+       "all-reduce: where to listen for other workers; default: where the first server is reached"},
+      {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
+      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N, or several: cuda:0,cuda:1"},
+      {"trace", "",
+       "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
+      {"insecure", "", "allow listening beyond loopback without keys", "", false},
+      {"exchange-bytes", "",
+       "for `pushpull bench`: no model and no data, exchange a tensor of so many bytes"},
+      {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"},
+      {"exchange-apart", "", "for `pushpull bench`: pull only when the push has arrived", "",
+       false},
+  };
+  return flags;
+}
+
+std::string value_of(const CommandLine& line, const std::string& key) {
+  const auto found = line.local.find(key);
+  return found == line.local.end() ? "" : found->second;
+}
+
+// What `pushpull bench` starts a worker with; none: a worker as usual.
+std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
+  const std::string text = value_of(line, "exchange-bytes");
+  const std::string times = value_of(line, "exchange-times");
+  const bool apart = line.local.contains("exchange-apart");
+  if (text.empty() && times.empty() && !apart) return std::nullopt;
+  if (text.empty() || times.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --exchange-bytes and --exchange-times belong together; `pushpull bench` "
+                "gives both");
+  }
+  const std::optional<int64_t> bytes = parse_int64(text);
+  if (!bytes || *bytes < 4 || *bytes % 4 != 0) {
+    throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes " + text +
+                                       ": must be a whole number of bytes > 0, a multiple of 4");
+  }
+  return ExchangeOptions{*bytes, times, apart};
+}
+
+// Where other workers reach this one.
+struct PeerDoor {
+  std::unique_ptr<Router> router;
+  std::string endpoint;
+};
+
+// As joined servers do: on the interface that reaches the coordinator, unless told otherwise.
+PeerDoor open_door(const CommandLine& line, zmq::context_t& context) {
+  const Address joined = parse_address(line.local.at("join"), "join");
+  Address listen = joined;
+  if (const std::string given = value_of(line, "listen"); !given.empty()) {
+    listen = parse_address(given, "listen");
+  } else {
+    listen.host = local_address_towards(joined);
+    listen.port = "*";
+  }
+  if (!listen.is_loopback() && !line.local.contains("insecure")) {
+    throw Error(
+        ErrorCode::kUsage,
+        "[usage] --listen " + listen.to_string() +
+            ": in an all-reduce job workers listen, and anybody who reaches this port could "
+            "send sums; --insecure allows it, on a network that you trust");
+  }
+  PeerDoor door;
+  door.router = std::make_unique<Router>(context, listen.to_string(), EndpointLimits{});
+  Address endpoint = parse_address(door.router->address(), "listen");
+  if (const std::string host = value_of(line, "advertise"); !host.empty()) {
+    check_host(host, "advertise");
+    endpoint.host = host;
+  } else if (endpoint.is_everywhere()) {
+    endpoint.host = local_address_towards(joined);
+  }
+  door.endpoint = endpoint.to_string();
+  return door;
+}
+
+// Reads data and builds the model while the control thread already says that this worker lives.
+struct Prepared {
+  std::unique_ptr<Dataset> dataset;
+  std::unique_ptr<Model> model;
+  wire::Declare declare;
+};
+
+Prepared prepare(const Job& job, const std::string& data_dir,
+                 const std::vector<device::DeviceName>& devices, const WorkerParts& parts) {
+  Prepared out;
+  out.dataset = open_dataset(job, data_dir);
+  std::vector<std::unique_ptr<Model>> models;
+  for (const device::DeviceName& device : devices) {
+    models.push_back(parts.make_model(job, out.dataset->input(), out.dataset->classes(), device));
+  }
+  out.model = models.size() == 1 ? std::move(models.front())
+                                 : std::make_unique<TeamModel>(std::move(models));
+  wire::Declare& declare = out.declare;
+  to_wire(out.model->table(), declare.mutable_tensors());
+  declare.set_train_samples(out.dataset->train_size());
+  declare.set_test_samples(out.dataset->test_size());
+  declare.set_data_digest(out.dataset->digest());
+  declare.set_numerics(out.model->numerics());
+  declare.set_choices(out.model->choices());
+  return out;
+}
+
+// Until training starts. Empty when the job was over before.
+std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
+  int64_t told = now_ms();
+  while (!control.over()) {
+    zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, 200);
+    control.news().clear();
+    auto state = control.state();
+    if (state && state->phase() >= wire::PHASE_TRAINING && state->phase() <= wire::PHASE_FINISHED) {
+      return state;
+    }
+    if (now_ms() - told > 5000) {
+      log.info("waiting for the job to start");
+      told = now_ms();
+    }
+  }
+  return std::nullopt;
+}
+
+struct Work {
+  const Job& job;
+  uint64_t run;
+  uint64_t incarnation;
+  const wire::State& state;
+  const Prepared& prepared;
+};
+
+JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context,
+             Trace& trace) {
+  const Dataset& dataset = *work.prepared.dataset;
+  Model& model = *work.prepared.model;
+  if (!door.router) {
+    return Trainer(work.job, work.run, work.incarnation, work.state, dataset, model, control,
+                   context, trace)
+        .run();
+  }
+  if (work.state.assigned_size() > 0) {
+    return AllReduceTrainer(work.job, work.run, work.incarnation, work.state, dataset, model,
+                            control, context, std::move(door.router))
+        .run();
+  }
+  // a spare: nobody's share becomes free in an all-reduce job
+  while (!control.over()) {
+    zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, 200);
+    control.news().clear();
+  }
+  return *control.end();
+}
+
+// A worker without model and data, see exchange_loop.h.
+JobEnd exchange(const ExchangeOptions& options, const Job& job, uint64_t run, uint64_t incarnation,
+                Control& control, zmq::context_t& context, Log& log) {
+  if (job.strategy.kind != StrategyKind::kSync) {
+    throw Error(ErrorCode::kUsage, "[exchange] the job's strategy is " + job.strategy.to_string() +
+                                       ": `pushpull bench` measures sync; start the servers with "
+                                       "strategy = sync");
+  }
+  control.declare(declare_exchange(options.bytes, incarnation));
+  const std::optional<wire::State> state = wait_for_training(control, log);
+  if (!state) return *control.end();
+  if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+  return ExchangeLoop(options, job, run, incarnation, *state, control, context).run();
+}
+
+// Returns the exit code.
+int work(const CommandLine& line, SignalFd& signals, const WorkerParts& parts) {
+  const std::string address = line.local.at("join");
+  parse_address(address, "join");
+  const std::optional<ExchangeOptions> exchange_options = exchange_of(line);
+  Log log("worker");
+  if (exchange_options && line.local.contains("device")) {
+    throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
+  }
+  const std::vector<device::DeviceName> devices = parts.choose_devices(
+      value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
+  const uint64_t incarnation = random_id();
+  zmq::context_t control_context(1);
+  zmq::context_t context(data_io_threads());  // for data
+  auto dealer = std::make_unique<Dealer>(control_context, address, EndpointLimits{});
+  JoinOptions join_options{wire::ROLE_WORKER, incarnation, "",
+                           seconds_of(line, "join-timeout", 60)};
+  int signal = 0;
+  const auto stop = [&] { return signal != 0 || (signal = signals.take()) != 0; };
+  wire::JobText text;
+  try {
+    text = join(*dealer, join_options, log, stop);
+  } catch (const Error&) {
+    if (signal != 0) return 128 + signal;
+    throw;
+  }
+  const Job job = parse_job_text(text.ini(), "the coordinator's job");
+  Trace trace(value_of(line, "trace"));
+  Control control(std::move(dealer), {incarnation, job.heartbeat_timeout_s, text.coordinator()},
+                  signals);
+  JobEnd end;
+  const auto train_job = [&]() -> JobEnd {
+    PeerDoor door;
+    if (job.strategy.kind == StrategyKind::kAllReduce) {
+      check_built(job.strategy.algorithm);
+      door = open_door(line, context);
+    }
+    Prepared prepared = prepare(job, value_of(line, "data-dir"), devices, parts);
+    prepared.declare.set_incarnation(incarnation);
+    prepared.declare.set_peer_endpoint(door.endpoint);
+    control.declare(prepared.declare);
+    const std::optional<wire::State> state = wait_for_training(control, log);
+    if (!state) return *control.end();
+    if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+    // its own were chosen by time, and may differ from those that the job was begun with
+    if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
+    return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
+                 context, trace);
+  };
+  try {
+    end = exchange_options
+              ? exchange(*exchange_options, job, text.run(), incarnation, control, context, log)
+              : train_job();
+  } catch (const Error& e) {
+    control.leave(static_cast<int>(e.code()), e.what());
+    throw;
+  } catch (const std::exception& e) {
+    control.leave(static_cast<int>(ErrorCode::kFailed), std::string("[worker] ") + e.what());
+    throw;
+  }
+  if (end.signal != 0) {
+    control.leave(static_cast<int>(ErrorCode::kPeerLost), end.text);
+    log.error(end.text);
+    return 128 + end.signal;
+  }
+  control.leave(0, "");
+  if (end.success) return 0;
+  log.error(end.text);
+  return static_cast<int>(end.code);
+}
+
+int main_of(int argc, char** argv, const WorkerParts& parts) {
+  const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
+  if (line.help) {
+    std::cout << help_text(
+        "pushpull-worker: computes gradients for a job, pushes them to its "
+        "servers, pulls weights",
+        {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
+         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]"},
+        options(), JobFlags::kRefuse);
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull-worker " << program_version() << "\n";
+    return 0;
+  }
+  if (!line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
+  }
+  if (!line.local.contains("join")) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --join is missing: the address of the first server, tcp://HOST:PORT");
+  }
+  keep_heap();
+  raise_file_limit();
+  SignalFd signals;
+  return work(line, signals, parts);
+}
+
+}  // namespace
+
+int worker_program(int argc, char** argv, const WorkerParts& parts) {
+  try {
+    return main_of(argc, argv, parts);
+  } catch (const Error& e) {
+    Log("worker").error(e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    Log("worker").error(std::string("[internal] ") + e.what());
+    return static_cast<int>(ErrorCode::kInternal);
+  }
+}
+
+}  // namespace pushpull
