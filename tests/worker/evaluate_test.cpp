@@ -56,6 +56,8 @@ class FakeModel : public Model {
     }
     return sums;
   }
+  std::string numerics() const override { return "fake"; }
+  void choose(const std::string&) override {}
 
   int64_t micro_batch = 4;
   std::vector<float> seen_images;
