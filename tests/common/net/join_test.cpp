@@ -124,7 +124,7 @@ TEST(Join, AServerOfAnotherReleaseIsToldApart) {
   std::string text;
   EXPECT_EQ(code_of(control, 20, &text), ErrorCode::kProtocol);
   EXPECT_THAT(text, HasSubstr("version 9"));
-  EXPECT_THAT(text, HasSubstr("version 3;"));
+  EXPECT_THAT(text, HasSubstr("version 4;"));
 }
 
 TEST(Join, WhatDoesNotAnswerTheHelloIsPassedOver) {
