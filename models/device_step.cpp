@@ -12,6 +12,7 @@
 
 #include "common/buffer_pool.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "models/network.h"
 
 namespace pushpull {
@@ -42,7 +43,6 @@ class NetworkStep final : public DeviceStep {
   NetworkStep& operator=(const NetworkStep&) = delete;
 
   std::shared_ptr<device::Device> device() const override { return device_; }
-  std::string slow_copies() const override { return slow_copies_; }
   void begin(std::span<const float> weights) override;
   void stage(std::span<const float> images, std::span<const int32_t> labels) override;
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override;
@@ -70,7 +70,6 @@ class NetworkStep final : public DeviceStep {
   const size_t images_;  // floats
   const size_t labels_;  // where they begin in a slot
   const bool is_small_;
-  std::string slow_copies_;
 
   ops::Buffer weights_;
   std::vector<std::unique_ptr<Event>> gradients_;  // of each tensor
@@ -109,8 +108,10 @@ NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
       labels_((images_ + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats),
       is_small_(table_.total <= limits.graph_parameters) {
   const ops::Backend::Scope scope(network.backend());
-  const FloatAllocator pinned = device::registered(
-      device_, heap_floats, [this](const std::string& why) { slow_copies_ = why; });
+  const FloatAllocator pinned =
+      device::registered(device_, heap_floats, [this](const std::string& why) {
+        Log("worker").warn("inputs reach " + device_->name() + " slower: " + why);
+      });
   weights_ = network.backend().allocate(static_cast<size_t>(table_.total));
   for (size_t i = 0; i < table_.tensors.size(); ++i) gradients_.push_back(device_->event());
   static_assert(sizeof(int32_t) == sizeof(float));

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "common/device/device.h"
 #include "models/model.h"
@@ -20,8 +19,6 @@ class DeviceStep {
   virtual ~DeviceStep() = default;
 
   virtual std::shared_ptr<device::Device> device() const = 0;
-  // Why inputs and losses are copied slower than they could be; "" where they are not.
-  virtual std::string slow_copies() const = 0;
 
   // The micro-batches from here on are computed at these weights (host memory, the flat vector),
   // which stay as they are until `wait`. The tensors go in as `run` needs them. Waits for the runs

@@ -44,8 +44,6 @@ class Stream {
   // then. With other host memory the call returns when it has been read or written.
   virtual void copy_in(const void* host, size_t bytes, void* to) = 0;
   virtual void copy_out(const void* from, size_t bytes, void* host) = 0;
-  // Within the device's memory.
-  virtual void copy(const void* from, size_t bytes, void* to) = 0;
   // right = left + right, element by element: the host's bits.
   virtual void add(const float* left, float* right, size_t n) = 0;
   // flag, in device memory, becomes 1 where one of x is NaN or infinite, else 0.

@@ -11,6 +11,7 @@
 #include "common/device/cuda/native.h"
 #include "common/device/device.h"
 #include "common/error.h"
+#include "tests/device/failure.h"
 #include "tests/device/need_device.h"
 
 namespace pushpull::device {
@@ -21,17 +22,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-template <class Call>
-std::string failure(Call call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice) << e.what();
-    return e.what();
-  }
-  return "no failure";
-}
 
 TEST(Cuda, WithoutADeviceItIsSaidWhyAndWhatToDo) {
   std::string why;

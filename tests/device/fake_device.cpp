@@ -172,13 +172,6 @@ class FakeStream : public Stream {
     copy_host(from, host, bytes, state_->pages.hold(host, bytes, Access::kReadWrite));
   }
 
-  void copy(const void* from, size_t bytes, void* to) override {
-    PP_ASSERT(state_->memory->holds(from, bytes) && state_->memory->holds(to, bytes));
-    put({[=] {
-      if (bytes > 0) std::memmove(to, from, bytes);
-    }});
-  }
-
   void add(const float* left, float* right, size_t n) override {
     PP_ASSERT(state_->memory->holds(left, n * sizeof(float)));
     PP_ASSERT(state_->memory->holds(right, n * sizeof(float)));

@@ -34,7 +34,6 @@ class LeafStep : public DeviceStep {
   }
 
   std::shared_ptr<device::Device> device() const override { return device_; }
-  std::string slow_copies() const override { return ""; }
   void begin(std::span<const float> /*weights*/) override { next_ = 0; }
   void stage(std::span<const float> /*images*/, std::span<const int32_t> /*labels*/) override {}
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {

@@ -144,10 +144,6 @@ class StreamOfCuda : public Stream {
     copy_host(from, bytes, host, cudaMemcpyDeviceToHost,
               pages().hold(host, bytes, Access::kReadWrite));
   }
-  void copy(const void* from, size_t bytes, void* to) override {
-    use_device(index_);
-    PP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, get()));
-  }
 
   void add(const float* left, float* right, size_t n) override {
     use_device(index_);
