@@ -41,7 +41,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
   // Host memory that is registered is read or written when the turn comes, and must stay until
-  // then. With other host memory the call returns when it has been read or written.
+  // then. With other host memory the call returns when it has been read or written. copy_in takes
+  // device memory too: of this device, or what `open_shared` has given; as registered.
   virtual void copy_in(const void* host, size_t bytes, void* to) = 0;
   virtual void copy_out(const void* from, size_t bytes, void* host) = 0;
   // right = left + right, element by element: the host's bits.
@@ -95,6 +96,14 @@ class Device {
   virtual std::string name() const = 0;
   // Throws Error(kDevice): what was asked, what is free, of how much.
   virtual Memory allocate(size_t bytes) = 0;
+  // The hardware. Processes of one machine that see the same id can share its memory.
+  virtual std::string id() const = 0;
+  // As allocate. handle: with it other processes of this user read the memory, until it ends here;
+  // who shares it sees to it that they have stopped by then.
+  virtual Memory allocate_shared(size_t bytes, std::string& handle) = 0;
+  // Memory of another process, for reading, until the last holder of the result lets go. Throws
+  // Error(kProtocol) that says what does not fit.
+  virtual std::shared_ptr<const void> open_shared(const std::string& handle, size_t bytes) = 0;
   virtual std::unique_ptr<Stream> stream() = 0;
   virtual std::unique_ptr<Event> event(bool timed = false) = 0;
   // Whole pages of the host, so that copies to and from them go straight. Any thread. Released when

@@ -1,5 +1,6 @@
 #include "tests/device/fake_device.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -48,6 +49,27 @@ struct FakeDevice::State {
   int64_t launches = 0;
 
   RegisteredPages pages;
+  std::vector<std::weak_ptr<FakeMemory>> others;  // memory of which was opened here
+
+  // Work may touch memory of other devices that was opened here.
+  std::vector<std::unique_ptr<FakeMemory::Open>> open_memory() {
+    std::vector<std::unique_ptr<FakeMemory::Open>> opened;
+    opened.push_back(std::make_unique<FakeMemory::Open>(*memory));
+    for (const auto& other : others) {
+      if (const auto held = other.lock()) {
+        opened.push_back(std::make_unique<FakeMemory::Open>(*held));
+      }
+    }
+    return opened;
+  }
+
+  bool can_read(const void* first, size_t bytes) const {
+    const auto holds = [&](const auto& other) {
+      const auto held = other.lock();
+      return held && held->holds(first, bytes);
+    };
+    return memory->holds(first, bytes) || std::any_of(others.begin(), others.end(), holds);
+  }
 
   bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
   void check() const {
@@ -78,7 +100,7 @@ struct FakeDevice::State {
   void progress() {
     if (mood == 0) return;
     const uint64_t most = mood == 1 ? UINT64_MAX : random() % 4;
-    const FakeMemory::Open opened(*memory);
+    const auto opened = open_memory();
     for (uint64_t i = 0; i < most && step(); ++i) {
     }
   }
@@ -86,7 +108,7 @@ struct FakeDevice::State {
   // Something can always run: what a stream waits for was enqueued before.
   void run_until(const std::function<bool()>& done) {
     if (done()) return;
-    const FakeMemory::Open opened(*memory);
+    const auto opened = open_memory();
     while (!done()) {
       const bool ran = step();
       PP_ASSERT(ran);
@@ -164,7 +186,9 @@ class FakeStream : public Stream {
 
   void copy_in(const void* host, size_t bytes, void* to) override {
     PP_ASSERT(state_->memory->holds(to, bytes));
-    copy_host(host, to, bytes, state_->pages.hold(host, bytes, Access::kReadOnly));
+    const bool is_ready =
+        state_->can_read(host, bytes) || state_->pages.hold(host, bytes, Access::kReadOnly);
+    copy_host(host, to, bytes, is_ready);
   }
 
   void copy_out(const void* from, size_t bytes, void* host) override {
@@ -173,7 +197,7 @@ class FakeStream : public Stream {
   }
 
   void add(const float* left, float* right, size_t n) override {
-    PP_ASSERT(state_->memory->holds(left, n * sizeof(float)));
+    PP_ASSERT(state_->can_read(left, n * sizeof(float)));
     PP_ASSERT(state_->memory->holds(right, n * sizeof(float)));
     put({[=] {
       for (size_t i = 0; i < n; ++i) right[i] = left[i] + right[i];
@@ -257,6 +281,18 @@ FakeDevice::~FakeDevice() = default;
 Memory FakeDevice::allocate(size_t bytes) {
   state_->check();
   return state_->memory->allocate(bytes);
+}
+
+Memory FakeDevice::allocate_shared(size_t bytes, std::string& handle) {
+  state_->check();
+  return state_->memory->allocate_shared(bytes, handle);
+}
+
+std::shared_ptr<const void> FakeDevice::open_shared(const std::string& handle, size_t bytes) {
+  state_->check();
+  auto [memory, first] = FakeMemory::find_shared(handle, bytes);
+  state_->others.push_back(memory);
+  return {memory, first};
 }
 
 std::unique_ptr<Stream> FakeDevice::stream() { return std::make_unique<FakeStream>(state_); }

@@ -40,6 +40,10 @@ class FakeDevice : public Device {
 
   std::string name() const override { return "fake:0"; }
   Memory allocate(size_t bytes) override;
+  // All fakes of a process stand for one device, and share memory among each other.
+  std::string id() const override { return "fake"; }
+  Memory allocate_shared(size_t bytes, std::string& handle) override;
+  std::shared_ptr<const void> open_shared(const std::string& handle, size_t bytes) override;
   std::unique_ptr<Stream> stream() override;
   std::unique_ptr<Event> event(bool timed = false) override;
   std::shared_ptr<void> register_pages(std::byte* first, size_t bytes, Access access,

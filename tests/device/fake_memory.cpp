@@ -60,6 +60,23 @@ Memory FakeMemory::allocate(size_t bytes) {
   return {block, bytes, &FakeMemory::free};
 }
 
+Memory FakeMemory::allocate_shared(size_t bytes, std::string& handle) {
+  Memory memory = allocate(bytes);
+  handle = std::to_string(reinterpret_cast<uintptr_t>(memory.data()));
+  return memory;
+}
+
+std::pair<std::shared_ptr<FakeMemory>, const std::byte*> FakeMemory::find_shared(
+    const std::string& handle, size_t bytes) {
+  const std::lock_guard lock(all_mutex);
+  for (const auto& [block, owner] : owners()) {
+    if (std::to_string(reinterpret_cast<uintptr_t>(block)) != handle) continue;
+    if (!owner->holds(block, bytes)) break;
+    return {owner, block};
+  }
+  throw Error(ErrorCode::kProtocol, "[device] fake:0 shares no such memory");
+}
+
 void FakeMemory::free(void* first) {
   auto* block = static_cast<std::byte*>(first);
   std::shared_ptr<FakeMemory> owner;

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "common/device/device.h"
 
@@ -21,6 +23,11 @@ class FakeMemory : public std::enable_shared_from_this<FakeMemory> {
   // Zeroed; what is freed is filled with NaN and given out again. Throws Error(kDevice) where there
   // is no room.
   Memory allocate(size_t bytes);
+  // ... which `find_shared` finds by this handle as long as it lives. Throws Error(kProtocol) where
+  // there is none of so many bytes.
+  Memory allocate_shared(size_t bytes, std::string& handle);
+  static std::pair<std::shared_ptr<FakeMemory>, const std::byte*> find_shared(
+      const std::string& handle, size_t bytes);
 
   // Open for as long as one of these lives.
   class Open {
