@@ -67,9 +67,8 @@ ReplayResult replay(const ReplayRun& run) {
     PushGradient out;
     losses.clear();
     compute.set_rank(push.rank);
-    compute.node(
-        push.step, push.range, weights,
-        [&](int slice, Payload part) { out.slices[slice] = std::move(part); }, losses);
+    compute.begin(push.step, {push.range}, weights);
+    compute.node([&](int slice, Payload part) { out.slices[slice] = std::move(part); }, losses);
     if (run.job.clip_norm > 0) out.squares = compute.squares(compute.sum(), push.range.size());
     return out;
   };

@@ -149,6 +149,12 @@ struct Loader::Impl {
     changed.notify_all();
   }
 
+  bool ready(int64_t step, int64_t index) {
+    const std::lock_guard lock(mutex);
+    const Slot* slot = find_hint(step, index);
+    return slot != nullptr && slot->state == SlotState::kReady;
+  }
+
   // The slot of a hint that was begun, filled; null where there is none. A hint that was not begun
   // is taken back: reading it here is sooner than waiting for its turn.
   Slot* take(int64_t step, int64_t index) {
@@ -188,6 +194,10 @@ Loader::~Loader() = default;
 
 void Loader::hint(int64_t step, int64_t index) {
   if (impl_->thread.joinable()) impl_->hint(step, index);
+}
+
+bool Loader::ready(int64_t step, int64_t index) const {
+  return !impl_->thread.joinable() || impl_->ready(step, index);
 }
 
 const MicroBatch& Loader::get(int64_t step, int64_t index) {

@@ -33,6 +33,9 @@ class Loader {
   static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
 
+  // `get` would not wait: the micro-batch is here, or is read sooner than a thread wakes up.
+  bool ready(int64_t step, int64_t index) const;
+
   // The micro-batch, from the prefetched ones or read now. Valid until the next call. An error of
   // the dataset surfaces here.
   const MicroBatch& get(int64_t step, int64_t index);

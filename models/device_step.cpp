@@ -45,6 +45,7 @@ class NetworkStep final : public DeviceStep {
   std::shared_ptr<device::Device> device() const override { return device_; }
   void begin(std::span<const float> weights) override;
   void stage(std::span<const float> images, std::span<const int32_t> labels) override;
+  void unstage() override { staged_ = ran_; }  // a slot's copies in come in order
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override;
   const Event& gradient(size_t tensor) const override { return *gradients_.at(tensor); }
   void write_after(const Event& event) override { compute_.wait(event); }

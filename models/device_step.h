@@ -20,13 +20,16 @@ class DeviceStep {
 
   virtual std::shared_ptr<device::Device> device() const = 0;
 
-  // The micro-batches from here on are computed at these weights (host memory, the flat vector),
-  // which stay as they are until `wait`. The tensors go in as `run` needs them. Waits for the runs
+  // All micro-batches until the next `begin` are computed at these weights (host memory, the flat
+  // vector), which stay as they are until a `run` and then a `wait` have returned: the tensors go
+  // in as the first run needs them, and are on the device for those behind it. Waits for the runs
   // before, where nobody has.
   virtual void begin(std::span<const float> weights) = 0;
   // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
   // next one may be staged while this one is computed, also before the `begin` that it belongs to.
   virtual void stage(std::span<const float> images, std::span<const int32_t> labels) = 0;
+  // What is staged and not yet run is not to be run.
+  virtual void unstage() = 0;
   // Enqueues the oldest staged micro-batch.
   //   gradients: device memory, table().total floats, overwritten, as Model::train fills them.
   //   enqueued: called for each tensor in backward's order; its gradient is there once

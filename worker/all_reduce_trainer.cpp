@@ -114,7 +114,6 @@ void AllReduceTrainer::fetch_start() {
 // ---- a step ----
 
 void AllReduceTrainer::step(int64_t step) {
-  if (step + 1 < barriers_.end_step) compute_.hint(step + 1, range_);
   std::vector<float> losses;
   split_.enter(TimeSplit::kCompute);
   if (!compute(step, losses)) throw JobOver{};
@@ -131,6 +130,8 @@ bool AllReduceTrainer::compute(int64_t step, std::vector<float>& losses) {
   buckets_.begin();
   tickets_.clear();
   std::vector<SumPart> parts;
+  compute_.begin(step, nodes_, state_->weights);
+  if (step + 1 < barriers_.end_step) compute_.hint(step + 1, nodes_);
   for (const Range& node : nodes_) {
     parts.push_back({node, nullptr, nullptr});
     const auto ready = [&](int slice, const Payload& payload) {
@@ -141,7 +142,7 @@ bool AllReduceTrainer::compute(int64_t step, std::vector<float>& losses) {
       buckets_.mark(slice);
       while (const std::optional<int> bucket = buckets_.next()) post_sum(*bucket, parts);
     };
-    if (!compute_.node(step, node, state_->weights, ready, losses)) return false;
+    if (!compute_.node(ready, losses)) return false;
   }
   PP_ASSERT(std::ssize(tickets_) == buckets_.count());
   return true;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +34,7 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       loader_(job, dataset),
       devices_(model.device_steps()),
+      ahead_(devices_.size()),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
   if (devices_.empty()) {
@@ -58,9 +60,25 @@ void Compute::sleep(double seconds) const {
   }
 }
 
-bool Compute::node(int64_t step, Range node, std::span<const float> weights,
-                   const GradientSum::SliceReady& ready, std::vector<float>& losses,
+void Compute::begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights) {
+  PP_ASSERT(!nodes.empty());
+  work_ = {step, std::move(nodes)};
+  next_ = 0;
+  weights_ = weights;
+  hinted_ = {};
+}
+
+void Compute::hint(int64_t step, std::vector<Range> nodes) {
+  hinted_ = {step, std::move(nodes)};
+  const int64_t first = hinted_.nodes.front().lo;
+  const int64_t ahead = std::min<int64_t>(hinted_.nodes.back().hi - first, Loader::kMaxHints / 2);
+  for (int64_t i = 0; i < ahead; ++i) loader_.hint(step, first + i);
+}
+
+bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
                    const WeightsNeeded& needed) {
+  PP_ASSERT(next_ < work_.nodes.size());
+  const int64_t step = work_.step;
   const GradientSum::SliceReady checked = [&](int slice, Payload part) {
     check_finite(step, slice, part);
     straggling_.lag();
@@ -73,16 +91,26 @@ bool Compute::node(int64_t step, Range node, std::span<const float> weights,
     needed(tensor);
     straggling_.resume();
   };
-  const Node all{step, node, weights, checked, needed ? tensor_needed : WeightsNeeded{}};
-  if (team_) return on_devices(all, losses);
-  gradient_->begin(node.size());
-  return devices_.empty() ? on_host(all, losses) : on_device(all, losses);
+  const bool is_first = next_ == 0;
+  const Range range = work_.nodes[next_++];
+  bool whole = false;
+  try {
+    whole =
+        compute({step, range, is_first, checked, needed ? tensor_needed : WeightsNeeded{}}, losses);
+  } catch (...) {
+    work_ = {};
+    for (size_t i = 0; i < devices_.size(); ++i) devices_[i]->unstage();
+    ahead_.assign(devices_.size(), {});
+    throw;
+  }
+  if (!whole) work_ = {};
+  return whole;
 }
 
-const MicroBatch& Compute::read(int64_t step, int64_t micro_batch) {
-  const MicroBatch& batch = loader_.get(step, micro_batch);
-  data_hash_ += data_hash(step, micro_batch, batch.indices);
-  return batch;
+bool Compute::compute(const Node& node, std::vector<float>& losses) {
+  if (team_) return on_devices(node, losses);
+  gradient_->begin(node.range.size());
+  return devices_.empty() ? on_host(node, losses) : on_device(node, losses);
 }
 
 bool Compute::on_host(const Node& node, std::vector<float>& losses) {
@@ -95,11 +123,12 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
   };
   for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
     if (over_()) return false;
-    const MicroBatch& batch = read(node.step, m);
+    const MicroBatch& batch = loader_.get(node.step, m);
+    data_hash_ += data_hash(node.step, m, batch.indices);
     straggling_.resume();
     forward_s = 0.0;
     if (traced) begin_s = now_seconds();
-    const float loss = model_.train(node.weights, batch.images.data(), batch.labels.data(),
+    const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(),
                                     gradient_->leaf(), tensor_ready, node.needed);
     check_loss(node.step, m, loss);
     losses.push_back(loss);
@@ -122,22 +151,23 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   };
   try {
     straggling_.resume();
-    device.begin(node.weights);
+    if (node.is_first) device.begin(weights_);
     for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
       if (over_()) {
         device.wait();
         return false;
       }
-      const MicroBatch& batch = read(node.step, m);
-      device.stage(batch.images, batch.labels);
+      stage(0, node.step, m);
       device.run(gradient_->leaf().data(), enqueued, node.needed);
       gradient_->end_leaf();
     }
+    stage_ahead();
     gradient_->finish(node.ready);
   } catch (...) {
     device.wait();  // nothing of a node that was given up may count in the next one
     throw;
   }
+  stage_ahead();
   add_losses(node, device.wait(), losses);
   if (trace_ != nullptr && trace_->on()) trace_last(node);
   straggling_.lag();
@@ -146,23 +176,61 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
 
 // With all weights: devices that waited for each other's would gain little.
 bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
-  for (size_t tensor = 0; node.needed && tensor < model_.table().tensors.size(); ++tensor) {
-    node.needed(tensor);
-  }
+  const size_t tensors = node.is_first && node.needed ? model_.table().tensors.size() : 0;
+  for (size_t tensor = 0; tensor < tensors; ++tensor) node.needed(tensor);
   std::mutex reading;
-  const auto stage = [&](int64_t leaf, DeviceStep& device) {
+  const auto stage_leaf = [&](size_t device, int64_t leaf) {
     const std::lock_guard lock(reading);
     if (over_()) return false;
-    const MicroBatch& batch = read(node.step, node.range.lo + leaf);
-    device.stage(batch.images, batch.labels);
+    stage(device, node.step, node.range.lo + leaf);
     return true;
   };
   straggling_.resume();
+  if (node.is_first) team_->begin(weights_);
   std::vector<float> all;
-  if (!team_->node(node.range.size(), node.weights, stage, node.ready, all)) return false;
+  if (!team_->node(
+          node.range.size(), stage_leaf, [this] { stage_ahead(); }, node.ready, all)) {
+    return false;
+  }
+  stage_ahead();
   add_losses(node, all, losses);
   straggling_.lag();
   return true;
+}
+
+// So that `run` computes this micro-batch next.
+void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
+  const Ahead ahead = std::exchange(ahead_[device], {});
+  if (ahead.step == step && ahead.micro_batch == micro_batch) {
+    data_hash_ += ahead.hash;
+    return;
+  }
+  if (ahead.step >= 0) devices_[device]->unstage();
+  const MicroBatch& batch = loader_.get(step, micro_batch);
+  data_hash_ += data_hash(step, micro_batch, batch.indices);
+  devices_[device]->stage(batch.images, batch.labels);
+}
+
+// What each device will begin with, as far as it is known and read by now: gradients that are to be
+// pushed must not wait for it. Between nodes, and when all micro-batches of a node are enqueued.
+void Compute::stage_ahead() {
+  const bool is_last = next_ == work_.nodes.size();
+  const Work& work = is_last ? hinted_ : work_;
+  if (work.nodes.empty()) return;
+  const Range node = work.nodes[is_last ? 0 : next_];
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    const std::optional<int64_t> leaf =
+        team_ ? team_->first_leaf(device, node.size()) : std::optional<int64_t>(0);
+    if (leaf) stage_ahead(device, work.step, node.lo + *leaf);
+  }
+}
+
+void Compute::stage_ahead(size_t device, int64_t step, int64_t micro_batch) {
+  Ahead& ahead = ahead_[device];
+  if (ahead.step >= 0 || !loader_.ready(step, micro_batch)) return;
+  const MicroBatch& batch = loader_.get(step, micro_batch);
+  devices_[device]->stage(batch.images, batch.labels);
+  ahead = {step, micro_batch, data_hash(step, micro_batch, batch.indices)};
 }
 
 void Compute::add_losses(const Node& node, std::span<const float> all,
@@ -182,11 +250,6 @@ void Compute::trace_last(const Node& node) {
   const int64_t last = node.range.hi - 1;
   trace_->add(Trace::kForward, node.step, last, middle_s - times.forward_s, middle_s);
   trace_->add(Trace::kBackward, node.step, last, middle_s, end_s);
-}
-
-void Compute::hint(int64_t step, Range range) {
-  const int64_t ahead = std::min<int64_t>(range.size(), Loader::kMaxHints / 2);
-  for (int64_t i = 0; i < ahead; ++i) loader_.hint(step, range.lo + i);
 }
 
 double Compute::squares(std::span<const float> sum, int64_t micro_batches) const {

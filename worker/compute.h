@@ -36,15 +36,22 @@ class Compute {
   // Forward and backward of each micro-batch go there. Borrowed.
   void set_trace(Trace& trace) { trace_ = &trace; }
 
-  // The sum of the gradients of micro-batches `node` of `step` at `weights` (the flat vector), by
-  // slices, in the order in which backward finishes them.
+  // What is computed from here on: these nodes of `step`, in their order, a call of `node` for
+  // each, all at `weights` (the flat vector), which stay as they are until the last has returned: a
+  // device takes them in once.
+  void begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights);
+  // What will be begun next: reads it ahead, and copies its first micro-batch to the device while
+  // that computes the last one of now. Comes after `begin`; something else may be begun then.
+  void hint(int64_t step, std::vector<Range> nodes);
+
+  // The sum of the gradients of the next node, by slices, in the order in which backward finishes
+  // them.
   //   losses: the mean loss of each micro-batch is added at its end.
-  //   needed: asked for each tensor before forward reads it, as long as `weights` are not complete;
-  //   may be empty, and may throw.
+  //   needed: asked for each tensor before forward reads it, as long as the weights are not
+  //   complete; may be empty, and may throw.
   // Returns false when it was over before the end. Throws Error(kNotFinite) that names worker, step
-  // and tensor.
-  bool node(int64_t step, Range node, std::span<const float> weights,
-            const GradientSum::SliceReady& ready, std::vector<float>& losses,
+  // and tensor. After either, `begin` comes anew.
+  bool node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
             const WeightsNeeded& needed = {});
 
   // The hash of the samples of all nodes since the last call.
@@ -56,20 +63,30 @@ class Compute {
   //   sum: of the flat vector, over so many micro-batches.
   double squares(std::span<const float> sum, int64_t micro_batches) const;
 
-  // What will be computed next: read it ahead.
-  void hint(int64_t step, Range range);
-
  private:
+  struct Work {
+    int64_t step = -1;
+    std::vector<Range> nodes;
+  };
   // What `node` was called with.
   struct Node {
     int64_t step = 0;
     Range range;
-    std::span<const float> weights;
+    bool is_first = false;  // of those at these weights
     const GradientSum::SliceReady& ready;
     WeightsNeeded needed;
   };
+  // A micro-batch that was copied to a device before it was asked for.
+  struct Ahead {
+    int64_t step = -1;  // -1: none
+    int64_t micro_batch = -1;
+    HashSum hash;
+  };
 
-  const MicroBatch& read(int64_t step, int64_t micro_batch);
+  bool compute(const Node& node, std::vector<float>& losses);
+  void stage(size_t device, int64_t step, int64_t micro_batch);
+  void stage_ahead();
+  void stage_ahead(size_t device, int64_t step, int64_t micro_batch);
   bool on_host(const Node& node, std::vector<float>& losses);
   bool on_device(const Node& node, std::vector<float>& losses);
   bool on_devices(const Node& node, std::vector<float>& losses);
@@ -87,6 +104,11 @@ class Compute {
   const std::vector<DeviceStep*> devices_;  // the model's; none: it computes on the processor
   std::unique_ptr<GradientSum> gradient_;   // null where there are several
   std::unique_ptr<DeviceTeam> team_;        // of several
+  std::vector<Ahead> ahead_;                // of each device
+  Work work_;                               // that was begun
+  size_t next_ = 0;                         // of its nodes
+  std::span<const float> weights_;
+  Work hinted_;
   std::function<bool()> over_;
   Straggling straggling_;
   HashSum data_hash_;

@@ -55,7 +55,7 @@ DeviceTeam::DeviceTeam(std::vector<DeviceStep*> steps, const TensorTable& table,
       threads_(static_cast<int>(steps.size())),
       pool_(static_cast<size_t>(table.total), std::move(memory)),
       finite_(static_cast<size_t>(map.slices())) {
-  for (DeviceStep* step : steps) lanes_.push_back({step, {}, {}});
+  for (DeviceStep* step : steps) lanes_.push_back({step, false, {}, {}});
 }
 
 DeviceTeam::~DeviceTeam() { drain(); }
@@ -86,11 +86,11 @@ void DeviceTeam::plan(int64_t leaves) {
   }
 }
 
-bool DeviceTeam::enqueue(const Part& part, const Stage& stage) {
+bool DeviceTeam::enqueue(const Part& part, size_t device, const Stage& stage) {
   const GradientSum::SliceReady nothing_yet = [](int, const Payload&) { PP_ASSERT(false); };
   part.sum->begin(part.leaves.size());
   for (int64_t leaf = part.leaves.lo; leaf < part.leaves.hi; ++leaf) {
-    if (!stage(leaf, *part.step)) return false;
+    if (!stage(device, leaf)) return false;
     part.step->run(part.sum->leaf().data(), [&](size_t tensor) {
       if (part.sum->in_last_leaf()) part.sum->tensor_ready(tensor, nothing_yet);
     });
@@ -99,21 +99,36 @@ bool DeviceTeam::enqueue(const Part& part, const Stage& stage) {
   return true;
 }
 
-bool DeviceTeam::node(int64_t leaves, std::span<const float> weights, const Stage& stage,
+std::optional<int64_t> DeviceTeam::first_leaf(size_t device, int64_t leaves) const {
+  const Range share =
+      share_range(static_cast<int64_t>(device), static_cast<int64_t>(lanes_.size()), leaves);
+  return share.size() == 0 ? std::nullopt : std::optional(share.lo);
+}
+
+void DeviceTeam::begin(std::span<const float> weights) {
+  weights_ = weights;
+  for (Lane& lane : lanes_) lane.has_begun = false;
+}
+
+bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
                       const GradientSum::SliceReady& ready, std::vector<float>& losses) {
   plan(leaves);
   std::atomic<bool> over = false;
   try {
     threads_.run(std::ssize(lanes_), [&](int64_t index, int /*thread*/) {
-      const Lane& lane = lanes_[static_cast<size_t>(index)];
+      const auto device = static_cast<size_t>(index);
+      Lane& lane = lanes_[device];
       if (lane.parts.empty()) return;
-      lane.step->begin(weights);
+      if (!std::exchange(lane.has_begun, true)) lane.step->begin(weights_);
       for (const Part& part : lane.parts) {
-        if (!enqueue(part, stage)) over = true;
+        if (!enqueue(part, device, stage)) over = true;
         if (over) return;
       }
     });
-    if (!over) add_up(ready);
+    if (!over) {
+      enqueued();
+      add_up(ready);
+    }
   } catch (...) {
     drain();  // nothing of a node that was given up may count in the next one
     throw;

@@ -42,8 +42,8 @@ class TeamModel final : public Model {
 
 class DeviceTeam {
  public:
-  // Stages a leaf of the node; false: it is over. Called by several threads.
-  using Stage = std::function<bool(int64_t leaf, DeviceStep& step)>;
+  // Stages a leaf of the node on this device; false: it is over. Called by several threads.
+  using Stage = std::function<bool(size_t device, int64_t leaf)>;
 
   // steps: borrowed. memory: where the sum is to lie; it is sent from there.
   DeviceTeam(std::vector<DeviceStep*> steps, const TensorTable& table, const SliceMap& map,
@@ -52,11 +52,16 @@ class DeviceTeam {
   DeviceTeam(const DeviceTeam&) = delete;
   DeviceTeam& operator=(const DeviceTeam&) = delete;
 
-  // Computes a node of so many micro-batches at `weights`, all of which are here, and gives out the
-  // slices of its sum; `ready` may throw, and then it has not happened. Losses are added in the
-  // leaves' order. Returns false where it was over before the end.
-  bool node(int64_t leaves, std::span<const float> weights, const Stage& stage,
+  // All nodes until the next `begin` are computed at these weights, all of which are here.
+  void begin(std::span<const float> weights);
+  // Computes a node of so many micro-batches and gives out the slices of its sum; `ready` may
+  // throw, and then it has not happened. Losses are added in the leaves' order.
+  //   enqueued: called when nothing of the node has to be staged any more.
+  // Returns false where it was over before the end.
+  bool node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
             const GradientSum::SliceReady& ready, std::vector<float>& losses);
+  // Of a node of so many micro-batches: the first one of this device; none: it has no share.
+  std::optional<int64_t> first_leaf(size_t device, int64_t leaves) const;
 
   // As GradientSum's, of the last node.
   std::span<const float> sum() const { return {sum_.get(), static_cast<size_t>(map_.total())}; }
@@ -71,12 +76,13 @@ class DeviceTeam {
   };
   struct Lane {
     DeviceStep* step;
+    bool has_begun = false;                          // at weights_
     std::vector<std::unique_ptr<GradientSum>> sums;  // of as many subtrees as were needed
     std::vector<Part> parts;
   };
 
   void plan(int64_t leaves);
-  static bool enqueue(const Part& part, const Stage& stage);
+  static bool enqueue(const Part& part, size_t device, const Stage& stage);
   void add_up(const GradientSum::SliceReady& ready);
   void add_slice(int slice, const std::vector<Payload>& payloads);
   void drain() noexcept;
@@ -86,6 +92,7 @@ class DeviceTeam {
   std::vector<Lane> lanes_;
   ThreadPool threads_;
   BufferPool pool_;
+  std::span<const float> weights_;
   std::shared_ptr<float[]> sum_;
   std::vector<bool> finite_;     // by slice
   std::optional<TreeSum> tree_;  // once there is something to sum

@@ -92,7 +92,7 @@ JobEnd Trainer::run() {
 
 void Trainer::hint_next() {
   if (const std::optional<Task> task = push_pull_.upcoming()) {
-    compute_.hint(task->step, task->range);
+    compute_.hint(task->step, push_pull_.nodes(task->range));
   }
 }
 
@@ -153,10 +153,12 @@ void Trainer::start(const Task& task) {
 void Trainer::compute(const Task& task) {
   // clipping by push needs the whole gradient before the first byte may go
   const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
+  const std::vector<Range> nodes = push_pull_.nodes(task.range);
+  compute_.begin(task.step, nodes, weights_);
   hint_next();
   bool begun = false;
   std::vector<float> losses;
-  for (const Range& node : push_pull_.nodes(task.range)) {
+  for (const Range& node : nodes) {
     const auto push_slice = [&](int slice, Payload part) {
       if (!begun) begin_push(task);
       begun = true;
@@ -171,7 +173,7 @@ void Trainer::compute(const Task& task) {
       split_.enter(TimeSplit::kCompute);
     };
     try {
-      if (!compute_.node(task.step, node, weights_, push_slice, losses, needed_by(task))) return;
+      if (!compute_.node(push_slice, losses, needed_by(task))) return;
     } catch (const Error& e) {
       if (e.code() == ErrorCode::kNotFinite && push_pull_.all_here()) note_failed(task);
       throw;
@@ -215,12 +217,13 @@ void Trainer::compute_round(const Task& task) {
   std::vector<float> losses;
   const auto keep = [](int, const Payload&) {};
   for (int64_t i = 0; i < task.steps; ++i) {
+    compute_.begin(task.step + i, {task.range}, weights);
     if (i + 1 < task.steps) {
-      compute_.hint(task.step + i + 1, task.range);
+      compute_.hint(task.step + i + 1, {task.range});
     } else {
       hint_next();
     }
-    if (!compute_.node(task.step + i, task.range, weights, keep, losses, needed_by(task))) return;
+    if (!compute_.node(keep, losses, needed_by(task))) return;
     if (i == 0) {
       begin_push(task);
       local_->begin(task.range, push_pull_.weights());

@@ -96,8 +96,8 @@ TEST_F(ReplayTest, AppliesEachPushAtTheWeightsThatItHasRead) {
   Compute compute(job_, *dataset_, *model_, map, [] { return false; });
   for (const RecordedPush& p : record_.pushes) {
     std::vector<float> losses;
-    compute.node(
-        p.step, p.range, weights[static_cast<size_t>(p.reads[0])], [](int, Payload) {}, losses);
+    compute.begin(p.step, {p.range}, weights[static_cast<size_t>(p.reads[0])]);
+    compute.node([](int, const Payload&) {}, losses);
     std::vector<float> next = weights.back();
     for (size_t i = 0; i < next.size(); ++i) {
       next[i] -= static_cast<float>(0.1 * 0.5) * (compute.sum()[i] / 2.0F);
@@ -120,8 +120,8 @@ TEST_F(ReplayTest, AStepOfBackupIsOneUpdateOfItsPushes) {
   std::vector<float> weights = initial_weights(job_, model_->table());
   const auto gradient = [&](int64_t step, Range range) {
     std::vector<float> losses;
-    compute.node(
-        step, range, weights, [](int, Payload) {}, losses);
+    compute.begin(step, {range}, weights);
+    compute.node([](int, const Payload&) {}, losses);
     return std::vector<float>(compute.sum().begin(), compute.sum().end());
   };
   const auto apply = [&](const std::vector<float>& sum, float count) {

@@ -110,6 +110,26 @@ void expect_holds(const MicroBatch& batch, const Job& job, const Dataset& data, 
   }
 }
 
+TEST(Loader, SaysWhetherItWouldWait) {
+  const Job job = loader_job();
+  FakeData data(64, kLargePixels);
+  Loader loader(job, data);
+  EXPECT_FALSE(loader.ready(0, 0)) << "nothing was hinted";
+  data.close_gate();
+  loader.hint(0, 0);
+  data.wait_for_arrivals(1);
+  EXPECT_FALSE(loader.ready(0, 0));
+  loader.hint(0, 1);
+  data.open_gate();
+  data.wait_for_arrivals(2);  // so the first one is read
+  EXPECT_TRUE(loader.ready(0, 0));
+  EXPECT_FALSE(loader.ready(5, 0));
+  expect_holds(loader.get(0, 0), job, data, 0, 0);
+  const FakeData small(64, 8);
+  Loader at_once(job, small);
+  EXPECT_TRUE(at_once.ready(5, 0));
+}
+
 TEST(Loader, ReadsWhatWasNotHinted) {
   const Job job = loader_job(true);
   FakeData data(64, kLargePixels);

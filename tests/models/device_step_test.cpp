@@ -165,8 +165,16 @@ class Play {
     has_gone_ = false;
     std::vector<size_t> inputs;
     std::vector<std::shared_ptr<float[]>> sums;
+    std::vector<float> losses;
     try {
       for (size_t leaf = 0; leaf < leaves; ++leaf) {
+        // the weights are on the device, and stay there
+        if (leaf > 0 && draw(5) == 0) {
+          append(losses, step_->wait());
+          if (!has_gone_) weights.go(is_broken_);
+          has_gone_ = true;
+        }
+        if (draw(8) == 0) unstage();
         if (staged_.empty()) stage();
         inputs.push_back(staged_.front());
         staged_.pop_front();
@@ -181,12 +189,21 @@ class Play {
       return false;
     }
     if (draw(10) == 0) return true;  // nobody asks: the next step begins
-    const std::span<const float> losses = step_->wait();
-    weights.go(is_broken_);
+    append(losses, step_->wait());
+    if (!has_gone_) weights.go(is_broken_);
     has_gone_ = true;
     out_->synchronize(1000);
     check(version, inputs, losses, sums);
     return true;
+  }
+
+  static void append(std::vector<float>& losses, std::span<const float> more) {
+    losses.insert(losses.end(), more.begin(), more.end());
+  }
+
+  void unstage() {
+    step_->unstage();
+    staged_.clear();
   }
 
   void stage() {

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
 #include <ostream>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +42,7 @@ Job small_job(const std::string& keys = "") {
 
 struct Outcome {
   bool whole = false;
-  std::map<int, std::vector<float>> slices;
+  std::map<std::pair<size_t, int>, std::vector<float>> slices;  // of each node
   std::vector<float> sum;
   std::vector<float> losses;
   std::string data;
@@ -49,6 +51,87 @@ struct Outcome {
   friend std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
     return out << outcome.slices.size() << " slices, " << outcome.losses.size() << " losses";
   }
+};
+
+// What a device is asked for.
+struct Asked {
+  std::atomic<int> begins = 0;
+  std::atomic<int> ahead = 0;  // staged behind the last run of a node, before its end
+  std::atomic<int> unstaged = 0;
+  bool keeps_what_is_staged = false;  // on purpose: unstage does nothing
+};
+
+class AskedStep final : public DeviceStep {
+ public:
+  AskedStep(DeviceStep& step, Asked& asked) : step_(step), asked_(asked) {}
+  std::shared_ptr<device::Device> device() const override { return step_.device(); }
+  void begin(std::span<const float> weights) override {
+    ++asked_.begins;
+    step_.begin(weights);
+  }
+  void stage(std::span<const float> images, std::span<const int32_t> labels) override {
+    ++staged_;
+    step_.stage(images, labels);
+  }
+  void unstage() override {
+    if (asked_.keeps_what_is_staged) return;
+    asked_.unstaged += staged_;
+    staged_ = 0;
+    step_.unstage();
+  }
+  void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override {
+    --staged_;
+    step_.run(gradients, enqueued, needed);
+  }
+  const device::Event& gradient(size_t tensor) const override { return step_.gradient(tensor); }
+  void write_after(const device::Event& event) override { step_.write_after(event); }
+  std::span<const float> wait() override {
+    asked_.ahead += staged_;
+    return step_.wait();
+  }
+  Times times() const override { return step_.times(); }
+
+ private:
+  DeviceStep& step_;
+  Asked& asked_;
+  int staged_ = 0;  // and not run
+};
+
+// A model whose devices are asked through an AskedStep.
+class AskedModel final : public Model {
+ public:
+  AskedModel(std::unique_ptr<Model> model, Asked& asked) : model_(std::move(model)) {
+    table_ = model_->table();
+    for (DeviceStep* step : model_->device_steps()) {
+      steps_.push_back(std::make_unique<AskedStep>(*step, asked));
+    }
+  }
+  float train(std::span<const float> weights, const float* images, const int32_t* labels,
+              std::span<float> gradients, const GradientReady& ready,
+              const WeightsNeeded& needed) override {
+    return model_->train(weights, images, labels, gradients, ready, needed);
+  }
+  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                    int64_t valid) override {
+    return model_->evaluate(weights, images, labels, valid);
+  }
+  std::vector<DeviceStep*> device_steps() override {
+    std::vector<DeviceStep*> steps;
+    for (const auto& step : steps_) steps.push_back(step.get());
+    return steps;
+  }
+  std::string numerics() const override { return model_->numerics(); }
+  void choose(const std::string& choices) override { model_->choose(choices); }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::vector<std::unique_ptr<AskedStep>> steps_;
+};
+
+// What a worker computes at once, at the same weights.
+struct Work {
+  int64_t step = 0;
+  std::vector<Range> nodes;
 };
 
 // A worker's computing part.
@@ -69,21 +152,35 @@ class Bench {
     } else {
       model_ = std::make_unique<TeamModel>(std::move(models));
     }
+    model_ = std::make_unique<AskedModel>(std::move(model_), asked);
     map_ = std::make_unique<SliceMap>(model_->table().total, job_.slice_bytes, 2);
     compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over; });
     weights = initial_weights(model_->table(), 5);
   }
 
   Outcome node(int64_t step, Range range, const WeightsNeeded& needed = {}) {
+    return work({step, {range}}, {}, needed);
+  }
+  // hint: no nodes where there is none
+  Outcome work(const Work& now, const Work& hint = {}, const WeightsNeeded& needed = {}) {
     Outcome out;
+    size_t node = 0;
     const auto ready = [&](int slice, const Payload& part) {
       if (slice == refused) throw Dropped{};
-      const auto [place, is_new] = out.slices.emplace(
-          slice, std::vector<float>(part.floats(), part.floats() + part.float_count()));
+      const auto [place, is_new] =
+          out.slices.emplace(std::pair(node, slice),
+                             std::vector<float>(part.floats(), part.floats() + part.float_count()));
       EXPECT_TRUE(is_new);
     };
-    out.whole = compute_->node(step, range, weights, ready, out.losses, needed);
-    if (out.whole) out.sum.assign(compute_->sum().begin(), compute_->sum().end());
+    compute_->begin(now.step, now.nodes, weights);
+    if (!hint.nodes.empty()) compute_->hint(hint.step, hint.nodes);
+    out.whole = true;
+    for (; out.whole && node < now.nodes.size(); ++node) {
+      out.whole = compute_->node(ready, out.losses, needed);
+      if (!out.whole) break;
+      out.sum.insert(out.sum.end(), compute_->sum().begin(), compute_->sum().end());
+      spoil_weights();
+    }
     const HashSum hash = compute_->take_data_hash();
     out.data = hash.bytes();
     return out;
@@ -92,11 +189,19 @@ class Bench {
   void forget() { compute_->take_data_hash(); }
   size_t tensors() const { return model_->table().tensors.size(); }
 
+  Asked asked;
   bool over = false;
+  // After the first node whatever is on a device already may change on the host, for devices that
+  // all have a share of it.
+  bool spoils = false;
   int refused = -1;  // a slice that is given out, and then the step is given up
   std::vector<float> weights;
 
  private:
+  void spoil_weights() {
+    if (spoils) std::fill(weights.begin(), weights.end(), std::nanf(""));
+  }
+
   Job job_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<Model> model_;
@@ -188,6 +293,97 @@ TEST(DeviceCompute, AStepThatIsGivenUpHasNotHappened) {
     EXPECT_FALSE(other.node(0, {0, 3}).whole);
     other.over = false;
     EXPECT_EQ(other.node(2, {0, 5}), want) << seed;
+  }
+}
+
+// Weights of a step go to a device once, however many nodes it computes there.
+TEST(DeviceCompute, TakesInTheWeightsOfAStepOnce) {
+  const Work work{1, {{1, 2}, {2, 4}, {4, 7}}};
+  Bench plain(small_job(), {});
+  const Outcome want = plain.work(work);
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (const int devices : {1, 2}) {
+      Bench bench(small_job(), fake({.seed = seed}, devices));
+      const std::vector<float> weights = bench.weights;
+      bench.spoils = devices == 1;  // the second one has no share of the first node
+      for (int i = 1; i <= 3; ++i) {
+        bench.weights = weights;
+        EXPECT_EQ(bench.work(work), want) << seed << " on " << devices;
+        EXPECT_EQ(bench.asked.begins, i * devices);
+      }
+    }
+  }
+}
+
+// Plays steps of which some are not what was hinted, or are given up. Returns how many were wrong.
+int play_hints(uint64_t seed, Bench& plain, Bench& bench) {
+  const std::array<std::vector<Range>, 4> shares = {
+      {{{0, 8}}, {{0, 4}}, {{3, 4}, {4, 8}}, {{5, 6}}}};
+  std::mt19937_64 random(seed);
+  const auto draw = [&] {
+    return Work{static_cast<int64_t>(random() % 3), shares.at(random() % shares.size())};
+  };
+  int wrong = 0;
+  Work next = draw();
+  for (int i = 0; i < 12; ++i) {
+    const Work now = random() % 3 == 0 ? draw() : next;  // a third: something else than was hinted
+    next = draw();
+    const bool given_up = random() % 5 == 0;
+    if (given_up) bench.refused = 2;
+    const Outcome want = plain.work(now);
+    try {
+      const Outcome got = bench.work(now, random() % 4 == 0 ? Work{} : next);
+      wrong += got == want ? 0 : 1;
+    } catch (const Dropped&) {
+      EXPECT_TRUE(given_up);
+      bench.forget();
+    } catch (const Error&) {
+      return wrong + 1;
+    }
+    bench.refused = -1;
+  }
+  return wrong;
+}
+
+// What was hinted lies on the device before it is begun, and is not computed where something else
+// is.
+TEST(DeviceCompute, ComputesWhatIsBegunWhateverWasHinted) {
+  Bench plain(small_job(), {});
+  int ahead = 0;
+  int unstaged = 0;
+  for (uint64_t seed = 0; seed < 90; ++seed) {
+    Bench bench(small_job(), fake({.seed = seed}, 1 + static_cast<int>(seed) % 3));
+    EXPECT_EQ(play_hints(seed, plain, bench), 0) << seed;
+    ahead += bench.asked.ahead;
+    unstaged += bench.asked.unstaged;
+  }
+  EXPECT_GT(ahead, 600);
+  EXPECT_GT(unstaged, 120);
+}
+
+// The test above can fail.
+TEST(DeviceCompute, WouldComputeWhatWasHintedIfThatWereNotUnstaged) {
+  Bench plain(small_job(), {});
+  int wrong = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Bench bench(small_job(), fake({.seed = seed}));
+    bench.asked.keeps_what_is_staged = true;
+    wrong += play_hints(seed, plain, bench);
+  }
+  EXPECT_GT(wrong, 5);
+}
+
+// A micro-batch that is large is read on another thread, and may not be here in time.
+TEST(DeviceCompute, ComputesWhatAThreadReadsAhead) {
+  const Job job = parse_job_text(
+      "dataset = dummy\ninput = 3x90x90\nclasses = 2\nhidden = none\ntrain-samples = 48\n"
+      "global-batch = 12\nmicro-batch = 3\nsteps = 4\nslice-bytes = 65536\n",
+      "test");
+  Bench plain(job, {});
+  Bench bench(job, fake({.seed = 3}));
+  for (int64_t step = 0; step < 6; ++step) {
+    const Work now{step % 4, {{0, 2}, {2, 3}}};
+    EXPECT_EQ(bench.work(now, {(step + 1) % 4, {{0, 2}, {2, 3}}}), plain.work(now)) << step;
   }
 }
 

@@ -36,6 +36,7 @@ class LeafStep : public DeviceStep {
   std::shared_ptr<device::Device> device() const override { return device_; }
   void begin(std::span<const float> /*weights*/) override { next_ = 0; }
   void stage(std::span<const float> /*images*/, std::span<const int32_t> /*labels*/) override {}
+  void unstage() override {}
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {
     const auto values = std::make_shared<std::vector<float>>(leaf(next_, table_.total));
     if (next_++ == spoilt_) (*values)[4000] = std::numeric_limits<float>::quiet_NaN();
