@@ -10,6 +10,7 @@
 #include "common/schedule.h"
 #include "common/text.h"
 #include "common/tree_sum.h"
+#include "worker/device_memory.h"
 #include "worker/server_links.h"
 
 namespace pushpull {
@@ -72,6 +73,7 @@ AllReduceTrainer::AllReduceTrainer(const Job& job, uint64_t run, uint64_t incarn
       compute_(job, dataset, model, map_, [this] { return control_.over(); }),
       update_(model.table(), {0, model.table().total}, job.optimizer),
       buckets_(map_, kFirstBucketBytes, kBucketBytes),
+      weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
       sums_(new float[static_cast<size_t>(map_.total())]()),
       client_(run, incarnation, map_, update_.state_vectors()),
       servers_(connect_to_servers(job, state, control.address(), context)),
@@ -108,7 +110,10 @@ void AllReduceTrainer::train_to_the_end() {
 void AllReduceTrainer::fetch_start() {
   client_.fetch(barriers_.start_step, true, clock_.now_ms());
   until([this] { return !client_.busy(); }, "the first weights");
-  state_ = std::make_shared<FlatState>(flatten(*client_.take_fetched()));
+  FlatState start = flatten(*client_.take_fetched());
+  std::copy(start.weights.begin(), start.weights.end(), weights_.get());
+  slots_ = std::move(start.slots);
+  updates_ = start.updates;
 }
 
 // ---- a step ----
@@ -130,7 +135,7 @@ bool AllReduceTrainer::compute(int64_t step, std::vector<float>& losses) {
   buckets_.begin();
   tickets_.clear();
   std::vector<SumPart> parts;
-  compute_.begin(step, nodes_, state_->weights);
+  compute_.begin(step, nodes_, weights());
   if (step + 1 < barriers_.end_step) compute_.hint(step + 1, nodes_);
   for (const Range& node : nodes_) {
     parts.push_back({node, nullptr, nullptr});
@@ -176,7 +181,7 @@ void AllReduceTrainer::update(int64_t step) {
     wait(tickets_[static_cast<size_t>(bucket)]);
     apply(buckets_.elements(bucket), info);
   }
-  ++state_->updates;
+  ++updates_;
 }
 
 // As the servers and the coordinator do it in `sync`: along the same tree.
@@ -187,12 +192,11 @@ double AllReduceTrainer::clip() const {
 
 void AllReduceTrainer::apply(Range elements, const UpdateInfo& info) {
   std::array<float*, 2> slots{};
-  for (size_t i = 0; i < state_->slots.size(); ++i) slots[i] = state_->slots[i].data();
-  float* weights = state_->weights.data();
+  for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].data();
   for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
     const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
-    update_.apply(stride, info, state_->updates + 1, weights, sums_.get() + lo,
-                  std::span(slots.data(), state_->slots.size()), weights);
+    update_.apply(stride, info, updates_ + 1, weights_.get(), sums_.get() + lo,
+                  std::span(slots.data(), slots_.size()), weights_.get());
   }
 }
 
@@ -207,7 +211,7 @@ void AllReduceTrainer::barrier(int64_t step) {
 // All workers must have the same weights: a difference would grow in silence.
 void AllReduceTrainer::check_equal(int64_t step) {
   Sha256 hash;
-  hash.update(std::as_bytes(std::span<const float>(state_->weights)));
+  hash.update(std::as_bytes(weights()));
   const std::string mine = hash.hex();
   std::vector<std::string> all;
   const int64_t operation = next_operation_++;
@@ -231,7 +235,7 @@ void AllReduceTrainer::evaluate(int64_t step) {
   const Range chunks = share_range(share_, shares_, evaluator_.chunks());
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
     if (control_.over()) throw JobOver{};
-    const ChunkResult r = evaluator_.run(state_->weights, chunk);
+    const ChunkResult r = evaluator_.run(weights(), chunk);
     wire::ChunkResult* out = result.add_chunks();
     out->set_chunk(r.chunk);
     out->set_correct(r.correct);
@@ -242,10 +246,10 @@ void AllReduceTrainer::evaluate(int64_t step) {
 
 // Each worker stores every n-th slice.
 void AllReduceTrainer::store(int64_t step) {
-  state_->step = step;
   std::vector<int> mine;
   for (int slice = share_; slice < map_.slices(); slice += shares_) mine.push_back(slice);
-  client_.store(state_, std::move(mine), clock_.now_ms());
+  client_.store({step, updates_, weights(), {slots_.begin(), slots_.end()}}, std::move(mine),
+                clock_.now_ms());
   until([this] { return !client_.busy(); }, "the checkpoint to be taken in");
 }
 

@@ -51,6 +51,9 @@ class AllReduceTrainer {
   void fetch_start();
   void step(int64_t step);
   bool compute(int64_t step, std::vector<float>& losses);
+  std::span<const float> weights() const {
+    return {weights_.get(), static_cast<size_t>(map_.total())};
+  }
   void post_sum(int bucket, const std::vector<SumPart>& parts);
   void update(int64_t step);
   double clip() const;
@@ -82,8 +85,10 @@ class AllReduceTrainer {
   TimeSplit split_{now_seconds};
   RangeUpdate update_;
   Buckets buckets_;
-  std::shared_ptr<FlatState> state_;  // weights and optimizer state
-  std::shared_ptr<float[]> sums_;     // of the gradients, the flat vector
+  std::shared_ptr<float[]> weights_;       // flat, where the model's device copies them from
+  std::vector<std::vector<float>> slots_;  // optimizer state
+  int64_t updates_ = 0;
+  std::shared_ptr<float[]> sums_;  // of the gradients, the flat vector
 
   ShardClient client_;
   std::vector<std::unique_ptr<Dealer>> servers_;

@@ -23,17 +23,18 @@ PUSHPULL_SIMD void weighted_change(const float* start, const float* end, float w
 }  // namespace
 
 LocalSteps::LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map,
-                       int64_t total_steps, FloatAllocator memory)
+                       int64_t total_steps, const LocalMemory& memory)
     : job_(job),
       map_(map),
       total_steps_(total_steps),
       whole_(table, {0, table.total}, job.optimizer),
-      pool_(static_cast<size_t>(table.total), std::move(memory)) {}
+      weights_(memory.weights(static_cast<size_t>(table.total))),
+      pool_(static_cast<size_t>(table.total), memory.pushed) {}
 
 void LocalSteps::begin(Range share, std::span<const float> weights) {
   PP_ASSERT(std::ssize(weights) == whole_.size());
   share_ = share;
-  weights_.assign(weights.begin(), weights.end());
+  std::copy(weights.begin(), weights.end(), weights_.get());
   State& state = states_[share];
   if (!state.vectors.empty()) return;
   state.vectors.assign(whole_.state_vectors(), std::vector<float>(weights.size()));
@@ -45,7 +46,7 @@ double LocalSteps::clip_of(std::span<const float> sum, double divisor) const {
 }
 
 void LocalSteps::step(int64_t step, std::span<const float> sum) {
-  PP_ASSERT(sum.size() == weights_.size());
+  PP_ASSERT(std::ssize(sum) == whole_.size());
   State& state = states_.at(share_);
   UpdateInfo info;
   info.learning_rate = learning_rate(job_.schedule, step, total_steps_);
@@ -53,13 +54,13 @@ void LocalSteps::step(int64_t step, std::span<const float> sum) {
   info.clip = clip_of(sum, info.divisor);
   std::array<float*, 2> vectors{};
   for (size_t i = 0; i < state.vectors.size(); ++i) vectors[i] = state.vectors[i].data();
-  whole_.apply({0, whole_.size()}, info, ++state.updates, weights_.data(), sum.data(),
-               std::span(vectors.data(), state.vectors.size()), weights_.data());
+  whole_.apply({0, whole_.size()}, info, ++state.updates, weights_.get(), sum.data(),
+               std::span(vectors.data(), state.vectors.size()), weights_.get());
 }
 
 void LocalSteps::finish(std::span<const float> start, const SliceReady& ready) {
   const std::shared_ptr<float[]> change = pool_.get();
-  weighted_change(start.data(), weights_.data(), static_cast<float>(share_.size()), whole_.size(),
+  weighted_change(start.data(), weights_.get(), static_cast<float>(share_.size()), whole_.size(),
                   change.get());
   for (int slice = 0; slice < map_.slices(); ++slice) {
     const Range elements = map_.elements(slice);

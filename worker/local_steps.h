@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,18 +22,26 @@
 
 namespace pushpull {
 
+// Where it keeps what others read.
+struct LocalMemory {
+  FloatAllocator pushed = heap_floats;
+  FloatAllocator weights = heap_floats;
+};
+
 class LocalSteps {
  public:
   using SliceReady = std::function<void(int slice, Payload part)>;
 
-  // total_steps: schedule horizon; memory: where what is pushed lies. Borrows the job.
+  // total_steps: schedule horizon. Borrows the job.
   LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map, int64_t total_steps,
-             FloatAllocator memory = heap_floats);
+             const LocalMemory& memory = {});
 
   // A round of a share begins at these weights.
   void begin(Range share, std::span<const float> weights);
   // Where the next gradient is to be computed.
-  std::span<const float> weights() const { return weights_; }
+  std::span<const float> weights() const {
+    return {weights_.get(), static_cast<size_t>(whole_.size())};
+  }
   // One update by the gradients of the share's micro-batches.
   //   sum: over them, of the flat vector.
   void step(int64_t step, std::span<const float> sum);
@@ -51,7 +60,7 @@ class LocalSteps {
   SliceMap map_;
   int64_t total_steps_;
   RangeUpdate whole_;
-  std::vector<float> weights_;
+  std::shared_ptr<float[]> weights_;
   std::map<Range, State> states_;  // by share
   Range share_;
   BufferPool pool_;

@@ -39,8 +39,9 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();
   if (job.strategy.kind == StrategyKind::kLocal) {
-    local_ = std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(),
-                                          state.total_steps(), links_.gradients());
+    local_ =
+        std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps(),
+                                     LocalMemory{links_.gradients(), weights_memory(model)});
   }
 }
 

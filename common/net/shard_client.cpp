@@ -57,6 +57,8 @@ void ShardClient::begin(Mode mode, std::vector<int> slices, int64_t now_ms) {
 }
 
 void ShardClient::load(std::shared_ptr<const FlatState> state, int64_t now_ms) {
+  to_send_ = {
+      state->step, state->updates, state->weights, {state->slots.begin(), state->slots.end()}};
   to_load_ = std::move(state);
   begin(Mode::kLoad, all_slices(), now_ms);
 }
@@ -69,10 +71,9 @@ void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
   begin(Mode::kFetch, all_slices(), now_ms);
 }
 
-void ShardClient::store(std::shared_ptr<const FlatState> state, std::vector<int> slices,
-                        int64_t now_ms) {
-  step_ = state->step;
-  to_load_ = std::move(state);
+void ShardClient::store(FlatStateView state, std::vector<int> slices, int64_t now_ms) {
+  step_ = state.step;
+  to_send_ = std::move(state);
   begin(Mode::kStore, std::move(slices), now_ms);
 }
 
@@ -87,7 +88,7 @@ void ShardClient::fill_window(int64_t now_ms) {
   }
 }
 
-Payload ShardClient::slice_of(const std::vector<float>& whole, int slice) const {
+Payload ShardClient::slice_of(std::span<const float> whole, int slice) const {
   const Range e = map_.elements(slice);
   const std::span<const float> part(whole.data() + e.lo, static_cast<size_t>(e.size()));
   if (mode_ == Mode::kLoad) return {to_load_, std::as_bytes(part)};
@@ -108,11 +109,11 @@ void ShardClient::send(int slice) {
     } else {
       header.mutable_store()->set_slice(slice);
       header.mutable_store()->set_step(step_);
-      header.mutable_store()->set_updates(to_load_->updates);
+      header.mutable_store()->set_updates(to_send_.updates);
       sender = header.mutable_store()->mutable_sender();
     }
-    out.message.payloads.push_back(slice_of(to_load_->weights, slice));
-    for (const auto& slot : to_load_->slots) out.message.payloads.push_back(slice_of(slot, slice));
+    out.message.payloads.push_back(slice_of(to_send_.weights, slice));
+    for (const auto& slot : to_send_.slots) out.message.payloads.push_back(slice_of(slot, slice));
   } else {
     header.mutable_fetch()->set_slice(slice);
     header.mutable_fetch()->set_step(step_);
@@ -133,6 +134,7 @@ bool ShardClient::finish(int slice, int64_t now_ms) {
   if (!asked_.empty()) return true;
   if (mode_ == Mode::kFetch) fetched_ = std::exchange(fetching_, {});
   to_load_.reset();
+  to_send_ = {};
   mode_ = Mode::kIdle;
   return true;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,14 @@ struct FlatState {
   std::vector<std::vector<float>> slots;  // optimizer state
 };
 
+// The same, of somebody else's.
+struct FlatStateView {
+  int64_t step = 0;
+  int64_t updates = 0;
+  std::span<const float> weights;
+  std::vector<std::span<const float>> slots;
+};
+
 // A snapshot as it has come: of each slice, in order, weights and state vectors.
 struct GatheredState {
   int64_t step = 0;
@@ -47,8 +56,9 @@ class ShardClient {
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
   // state: with the optimizer's state vectors.
   void fetch(int64_t step, bool state, int64_t now_ms);
-  // state->step: the barrier. slices: that this process keeps.
-  void store(std::shared_ptr<const FlatState> state, std::vector<int> slices, int64_t now_ms);
+  // state: stays as it is until this is no longer busy. state.step: the barrier. slices: that this
+  // process keeps.
+  void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
   // Server that has not answered the longest-standing request, for messages. -1: none.
@@ -72,7 +82,7 @@ class ShardClient {
   void send(int slice);
   bool finish(int slice, int64_t now_ms);
   std::vector<int> all_slices() const;
-  Payload slice_of(const std::vector<float>& whole, int slice) const;
+  Payload slice_of(std::span<const float> whole, int slice) const;
 
   uint64_t run_;
   uint64_t incarnation_;
@@ -85,6 +95,7 @@ class ShardClient {
   size_t next_slice_ = 0;    // of slices_
   std::vector<Request> asked_;
   std::shared_ptr<const FlatState> to_load_;
+  FlatStateView to_send_;  // of a load or store
   GatheredState fetching_;
   std::optional<GatheredState> fetched_;
   std::vector<ToShard> outgoing_;

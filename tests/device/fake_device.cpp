@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/device/registered_pages.h"
 #include "common/error.h"
 #include "tests/device/fake_memory.h"
 
@@ -38,7 +37,8 @@ struct FakeDevice::State {
       : options(o),
         random(o.seed),
         memory(std::make_shared<FakeMemory>(o.memory_bytes)),
-        mood(static_cast<int>(o.seed % 4)) {}
+        mood(static_cast<int>(o.seed % 4)),
+        pages(o.pages ? o.pages : std::make_shared<RegisteredPages>()) {}
 
   FakeOptions options;
   std::mt19937_64 random;
@@ -48,7 +48,7 @@ struct FakeDevice::State {
   int64_t runs = 0;
   int64_t launches = 0;
 
-  RegisteredPages pages;
+  std::shared_ptr<RegisteredPages> pages;
   std::vector<std::weak_ptr<FakeMemory>> others;  // memory of which was opened here
 
   // Work may touch memory of other devices that was opened here.
@@ -187,13 +187,13 @@ class FakeStream : public Stream {
   void copy_in(const void* host, size_t bytes, void* to) override {
     PP_ASSERT(state_->memory->holds(to, bytes));
     const bool is_ready =
-        state_->can_read(host, bytes) || state_->pages.hold(host, bytes, Access::kReadOnly);
+        state_->can_read(host, bytes) || state_->pages->hold(host, bytes, Access::kReadOnly);
     copy_host(host, to, bytes, is_ready);
   }
 
   void copy_out(const void* from, size_t bytes, void* host) override {
     PP_ASSERT(state_->memory->holds(from, bytes));
-    copy_host(from, host, bytes, state_->pages.hold(host, bytes, Access::kReadWrite));
+    copy_host(from, host, bytes, state_->pages->hold(host, bytes, Access::kReadWrite));
   }
 
   void add(const float* left, float* right, size_t n) override {
@@ -260,6 +260,10 @@ class FakeStream : public Stream {
  private:
   void copy_host(const void* from, void* to, size_t bytes, bool is_registered) {
     PP_ASSERT(is_registered || capturing_ == nullptr);
+    if (!is_registered && bytes > state_->options.most_pageable) {
+      throw Error(ErrorCode::kDevice, "[device] fake:0 copies " + std::to_string(bytes) +
+                                          " bytes of host memory that is not registered");
+    }
     auto done = std::make_shared<bool>(false);
     put({[=] {
       if (bytes > 0) std::memcpy(to, from, bytes);
@@ -309,13 +313,13 @@ std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes,
     why = "fake:0 registers nothing";
     return nullptr;
   }
-  state_->pages.add(first, bytes, access);
-  return {first, [state = state_](std::byte* begin) { state->pages.remove(begin); }};
+  state_->pages->add(first, bytes, access);
+  return {first, [state = state_](std::byte* begin) { state->pages->remove(begin); }};
 }
 
 int64_t FakeDevice::runs() const { return state_->runs; }
 int64_t FakeDevice::launches() const { return state_->launches; }
-size_t FakeDevice::registrations() const { return state_->pages.size(); }
+size_t FakeDevice::registrations() const { return state_->pages->size(); }
 
 void enqueue(Stream& stream, std::function<void()> work) {
   static_cast<FakeStream&>(stream).put({std::move(work)});

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "common/device/device.h"
+#include "common/device/registered_pages.h"
 
 namespace pushpull::device {
 
@@ -31,6 +32,9 @@ struct FakeOptions {
   int64_t lost_after = -1;                  // so many pieces of work; -1: never
   bool captures = true;                     // else Stream::capture gives null
   bool registers = true;                    // else register_pages refuses
+  size_t most_pageable = SIZE_MAX;          // bytes of one copy of memory that is not registered
+  // What is registered with one device is for all that share this, as with CUDA. Null: its own.
+  std::shared_ptr<RegisteredPages> pages = nullptr;
 };
 
 class FakeDevice : public Device {

@@ -191,18 +191,17 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
   run();
   std::optional<GatheredState> fetched = client.take_fetched();
   ASSERT_TRUE(fetched);
-  const auto state = std::make_shared<FlatState>(flatten(std::move(*fetched)));
+  FlatState state = flatten(std::move(*fetched));
   compute_to(2);
-  state->step = 2;
-  state->updates = 2;
-  state->weights.assign(kElements, 4.0F);
-  client.store(state, {0, 2}, now);
+  state.weights.assign(kElements, 4.0F);
+  const FlatStateView view{2, 2, state.weights, {state.slots.begin(), state.slots.end()}};
+  client.store(view, {0, 2}, now);
   run();
   EXPECT_TRUE(observer_.barriers.empty());
-  client.store(state, {1}, now);
+  client.store(view, {1}, now);
   run();
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
-  client.store(state, {}, now);  // nothing to keep
+  client.store(view, {}, now);  // nothing to keep
   EXPECT_FALSE(client.busy());
 }
 

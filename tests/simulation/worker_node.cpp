@@ -216,8 +216,9 @@ void WorkerNode::make_trainer(const wire::State& state) {
   gradient_ = make_host_sum(cluster_.toy().table(), push_pull_->slices(), memory);
   encoder_ = std::make_unique<Encoder>(scenario.job, cluster_.toy().table(), push_pull_->slices());
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
-    local_ = std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(),
-                                          push_pull_->slices(), state.total_steps(), memory);
+    local_ =
+        std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(), push_pull_->slices(),
+                                     state.total_steps(), LocalMemory{memory, heap_floats});
   }
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
     const int router = cluster_.data_router(state.data_endpoints(server));

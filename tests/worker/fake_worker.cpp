@@ -23,6 +23,9 @@ std::unique_ptr<Model> fake_model(const Job& job, const InputShape& input, int64
   device::FakeOptions options;
   options.seed = static_cast<uint64_t>(number("PUSHPULL_TEST_SEED", 1)) * 100 + index;
   options.lost_after = number("PUSHPULL_TEST_LOST_AFTER", -1);
+  static const auto pages = std::make_shared<device::RegisteredPages>();
+  options.pages = pages;
+  options.most_pageable = static_cast<size_t>(number("PUSHPULL_TEST_MOST_PAGEABLE", INT64_MAX));
   return make_model_on(make_queued_backend(std::make_shared<device::FakeDevice>(options)), job,
                        input, classes);
 }
