@@ -155,7 +155,10 @@ void NetworkStep::run(float* gradients, const GradientReady& enqueued,
   PP_ASSERT(ran_ < staged_ && host_weights_.data() != nullptr);
   const ops::Backend::Scope scope(network_.backend());
   try {
-    if (ran_ - taken_ == limits_.losses) take_loss();
+    if (ran_ - taken_ == limits_.losses) {
+      losses_copied_[taken_ % limits_.losses]->wait(kDeadlineMs);
+      take_loss();
+    }
     enqueue({ran_ % slots_.size(), gradients}, enqueued, needed);
   } catch (...) {
     drain();
@@ -249,14 +252,16 @@ int64_t NetworkStep::begin_of(size_t tensor) const {
   return tensor < table_.tensors.size() ? table_.tensors[tensor].offset : table_.total;
 }
 
+// Which is here.
 void NetworkStep::take_loss() {
   const size_t at = taken_ % limits_.losses;
-  losses_copied_[at]->wait(kDeadlineMs);
   means_.push_back(mean_loss({losses_.get() + at * samples_, samples_}));
   ++taken_;
 }
 
 std::span<const float> NetworkStep::wait() {
+  // the last one is copied last
+  if (taken_ < ran_) losses_copied_[(ran_ - 1) % limits_.losses]->wait(kDeadlineMs);
   while (taken_ < ran_) take_loss();
   if (!means_.empty()) {
     times_ = {forward_done_->seconds_since(*begun_), done_->seconds_since(*forward_done_)};
