@@ -62,6 +62,12 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
+// Counted on the processor, which does not know all the precisions that the workers' device does.
+int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
+  if (!device.empty() && device != "cpu") job.precision = "fp32";
+  return make_model(job, dataset.input(), dataset.classes())->table().total;
+}
+
 class Comparison {
  public:
   Comparison(CompareOptions options, std::string program_dir)
@@ -128,7 +134,7 @@ void Comparison::prepare() {
   steps_ = total_steps(job, dataset->train_size());
   eval_every_ =
       job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
-  result_.model_parameters = make_model(job, dataset->input(), dataset->classes())->table().total;
+  result_.model_parameters = parameters_of(job, *dataset, options_.device);
 
   const MachineInfo machine = machine_info();
   result_.machine = machine.text;
@@ -141,6 +147,7 @@ void Comparison::prepare() {
   result_.began = utc_now();
   result_.target_accuracy = options_.target_accuracy;
   result_.straggler = options_.straggler;
+  result_.device = options_.device;
   result_.strategies = options_.strategies;
   if (!options_.codecs.front().empty()) result_.codecs = options_.codecs;
   result_.workers = options_.workers;
@@ -189,6 +196,7 @@ void Comparison::describe() {
        << (job.eval_every > 0 ? "" : ", set by compare (eval-every was not given)") << "\n";
   for (const LinkMeasured& link : result_.links)
     text << "  link        " << link_text(link) << "\n";
+  if (!result_.device.empty()) text << "  device      " << result_.device << " (of workers)\n";
   if (!result_.straggler.empty()) {
     text << "  straggler   " << result_.straggler << " (worker:factor)\n";
   }
@@ -265,6 +273,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   line.local["servers"] = std::to_string(options_.servers);
   line.local["workers"] = std::to_string(planned.variant.workers);
   line.local["out"] = folder;
+  if (!options_.device.empty()) line.local["device"] = options_.device;
   LauncherOptions launcher = plan_run(line, program_dir_, false);
   const std::string log = folder + "/log.txt";
   const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));

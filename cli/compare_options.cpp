@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/link_lab.h"
+#include "common/device/device_name.h"
 #include "common/error.h"
 #include "common/nearest_name.h"
 #include "common/strict_number.h"
@@ -277,6 +278,9 @@ const std::vector<KeyHelp>& compare_options() {
        "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
        "the "
        "best; may be given several times"},
+      {"device", "cpu",
+       "of the workers of every run: cpu, auto, cuda (in turns), cuda:N, or several: "
+       "cuda:0,cuda:1"},
       {"out", "pushpull-compare", "folder for the report, compare.json, compare.csv and all runs"},
       {"keep-checkpoints", "", "keep the final weights of every run", "", false},
   };
@@ -289,8 +293,9 @@ std::string compare_help() {
                     "--seeds 5",
                     "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
                     "[--link RATE,DELAY[,LOSS]]",
-                    "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] --out DIR "
-                    "[--KEY VALUE ...]"},
+                    "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
+                    "[--device cuda]",
+                    "                 --out DIR [--KEY VALUE ...]"},
                    compare_options());
 }
 
@@ -334,6 +339,8 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.links = parse_links(local(line, "link", "none"));
   options.codecs = parse_codecs(line);
   options.tune = parse_tune(line);
+  options.device = local(line, "device", "");
+  if (!options.device.empty()) device::parse_devices(options.device, 0);
   options.out = local(line, "out", "pushpull-compare");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");
   const int64_t seeds = count("seeds", local(line, "seeds", "3"), kMaxSeeds);

@@ -162,6 +162,7 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) 
 
 std::string failure_line(const std::string& log, int exit_code) {
   std::string killed;  // the first: what others say after it are consequences
+  std::string cause;   // the last error before the others were stopped, who then say that they were
   std::string last_error;
   std::string last_line;
   std::istringstream lines(log);
@@ -171,11 +172,15 @@ std::string failure_line(const std::string& log, int exit_code) {
     if (killed.empty() && line.starts_with("[run] ") && line.find(" was killed by ") != line.npos) {
       killed = line.substr(0, line.find(';'));
     }
+    if (cause.empty() && line.starts_with("[run] ") && line.find("; stopping") != line.npos) {
+      cause = last_error;
+    }
     const size_t error = line.find("error: [");
     if (error != std::string::npos) last_error = line.substr(line.find('[', error));
   }
   const bool by_signal = exit_code > 128 && !killed.empty();
-  const std::string& best = by_signal ? killed : last_error.empty() ? last_line : last_error;
+  const std::string& error = cause.empty() ? last_error : cause;
+  const std::string& best = by_signal ? killed : error.empty() ? last_line : error;
   if (best.empty()) return "exit code " + std::to_string(exit_code) + ", and its log is empty";
   return one_line(best) + " (exit code " + std::to_string(exit_code) + ")";
 }

@@ -42,7 +42,7 @@ TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {
   const CompareOptions options =
       parse({"--steps=10", "--strategies", "sync,ssp:4,local:8,allreduce:ring", "--workers",
              "1,2,4", "--seeds", "3", "--servers=2", "--target-accuracy", "0.97", "--seed", "5",
-             "--lr=0.2", "--straggler", "0:4", "--out", "o"});
+             "--lr=0.2", "--straggler", "0:4", "--out", "o", "--device", "cuda:0,cuda:1"});
   EXPECT_THAT(options.strategies, ElementsAre("sync", "ssp:4", "local:8", "allreduce:ring"));
   EXPECT_THAT(options.workers, ElementsAre(1, 2, 4));
   EXPECT_THAT(options.seeds, ElementsAre(5, 6, 7));
@@ -50,6 +50,7 @@ TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {
   EXPECT_EQ(options.target_accuracy, 0.97);
   EXPECT_EQ(options.straggler, "0:4");
   EXPECT_EQ(options.out, "o");
+  EXPECT_EQ(options.device, "cuda:0,cuda:1");
   EXPECT_EQ(options.command, "typed");
   EXPECT_EQ(options.keys.at("lr"), "0.2");
 }
@@ -60,12 +61,17 @@ TEST(CompareOptions, HasDefaultsForAllButTheJob) {
   EXPECT_THAT(options.workers, ElementsAre(1, 2));
   EXPECT_EQ(options.seeds.size(), 3U);
   EXPECT_EQ(options.straggler, "");
+  EXPECT_EQ(options.device, "");
   EXPECT_FALSE(options.target_accuracy);
   EXPECT_FALSE(options.keep_checkpoints);
 }
 
 TEST(CompareOptions, NamesTheWordThatIsWrongAndTheWayOut) {
   EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({"--device", "auto"}), "");
+  EXPECT_THAT(refusal({"--device", "gpu"}),
+              AllOf(StartsWith("[device] --device gpu: gpu is unknown"), HasSubstr("cuda:N")));
+  EXPECT_THAT(refusal({"--device", "cpu,cuda"}), HasSubstr("cpu stands alone"));
   EXPECT_THAT(refusal({"--strategies", "sync,psync"}),
               AllOf(StartsWith("[compare] --strategies"), HasSubstr("psync"), HasSubstr("async")));
   EXPECT_THAT(refusal({"--strategies", "local:0"}), HasSubstr("local:0"));

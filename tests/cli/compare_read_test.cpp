@@ -180,6 +180,12 @@ TEST(CompareRead, TheLastErrorOfTheLogSaysWhyARunFailed) {
                          "[run] worker 1 (pid 7) ended with exit code 7 (not finite)\n",
                          7),
             "[train] the loss is nan (exit code 7)");
+  EXPECT_EQ(
+      failure_line("worker 1 | worker: error: [device] cuda:7 cannot be used\n"
+                   "[run] worker 0 (pid 7) ended with exit code 9 (device); stopping the others\n"
+                   "server 0: error: [job] ended by SIGTERM to server 0\n",
+                   9),
+      "[device] cuda:7 cannot be used (exit code 9)");
   EXPECT_EQ(failure_line("[job] lr = -1: must be > 0\n\n", 2),
             "[job] lr = -1: must be > 0 (exit code 2)");
   EXPECT_EQ(

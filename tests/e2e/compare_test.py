@@ -4,9 +4,10 @@ import json
 import os
 import signal
 
+import lab as base
 from lab import MLP, expect, living_below
 
-USAGE, NOT_FINITE, SIGINT_CODE = 2, 7, 128 + signal.SIGINT
+USAGE, NOT_FINITE, DEVICE, SIGINT_CODE = 2, 7, 9, 128 + signal.SIGINT
 
 
 def compare(lab, keys, *words, want=0, seconds=240):
@@ -89,6 +90,20 @@ def all_failed_gives_the_first_failures_code(lab):
     expect(text.count("FAILED: [train]") >= 2, text)
 
 
+def workers_of_every_run_get_the_device(lab):
+    words = ("--strategies", "sync,allreduce:tree", "--workers", 2, "--seeds", 1)
+    out, text = compare(lab, {**MLP, "steps": 6}, *words, "--device", "auto")
+    expect("device      auto (of workers)" in text and result_of(out)["device"] == "auto", text)
+    for run in result_of(out)["runs"]:
+        log = (out / run["out"] / "log.txt").read_text()
+        expect("computes on" in log, f"{run['out']}: {log}")
+    if "computes on the processor" not in log:
+        raise base.Skipped("there is a GPU")
+    # the job's precision is that of the device, which is asked when a run begins
+    out, text = compare(lab, {**MLP, "precision": "bf16"}, *words, "--device", "cuda:7", want=DEVICE)
+    expect(all("cuda:7 cannot be used" in run["failure"] for run in result_of(out)["runs"]), text)
+
+
 def a_target_that_is_never_reached_is_no_number(lab):
     out, text = compare(lab, {**MLP, "steps": 5}, "--strategies", "sync", "--workers", 1, "--seeds", 2,
                         "--target-accuracy", "0.9999")
@@ -135,6 +150,7 @@ def mistakes_are_named_before_anything_runs(lab):
                         (["--workers", "1;2"], ["--workers", "1;2"]),
                         (["--target-accuracy", "97"], ["--target-accuracy", "97"]),
                         (["--straggler", "2:4", "--workers", "4,2"], ["straggler", "2:4", "--workers is 2"]),
+                        (["--device", "gpu"], ["--device gpu", "cuda:N"]),
                         (["--tune", "speed=1,2"], ["--tune", "speed"]),
                         (["--tune", "lr=0,1"], ["--tune", "lr=0"]),
                         (["--strategy", "sync"], ["--strategy", "--strategies"]),
@@ -156,5 +172,4 @@ def help_explains_the_flags(lab):
 
 
 if __name__ == "__main__":
-    import lab as base
     base.main(globals())
