@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
+#include <tuple>
+
 #include "common/error.h"
 
 namespace pushpull {
@@ -28,6 +31,40 @@ TEST(DeviceNumerics, NamesAllThatBitsDependOn) {
   numerics.loss_scale = 1024.0F;
   EXPECT_EQ(to_string(numerics),
             "cuda NVIDIA H200 sm_90 runtime 12.8 cuBLASLt 13.1.0 no cuDNN fp16 loss-scale 1024");
+}
+
+TEST(DeviceNumerics, NameTheDriverWhereItCompiles) {
+  const ops::DeviceNumerics numerics{.device = "NVIDIA B200",
+                                     .major = 10,
+                                     .minor = 0,
+                                     .ptx_driver = 13010,
+                                     .runtime = 13000,
+                                     .cublas_lt = 130100,
+                                     .cudnn = ""};
+  EXPECT_THAT(to_string(numerics),
+              HasSubstr("NVIDIA B200 sm_100 ptx by driver 13.1 runtime 13.0 cuBLASLt"));
+}
+
+TEST(DeviceNumerics, MachineCodeIsOfOneMajorVersionAndOfNoNewerMinor) {
+  constexpr std::string_view kOurs = "80-real, 90-real, 90-virtual";
+  for (const auto& [architectures, major, minor, has] :
+       {std::tuple{kOurs, 8, 0, true},
+        {kOurs, 8, 6, true},
+        {kOurs, 9, 0, true},
+        {kOurs, 7, 5, false},
+        {kOurs, 10, 0, false},
+        {kOurs, 12, 1, false},
+        {std::string_view("86"), 8, 6, true},
+        {std::string_view("86"), 8, 0, false},
+        {std::string_view("90-virtual"), 9, 0, false},
+        {std::string_view("90a-real"), 9, 0, true},
+        {std::string_view("120a-real"), 12, 1, false},
+        {std::string_view("100f-real;80"), 10, 3, true},
+        {std::string_view("native"), 10, 3, true},
+        {std::string_view(""), 9, 0, false}}) {
+    EXPECT_EQ(ops::has_machine_code(architectures, major, minor), has)
+        << architectures << " on " << major << "." << minor;
+  }
 }
 
 TEST(Precision, IsReadAsItIsWritten) {

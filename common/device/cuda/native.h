@@ -14,6 +14,9 @@ cudaStream_t native_stream(const Stream& stream);
 // For use_device.
 int native_index(const Device& device);
 
+// That this program was built for: "80-real, 90-real, 90-virtual".
+const char* architectures();
+
 // The device without the checks of `open`.
 std::shared_ptr<Device> make_cuda_device(int index);
 

@@ -58,6 +58,8 @@ std::string capability_text(int index) {
 
 bool compiled() { return true; }
 
+const char* architectures() { return PUSHPULL_CUDA_ARCHITECTURES; }
+
 int count(std::string* why) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);

@@ -1,6 +1,7 @@
 // The CUDA backend: one device, one compute stream, and the scratch memory of its operations.
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
@@ -24,6 +25,13 @@ Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * s
 namespace {
 
 constexpr int64_t kDeadlineMs = 60'000;  // for what is enqueued of one micro-batch
+
+// Our kernels, from PTX.
+bool is_compiled_by_driver(const cudaDeviceProp& properties) {
+  const char* forced = std::getenv("CUDA_FORCE_PTX_JIT");  // the driver reads it
+  return (forced != nullptr && std::string_view(forced) != "0") ||
+         !has_machine_code(device::architectures(), properties.major, properties.minor);
+}
 
 // Libraries read these behind our back, and workers of one job would compute different bits.
 void refuse_overrides() {
@@ -83,10 +91,13 @@ class CudaBackend final : public Backend {
     PP_CUDA(cudaGetDeviceProperties(&properties, shared_.index));
     int runtime = 0;
     PP_CUDA(cudaRuntimeGetVersion(&runtime));
+    int ptx_driver = 0;
+    if (is_compiled_by_driver(properties)) PP_CUDA(cudaDriverGetVersion(&ptx_driver));
     const size_t lt = device::cublas_lt().cublasLtGetVersion();
     return to_string(DeviceNumerics{.device = properties.name,
                                     .major = properties.major,
                                     .minor = properties.minor,
+                                    .ptx_driver = ptx_driver,
                                     .runtime = runtime,
                                     .cublas_lt = lt,
                                     .cudnn = cuda::cudnn_version(shared_),
