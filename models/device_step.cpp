@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -32,8 +33,7 @@ struct Slot {
   std::unique_ptr<Event> used;  // by the run that read it
 };
 
-// What a graph is recorded for: the slot that it reads, the gradients that it writes.
-using Place = std::pair<size_t, float*>;
+using Place = DeviceTimes::Place;
 
 class NetworkStep final : public DeviceStep {
  public:
@@ -50,11 +50,14 @@ class NetworkStep final : public DeviceStep {
   const Event& gradient(size_t tensor) const override { return *gradients_.at(tensor); }
   void write_after(const Event& event) override { compute_.wait(event); }
   std::span<const float> wait() override;
-  Times times() const override { return times_; }
+  void keep_times() override;
+  std::span<const DeviceSpan> spans() const override { return spans_; }
+  const Event& clock() const override { return times_->clock(); }
 
  private:
   void enqueue(const Place& place, const GradientReady& enqueued, const WeightsNeeded& needed);
-  void train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed);
+  void train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
+             const std::function<void()>& forward_done);
   device::Graph* graph_of(const Place& place);
   void need(size_t tensor, const WeightsNeeded& needed);
   void upload(size_t end);
@@ -78,10 +81,8 @@ class NetworkStep final : public DeviceStep {
   std::shared_ptr<float[]> losses_;  // of each sample of so many runs
   std::vector<std::unique_ptr<Event>> losses_copied_;
   std::unique_ptr<Event> uploaded_;
-  std::unique_ptr<Event> begun_;  // this and the next two: timed, of the latest run
-  std::unique_ptr<Event> forward_done_;
-  std::unique_ptr<Event> done_;
-  Times times_;
+  std::unique_ptr<DeviceTimes> times_;  // null: nobody asks
+  std::vector<DeviceSpan> spans_;
 
   std::span<const float> host_weights_;
   size_t tensors_here_ = 0;  // of host_weights_, on the device
@@ -123,10 +124,12 @@ NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
   losses_ = pinned(limits_.losses * samples_);
   for (size_t i = 0; i < limits_.losses; ++i) losses_copied_.push_back(device_->event());
   uploaded_ = device_->event();
-  begun_ = device_->event(true);
-  forward_done_ = device_->event(true);
-  done_ = device_->event(true);
   in_ = device_->stream();
+}
+
+void NetworkStep::keep_times() {
+  PP_ASSERT(staged_ == 0);
+  times_ = std::make_unique<DeviceTimes>(device_, limits_.losses + slots_.size());
 }
 
 void NetworkStep::begin(std::span<const float> weights) {
@@ -145,7 +148,10 @@ void NetworkStep::stage(std::span<const float> images, std::span<const int32_t> 
   std::memcpy(slot.host.get(), images.data(), images.size_bytes());
   std::memcpy(slot.host.get() + labels_, labels.data(), labels.size_bytes());
   in_->wait(*slot.used);
-  in_->copy_in(slot.host.get(), (labels_ + samples_) * sizeof(float), slot.device.data());
+  const size_t bytes = (labels_ + samples_) * sizeof(float);
+  if (times_) times_->begin_inputs(*in_, staged_, static_cast<int64_t>(bytes));
+  in_->copy_in(slot.host.get(), bytes, slot.device.data());
+  if (times_) times_->end_inputs(*in_, staged_);
   in_->record(*slot.copied);
   ++staged_;
 }
@@ -165,6 +171,7 @@ void NetworkStep::run(float* gradients, const GradientReady& enqueued,
     ran_ = taken_ = staged_;
     means_.clear();
     host_weights_ = {};
+    if (times_) times_->drop();
     throw;
   }
 }
@@ -174,13 +181,14 @@ void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
   Slot& slot = slots_.at(place.first);
   const size_t tensors = table_.tensors.size();
   compute_.wait(*slot.copied);
-  compute_.record(*begun_);
+  if (times_) times_->begin_run(*in_, compute_, ran_);
   if (is_small_ && tensors_here_ < tensors) {
     for (size_t tensor = 0; needed && tensor < tensors; ++tensor) needed(tensor);
     upload(tensors);
   }
   if (device::Graph* graph = is_small_ ? graph_of(place) : nullptr; graph != nullptr) {
     compute_.launch(*graph);
+    if (times_) times_->launched(place, ran_);
     for (const size_t tensor : order_) enqueued(tensor);
   } else {
     order_.clear();
@@ -189,9 +197,13 @@ void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
       compute_.record(*gradients_[tensor]);
       enqueued(tensor);
     };
-    train(place, ready, [this, &needed](size_t tensor) { need(tensor, needed); });
+    const auto forward_done = [this] {
+      if (times_) times_->end_forward(compute_, ran_);
+    };
+    train(
+        place, ready, [this, &needed](size_t tensor) { need(tensor, needed); }, forward_done);
   }
-  compute_.record(*done_);
+  if (times_) times_->end_run(compute_, ran_);
   compute_.record(*slot.used);
   const size_t at = ran_ % limits_.losses;
   compute_.copy_out(network_.losses(), samples_ * sizeof(float), losses_.get() + at * samples_);
@@ -199,13 +211,13 @@ void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
   ++ran_;
 }
 
-void NetworkStep::train(const Place& place, const GradientReady& ready,
-                        const WeightsNeeded& needed) {
+void NetworkStep::train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
+                        const std::function<void()>& forward_done) {
   const ops::Buffer& inputs = slots_.at(place.first).device;
   const auto total = static_cast<size_t>(table_.total);
   const auto* labels = reinterpret_cast<const int32_t*>(inputs.data() + labels_);
   network_.train({{weights_.data(), total}, inputs.data(), labels, {place.second, total}},
-                 {ready, needed, [this] { compute_.record(*forward_done_); }});
+                 {ready, needed, forward_done});
 }
 
 // Null: the run is to be enqueued piece by piece. The first one at each place is: what libraries
@@ -218,8 +230,11 @@ device::Graph* NetworkStep::graph_of(const Place& place) {
     return nullptr;
   }
   if (!found->second) {
-    found->second = compute_.capture(
-        [&] { train(place, [this](size_t tensor) { compute_.record(*gradients_[tensor]); }, {}); });
+    const GradientReady ready = [this](size_t tensor) { compute_.record(*gradients_[tensor]); };
+    const auto forward_done = [&] {
+      if (times_) times_->end_forward(compute_, place);
+    };
+    found->second = compute_.capture([&] { train(place, ready, {}, forward_done); });
     has_graphs_ = found->second != nullptr;
   }
   return found->second.get();
@@ -242,7 +257,10 @@ void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
 void NetworkStep::upload(size_t end) {
   const auto first = static_cast<size_t>(begin_of(tensors_here_));
   const auto floats = static_cast<size_t>(begin_of(end)) - first;
-  in_->copy_in(host_weights_.data() + first, floats * sizeof(float), weights_.data() + first);
+  const size_t bytes = floats * sizeof(float);
+  if (times_) times_->begin_weights(*in_, tensors_here_, static_cast<int64_t>(bytes));
+  in_->copy_in(host_weights_.data() + first, bytes, weights_.data() + first);
+  if (times_) times_->end_weights(*in_);
   in_->record(*uploaded_);
   compute_.wait(*uploaded_);
   tensors_here_ = end;
@@ -263,9 +281,8 @@ std::span<const float> NetworkStep::wait() {
   // the last one is copied last
   if (taken_ < ran_) losses_copied_[(ran_ - 1) % limits_.losses]->wait(kDeadlineMs);
   while (taken_ < ran_) take_loss();
-  if (!means_.empty()) {
-    times_ = {forward_done_->seconds_since(*begun_), done_->seconds_since(*forward_done_)};
-  }
+  spans_.clear();
+  if (times_ && !means_.empty()) spans_ = times_->take(ran_ - means_.size(), ran_);
   handed_out_.swap(means_);
   means_.clear();
   return handed_out_;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/device/device.h"
+#include "models/device_times.h"
 #include "models/model.h"
 
 namespace pushpull {
@@ -46,13 +47,12 @@ class DeviceStep {
   // next call. Throws Error(kDevice) where the device fails, or needs more than a minute.
   virtual std::span<const float> wait() = 0;
 
-  // Seconds of forward (with what it waited for) and backward of the latest run that `wait` has
-  // seen.
-  struct Times {
-    double forward_s = 0.0;
-    double backward_s = 0.0;
-  };
-  virtual Times times() const = 0;
+  // From here on `wait` also takes down what the device did when. Before the first run.
+  virtual void keep_times() = 0;
+  // Of the runs that the latest `wait` has handed out, and the copies for them: seconds since
+  // `clock`, which stays until the next run.
+  virtual std::span<const DeviceSpan> spans() const = 0;
+  virtual const device::Event& clock() const = 0;
 };
 
 struct DeviceStepLimits {

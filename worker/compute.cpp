@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/log.h"
 #include "common/norm.h"
 #include "common/process.h"
 #include "models/device_step.h"
@@ -52,6 +53,13 @@ void Compute::set_rank(int rank) {
   straggling_.set_factor(slow ? job_.straggler.factor : 1.0);
 }
 
+void Compute::set_trace(Trace& trace) {
+  trace_ = &trace;
+  if (!trace.on() || devices_.empty()) return;
+  if (team_) return Log("worker").info("[trace] of several devices nothing is traced");
+  device_trace_ = std::make_unique<DeviceTrace>(trace, *devices_.front(), *gradient_, map_);
+}
+
 // In pieces, so that the end of the job is noticed.
 void Compute::sleep(double seconds) const {
   constexpr double kPiece = 0.02;
@@ -80,6 +88,7 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
   PP_ASSERT(next_ < work_.nodes.size());
   const int64_t step = work_.step;
   const GradientSum::SliceReady checked = [&](int slice, Payload part) {
+    if (device_trace_) device_trace_->copied(slice, now_seconds());
     check_finite(step, slice, part);
     straggling_.lag();
     ready(slice, std::move(part));
@@ -149,6 +158,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   const GradientReady enqueued = [&](size_t tensor) {
     if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
   };
+  if (device_trace_) device_trace_->begin(now_seconds());
   try {
     straggling_.resume();
     if (node.is_first) device.begin(weights_);
@@ -169,7 +179,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   }
   stage_ahead();
   add_losses(node, device.wait(), losses);
-  if (trace_ != nullptr && trace_->on()) trace_last(node);
+  if (device_trace_) device_trace_->end(node.step, node.range.lo, now_seconds());
   straggling_.lag();
   return true;
 }
@@ -240,16 +250,6 @@ void Compute::add_losses(const Node& node, std::span<const float> all,
     check_loss(node.step, node.range.lo + static_cast<int64_t>(i), all[i]);
   }
   losses.insert(losses.end(), all.begin(), all.end());
-}
-
-// The device knows how long its work has taken, the host when the last of it had ended.
-void Compute::trace_last(const Node& node) {
-  const DeviceStep::Times times = devices_.front()->times();
-  const double end_s = now_seconds();
-  const double middle_s = end_s - times.backward_s;
-  const int64_t last = node.range.hi - 1;
-  trace_->add(Trace::kForward, node.step, last, middle_s - times.forward_s, middle_s);
-  trace_->add(Trace::kBackward, node.step, last, middle_s, end_s);
 }
 
 double Compute::squares(std::span<const float> sum, int64_t micro_batches) const {

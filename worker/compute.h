@@ -18,6 +18,7 @@
 #include "models/model.h"
 #include "worker/data_hash.h"
 #include "worker/device_team.h"
+#include "worker/device_trace.h"
 #include "worker/gradient_sum.h"
 #include "worker/straggling.h"
 #include "worker/trace.h"
@@ -33,8 +34,9 @@ class Compute {
 
   // For messages, and for the straggler. -1: not known yet.
   void set_rank(int rank);
-  // Forward and backward of each micro-batch go there. Borrowed.
-  void set_trace(Trace& trace) { trace_ = &trace; }
+  // Forward and backward of each micro-batch go there, of one device also its copies; of several
+  // nothing. Borrowed. Before the first node.
+  void set_trace(Trace& trace);
 
   // What is computed from here on: these nodes of `step`, in their order, a call of `node` for
   // each, all at `weights` (the flat vector), which stay as they are until the last has returned: a
@@ -91,7 +93,6 @@ class Compute {
   bool on_device(const Node& node, std::vector<float>& losses);
   bool on_devices(const Node& node, std::vector<float>& losses);
   void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
-  void trace_last(const Node& node);
   void sleep(double seconds) const;
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
@@ -114,6 +115,7 @@ class Compute {
   HashSum data_hash_;
   int rank_ = -1;
   Trace* trace_ = nullptr;
+  std::unique_ptr<DeviceTrace> device_trace_;  // of one device that is traced
 };
 
 }  // namespace pushpull

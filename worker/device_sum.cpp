@@ -70,6 +70,16 @@ class DeviceSum final : public GradientSum {
     return true;
   }
 
+  void keep_times() override {
+    for (auto& event : copied_) event = device_->event(true);
+    for (int i = 0; i < map().slices(); ++i) copying_.push_back(device_->event(true));
+  }
+
+  Copied copied(int slice, const device::Event& clock) const override {
+    const auto i = static_cast<size_t>(slice);
+    return {copying_.at(i)->seconds_since(clock), copied_[i]->seconds_since(clock)};
+  }
+
   std::span<const float> sum() const override { return {sum_.get(), total()}; }
 
   bool finite(int slice, const Payload& /*part*/) const override {
@@ -104,6 +114,7 @@ class DeviceSum final : public GradientSum {
     int32_t* flag = static_cast<int32_t*>(flags_.data()) + slice;
     out_->find_non_finite(sum.get() + s.lo, n, flag);
     out_->copy_out(flag, sizeof *flag, host_flags_.get() + slice);
+    if (!copying_.empty()) out_->record(*copying_[static_cast<size_t>(slice)]);
     out_->copy_out(sum.get() + s.lo, n * sizeof(float), sum_.get() + s.lo);
     out_->record(*copied_[static_cast<size_t>(slice)]);
     done_.push_back(slice);
@@ -117,9 +128,10 @@ class DeviceSum final : public GradientSum {
   device::Memory flags_;  // of each slice: not finite
   std::shared_ptr<float[]> host_flags_;
   std::unique_ptr<device::Event> read_;  // what was enqueued so far has read its gradients
-  std::vector<std::unique_ptr<device::Event>> copied_;  // by slice
-  std::vector<int> done_;                               // slices, in the order of their copies
-  size_t given_ = 0;                                    // of done_
+  std::vector<std::unique_ptr<device::Event>> copied_;   // by slice
+  std::vector<std::unique_ptr<device::Event>> copying_;  // by slice; none: no times are kept
+  std::vector<int> done_;                                // slices, in the order of their copies
+  size_t given_ = 0;                                     // of done_
   std::unique_ptr<device::Stream> out_;
 };
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/buffer_pool.h"
+#include "common/device/device.h"
 #include "common/net/message.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
@@ -48,6 +49,15 @@ class GradientSum {
   virtual std::span<const float> sum() const = 0;
   // Nothing in a slice that was given out is NaN or infinite.
   virtual bool finite(int slice, const Payload& part) const = 0;
+
+  // Where slices are copied from a device: takes down when, from here on.
+  virtual void keep_times() {}
+  // Of a slice that was given out: seconds since `clock`.
+  struct Copied {
+    double begin_s = 0.0;
+    double end_s = 0.0;
+  };
+  virtual Copied copied(int /*slice*/, const device::Event& /*clock*/) const { return {}; }
 
  protected:
   GradientSum(const TensorTable& table, const SliceMap& map);

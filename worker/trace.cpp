@@ -1,5 +1,6 @@
 #include "worker/trace.h"
 
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -12,9 +13,31 @@ namespace {
 
 constexpr double kMicro = 1e6;
 
-const char* category_of(uint8_t kind) {
-  constexpr const char* kNames[] = {"compute", "compute", "push", "pull", "wait", "evaluate"};
-  return kNames[kind];
+// By Trace::Kind.
+struct KindText {
+  const char* category;
+  const char* verb;
+  int thread = 0;  // a row of the picture
+};
+
+constexpr std::array<const char*, 4> kThreads = {"worker", "device", "device: copies in",
+                                                 "device: copies out"};
+
+const KindText& text_of(uint8_t kind) {
+  static constexpr KindText kTexts[] = {{"compute", "forward "},
+                                        {"compute", "backward "},
+                                        {"push", "push slice "},
+                                        {"pull", ""},
+                                        {"wait", ""},
+                                        {"evaluate", "evaluate chunk "},
+                                        {"compute", "part from "},
+                                        {"device", "forward ", 1},
+                                        {"device", "backward ", 1},
+                                        {"device", "forward and backward ", 1},
+                                        {"device", "copy in ", 2},
+                                        {"device", "copy in ", 2},
+                                        {"device", "copy out slice ", 3}};
+  return kTexts[kind];
 }
 
 Error cannot_write(const std::string& file) {
@@ -56,24 +79,15 @@ void Trace::add(Kind kind, int64_t step, int64_t number, double begin_s, double 
 
 std::string Trace::name_of(const Event& event) const {
   const std::string number = std::to_string(event.number);
-  switch (event.kind) {
-    case kForward:
-      return "forward " + number;
-    case kBackward:
-      return "backward " + number;
-    case kPush:
-      return event.number < 0 ? "end of push" : "push slice " + number;
-    case kPull:
-      return "slice " + number + " is here";
-    case kEvaluate:
-      return "evaluate chunk " + number;
-    case kWait:
-      break;
-  }
+  const auto tensor = static_cast<size_t>(event.number);
+  const std::string& tensor_name = tensor < tensors_.size() ? tensors_[tensor].name : number;
+  if (event.kind == kPull) return "slice " + number + " is here";
+  if (event.kind == kPush && event.number < 0) return "end of push";
+  if (event.kind == kDeviceWeights) return "copy in " + tensor_name;
+  if (event.kind != kWait) return text_of(event.kind).verb + number;
   if (event.number == kFirstWeights) return "wait for the first weights";
   if (event.number == kLastWeights) return "wait for the last weights";
-  const auto tensor = static_cast<size_t>(event.number);
-  return "wait for " + (tensor < tensors_.size() ? tensors_[tensor].name : number);
+  return "wait for " + tensor_name;
 }
 
 std::string Trace::to_json() const {
@@ -95,15 +109,27 @@ std::string Trace::to_json() const {
                           {"args", {{"tensors", tensors}, {"slice_elements", slice_elements_}}}}
                .dump();
   }
+  std::array<bool, kThreads.size()> named{};
+  for (const Event& event : events_)
+    named.at(static_cast<size_t>(text_of(event.kind).thread)) = true;
+  for (size_t thread = 1; thread < kThreads.size(); ++thread) {
+    if (!named.at(thread)) continue;
+    out += ",\n" + nlohmann::json{{"name", "thread_name"},
+                                  {"ph", "M"},
+                                  {"pid", rank_},
+                                  {"tid", thread},
+                                  {"args", {{"name", kThreads.at(thread)}}}}
+                       .dump();
+  }
   for (size_t i = 0; i < events_.size(); ++i) {
     const Event& event = events_[(oldest_ + i) % events_.size()];
     nlohmann::json args{{"step", event.step}};
     if (event.bytes > 0) args["bytes"] = event.bytes;
     out += ",\n" + nlohmann::json{{"name", name_of(event)},
-                                  {"cat", category_of(event.kind)},
+                                  {"cat", text_of(event.kind).category},
                                   {"ph", "X"},
                                   {"pid", rank_},
-                                  {"tid", 0},
+                                  {"tid", text_of(event.kind).thread},
                                   {"ts", event.begin_s * kMicro},
                                   {"dur", (event.end_s - event.begin_s) * kMicro},
                                   {"args", args}}

@@ -13,6 +13,7 @@ namespace pushpull {
 
 class Trace {
  public:
+  // Those that begin with Device are of a device, which works while the host waits or pushes.
   enum Kind : uint8_t {
     kForward,   // of micro-batch `number`, up to the last layer's first finished gradient
     kBackward,  // from there
@@ -20,6 +21,13 @@ class Trace {
     kPull,      // slice `number` is taken from the socket
     kWait,      // for weights: of tensor `number`, or kFirstWeights, kLastWeights
     kEvaluate,  // chunk `number`
+    kPart,      // on a device: micro-batches from `number` on, from the first call to the last loss
+    kDeviceForward,
+    kDeviceBackward,
+    kDeviceBoth,     // where nobody knows the border
+    kDeviceInputs,   // micro-batch `number` is copied in
+    kDeviceWeights,  // tensor `number` is, maybe with those behind it
+    kDeviceSlice,    // slice `number` is copied out
   };
   static constexpr size_t kMost = size_t{1} << 18;
   // From the end of a push until the next task can begin.

@@ -102,6 +102,7 @@ class Play {
         network_(make_queued_backend(device_), {c.micro_batch, c.input.size(), c.classes},
                  c.model == "mlp" ? mlp_layers(c.job(), c.input, c.classes)
                                   : convnet_layers(c.job(), c.input, c.classes)) {
+    losses_ = limits.losses;
     is_broken_ = options.fault != Fault::kNone;
     is_registered_ = draw(3) != 0;
     allocate_ = is_registered_ ? device::registered(device_, heap_floats, [](const auto&) {})
@@ -112,6 +113,8 @@ class Play {
     }
     out_ = device_->stream();
     step_ = make_device_step(network_, limits);
+    keeps_times_ = draw(2) == 0 && !is_broken_;  // bits are what a fault is to show in
+    if (keeps_times_) step_->keep_times();
   }
 
   // Leaves nothing enqueued that uses memory of ours, also where the device is broken on purpose.
@@ -170,7 +173,7 @@ class Play {
       for (size_t leaf = 0; leaf < leaves; ++leaf) {
         // the weights are on the device, and stay there
         if (leaf > 0 && draw(5) == 0) {
-          append(losses, step_->wait());
+          end_part(losses, leaf);
           if (!has_gone_) weights.go(is_broken_);
           has_gone_ = true;
         }
@@ -189,7 +192,7 @@ class Play {
       return false;
     }
     if (draw(10) == 0) return true;  // nobody asks: the next step begins
-    append(losses, step_->wait());
+    end_part(losses, leaves);
     if (!has_gone_) weights.go(is_broken_);
     has_gone_ = true;
     out_->synchronize(1000);
@@ -197,8 +200,44 @@ class Play {
     return true;
   }
 
-  static void append(std::vector<float>& losses, std::span<const float> more) {
+  // runs: of the step so far
+  void end_part(std::vector<float>& losses, size_t runs) {
+    const bool has_weights = losses.empty();
+    const std::span<const float> more = step_->wait();
     losses.insert(losses.end(), more.begin(), more.end());
+    if (losses.size() == runs) check_times(more.size(), has_weights);
+  }
+
+  // Each run behind the copy of its inputs and behind the run before; weights come once.
+  void check_times(size_t runs, bool has_weights) {
+    std::map<int64_t, std::map<int, DeviceSpan>> of_run;
+    int64_t bytes = 0;
+    for (const DeviceSpan& span : step_->spans()) {
+      if (span.end_s < span.begin_s) mistakes.emplace_back("a time ends before it begins");
+      if (span.kind == DeviceSpan::kWeights) {
+        bytes += span.bytes;
+      } else {
+        of_run[span.number][span.kind] = span;
+      }
+    }
+    const auto want = static_cast<int64_t>(has_weights ? total() * sizeof(float) : 0);
+    if (bytes != (keeps_times_ ? want : 0)) mistakes.emplace_back("copies of weights");
+    if (!keeps_times_) return;
+    if (runs <= losses_ && of_run.size() != runs) mistakes.emplace_back("times of runs");
+    double last_s = 0.0;
+    for (auto& [number, spans] : of_run) {
+      const bool has_border = spans.contains(DeviceSpan::kForward);
+      DeviceSpan whole = spans[has_border ? DeviceSpan::kForward : DeviceSpan::kBoth];
+      if (has_border) {
+        if (spans[DeviceSpan::kBackward].begin_s != whole.end_s) mistakes.emplace_back("border");
+        whole.end_s = spans[DeviceSpan::kBackward].end_s;
+      }
+      const bool is_last = number + 1 == static_cast<int64_t>(runs);
+      if (is_last && !has_border) mistakes.emplace_back("no border of the last run");
+      if (whole.begin_s < spans[DeviceSpan::kInputs].end_s) mistakes.emplace_back("too early");
+      if (whole.begin_s < last_s || whole.end_s <= whole.begin_s) mistakes.emplace_back("no row");
+      last_s = whole.end_s;
+    }
   }
 
   void unstage() {
@@ -251,8 +290,6 @@ class Play {
       const Result got{losses[leaf], {sums[leaf].get(), sums[leaf].get() + total()}};
       if (!(got == expected_.of.at({version, inputs[leaf]}))) mistakes.emplace_back("bits");
     }
-    const DeviceStep::Times times = step_->times();
-    if (!(times.forward_s > 0.0 && times.backward_s > 0.0)) mistakes.emplace_back("times");
   }
 
   const Expected& expected_;
@@ -261,6 +298,8 @@ class Play {
   FloatAllocator allocate_;
   bool is_registered_ = false;
   bool is_broken_ = false;
+  bool keeps_times_ = false;
+  size_t losses_ = 0;  // runs whose times are kept
   std::deque<HostWeights> weights_;  // of all steps
   bool has_gone_ = false;            // the last one
   std::vector<std::shared_ptr<float[]>> kept_;

@@ -1,14 +1,17 @@
 // A node of a step, computed on a fake device and on the processor: the same slices, losses and
 // data, in whatever order the device runs what it is given.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
 #include <string>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/process.h"
 #include "models/sequential.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/initial_weights.h"
@@ -89,7 +93,9 @@ class AskedStep final : public DeviceStep {
     asked_.ahead += staged_;
     return step_.wait();
   }
-  Times times() const override { return step_.times(); }
+  void keep_times() override { step_.keep_times(); }
+  std::span<const DeviceSpan> spans() const override { return step_.spans(); }
+  const device::Event& clock() const override { return step_.clock(); }
 
  private:
   DeviceStep& step_;
@@ -185,6 +191,7 @@ class Bench {
     out.data = hash.bytes();
     return out;
   }
+  void trace_to(Trace& trace) { compute_->set_trace(trace); }
   // As a worker does that gives a step up.
   void forget() { compute_->take_data_hash(); }
   size_t tensors() const { return model_->table().tensors.size(); }
@@ -385,6 +392,45 @@ TEST(DeviceCompute, ComputesWhatAThreadReadsAhead) {
     const Work now{step % 4, {{0, 2}, {2, 3}}};
     EXPECT_EQ(bench.work(now, {(step + 1) % 4, {{0, 2}, {2, 3}}}), plain.work(now)) << step;
   }
+}
+
+// All that a device did of a step, on the host's clock, with the same bits.
+TEST(DeviceCompute, TracesWhatADeviceDoes) {
+  Bench plain(small_job(), {});
+  const std::string file = testing::TempDir() + "device-trace-" + std::to_string(getpid());
+  const Work work{1, {{0, 3}, {3, 4}}};
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    Trace trace(file);
+    Bench bench(small_job(), fake({.seed = seed}));
+    bench.trace_to(trace);
+    const double begin_s = now_seconds();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(bench.work(work, work), plain.work(work)) << seed;
+    const double end_s = now_seconds();
+    std::map<std::string, int> seen;
+    for (const auto& event : nlohmann::json::parse(trace.to_json())) {
+      if (event["ph"] != "X") continue;
+      const std::string name = event["name"];
+      ++seen[name];
+      EXPECT_EQ(event["args"]["step"], 1) << name;
+      EXPECT_GE(event["dur"], 0.0) << name;
+      EXPECT_LE(event["ts"], end_s * 1e6) << name;
+      if (event["cat"] == "compute") {
+        EXPECT_GE(event["ts"], begin_s * 1e6) << name;
+      }
+    }
+    EXPECT_EQ(seen["part from 0"], 3);
+    EXPECT_EQ(seen["part from 3"], 3);
+    EXPECT_EQ(seen["copy in 0"], 6) << "of the weights, in one piece, and of a micro-batch";
+    for (const int m : {0, 1, 2, 3}) {
+      const std::string number = std::to_string(m);
+      // of the graphs of a part's first micro-batch and its third, one border is known
+      EXPECT_EQ(seen["forward " + number] + seen["forward and backward " + number], 3) << number;
+      EXPECT_EQ(seen["forward " + number], seen["backward " + number]);
+    }
+    EXPECT_EQ(seen["forward 3"], 3);
+    EXPECT_EQ(seen["copy out slice 0"], 6);
+  }
+  std::filesystem::remove(file);
 }
 
 TEST(DeviceCompute, AGradientThatIsNotFiniteIsNamed) {

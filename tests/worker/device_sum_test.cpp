@@ -38,6 +38,7 @@ class LeafStep : public DeviceStep {
   void stage(std::span<const float> /*images*/, std::span<const int32_t> /*labels*/) override {}
   void unstage() override {}
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {
+    if (clock_) compute_->record(*clock_);
     const auto values = std::make_shared<std::vector<float>>(leaf(next_, table_.total));
     if (next_++ == spoilt_) (*values)[4000] = std::numeric_limits<float>::quiet_NaN();
     // what is not overwritten shows
@@ -59,7 +60,9 @@ class LeafStep : public DeviceStep {
     compute_->synchronize(kDeadlineMs);
     return {};
   }
-  Times times() const override { return {}; }
+  void keep_times() override { clock_ = device_->event(true); }
+  std::span<const DeviceSpan> spans() const override { return {}; }
+  const device::Event& clock() const override { return *clock_; }
 
   // The leaf with a NaN in element 4000.
   void spoil(int64_t index) { spoilt_ = index; }
@@ -68,6 +71,7 @@ class LeafStep : public DeviceStep {
   std::shared_ptr<FakeDevice> device_;
   const TensorTable& table_;
   std::vector<std::unique_ptr<device::Event>> ready_;
+  std::unique_ptr<device::Event> clock_;
   std::unique_ptr<device::Stream> compute_;
   int64_t next_ = 0;
   int64_t spoilt_ = -1;
@@ -147,6 +151,24 @@ TEST(DeviceSum, WithoutItsWaitsTheBitsAreWrong) {
       for (const int64_t leaves : {3, 4}) wrong += rig.has_sum(rig.run(leaves), leaves) ? 0 : 1;
     }
     EXPECT_GT(wrong, 0) << static_cast<int>(fault);
+  }
+}
+
+// The copies of a device follow each other.
+TEST(DeviceSum, KnowsWhenEachSliceWasCopied) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Rig rig({.seed = seed});
+    rig.step.keep_times();
+    rig.sum->keep_times();
+    const std::vector<Given> given = rig.run(1);
+    EXPECT_TRUE(rig.has_sum(given, 1)) << seed;
+    double last_s = 0.0;
+    for (const Given& g : given) {
+      const GradientSum::Copied copied = rig.sum->copied(g.slice, rig.step.clock());
+      EXPECT_GT(copied.begin_s, last_s) << seed;
+      EXPECT_GT(copied.end_s, copied.begin_s) << seed;
+      last_s = copied.end_s;
+    }
   }
 }
 

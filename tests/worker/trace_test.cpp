@@ -60,6 +60,30 @@ TEST_F(Traces, AreAnArrayOfCompleteEventsInMicroseconds) {
   EXPECT_EQ(events[5]["args"]["bytes"], 2048);
 }
 
+TEST_F(Traces, HaveRowsOfTheirOwnForADevice) {
+  {
+    Trace trace(file_);
+    trace.set_rank(1);
+    trace.add(Trace::kPart, 4, 0, 1.0, 3.0);
+    trace.add(Trace::kDeviceForward, 4, 0, 1.5, 1.75);
+    trace.add(Trace::kDeviceSlice, 4, 2, 1.75, 2.0, 64);
+  }
+  const nlohmann::json events = written();
+  ASSERT_EQ(events.size(), 6U);
+  EXPECT_EQ(events[1]["name"], "thread_name");
+  EXPECT_EQ(events[1]["args"]["name"], "device");
+  EXPECT_EQ(events[2]["args"]["name"], "device: copies out");
+  EXPECT_EQ(events[3]["name"], "part from 0");
+  EXPECT_EQ(events[3]["cat"], "compute");
+  EXPECT_EQ(events[3]["tid"], 0);
+  EXPECT_EQ(events[4]["name"], "forward 0");
+  EXPECT_EQ(events[4]["cat"], "device");
+  EXPECT_EQ(events[4]["tid"], events[1]["tid"]);
+  EXPECT_EQ(events[5]["name"], "copy out slice 2");
+  EXPECT_EQ(events[5]["args"]["bytes"], 64);
+  EXPECT_EQ(events[5]["tid"], events[2]["tid"]);
+}
+
 TEST_F(Traces, KeepTheNewestEvents) {
   {
     Trace trace(file_, 3);
