@@ -66,6 +66,9 @@ for line in "${parts[@]}"; do
   [[ -z $only || ,$only, == *,$part,* ]] || continue
   if [ -n "$why" ]; then
     row "$part" "$title" "not run" "$why"
+  elif [ "$signal" != 0 ]; then
+    took=0 command=
+    row "$part" "$title" "not run" "interrupted"
   else
     open_part "$seconds"
     "part_$part"

@@ -6,6 +6,10 @@ readonly reserve=8    # seconds of the budget for a command that must be killed,
 signal=0
 running=
 part_end=0
+code=0
+allowed=0
+clipped=0
+was_late=0
 
 # Ends what runs; what is left is not run, and the table still comes.
 stop() {
@@ -29,9 +33,9 @@ limited() {
   local limit=$1 log=$2 left begin=$SECONDS
   shift 2
   command="$*"
-  took=0
+  took=0 clipped=0
   left=$(seconds_left)
-  [ "$limit" -le "$left" ] || limit=$left
+  [ "$limit" -le "$left" ] || { limit=$left; clipped=1; }
   allowed=$limit
   if [ "$signal" != 0 ] || [ "$limit" -lt 2 ]; then
     code=$no_time
@@ -46,26 +50,34 @@ limited() {
   [ "$signal" = 0 ] || wait "$running" 2>/dev/null
   running=
   took=$((SECONDS - begin))
+  # its own limit is a verdict on it; that of the part or of all is none
+  was_late=0
+  if [[ $code =~ ^(124|137)$ ]] && [ "$took" -ge "$allowed" ]; then
+    was_late=1
+    cut=$((cut + clipped))
+  fi
 }
 
-# Of the latest `limited`, for a row.
+# What the latest `limited` has come to where success was not to be seen, for a row.
 verdict_of_end() {
-  case $code in
-    0) echo FAILED ;;  # asked only where success was not to be seen
-    "$no_time") echo "not run" ;;
-    *) [ "$signal" = 0 ] && echo FAILED || echo "not run" ;;
-  esac
+  if [ "$signal" != 0 ] || [ "$code" = "$no_time" ] || [ "$was_late$clipped" = 11 ]; then
+    echo "not run"
+  else
+    echo FAILED
+  fi
 }
 end_of() {
   local log=$1 last
   if [ "$signal" != 0 ]; then
     echo "interrupted"
     return
+  elif [ "$code" = "$no_time" ]; then
+    echo "out of time"
+    return
+  elif [ "$was_late" = 1 ]; then
+    [ "$clipped" = 1 ] && echo "out of time after $allowed s: $log" || echo "not done within $allowed s: $log"
+    return
   fi
-  case $code in
-    "$no_time") echo "out of time"; return ;;
-    124 | 137) [ "$took" -lt "$allowed" ] || { echo "not done within $allowed s: $log"; return; } ;;
-  esac
   last=$(grep -av '^[[:space:]]*$' "$log" | tail -n 1 | tr -d '\000' | cut -c 1-200)
   echo "exit code $code: ${last:-it said nothing}; $log"
 }

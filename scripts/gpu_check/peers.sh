@@ -4,7 +4,7 @@
 find_python() {
   local candidate seen
   python='' no_python="no python3 with PyTorch here; PYTHON names one elsewhere"
-  for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3; do
+  for candidate in "${PYTHON:-python3}" "${PYTHON:-/usr/bin/python3}"; do
     type -P "$candidate" >/dev/null || continue
     seen=$(timeout 60 "$candidate" -c \
       'import torch; print(torch.__version__, torch.cuda.is_available())' 2>/dev/null </dev/null | tail -n 1)
