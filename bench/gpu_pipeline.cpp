@@ -1,8 +1,5 @@
 #include "bench/gpu_pipeline.h"
 
-#include <span>
-#include <utility>
-
 #include "common/error.h"
 #include "common/process.h"
 #include "common/slice_map.h"
@@ -45,7 +42,7 @@ PipelineTimes Pipeline::run() {
   step_.stage(images_, labels_);
   sum_->begin(1);
   const double begin_s = now_seconds();
-  step_.begin({weights_.get(), static_cast<size_t>(model_.table().total)});
+  step_.begin(weights());
   step_.run(sum_->leaf().data(), [&](size_t tensor) { sum_->tensor_ready(tensor, ready); });
   sum_->end_leaf();
   sum_->finish(ready);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "models/device_step.h"
@@ -28,7 +29,11 @@ class Pipeline {
   // One step on the same weights and images.
   PipelineTimes run();
   size_t bytes() const { return static_cast<size_t>(model_.table().total) * sizeof(float); }
-  const GradientSum& sum() const { return *sum_; }
+  std::span<const float> weights() const {
+    return {weights_.get(), static_cast<size_t>(model_.table().total)};
+  }
+  // Of the latest step.
+  std::span<const float> sum() const { return sum_->sum(); }
 
  private:
   Model& model_;
