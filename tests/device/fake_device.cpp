@@ -11,6 +11,7 @@
 
 #include "common/device/registered_pages.h"
 #include "common/error.h"
+#include "tests/device/fake_kernels.h"
 #include "tests/device/fake_memory.h"
 
 namespace pushpull::device {
@@ -69,6 +70,11 @@ struct FakeDevice::State {
       return held && held->holds(first, bytes);
     };
     return memory->holds(first, bytes) || std::any_of(others.begin(), others.end(), holds);
+  }
+
+  FakeReach reach() const {
+    return {[this](const void* first, size_t bytes) { return can_read(first, bytes); },
+            [this](const void* first, size_t bytes) { return memory->holds(first, bytes); }};
   }
 
   bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
@@ -210,6 +216,18 @@ class FakeStream : public Stream {
     put({[=] {
       *flag = 0;
       for (size_t i = 0; i < n; ++i) *flag |= std::isfinite(x[i]) ? 0 : 1;
+    }});
+  }
+
+  void update(const SliceBatch& batch) override {
+    put({[state = state_.get(), batch] {
+      fake_update(batch, state->reach(), state->options.fault);
+    }});
+  }
+
+  void square(const SliceBatch& batch, float divisor, double* squares) override {
+    put({[state = state_.get(), batch, divisor, squares] {
+      fake_square(batch, divisor, squares, state->reach(), state->options.fault);
     }});
   }
 

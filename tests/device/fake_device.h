@@ -20,9 +20,11 @@ namespace pushpull::device {
 // What is broken on purpose, for tests that must see it.
 enum class Fault {
   kNone,
-  kStreamsDoNotWait,   // Stream::wait does nothing
-  kHostDoesNotWait,    // Event::wait and Stream::synchronize return at once
-  kRecordsAreIgnored,  // an event stands where it first stood
+  kStreamsDoNotWait,      // Stream::wait does nothing
+  kHostDoesNotWait,       // Event::wait and Stream::synchronize return at once
+  kRecordsAreIgnored,     // an event stands where it first stood
+  kSumsLeftToRight,       // parts of a slice are summed in their order, not along the tree
+  kHeldStateIsForgotten,  // state of slices is read where it is written
 };
 
 struct FakeOptions {
