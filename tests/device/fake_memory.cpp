@@ -118,6 +118,19 @@ Memory FakeMemory::allocate_shared(size_t bytes, std::string& handle) {
   return own(block, bytes);
 }
 
+bool FakeMemory::spoil(void* first, size_t bytes) {
+  std::shared_ptr<FakeMemory> owner;
+  {
+    const std::lock_guard lock(all_mutex);
+    const auto found = owners().find(static_cast<const std::byte*>(first));
+    if (found == owners().end()) return false;
+    owner = found->second;
+  }
+  const FakePages::Open opened(owner->pages_);
+  std::memset(first, kNaNByte, bytes);
+  return true;
+}
+
 void FakeMemory::free(void* first) {
   auto* block = static_cast<std::byte*>(first);
   std::shared_ptr<FakeMemory> owner;

@@ -63,6 +63,9 @@ class FakeMemory : public std::enable_shared_from_this<FakeMemory> {
   bool holds(const void* first, size_t bytes) const { return pages_->holds(first, bytes); }
   const std::shared_ptr<FakePages>& pages() const { return pages_; }
 
+  // Fills memory of some fake device of this process with NaN. False: it is of none.
+  static bool spoil(void* first, size_t bytes);
+
  private:
   std::byte* take(size_t bytes, size_t alignment);
   Memory own(std::byte* block, size_t bytes);
