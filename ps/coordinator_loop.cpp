@@ -121,7 +121,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
     : program_(program),
       signals_(signals),
       control_(context_, program.listen, EndpointLimits{}),
-      data_(data_address(program.listen), program.job.slice_bytes),
+      data_(data_address(program.listen), program.job.slice_bytes, program.device),
       start_state_(std::move(start_state)),
       report_(program.out_dir, program.style),
       coordinator_(options_of(program, data_)),

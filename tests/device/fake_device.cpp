@@ -37,11 +37,13 @@ using Queue = std::deque<Work>;
 struct FakeDevice::State {
   explicit State(FakeOptions o)
       : options(o),
+        name("fake:" + std::to_string(o.index)),
         random(o.seed),
-        memory(std::make_shared<FakeMemory>(o.memory_bytes)),
+        memory(std::make_shared<FakeMemory>(name, o.memory_bytes)),
         mood(static_cast<int>(o.seed % 4)) {}
 
   FakeOptions options;
+  std::string name;
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
@@ -50,16 +52,14 @@ struct FakeDevice::State {
   int64_t launches = 0;
 
   RegisteredPages pages;
-  std::vector<std::weak_ptr<FakeMemory>> others;  // memory of which was opened here
+  std::vector<std::weak_ptr<FakePages>> others;  // opened here
 
-  // Work may touch memory of other devices that was opened here.
-  std::vector<std::unique_ptr<FakeMemory::Open>> open_memory() {
-    std::vector<std::unique_ptr<FakeMemory::Open>> opened;
-    opened.push_back(std::make_unique<FakeMemory::Open>(*memory));
+  // What work may touch.
+  std::deque<FakePages::Open> open_memory() {
+    std::deque<FakePages::Open> opened;
+    opened.emplace_back(memory->pages());
     for (const auto& other : others) {
-      if (const auto held = other.lock()) {
-        opened.push_back(std::make_unique<FakeMemory::Open>(*held));
-      }
+      if (auto held = other.lock()) opened.emplace_back(std::move(held));
     }
     return opened;
   }
@@ -79,7 +79,7 @@ struct FakeDevice::State {
 
   bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
   void check() const {
-    if (lost()) throw Error(ErrorCode::kDevice, "[device] fake:0 is lost");
+    if (lost()) throw Error(ErrorCode::kDevice, "[device] " + name + " is lost");
   }
 
   // Runs the head of some stream. False: none can run. A device that is lost runs nothing more.
@@ -296,6 +296,8 @@ class FakeStream : public Stream {
 FakeDevice::FakeDevice(FakeOptions options) : state_(std::make_shared<State>(options)) {}
 FakeDevice::~FakeDevice() = default;
 
+std::string FakeDevice::name() const { return state_->name; }
+
 Memory FakeDevice::allocate(size_t bytes) {
   state_->check();
   return state_->memory->allocate(bytes);
@@ -308,9 +310,10 @@ Memory FakeDevice::allocate_shared(size_t bytes, std::string& handle) {
 
 std::shared_ptr<const void> FakeDevice::open_shared(const std::string& handle, size_t bytes) {
   state_->check();
-  auto [memory, first] = FakeMemory::find_shared(handle, bytes);
-  state_->others.push_back(memory);
-  return {memory, first};
+  auto pages = open_fake(state_->name, handle, bytes);
+  std::erase_if(state_->others, [](const auto& other) { return other.expired(); });
+  state_->others.push_back(pages);
+  return {pages, pages->first()};
 }
 
 std::unique_ptr<Stream> FakeDevice::stream() { return std::make_unique<FakeStream>(state_); }
@@ -324,7 +327,7 @@ std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes,
   constexpr size_t kPage = 4096;
   PP_ASSERT(reinterpret_cast<uintptr_t>(first) % kPage == 0 && bytes % kPage == 0 && bytes > 0);
   if (!state_->options.registers) {
-    why = "fake:0 registers nothing";
+    why = name() + " registers nothing";
     return nullptr;
   }
   state_->pages.add(first, bytes, access);
