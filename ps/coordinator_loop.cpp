@@ -175,9 +175,13 @@ void CoordinatorLoop::turn() {
     }
   }
   poll_sockets(items, kPollMs);
+  // what has failed here fails again, and others must hear of it
+  const bool failed = coordinator_.phase() == wire::PHASE_FAILED;
   try {
-    data_.receive();
-    note_barriers();
+    if (!failed) {
+      data_.receive();
+      note_barriers();
+    }
     receive_control();
     shard_messages();
     take_written();
@@ -226,7 +230,7 @@ void CoordinatorLoop::deliver() {
     pass_norms();
     deliver_outgoing();
   }
-  data_.send();
+  if (coordinator_.phase() != wire::PHASE_FAILED) data_.send();
   // the first weights are made: that is no training
   if (data_.server() != nullptr && training_since_ms_ < 0) training_since_ms_ = now_ms();
   note_barriers();

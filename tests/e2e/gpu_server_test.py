@@ -67,7 +67,7 @@ def every_strategy_trains(lab):
     for strategy in ("async", "ssp:2", "backup:1"):
         # clipping by push needs the gradient on the host
         for more in ({}, {"clip-norm": 0.5}):
-            keys = {**MLP, "strategy": strategy, "eval-every": 10, **more}
+            keys = {**MLP, "strategy": strategy, "steps": 200, "lr": 0.05, "eval-every": 50, **more}
             run = train(lab, lab.job(keys), 1, 3, seed=2)
             expect(run.text.count(SHARED) == 3, f"{strategy}: {run.text[-800:]}")
             expect(run.summary()["test_accuracy"] > 0.5, f"{strategy}: {run.summary()}")
@@ -139,11 +139,17 @@ def a_server_that_loses_its_device_says_so(lab):
     lab.fake_devices()
     for _ in range(2):
         started.add_worker("--device", "cuda:0")
-    server = started.servers[0]
-    expect(server.ends() == DEVICE, f"ended with {server.returncode}: {server.said()[-600:]}")
-    expect("fake:0 is lost" in server.said().splitlines()[-1], server.said()[-600:])
-    for worker in started.workers:
-        expect(worker.ends() != 0, f"{worker.name} ended well: {worker.said()[-600:]}")
+    for process in started.all():
+        expect(process.ends() == DEVICE, f"{process.name} ended with {process.returncode}: {process.said()[-600:]}")
+        expect("fake:0 is lost" in process.said().splitlines()[-1], process.said()[-600:])
+
+
+def a_run_whose_servers_lose_their_devices_ends(lab):
+    lab.on_fake_devices(lost_after=2000)
+    run = lab.run(lab.job({**LONG, "slice-bytes": 4096}), 2, 2, server_device="cuda:1", device="cpu")
+    expect(run.code == DEVICE, f"exit code {run.code}: {run.text[-800:]}")
+    expect("fake:1 is lost" in run.text, run.text[-800:])
+    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
 if __name__ == "__main__":
