@@ -12,6 +12,7 @@
 
 #include "common/buffer_pool.h"
 #include "common/device/device_name.h"
+#include "common/device/slice_update.h"
 
 namespace pushpull::device {
 
@@ -41,13 +42,19 @@ class Stream {
  public:
   virtual ~Stream() = default;
   // Host memory that is registered is read or written when the turn comes, and must stay until
-  // then. With other host memory the call returns when it has been read or written.
+  // then. With other host memory the call returns when it has been read or written. copy_in takes
+  // device memory too: of this device, or what `open_shared` has given; as registered.
   virtual void copy_in(const void* host, size_t bytes, void* to) = 0;
   virtual void copy_out(const void* from, size_t bytes, void* host) = 0;
   // right = left + right, element by element: the host's bits.
   virtual void add(const float* left, float* right, size_t n) = 0;
   // flag, in device memory, becomes 1 where one of x is NaN or infinite, else 0.
   virtual void find_non_finite(const float* x, size_t n, int32_t* flag) = 0;
+  // Moves the tiles of `batch`, all in memory of the device but the struct itself.
+  virtual void update(const SliceBatch& batch) = 0;
+  // squares[t], in device memory: of the mean gradient, the sum over `divisor`, in tile t, of which
+  // each is at most kNormBlock elements.
+  virtual void square(const SliceBatch& batch, float divisor, double* squares) = 0;
   // `event` is done once everything enqueued here so far is.
   virtual void record(Event& event) = 0;
   // What is enqueued here from now on starts behind the latest record of `event`; at once where it
@@ -95,6 +102,14 @@ class Device {
   virtual std::string name() const = 0;
   // Throws Error(kDevice): what was asked, what is free, of how much.
   virtual Memory allocate(size_t bytes) = 0;
+  // The hardware. Processes of one machine that see the same id can share its memory.
+  virtual std::string id() const = 0;
+  // As allocate. handle: with it other processes of this user read the memory, until it ends here;
+  // who shares it sees to it that they have stopped by then.
+  virtual Memory allocate_shared(size_t bytes, std::string& handle) = 0;
+  // Memory of another process, for reading, until the last holder of the result lets go. Throws
+  // Error(kProtocol) that says what does not fit.
+  virtual std::shared_ptr<const void> open_shared(const std::string& handle, size_t bytes) = 0;
   virtual std::unique_ptr<Stream> stream() = 0;
   virtual std::unique_ptr<Event> event(bool timed = false) = 0;
   // Whole pages of the host, so that copies to and from them go straight. Any thread. Released when

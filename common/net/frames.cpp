@@ -127,6 +127,7 @@ std::vector<zmq::message_t> encode(const Message& message) {
   message.header.SerializeWithCachedSizesToArray(bytes + kPreambleBytes);
   frames.push_back(std::move(head));
   for (const Payload& payload : message.payloads) {
+    PP_ASSERT(!payload.on_device);
     if (payload.bytes.size() < kCopyBelowBytes) {
       frames.emplace_back(payload.bytes.data(), payload.bytes.size());
     } else {

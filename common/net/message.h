@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/error.h"
 #include "common/net/wire.pb.h"
 
 namespace pushpull {
@@ -20,10 +21,17 @@ using PeerId = std::string;
 struct Payload {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
+  // The bytes are memory of a device, or of another process's device: the host must not read them.
+  bool on_device = false;
 
   // The bytes as floats; size must be a multiple of 4 and the address aligned (frames.cpp sees to
-  // both).
-  const float* floats() const { return reinterpret_cast<const float*>(bytes.data()); }
+  // both). Host memory only.
+  const float* floats() const {
+    PP_ASSERT(!on_device);
+    return address();
+  }
+  // The same wherever they lie, for who does not read them here.
+  const float* address() const { return reinterpret_cast<const float*>(bytes.data()); }
   size_t float_count() const { return bytes.size() / sizeof(float); }
 };
 

@@ -1,5 +1,6 @@
 #include "tests/device/fake_device.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -10,6 +11,7 @@
 
 #include "common/device/registered_pages.h"
 #include "common/error.h"
+#include "tests/device/fake_kernels.h"
 #include "tests/device/fake_memory.h"
 
 namespace pushpull::device {
@@ -35,11 +37,13 @@ using Queue = std::deque<Work>;
 struct FakeDevice::State {
   explicit State(FakeOptions o)
       : options(o),
+        name("fake:" + std::to_string(o.index)),
         random(o.seed),
-        memory(std::make_shared<FakeMemory>(o.memory_bytes)),
+        memory(std::make_shared<FakeMemory>(name, o.memory_bytes)),
         mood(static_cast<int>(o.seed % 4)) {}
 
   FakeOptions options;
+  std::string name;
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
@@ -48,10 +52,34 @@ struct FakeDevice::State {
   int64_t launches = 0;
 
   RegisteredPages pages;
+  std::vector<std::weak_ptr<FakePages>> others;  // opened here
+
+  // What work may touch.
+  std::deque<FakePages::Open> open_memory() {
+    std::deque<FakePages::Open> opened;
+    opened.emplace_back(memory->pages());
+    for (const auto& other : others) {
+      if (auto held = other.lock()) opened.emplace_back(std::move(held));
+    }
+    return opened;
+  }
+
+  bool can_read(const void* first, size_t bytes) const {
+    const auto holds = [&](const auto& other) {
+      const auto held = other.lock();
+      return held && held->holds(first, bytes);
+    };
+    return memory->holds(first, bytes) || std::any_of(others.begin(), others.end(), holds);
+  }
+
+  FakeReach reach() const {
+    return {[this](const void* first, size_t bytes) { return can_read(first, bytes); },
+            [this](const void* first, size_t bytes) { return memory->holds(first, bytes); }};
+  }
 
   bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
   void check() const {
-    if (lost()) throw Error(ErrorCode::kDevice, "[device] fake:0 is lost");
+    if (lost()) throw Error(ErrorCode::kDevice, "[device] " + name + " is lost");
   }
 
   // Runs the head of some stream. False: none can run. A device that is lost runs nothing more.
@@ -78,7 +106,7 @@ struct FakeDevice::State {
   void progress() {
     if (mood == 0) return;
     const uint64_t most = mood == 1 ? UINT64_MAX : random() % 4;
-    const FakeMemory::Open opened(*memory);
+    const auto opened = open_memory();
     for (uint64_t i = 0; i < most && step(); ++i) {
     }
   }
@@ -86,7 +114,7 @@ struct FakeDevice::State {
   // Something can always run: what a stream waits for was enqueued before.
   void run_until(const std::function<bool()>& done) {
     if (done()) return;
-    const FakeMemory::Open opened(*memory);
+    const auto opened = open_memory();
     while (!done()) {
       const bool ran = step();
       PP_ASSERT(ran);
@@ -164,7 +192,9 @@ class FakeStream : public Stream {
 
   void copy_in(const void* host, size_t bytes, void* to) override {
     PP_ASSERT(state_->memory->holds(to, bytes));
-    copy_host(host, to, bytes, state_->pages.hold(host, bytes, Access::kReadOnly));
+    const bool is_ready =
+        state_->can_read(host, bytes) || state_->pages.hold(host, bytes, Access::kReadOnly);
+    copy_host(host, to, bytes, is_ready);
   }
 
   void copy_out(const void* from, size_t bytes, void* host) override {
@@ -173,7 +203,7 @@ class FakeStream : public Stream {
   }
 
   void add(const float* left, float* right, size_t n) override {
-    PP_ASSERT(state_->memory->holds(left, n * sizeof(float)));
+    PP_ASSERT(state_->can_read(left, n * sizeof(float)));
     PP_ASSERT(state_->memory->holds(right, n * sizeof(float)));
     put({[=] {
       for (size_t i = 0; i < n; ++i) right[i] = left[i] + right[i];
@@ -186,6 +216,18 @@ class FakeStream : public Stream {
     put({[=] {
       *flag = 0;
       for (size_t i = 0; i < n; ++i) *flag |= std::isfinite(x[i]) ? 0 : 1;
+    }});
+  }
+
+  void update(const SliceBatch& batch) override {
+    put({[state = state_.get(), batch] {
+      fake_update(batch, state->reach(), state->options.fault);
+    }});
+  }
+
+  void square(const SliceBatch& batch, float divisor, double* squares) override {
+    put({[state = state_.get(), batch, divisor, squares] {
+      fake_square(batch, divisor, squares, state->reach(), state->options.fault);
     }});
   }
 
@@ -254,9 +296,24 @@ class FakeStream : public Stream {
 FakeDevice::FakeDevice(FakeOptions options) : state_(std::make_shared<State>(options)) {}
 FakeDevice::~FakeDevice() = default;
 
+std::string FakeDevice::name() const { return state_->name; }
+
 Memory FakeDevice::allocate(size_t bytes) {
   state_->check();
   return state_->memory->allocate(bytes);
+}
+
+Memory FakeDevice::allocate_shared(size_t bytes, std::string& handle) {
+  state_->check();
+  return state_->memory->allocate_shared(bytes, handle);
+}
+
+std::shared_ptr<const void> FakeDevice::open_shared(const std::string& handle, size_t bytes) {
+  state_->check();
+  auto pages = open_fake(state_->name, handle, bytes);
+  std::erase_if(state_->others, [](const auto& other) { return other.expired(); });
+  state_->others.push_back(pages);
+  return {pages, pages->first()};
 }
 
 std::unique_ptr<Stream> FakeDevice::stream() { return std::make_unique<FakeStream>(state_); }
@@ -270,7 +327,7 @@ std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes,
   constexpr size_t kPage = 4096;
   PP_ASSERT(reinterpret_cast<uintptr_t>(first) % kPage == 0 && bytes % kPage == 0 && bytes > 0);
   if (!state_->options.registers) {
-    why = "fake:0 registers nothing";
+    why = name() + " registers nothing";
     return nullptr;
   }
   state_->pages.add(first, bytes, access);

@@ -35,7 +35,7 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 4  # kProtocolVersion
+VERSION = 5  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):

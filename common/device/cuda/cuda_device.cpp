@@ -137,6 +137,11 @@ class StreamOfCuda : public Stream {
   }
 
   void copy_in(const void* host, size_t bytes, void* to) override {
+    if (on_device(host)) {
+      use_device(index_);
+      PP_CUDA(cudaMemcpyAsync(to, host, bytes, cudaMemcpyDeviceToDevice, get()));
+      return;
+    }
     copy_host(host, bytes, to, cudaMemcpyHostToDevice,
               pages().hold(host, bytes, Access::kReadOnly));
   }
@@ -153,6 +158,16 @@ class StreamOfCuda : public Stream {
   void find_non_finite(const float* x, size_t n, int32_t* flag) override {
     use_device(index_);
     launch_find_non_finite(x, n, flag, get());
+  }
+
+  void update(const SliceBatch& batch) override {
+    use_device(index_);
+    launch_update(batch, get());
+  }
+
+  void square(const SliceBatch& batch, float divisor, double* squares) override {
+    use_device(index_);
+    launch_square(batch, divisor, squares, get());
   }
 
   // External: the graph's event is the one that others wait for, not a place inside the graph.
@@ -205,6 +220,13 @@ class StreamOfCuda : public Stream {
   cudaStream_t get() const { return stream_.get(); }
 
  private:
+  bool on_device(const void* address) const {
+    use_device(index_);
+    cudaPointerAttributes attributes{};
+    PP_CUDA(cudaPointerGetAttributes(&attributes, address));
+    return attributes.type == cudaMemoryTypeDevice;
+  }
+
   // CUDA does not promise to have read pageable memory when the call returns (it may read it in
   // place, see cudaDevAttrPageableMemoryAccess), so we wait.
   void copy_host(const void* from, size_t bytes, void* to, cudaMemcpyKind kind,
@@ -248,6 +270,46 @@ class DeviceOfCuda : public Device {
     PP_CUDA(cudaMemset(first, 0, size));
     PP_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
     return memory;
+  }
+
+  std::string id() const override {
+    cudaDeviceProp properties{};
+    PP_CUDA(cudaGetDeviceProperties(&properties, index_));
+    return {properties.uuid.bytes, sizeof properties.uuid.bytes};
+  }
+
+  // A small allocation is a part of a larger one, all of which others would see.
+  Memory allocate_shared(size_t bytes, std::string& handle) override {
+    constexpr size_t kWhole = size_t{2} << 20;
+    Memory memory = allocate((bytes + kWhole - 1) / kWhole * kWhole);
+    cudaIpcMemHandle_t native{};
+    PP_CUDA(cudaIpcGetMemHandle(&native, memory.data()));
+    handle.assign(native.reserved, sizeof native.reserved);
+    return memory;
+  }
+
+  std::shared_ptr<const void> open_shared(const std::string& handle, size_t bytes) override {
+    cudaIpcMemHandle_t native{};
+    if (handle.size() != sizeof native.reserved) {
+      throw Error(ErrorCode::kProtocol, "[device] a handle of " + std::to_string(handle.size()) +
+                                            " bytes, not " +
+                                            std::to_string(sizeof native.reserved));
+    }
+    handle.copy(native.reserved, sizeof native.reserved);
+    use_device(index_);
+    void* first = nullptr;
+    const cudaError_t status = cudaIpcOpenMemHandle(&first, native, cudaIpcMemLazyEnablePeerAccess);
+    if (status != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(ErrorCode::kProtocol,
+                  "[device] " + name_ + " cannot open " + std::to_string(bytes) +
+                      " bytes of another process: " + cudaGetErrorString(status));
+    }
+    return {first, [index = index_](void* opened) {
+              const cudaError_t set = cudaSetDevice(index);
+              end_of("memory of another process",
+                     set == cudaSuccess ? cudaIpcCloseMemHandle(opened) : set);
+            }};
   }
 
   std::unique_ptr<Stream> stream() override { return std::make_unique<StreamOfCuda>(index_); }

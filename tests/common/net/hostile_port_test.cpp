@@ -94,7 +94,7 @@ TEST_F(HostilePort, AMessageOfTooManyFramesIsOneRefusal) {
   const RawPeer peer(router_.address());
   peer.handshake();
   std::vector<std::string> flood(kMaxParts + 5000);
-  flood[0] = std::string("PUSHPL\0\4\x0a\x00", 10);  // an empty Hello
+  flood[0] = std::string("PUSHPL\0\5\x0a\x00", 10);  // an empty Hello
   peer.message(flood);
   EXPECT_TRUE(serve_until(router_, [&] { return router_.rejected_frames() == 1; }));
   expect_good_client_is_served();
@@ -106,7 +106,7 @@ TEST_F(HostilePort, AMessageThatBreaksOffIsNeverSeen) {
     const RawPeer peer(router_.address());
     peer.handshake();
     // the first frame of two, and half of the second
-    peer.send(std::string("\x01\x0aPUSHPL\0\4\x0a\x00", 12) + std::string("\x00\x20half", 6));
+    peer.send(std::string("\x01\x0aPUSHPL\0\5\x0a\x00", 12) + std::string("\x00\x20half", 6));
   }
   expect_good_client_is_served();
   EXPECT_EQ(router_.rejected_frames(), 0);
