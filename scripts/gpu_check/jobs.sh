@@ -25,8 +25,6 @@ field() {
   sed -n 's/^ *"'"$1"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$2" 2>/dev/null | head -n 1
 }
 
-knows_server_device() { [[ $("$package/bin/pushpull" run --help 2>/dev/null </dev/null) == *--server-device* ]]; }
-
 # failed_job PART NAME
 failed_job() { row "$1" "$2" "$(verdict_of_end)" "$(end_of "$out/jobs/${2//[ ,:]/-}/log")"; }
 
@@ -71,15 +69,9 @@ part_bits() {
     fi
     bits_row "$precision, 2 workers" cuda:0 2 "${one:-none}" --precision "$precision"
     bits_row "$precision, 4 workers" cuda:0 4 "${one:-none}" --precision "$precision"
-    if knows_server_device; then
-      bits_row "$precision, 2 workers, server on cuda:0" cuda:0 2 "${one:-none}" --precision "$precision" \
-        --server-device cuda:0
-    fi
+    bits_row "$precision, 2 workers, server on cuda:0" cuda:0 2 "${one:-none}" --precision "$precision" \
+      --server-device cuda:0
   done
-  if ! knows_server_device; then
-    took=0 command=
-    row bits "server on cuda:0" "not run" "this package's servers have no device"
-  fi
 }
 
 # 4 micro-batches in a step; data that are made up once.
@@ -110,12 +102,7 @@ part_training() {
       training_row "$strategy, $workers worker$([ "$workers" = 1 ] || echo s)" "$workers" --strategy "$strategy"
     done
   done
-  if knows_server_device; then
-    for strategy in sync async; do
-      training_row "$strategy, 2 workers, server on cuda:0" 2 --strategy "$strategy" --server-device cuda:0
-    done
-  else
-    took=0 command=
-    row training "server on cuda:0" "not run" "this package's servers have no device"
-  fi
+  for strategy in sync async; do
+    training_row "$strategy, 2 workers, server on cuda:0" 2 --strategy "$strategy" --server-device cuda:0
+  done
 }
