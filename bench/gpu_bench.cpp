@@ -256,7 +256,11 @@ void slices(benchmark::State& state) {
   std::vector<device::SliceTile> tiles;
   for (int64_t lo = 0; lo < count; lo += kSlice) {
     const auto index = static_cast<int32_t>(moves.size());
-    device::SliceMove move{.first_part = 2 * index, .parts = 2, .states = states, .aligned = 1};
+    device::SliceMove move{};
+    move.first_part = 2 * index;
+    move.parts = 2;
+    move.states = states;
+    move.aligned = 1;
     for (int64_t p = 0; p < 2; ++p) parts.push_back({parts_at[p] + lo, p});
     move.before = v[0] + lo;
     move.after = v[1] + lo;
