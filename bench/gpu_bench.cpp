@@ -1,9 +1,10 @@
 // Kernels of our own on a GPU: what of the device's bandwidth each reaches, against a copy of as
 // many bytes that is timed in turns with it.
-//   gpu_bench [--benchmark_filter=...] [--benchmark_format=json]
+//   gpu_bench [--benchmark_filter=...] [--benchmark_format=json] [--rows]
 // GB/s: what the passes must read and write, over device time by events. of_copy: over the copy's
-// GB/s. Exit code 77 without a device: nothing was measured. The device is the first that
-// CUDA_VISIBLE_DEVICES shows.
+// GB/s. --rows: as bench/gpu_rows.h says; where tensors are far larger than caches and a launch is
+// short beside the pass, of_copy has a bar. Exit code 77 without a device: nothing was measured.
+// The device is the first that CUDA_VISIBLE_DEVICES shows.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_rows.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
 #include "common/device/slice_update.h"
@@ -26,6 +28,8 @@ namespace {
 constexpr int kRounds = 21;        // of which the medians are reported
 constexpr int kRunsPerRound = 10;  // in a row: what a launch costs does not count
 constexpr int64_t kDeadlineMs = 60'000;
+constexpr double kFarLargerThanCaches = 200e6;  // bytes; the H200's L2 has 50 MB
+constexpr const char* kBar = ">=0.8";           // of the copy
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -109,6 +113,7 @@ class Lab {
     state.counters["copy_GB/s"] = gigabytes / median(copies);
     state.counters["of_copy"] = median(copies) / median(ours);
     state.counters["us"] = 1e6 * median(ours);
+    state.counters["bytes"] = static_cast<double>(bytes);
   }
 
   device::Stream& stream() { return *stream_; }
@@ -325,7 +330,34 @@ void register_all() {
       ->ArgsProduct({{int64_t{1} << 26, int64_t{1} << 22}, {0, 1, 2, 3}});
 }
 
+// What has of_copy, as rows.
+class Rows final : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context& /*context*/) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      const std::string name = run.run_name.function_name + "/" + run.run_name.args;
+      const auto value = [&](const char* counter) {
+        const auto found = run.counters.find(counter);
+        return found == run.counters.end() ? 0.0 : static_cast<double>(found->second);
+      };
+      if (run.error_occurred) {
+        print_failure(name, run.error_message);
+      } else if (value("of_copy") > 0.0) {
+        const bool barred = value("bytes") == 0.0 || value("bytes") >= kFarLargerThanCaches;
+        print({.name = name,
+               .value = value("GB/s"),
+               .unit = "GB/s",
+               .floor = value("copy_GB/s"),
+               .ratio = value("of_copy"),
+               .bar = barred ? kBar : ""});
+      }
+    }
+  }
+};
+
 int run(int argc, char** argv) {
+  const bool rows = take_flag(argc, argv, "--rows");
   std::string why;
   if (device::count(&why) == 0) {
     std::printf("skipped: no CUDA device (%s); nothing was measured\n", why.c_str());
@@ -334,7 +366,12 @@ int run(int argc, char** argv) {
   register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  Rows reporter;
+  if (rows) {
+    benchmark::RunSpecifiedBenchmarks(&reporter);
+  } else {
+    benchmark::RunSpecifiedBenchmarks();
+  }
   benchmark::Shutdown();
   return 0;
 }

@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <zmq.hpp>
 
 #include "bench/floors/child.h"
@@ -17,6 +19,9 @@ namespace pushpull::floors {
 namespace {
 
 constexpr size_t kMessageBytes = 1 << 20;
+constexpr int kSendBuffer = 256 << 10;  // as the product's within a host
+constexpr int kServerThreads = 2;
+constexpr auto kConnectEvery = std::chrono::milliseconds(10);
 
 enum class Verb : uint64_t { kPush, kPull, kQuit };
 
@@ -27,6 +32,7 @@ struct Word {
 
 zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type) {
   zmq::socket_t socket(context, type);
+  socket.set(zmq::sockopt::sndbuf, kSendBuffer);
   socket.set(zmq::sockopt::sndhwm, 0);
   socket.set(zmq::sockopt::rcvhwm, 0);
   socket.set(zmq::sockopt::linger, 1000 * kDeadlineSeconds);
@@ -105,7 +111,7 @@ class ZmqLink : public Link {
 int serve(LinkKind kind, int announce, size_t bytes, size_t clients) {
   keep_heap();
   const Floats weights = touched(bytes, 1.0F);
-  zmq::context_t context;
+  zmq::context_t context(kServerThreads);
   zmq::socket_t socket = make_socket(context, zmq::socket_type::router);
   socket.bind(kind == LinkKind::kZmqTcp ? "tcp://127.0.0.1:*" : "ipc://*");
   const std::string endpoint = socket.get(zmq::sockopt::last_endpoint) + "\n";
@@ -142,7 +148,9 @@ class ZmqServer : public LinkServer {
     if (endpoint_.empty()) throw Error(ErrorCode::kFailed, "[floors] zmq: no server");
   }
 
-  std::unique_ptr<Link> connect(size_t /*index*/) override {
+  std::unique_ptr<Link> connect(size_t index) override {
+    // else the server gives both connections to one of its threads
+    std::this_thread::sleep_for(index * kConnectEvery);
     return std::make_unique<ZmqLink>(endpoint_, bytes_);
   }
 

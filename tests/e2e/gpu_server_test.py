@@ -145,7 +145,7 @@ def workers_on_a_gpu_are_told_of_servers_in_host_memory(lab):
 
 def a_killed_worker_costs_no_bits(lab):
     lab.on_fake_devices()
-    keys = {**MLP, "steps": lab.steps(1500), "on-worker-loss": "continue", "slice-bytes": 4096}
+    keys = {**MLP, "steps": lab.steps(600), "on-worker-loss": "continue", "slice-bytes": 4096}
     want = lab.train(lab.job(keys), 1, 2)
     started = cluster(lab, keys, 3)
     started.reaches(5)
