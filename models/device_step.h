@@ -21,8 +21,8 @@ class DeviceStep {
   virtual std::shared_ptr<device::Device> device() const = 0;
 
   // The micro-batches from here on are computed at these weights (the flat vector, in memory that
-  // Stream::copy_in takes), which stay as they are until `wait`. The tensors go in as `run` needs them. Waits for the runs
-  // before, where nobody has.
+  // Stream::copy_in takes), which stay as they are until `wait`. The tensors go in as `run` needs
+  // them. Waits for the runs before, where nobody has.
   virtual void begin(std::span<const float> weights) = 0;
   // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
   // next one may be staged while this one is computed, also before the `begin` that it belongs to.

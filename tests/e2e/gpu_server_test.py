@@ -6,7 +6,7 @@ import signal
 import lab as base
 from lab import LONG, MLP, expect
 
-DEVICE = 9
+NOT_FINITE, DEVICE = 7, 9
 SHARED = "shared device memory with"
 ON_GPU = {"device": "cuda:0", "server-device": "cuda:0"}
 ADAM = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "optimizer": "adam", "lr": 0.003}
@@ -141,6 +141,13 @@ def workers_on_a_gpu_are_told_of_servers_in_host_memory(lab):
     expect(run.text.count("shared memory with servers 0, 1 (its weights lie in host memory)") == 2,
            run.text[-800:])
     expect_same(run.summary(), want, "servers on the processor")
+
+
+def a_gradient_that_is_not_finite_is_named_though_it_lies_on_the_gpu(lab):
+    lab.on_fake_devices()
+    run = lab.run(lab.job({**MLP, "lr": 1e30}), 1, 1, **ON_GPU)
+    expect(run.code == NOT_FINITE, f"exit code {run.code}: {run.text[-800:]}")
+    expect(SHARED in run.text and "is not finite in tensor" in run.text, run.text[-800:])
 
 
 def a_killed_worker_costs_no_bits(lab):
