@@ -12,10 +12,10 @@ namespace pushpull {
 namespace {
 
 // Work on less is over before another thread has woken up.
-constexpr int64_t kInlineElements = 64 * 1024;
+constexpr int64_t kInlineElements = int64_t{64} << 10;
 constexpr int64_t kPieceElements = 64 * kBlockElements;
 // The caches have long lost the first weights of a batch when its last ones are written.
-constexpr int64_t kStreamElements = 2 * 1024 * 1024;
+constexpr int64_t kStreamElements = int64_t{2} << 20;
 
 std::shared_ptr<float[]> zeroed_floats(size_t floats) {
   std::shared_ptr<float[]> out = heap_floats(floats);

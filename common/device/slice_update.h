@@ -98,7 +98,7 @@ PP_HOST_DEVICE_INLINE void store_floats(const Floats<kWidth>& from, float* to) {
 //   stack: of the thread; its places are `stride` floats apart.
 template <int kWidth>
 PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int count, int64_t i,
-                                                  float* stack, int stride) {
+                                                  float* stack, int64_t stride) {
   Floats<kWidth> newest = load_floats<kWidth>(parts[0].floats + i);
   int waiting = 0;
   for (int p = 1; p < count; ++p) {
@@ -116,9 +116,9 @@ PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int co
 template <int kWidth>
 struct StackOf {
   PP_HOST_DEVICE StackOf(float* of_block, int thread, int threads)
-      : first(of_block + thread * kWidth), stride(threads * kWidth) {}
+      : first(of_block + int64_t{thread} * kWidth), stride(int64_t{threads} * kWidth) {}
   float* first;
-  int stride;
+  int64_t stride;
 };
 
 // Moves elements [i, i + kWidth). What is loaded first is under way while the parts are summed.

@@ -33,7 +33,8 @@ class Checked {
   void check(const SliceSegment& segment) {
     const SliceMove& slice = batch_.slices[segment.slice];
     slices_ = std::max(slices_, static_cast<size_t>(segment.slice) + 1);
-    parts_ = std::max(parts_, static_cast<size_t>(slice.first_part + slice.parts));
+    parts_ =
+        std::max(parts_, static_cast<size_t>(slice.first_part) + static_cast<size_t>(slice.parts));
     const auto bytes = static_cast<size_t>(segment.hi - segment.lo) * sizeof(float);
     const auto reads = [&](const float* first) {
       PP_ASSERT(first != nullptr && reach_.can_read(first + segment.lo, bytes));
