@@ -95,7 +95,7 @@ class DeviceSum final : public GradientSum {
       stays_ = memory != nullptr;
       if (stays_) gradients_ = BufferPool(total(), std::move(memory));
     }
-    if (!stays_) sum_ = sent_.get();
+    sum_ = stays_ ? nullptr : sent_.get();
   }
 
   std::shared_ptr<float[]> take() override {

@@ -6,7 +6,7 @@ import signal
 import lab as base
 from lab import LONG, MLP, expect
 
-DEVICE = 9
+NOT_FINITE, DEVICE = 7, 9
 SHARED = "shared device memory with"
 ON_GPU = {"device": "cuda:0", "server-device": "cuda:0"}
 ADAM = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "optimizer": "adam", "lr": 0.003}
@@ -73,15 +73,49 @@ def every_strategy_trains(lab):
             expect(run.summary()["test_accuracy"] > 0.5, f"{strategy}: {run.summary()}")
 
 
+def recorded_runs_come_out_again(lab):
+    """What a server reads of a worker, or a worker of a server, too late or too early, shows."""
+    lab.on_fake_devices()
+    for seed, strategy in enumerate(("async", "ssp:2", "backup:1")):
+        record = lab.folder / f"{lab.name('run')}.record"
+        keys = {**MLP, "strategy": strategy, "record": record, "slice-bytes": 4096, "eval-every": 10}
+        live = train(lab, lab.job(keys), 1, 3, seed).summary()
+        out = lab.folder / lab.name("replay")
+        code, text = lab.call("pushpull", "replay", record, "--out", out, "--device", "cuda:0")
+        expect(code == 0 and "yes: the bits of the run" in text, f"{strategy}: {text[-800:]}")
+        expect(base.summary_of(out)["weights_sha256"] == live["weights_sha256"], f"{strategy}: other weights")
+
+
 def what_the_host_must_see_goes_through_its_memory(lab):
     lab.on_fake_devices()
-    for keys in ({"strategy": "local:4"}, {"codec": "int8"}, {"pull-codec": "bf16"}):
+    for keys, said in (({"strategy": "local:4"}, ""), ({"codec": "int8"}, "codec = int8 is decoded there"),
+                       ({"pull-codec": "bf16"}, "pull-codec = bf16 is encoded there")):
         job = lab.job({**MLP, **keys})
         want = lab.train(job, 1, 2)
         run = train(lab, job, 1, 2)
         expect(SHARED not in run.text and run.text.count("shared memory with server 0") == 2,
                f"{keys}: {run.text[-800:]}")
+        expect(("not on fake:0: " + said in run.text) == bool(said), f"{keys}: {run.text[-800:]}")
         expect_same(run.summary(), want, str(keys))
+
+
+def all_reduce_needs_no_device_of_its_servers(lab):
+    lab.on_fake_devices()
+    job = lab.job({**MLP, "strategy": "allreduce:tree", "checkpoint-every": 15})
+    want = lab.train(job, 1, 2)
+    run = train(lab, job, 2, 2)
+    expect(run.text.count("keeps weights in host memory, not on fake:0: strategy = allreduce:tree") == 2, run.text)
+    expect_same(run.summary(), want, "all-reduce")
+
+
+def a_device_that_is_not_there_is_said_before_anybody_is_waited_for(lab):
+    lab.on_fake_devices()
+    code, text = lab.call("pushpull-server", "--job", lab.job(MLP), "--listen", "tcp://127.0.0.1:*", "--device", "cuda:5")
+    expect(code == DEVICE and "cuda:5 cannot be used" in text and "listening" not in text, f"{code}: {text}")
+    code, text = lab.call("pushpull-server", "--join", "tcp://127.0.0.1:1", "--device", "cuda:5")
+    expect(code == DEVICE and "cuda:5 cannot be used" in text, f"{code}: {text}")
+    run = train(lab, lab.job(MLP), 1, 1, server_device="auto")
+    expect("keeps weights on fake:0" in run.text, run.text[-800:])
 
 
 def workers_elsewhere_are_given_copies(lab):
@@ -109,9 +143,16 @@ def workers_on_a_gpu_are_told_of_servers_in_host_memory(lab):
     expect_same(run.summary(), want, "servers on the processor")
 
 
+def a_gradient_that_is_not_finite_is_named_though_it_lies_on_the_gpu(lab):
+    lab.on_fake_devices()
+    run = lab.run(lab.job({**MLP, "lr": 1e30}), 1, 1, **ON_GPU)
+    expect(run.code == NOT_FINITE, f"exit code {run.code}: {run.text[-800:]}")
+    expect(SHARED in run.text and "is not finite in tensor" in run.text, run.text[-800:])
+
+
 def a_killed_worker_costs_no_bits(lab):
     lab.on_fake_devices()
-    keys = {**MLP, "steps": lab.steps(1500), "on-worker-loss": "continue", "slice-bytes": 4096}
+    keys = {**MLP, "steps": lab.steps(600), "on-worker-loss": "continue", "slice-bytes": 4096}
     want = lab.train(lab.job(keys), 1, 2)
     started = cluster(lab, keys, 3)
     started.reaches(5)
