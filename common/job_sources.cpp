@@ -54,8 +54,8 @@ std::string unknown_variable(const std::string& variable) {
 
 // Read by programs (common/log, common/device, datasets) and by tests, not keys of the job.
 bool is_local_variable(const std::string& name) {
-  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" ||
-         name == "PUSHPULL_CUDA_LIBS" || name.starts_with("PUSHPULL_TEST_");
+  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" || name == "PUSHPULL_CUDA_LIBS" ||
+         name.starts_with("PUSHPULL_TEST_");
 }
 
 }  // namespace

@@ -182,11 +182,6 @@ class Ours:
         pass
 
 
-def knows_server_device(pushpull):
-    done = subprocess.run([pushpull, "run", "--help"], capture_output=True, text=True, timeout=30, check=False)
-    return "--server-device" in done.stdout
-
-
 def competitors(arguments):
     """In the order of a round, and [(name, why it is none)]."""
     device = arguments.device
@@ -194,8 +189,6 @@ def competitors(arguments):
     skipped = []
     if device == "cpu":
         skipped.append(("server on the device", "there is no GPU in this comparison"))
-    elif not knows_server_device(arguments.bin / "pushpull"):
-        skipped.append(("server on the device", "this build's servers have no device"))
     else:
         for workers in (1, 2):
             found.append(Ours(f"{workers} worker{'s' * (workers > 1)}, server on {device}", arguments, workers, device))

@@ -78,7 +78,9 @@ end_of() {
     [ "$clipped" = 1 ] && echo "out of time after $allowed s: $log" || echo "not done within $allowed s: $log"
     return
   fi
-  last=$(grep -av '^[[:space:]]*$' "$log" | tail -n 1 | tr -d '\000' | cut -c 1-200)
+  # the first that names an error is the cause
+  last=$(tr -d '\000' <"$log" | grep -a -m 1 'error: ' || tr -d '\000' <"$log" | grep -av '^[[:space:]]*$' | tail -n 1)
+  last=${last:0:200}
   echo "exit code $code: ${last:-it said nothing}; $log"
 }
 

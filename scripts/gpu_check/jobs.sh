@@ -1,14 +1,14 @@
 # Part of gpu-check.sh: whole jobs, all of whose workers share the first device.
 
-# job LIMIT NAME WORKERS WORD...: `pushpull run`. Sets hash, loss and rate of its summary; `code` is 1
+# job LIMIT NAME DEVICE WORKERS WORD...: `pushpull run`. Sets hash, loss and rate of its summary; `code` is 1
 # where it has left none.
 job() {
-  local limit=$1 folder=$out/jobs/$2 workers=$3
-  shift 3
+  local limit=$1 folder=$out/jobs/$2 device=$3 workers=$4
+  shift 4
   hash='' loss='' rate=''
   mkdir -p "$folder"
   rm -f "$folder/summary.json"
-  limited "$limit" "$folder/log" "$package/bin/pushpull" run --servers 1 --workers "$workers" --device cuda:0 \
+  limited "$limit" "$folder/log" "$package/bin/pushpull" run --servers 1 --workers "$workers" --device "$device" \
     "$@" --out "$folder"
   rm -rf "$folder/checkpoints"
   [ "$code" = 0 ] || return
@@ -25,8 +25,6 @@ field() {
   sed -n 's/^ *"'"$1"'": "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' "$2" 2>/dev/null | head -n 1
 }
 
-knows_server_device() { "$package/bin/pushpull" run --help 2>/dev/null </dev/null | grep -q -- '--server-device'; }
-
 # failed_job PART NAME
 failed_job() { row "$1" "$2" "$(verdict_of_end)" "$(end_of "$out/jobs/${2//[ ,:]/-}/log")"; }
 
@@ -37,15 +35,18 @@ readonly bits_job=(--strategy sync --model convnet --dataset digits --global-bat
 declare -Ar tolerance=([fp32]=0.02 [tf32]=0.06 [bf16]=0.12)
 readonly first_loss=2.302585  # of ten classes, by chance
 
-# bits_row NAME WORKERS WANTED WORD...: WANTED: the hash that it must have; "": any.
+# A worker says so, and is slower.
+without_cudnn() { ! grep -aq 'without cuDNN' "$1" || echo "; convolutions without cuDNN"; }
+
+# bits_row NAME DEVICE WORKERS WANTED WORD...: WANTED: the hash that it must have; "": any.
 bits_row() {
-  local name=$1 workers=$2 wanted=$3
-  shift 3
-  job 30 "${name//[ ,:]/-}" "$workers" "${bits_job[@]}" "$@"
+  local name=$1 device=$2 workers=$3 wanted=$4
+  shift 4
+  job 30 "${name//[ ,:]/-}" "$device" "$workers" "${bits_job[@]}" "$@"
   if [ "$code" != 0 ]; then
     failed_job bits "$name"
   elif [ -z "$wanted" ]; then
-    row bits "$name" measured "weights ${hash:0:16}"
+    row bits "$name" measured "weights ${hash:0:16}$(without_cudnn "$out/jobs/${name//[ ,:]/-}/log")"
   elif [ "$hash" = "$wanted" ]; then
     row bits "$name" passed "weights ${hash:0:16}"
   else
@@ -55,28 +56,22 @@ bits_row() {
 
 part_bits() {
   local precision one loss_of_cpu='' loss_of_one
-  bits_row "the processor" 1 "" --device cpu
+  bits_row "the processor" cpu 1 ""
   loss_of_cpu=$loss
   for precision in fp32 tf32 bf16; do
-    bits_row "$precision, 1 worker" 1 "" --precision "$precision"
+    bits_row "$precision, 1 worker" cuda:0 1 "" --precision "$precision"
     one=$hash loss_of_one=$loss
     if [ -n "$one" ] && [ -n "$loss_of_cpu" ]; then
-      measured_row bits "$precision beside the processor" "$loss_of_one" "loss" "$loss_of_cpu" \
+      measured_row bits "$precision beside the processor" "$(printf %.5g "$loss_of_one")" loss "$(printf %.5g "$loss_of_cpu")" \
         "$(awk -v a="$loss_of_one" -v b="$loss_of_cpu" -v first=$first_loss \
           'BEGIN {d = a - b; printf "%.4f", (d < 0 ? -d : d) / (first > b ? first - b : 1e-9)}')" \
         "<=${tolerance[$precision]}"
     fi
-    bits_row "$precision, 2 workers" 2 "${one:-none}" --precision "$precision"
-    bits_row "$precision, 4 workers" 4 "${one:-none}" --precision "$precision"
-    if knows_server_device; then
-      bits_row "$precision, 2 workers, server on cuda:0" 2 "${one:-none}" --precision "$precision" \
-        --server-device cuda:0
-    fi
+    bits_row "$precision, 2 workers" cuda:0 2 "${one:-none}" --precision "$precision"
+    bits_row "$precision, 4 workers" cuda:0 4 "${one:-none}" --precision "$precision"
+    bits_row "$precision, 2 workers, server on cuda:0" cuda:0 2 "${one:-none}" --precision "$precision" \
+      --server-device cuda:0
   done
-  if ! knows_server_device; then
-    took=0 command=
-    row bits "server on cuda:0" "not run" "this package's servers have no device"
-  fi
 }
 
 # 4 micro-batches in a step; data that are made up once.
@@ -87,9 +82,9 @@ readonly training_job=(--model convnet --dataset dummy --train-samples 1600 --te
 training_row() {
   local name=$1 workers=$2
   shift 2
-  job 20 "${name//[ ,:]/-}" "$workers" "${training_job[@]}" "$@"
+  job 20 "${name//[ ,:]/-}" cuda:0 "$workers" "${training_job[@]}" "$@"
   if [ "$code" = 0 ]; then
-    row training "$name" passed "" "$rate" samples/s
+    row training "$name" passed "" "$(printf %.5g "$rate")" samples/s
   else
     failed_job training "$name"
   fi
@@ -107,12 +102,7 @@ part_training() {
       training_row "$strategy, $workers worker$([ "$workers" = 1 ] || echo s)" "$workers" --strategy "$strategy"
     done
   done
-  if knows_server_device; then
-    for strategy in sync async; do
-      training_row "$strategy, 2 workers, server on cuda:0" 2 --strategy "$strategy" --server-device cuda:0
-    done
-  else
-    took=0 command=
-    row training "server on cuda:0" "not run" "this package's servers have no device"
-  fi
+  for strategy in sync async; do
+    training_row "$strategy, 2 workers, server on cuda:0" 2 --strategy "$strategy" --server-device cuda:0
+  done
 }

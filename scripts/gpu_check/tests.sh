@@ -46,7 +46,7 @@ part_sanitizer() {
     return
   fi
   # libraries' kernels are not ours to judge, and would take most of the time
-  if "$sanitizer" --help 2>/dev/null </dev/null | grep -q -- '--kernel-name'; then
+  if [[ $("$sanitizer" --help 2>/dev/null </dev/null) == *--kernel-name* ]]; then
     ours=(--kernel-name kns=pushpull)
   fi
   for tool in memcheck racecheck; do

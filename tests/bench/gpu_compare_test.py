@@ -26,8 +26,6 @@ NOTE = re.compile(r"(skip|fail)\t[^\t]+\t.+$")
 # Trains at once, as fast as it was told; a worker's loss of its device where there are two.
 FAKE_PUSHPULL = """#!/usr/bin/env python3
 import json, sys, time
-if "--help" in sys.argv:
-    sys.exit(print("--server-device VALUE"))
 words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 if words["--workers"] == "2":
     print("[device] cuda:0 is lost")

@@ -14,15 +14,15 @@ case $* in *--gtest_filter=\\*/Cuda* | *OnDevice*) ;; *) exit 1 ;; esac
 echo '[  PASSED  ] 7 tests.'
 """
 # as the real one: its own options, then the program with its own
-SANITIZER = """[ "$1" != --help ] || { echo '  --kernel-name ...'; exit 0; }
+SANITIZER = """[ "$1" != --help ] || { echo '  --kernel-name ...'; seq 100000; exit 0; }
 while [ "${1#-}" != "$1" ]; do case $1 in --tool | --error-exitcode | --kernel-name) shift ;; esac; shift; done
 "$@"
 """
 # weights that depend on the precision; a summary as the real one writes it
-PUSHPULL = """[ "$2" != --help ] || { echo "  --out VALUE"; HELP; exit 0; }
-[ -z "$PUSHPULL_LR" ] || exit 2
-precision=fp32 loss=1.50
+PUSHPULL = """[ -z "$PUSHPULL_LR" ] || exit 2
+precision=fp32 loss=1.50 seen=' '
 while [ $# -gt 0 ]; do
+  case $1 in --*) case $seen in *" $1 "*) echo "error: $1 is given twice"; exit 2 ;; esac; seen="$seen$1 " ;; esac
   case $1 in --out) out=$2 ;; --precision) precision=$2 ;; --workers) workers=$2 ;; --strategy) strategy=$2 ;; esac
   shift
 done
@@ -64,8 +64,8 @@ def stand_in(path, text):
     path.chmod(0o755)
 
 
-def pushpull(extra="", help_text=":"):
-    return PUSHPULL.replace("EXTRA", extra or ":").replace("HELP", help_text)
+def pushpull(extra=":"):
+    return PUSHPULL.replace("EXTRA", extra)
 
 
 def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER, python=PYTHON):
@@ -147,8 +147,10 @@ def jobs_of_1_2_and_4_workers_are_rows_for_every_precision_and_strategy(lab):
     check = checked(lab, package_of(lab), "--only", "bits,training")
     for precision in ("fp32", "tf32", "bf16"):
         expect(check.verdict("bits", f"{precision}, 1 worker") == "measured", check.text)
-        for workers in (2, 4):
-            expect(check.verdict("bits", f"{precision}, {workers} workers") == "passed", check.text)
+        for workers in ("2 workers", "4 workers", "2 workers, server on cuda:0"):
+            row = check.rows["bits", f"{precision}, {workers}"]
+            expect(row["verdict"] == "passed", f"{row}")
+            expect(("--server-device cuda:0" in row["command"]) == ("server" in workers), f"{row}")
         row = check.rows["bits", f"{precision} beside the processor"]
         expect(row["verdict"] == "passed" and row["ratio"] == 0 and row["floor"] == 1.5, f"{row}")
     strategies = ("sync", "async", "ssp:4", "backup:1", "local:8", "allreduce:ring", "allreduce:tree")
@@ -160,19 +162,16 @@ def jobs_of_1_2_and_4_workers_are_rows_for_every_precision_and_strategy(lab):
             else:
                 expect((row["verdict"], row["value"], row["unit"]) == ("passed", 1234.5, "samples/s"), f"{row}")
                 expect(f"--strategy {strategy}" in row["command"] and "--device cuda:0" in row["command"], f"{row}")
-    expect({part for part, _ in check.rows} == {"bits", "training"} and check.code == 0, check.text)
-    for part in ("bits", "training"):
-        expect("no device" in check.rows[part, "server on cuda:0"]["seen"], check.text)
-
-
-def servers_that_have_a_device_are_rows_too(lab):
-    check = checked(lab, package_of(lab, program=pushpull(help_text="echo '  --server-device VALUE'")),
-                    "--only", "bits,training")
-    for precision in ("fp32", "tf32", "bf16"):
-        row = check.rows["bits", f"{precision}, 2 workers, server on cuda:0"]
-        expect(row["verdict"] == "passed" and "--server-device cuda:0" in row["command"], f"{row}")
     for strategy in ("sync", "async"):
-        expect(check.verdict("training", f"{strategy}, 2 workers, server on cuda:0") == "passed", check.text)
+        row = check.rows["training", f"{strategy}, 2 workers, server on cuda:0"]
+        expect(row["verdict"] == "passed" and "--server-device cuda:0" in row["command"], f"{row}")
+    expect({part for part, _ in check.rows} == {"bits", "training"} and check.code == 0, check.text)
+
+
+def a_machine_without_cudnn_is_said(lab):
+    check = checked(lab, package_of(lab, program=pushpull(
+        'echo "worker 0 | device: [models] convolutions are computed without cuDNN (none)"')), "--only", "bits")
+    expect(check.rows["bits", "fp32, 1 worker"]["seen"].endswith("; convolutions without cuDNN"), check.text)
     expect(check.code == 0, check.text)
 
 
@@ -182,6 +181,7 @@ def other_bits_and_losses_far_away_fail(lab):
         "--only", "bits")
     expect(check.failed() == {("bits", "tf32, 4 workers"), ("bits", "bf16 beside the processor")},
            f"{check.failed()}: {check.text}")
+    expect("--device cpu" in check.rows["bits", "the processor"]["command"], check.text)
     row = check.rows["bits", "bf16 beside the processor"]
     expect(row["bar"] == "<=0.12" and abs(row["ratio"] - 0.2 / 0.802585) < 1e-3, f"{row}")
     expect("of one worker 0000" in check.rows["bits", "tf32, 4 workers"]["seen"], check.text)
@@ -196,13 +196,13 @@ def what_fails_is_a_row_and_not_the_end(lab):
     sanitizer = 'case "$*" in *racecheck*device_test*) exit 9 ;; esac\n' + SANITIZER
     benches = {"gpu_bench": "echo 'out of memory: 5 of 7' >&2; exit 9\n",
                "gpu_matmul_bench": r"printf 'row\tproduct forward\t500\tTflop/s\t600\t1.2\t<=1.05\n'" "\n"}
-    program = pushpull('[ "$strategy" != ssp:4 ] || { echo "[push] no answer"; exit 5; }')
+    program = pushpull('[ "$strategy" != ssp:4 ] || { echo "error: [push] no answer"; echo "ended"; exit 5; }')
     check = checked(lab, package_of(lab, tests, benches, program, sanitizer))
     expect(check.code == 1, f"exit code {check.code}: {check.text}")
     wrong = {("tests", "cuda_test"): "exit code 139", ("tests", "models_test"): "0 passed",
              ("tests", "slices_test"): "3 passed, exit code 1", ("racecheck", "device_test"): "findings",
              ("memcheck", "models_test"): "0 passed", ("kernels", "gpu_bench --rows"): "exit code 9: out of memory: 5 of 7",
-             ("kernels", "product forward"): "", ("training", "ssp:4, 2 workers"): "exit code 5: [push] no answer"}
+             ("kernels", "product forward"): "", ("training", "ssp:4, 2 workers"): "exit code 5: error: [push] no answer"}
     for key, seen in wrong.items():
         expect(key in check.failed() and seen in check.rows[key]["seen"], f"{key}: {check.rows.get(key)}")
     for key in (("tests", "device_test"), ("memcheck", "device_test"), ("training", "sync, 4 workers"),
@@ -230,7 +230,8 @@ def garbage_is_no_measurement(lab):
 def a_job_without_a_summary_fails(lab):
     program = pushpull('[ "$strategy" != async ] || exit 0')
     check = checked(lab, package_of(lab, program=program), "--only", "training")
-    expect(check.failed() == {("training", f"async, {n}") for n in ("1 worker", "2 workers", "4 workers")},
+    expect(check.failed() == {("training", f"async, {n}") for n in
+                              ("1 worker", "2 workers", "4 workers", "2 workers, server on cuda:0")},
            f"{check.failed()}")
     expect("lacks a hash" in check.rows["training", "async, 1 worker"]["seen"], check.text)
 
