@@ -1,9 +1,10 @@
 // Kernels of our own on a GPU: what of the device's bandwidth each reaches, against a copy of as
 // many bytes that is timed in turns with it.
-//   gpu_bench [--benchmark_filter=...] [--benchmark_format=json]
+//   gpu_bench [--benchmark_filter=...] [--benchmark_format=json] [--rows]
 // GB/s: what the passes must read and write, over device time by events. of_copy: over the copy's
-// GB/s. Exit code 77 without a device: nothing was measured. The device is the first that
-// CUDA_VISIBLE_DEVICES shows.
+// GB/s. --rows: as bench/gpu_rows.h says; where tensors are far larger than caches and a launch is
+// short beside the pass, of_copy has a bar. Exit code 77 without a device: nothing was measured.
+// The device is the first that CUDA_VISIBLE_DEVICES shows.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -12,9 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_rows.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
+#include "common/device/slice_update.h"
 #include "common/error.h"
+#include "common/optimizer.h"
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/operations.h"
 
@@ -24,6 +28,8 @@ namespace {
 constexpr int kRounds = 21;        // of which the medians are reported
 constexpr int kRunsPerRound = 10;  // in a row: what a launch costs does not count
 constexpr int64_t kDeadlineMs = 60'000;
+constexpr double kFarLargerThanCaches = 200e6;  // bytes; the H200's L2 has 50 MB
+constexpr const char* kBar = ">=0.8";           // of the copy
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -74,6 +80,12 @@ class Lab {
     PP_CUDA(cudaMemcpy(made, host.data(), host.size() * 4, cudaMemcpyHostToDevice));
     return static_cast<int32_t*>(made);
   }
+  template <class T>
+  const T* copied(const std::vector<T>& values) {
+    void* made = room(std::ssize(values) * static_cast<int64_t>(sizeof(T)));
+    PP_CUDA(cudaMemcpy(made, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return static_cast<const T*>(made);
+  }
   void* room(int64_t bytes) {
     memory_.push_back(shared.device->allocate(static_cast<size_t>(bytes)));
     return memory_.back().data();
@@ -101,7 +113,10 @@ class Lab {
     state.counters["copy_GB/s"] = gigabytes / median(copies);
     state.counters["of_copy"] = median(copies) / median(ours);
     state.counters["us"] = 1e6 * median(ours);
+    state.counters["bytes"] = static_cast<double>(bytes);
   }
+
+  device::Stream& stream() { return *stream_; }
 
   Shared shared;
 
@@ -222,6 +237,61 @@ void cross_entropy(benchmark::State& state) {
   }
 }
 
+// A server's step: two parts of each slice of 1 MiB. args: elements, rule (0 sgd, 1 momentum, 2
+// adam, 3 the squares for a norm)
+void slices(benchmark::State& state) {
+  Lab lab(Precision::kFp32);
+  const int64_t count = state.range(0);
+  const auto number = static_cast<size_t>(state.range(1));
+  constexpr int64_t kSlice = 1 << 18;
+  constexpr OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum,
+                                      OptimizerKind::kAdam, OptimizerKind::kSgd};
+  const bool squares = number == 3;
+  const OptimizerOptions optimizer{.kind = kKinds[number]};
+  const auto states = static_cast<int32_t>(state_names(optimizer.kind).size());
+  std::vector<float*> v(2);  // weights before and after, then the state
+  for (int s = 0; s < states; ++s) v.push_back(nullptr);
+  for (float*& vector : v) vector = lab.floats(count);
+  if (states == 2) PP_CUDA(cudaMemset(v[3], 0, static_cast<size_t>(count) * 4));  // no square < 0
+  const float* parts_at[] = {lab.floats(count), lab.floats(count)};
+  const ElementRule rule = optimizer_rule(optimizer, {.learning_rate = 1e-3, .divisor = 2.0});
+  std::vector<device::SlicePart> parts;
+  std::vector<device::SliceMove> moves;
+  std::vector<device::SliceSegment> segments;
+  std::vector<device::SliceTile> tiles;
+  for (int64_t lo = 0; lo < count; lo += kSlice) {
+    const auto index = static_cast<int32_t>(moves.size());
+    device::SliceMove move{};
+    move.first_part = 2 * index;
+    move.parts = 2;
+    move.states = states;
+    move.aligned = 1;
+    for (int64_t p = 0; p < 2; ++p) parts.push_back({parts_at[p] + lo, p});
+    move.before = v[0] + lo;
+    move.after = v[1] + lo;
+    for (int s = 0; s < states; ++s) {
+      move.state_before[s] = move.state[s] = v[static_cast<size_t>(2 + s)] + lo;
+    }
+    moves.push_back(move);
+    segments.push_back({0, kSlice, index, 1, rule});
+    const int32_t tile = squares ? device::kNormBlock : 8 * device::kNormBlock;
+    for (int64_t at = 0; at < kSlice; at += tile) tiles.push_back({at, tile, index});
+  }
+  const device::SliceBatch batch{lab.copied(parts),
+                                 lab.copied(moves),
+                                 lab.copied(segments),
+                                 lab.copied(tiles),
+                                 std::ssize(tiles),
+                                 static_cast<int32_t>(segments.size()),
+                                 1};
+  if (squares) {
+    auto* out = static_cast<double*>(lab.room(std::ssize(tiles) * 8));
+    lab.measure(state, 2 * count * 4, [&] { lab.stream().square(batch, 2.0F, out); });
+  } else {
+    lab.measure(state, (4 + 2 * states) * count * 4, [&] { lab.stream().update(batch); });
+  }
+}
+
 // Larger than a cache, then what convnet has at 100 and 1,000 samples.
 void image_shapes(benchmark::internal::Benchmark* b, const std::vector<int64_t>& parts) {
   b->ArgNames({"bits", "N", "C", "H", "part"});
@@ -255,9 +325,39 @@ void register_all() {
   add("cast", cast)
       ->ArgNames({"count", "part"})
       ->ArgsProduct({{int64_t{1} << 26, int64_t{1} << 24}, {0, 1}});
+  add("slices", slices)
+      ->ArgNames({"count", "rule"})
+      ->ArgsProduct({{int64_t{1} << 26, int64_t{1} << 22}, {0, 1, 2, 3}});
 }
 
+// What has of_copy, as rows.
+class Rows final : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context& /*context*/) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      const std::string name = run.run_name.function_name + "/" + run.run_name.args;
+      const auto value = [&](const char* counter) {
+        const auto found = run.counters.find(counter);
+        return found == run.counters.end() ? 0.0 : static_cast<double>(found->second);
+      };
+      if (run.error_occurred) {
+        print_failure(name, run.error_message);
+      } else if (value("of_copy") > 0.0) {
+        const bool barred = value("bytes") == 0.0 || value("bytes") >= kFarLargerThanCaches;
+        print({.name = name,
+               .value = value("GB/s"),
+               .unit = "GB/s",
+               .floor = value("copy_GB/s"),
+               .ratio = value("of_copy"),
+               .bar = barred ? kBar : ""});
+      }
+    }
+  }
+};
+
 int run(int argc, char** argv) {
+  const bool rows = take_flag(argc, argv, "--rows");
   std::string why;
   if (device::count(&why) == 0) {
     std::printf("skipped: no CUDA device (%s); nothing was measured\n", why.c_str());
@@ -266,7 +366,12 @@ int run(int argc, char** argv) {
   register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  Rows reporter;
+  if (rows) {
+    benchmark::RunSpecifiedBenchmarks(&reporter);
+  } else {
+    benchmark::RunSpecifiedBenchmarks();
+  }
   benchmark::Shutdown();
   return 0;
 }

@@ -1,15 +1,16 @@
 // Matrix products of a layer on a GPU beside a bare call of cuBLASLt, in turns in one run: what our
 // way through plans, choices and staging costs, and whether algorithms with a fixed order of sums
 // are slower than the library's first choice.
-//   gpu_matmul_bench [SIZE [bf16|fp16|tf32|fp32 [DEVICE]]]       4096 bf16 0
-// Prints one JSON object per product: medians over rounds, and ours / bare. Exit code 77 without a
-// device: nothing was measured.
+//   gpu_matmul_bench [SIZE [bf16|fp16|tf32|fp32 [DEVICE]]] [--rows]       4096 bf16 0
+// Prints one JSON object per product: medians over rounds, and ours / bare; --rows: rows, see
+// bench/gpu_rows.h. Exit code 77 without a device: nothing was measured.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "bench/gpu_rows.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
@@ -132,7 +133,14 @@ device::Memory numbers(Shared& shared, int64_t count, uint32_t seed) {
   return made;
 }
 
-void compare(Shared& shared, const char* name, const MatmulShape& shape) {
+// Medians of a product's rounds.
+struct Compared {
+  double our_ms = 0.0;
+  double bare_ms = 0.0;
+  double work = 0.0;  // 1e9 operations
+};
+
+Compared compare(Shared& shared, const MatmulShape& shape) {
   const Product& p = shape.product;
   const device::Memory a = numbers(shared, p.a_elements(), 1);
   const device::Memory b = numbers(shared, p.b_elements(), 2);
@@ -149,13 +157,25 @@ void compare(Shared& shared, const char* name, const MatmulShape& shape) {
     our_ms.push_back(first);
     bare_ms.push_back(second);
   }
-  const double work = 2e-9 * static_cast<double>(p.m) * static_cast<double>(p.n) *
-                      static_cast<double>(p.k);  // 1e9 operations
+  return {median(our_ms), median(bare_ms),
+          2e-9 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k)};
+}
+
+void say(const std::string& name, const Compared& c) {
   std::printf(
-      "{\"product\": \"%s\", \"shape\": \"%s\", \"ours_ms\": %.4f, \"bare_ms\": %.4f, "
-      "\"ours_tflops\": %.1f, \"bare_tflops\": %.1f, \"ours_of_bare\": %.3f}\n",
-      name, p.name().c_str(), median(our_ms), median(bare_ms), work / median(our_ms),
-      work / median(bare_ms), median(our_ms) / median(bare_ms));
+      "{\"product\": \"%s\", \"ours_ms\": %.4f, \"bare_ms\": %.4f, \"ours_tflops\": %.1f, "
+      "\"bare_tflops\": %.1f, \"ours_of_bare\": %.3f}\n",
+      name.c_str(), c.our_ms, c.bare_ms, c.work / c.our_ms, c.work / c.bare_ms,
+      c.our_ms / c.bare_ms);
+}
+
+void print_row(const std::string& name, const Compared& c) {
+  print({.name = name + ", time over a bare call's",
+         .value = c.work / c.our_ms,
+         .unit = "Tflop/s",
+         .floor = c.work / c.bare_ms,
+         .ratio = c.our_ms / c.bare_ms,
+         .bar = "<=1.05"});
 }
 
 Precision precision_of(const std::string& name) {
@@ -176,7 +196,7 @@ int64_t number_of(const char* text, int64_t smallest) {
   return value;
 }
 
-void run(const std::vector<const char*>& arguments) {
+void run(const std::vector<const char*>& arguments, bool rows) {
   const auto argument = [&](size_t i, const char* otherwise) {
     return i < arguments.size() ? arguments[i] : otherwise;
   };
@@ -191,9 +211,15 @@ void run(const std::vector<const char*>& arguments) {
   device::check(device::cublas_lt().cublasLtCreate(&shared.lt), "cublasLtCreate");
   const cudaDataType_t type = activation_type(shared.precision);
   const LayerProducts products = layer_products(size, size, size);
-  compare(shared, "forward", {products.forward, type, type, Epilogue::kNone});
-  compare(shared, "weights", {products.weights, type, CUDA_R_32F, Epilogue::kNone});
-  compare(shared, "data", {products.data, type, type, Epilogue::kNone});
+  const auto measure = [&](const char* what, const Product& product, cudaDataType_t out) {
+    const Compared compared = compare(shared, {product, type, out, Epilogue::kNone});
+    const std::string name =
+        std::string("product ") + what + " " + product.name() + " " + argument(1, "bf16");
+    rows ? print_row(name, compared) : say(name, compared);
+  };
+  measure("forward", products.forward, type);
+  measure("weights", products.weights, CUDA_R_32F);
+  measure("data", products.data, type);
   device::check(device::cublas_lt().cublasLtDestroy(shared.lt), "cublasLtDestroy");
 }
 
@@ -201,12 +227,13 @@ void run(const std::vector<const char*>& arguments) {
 }  // namespace pushpull::ops::cuda
 
 int main(int argc, char** argv) {
+  const bool rows = pushpull::take_flag(argc, argv, "--rows");
   if (std::string why; pushpull::device::count(&why) == 0) {
     std::fprintf(stderr, "gpu_matmul_bench: not run: %s\n", why.c_str());
     return 77;
   }
   try {
-    pushpull::ops::cuda::run({argv + 1, argv + argc});
+    pushpull::ops::cuda::run({argv + 1, argv + argc}, rows);
   } catch (const pushpull::Error& error) {
     std::fprintf(stderr, "gpu_matmul_bench: %s\n", error.what());
     return static_cast<int>(error.code());

@@ -149,6 +149,9 @@ void Launcher::start(size_t slot) {
     arguments = {"--join", address_};
   }
   const size_t number = slot - static_cast<size_t>(options_.supervisor.servers);  // of a worker
+  if (!supervisor_.is_worker(slot) && !options_.server_devices.empty()) {
+    arguments.insert(arguments.end(), {"--device", options_.server_devices.at(slot)});
+  }
   if (supervisor_.is_worker(slot) && !options_.worker_devices.empty()) {
     arguments.insert(arguments.end(), {"--device", options_.worker_devices.at(number)});
   }

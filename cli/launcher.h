@@ -21,7 +21,8 @@ struct LauncherOptions {
   SupervisorOptions supervisor;
   std::string server_program;
   std::string worker_program;
-  std::vector<std::string> worker_devices;         // --device of each worker; empty: none
+  std::vector<std::string> server_devices;         // --device of each server; empty: none
+  std::vector<std::string> worker_devices;         // the same of each worker
   std::string trace_dir;                           // of the workers' traces; "": none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   std::vector<Place> places;                       // by slot; empty, or one for each process

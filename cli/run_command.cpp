@@ -36,6 +36,16 @@ int64_t count(const CommandLine& line, const std::string& flag) {
   return *value;
 }
 
+// What is wrong with the flag is said before anything starts.
+std::vector<std::string> devices(const CommandLine& line, const std::string& flag,
+                                 int64_t processes) {
+  const std::string text = local(line, flag, "");
+  if (text.empty()) return {};
+  const bool in_turns = text == "cuda";
+  if (!in_turns) device::parse_devices(text, 0);
+  return devices_in_turns(text, processes, in_turns ? device::count() : 0);
+}
+
 }  // namespace
 
 const std::vector<KeyHelp>& run_options() {
@@ -50,6 +60,8 @@ const std::vector<KeyHelp>& run_options() {
        "links; needs root"},
       {"device", "cpu",
        "of the workers: cpu, auto, cuda (in turns), cuda:N, or several: cuda:0,cuda:1"},
+      {"server-device", "cpu",
+       "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
       {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
   };
@@ -77,12 +89,12 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   check_job_against_workers(job, options.supervisor.workers);
   options.supervisor.on_worker_loss = job.on_worker_loss;
   options.server_program = program_dir + "/pushpull-server";
-  const std::string device = local(line, "device", "");
-  if (!device.empty()) {
-    const bool in_turns = device == "cuda";
-    options.worker_devices =
-        worker_devices(device, options.supervisor.workers, in_turns ? device::count() : 0);
-    if (!in_turns) device::parse_devices(device, 0);  // what is wrong with it is said before
+  options.server_devices = devices(line, "server-device", options.supervisor.servers);
+  options.worker_devices = devices(line, "device", options.supervisor.workers);
+  if (!options.server_devices.empty() &&
+      options.server_devices.front().find(',') != std::string::npos) {
+    throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
+                                       ": a server uses one device");
   }
   options.trace_dir = local(line, "trace", "");
   options.worker_program = program_dir + "/pushpull-worker";

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 
+#include "common/optimizer_rule.h"
+
 namespace pushpull {
 
 struct DelayCompensation {
@@ -16,6 +18,9 @@ struct DelayCompensation {
   double clip = 1.0;     // factor of the mean gradient
   double lambda = 0.0;
 };
+
+// For compensated_element.
+CompensationScalars compensation_scalars(const DelayCompensation& options);
 
 // g = sum / divisor * clip; out = g + lambda g g (now - read), element by element.
 //   sum, now, read, out: n floats; out overlaps none of the others.

@@ -52,9 +52,9 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Read by programs (common/log, datasets) and by tests, not keys of the job.
+// Read by programs (common/log, common/device, datasets) and by tests, not keys of the job.
 bool is_local_variable(const std::string& name) {
-  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" ||
+  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" || name == "PUSHPULL_CUDA_LIBS" ||
          name.starts_with("PUSHPULL_TEST_");
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/optimizer_rule.h"
+
 namespace pushpull {
 
 enum class OptimizerKind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
@@ -59,6 +61,10 @@ struct SumHalves {
   const float* left;
   const float* right = nullptr;
 };
+
+// What update_range and average_range do to each element, for who does it elsewhere (a device).
+ElementRule optimizer_rule(const OptimizerOptions& options, const UpdateContext& context);
+ElementRule average_rule(double momentum, double share, double divisor);
 
 // w_out = rule(w_in, g, state); state changes in place.
 //   gradient_sum, w_in, w_out: n floats; w_out may equal w_in where it is not streamed, else

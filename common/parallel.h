@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <type_traits>
 
 namespace pushpull {
 
@@ -12,10 +11,9 @@ namespace pushpull {
 class TaskRef {
  public:
   template <class Task>
-  requires(!std::is_same_v<std::remove_cvref_t<Task>, TaskRef>) TaskRef(
-      Task&& task)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
+  TaskRef(const Task& task)  // NOLINT(google-explicit-constructor): calls hand in a lambda
       : task_(std::addressof(task)), call_([](const void* t, int64_t index, int thread) {
-          (*static_cast<const std::remove_reference_t<Task>*>(t))(index, thread);
+          (*static_cast<const Task*>(t))(index, thread);
         }) {}
   void operator()(int64_t index, int thread) const { call_(task_, index, thread); }
 

@@ -98,6 +98,24 @@ void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Ra
   }
 }
 
+void RangeUpdate::add_rules(const UpdateInfo& info, int64_t updates, bool has_read,
+                            std::vector<RuleSegment>& out) const {
+  UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
+  const DelayCompensation delay{info.divisor, info.clip, info.delay_compensation};
+  const bool compensate = has_read && info.delay_compensation != 0.0;
+  if (compensate) context.divisor = context.clip = 1.0;
+  ElementRule trained = optimizer_rule(optimizer_, context);
+  trained.compensates = compensate;
+  trained.compensation = compensation_scalars(delay);
+  const ElementRule change = optimizer_rule({}, {1.0, info.divisor, 1.0, updates});
+  for (const Segment& segment : segments_) {
+    const bool counts = segment.tensor.rule == UpdateRule::kOptimizer;
+    out.push_back({segment.elements, counts ? trained : change, counts});
+    if (counts || info.changes) continue;
+    out.back().rule = average_rule(segment.tensor.average_momentum, info.share, info.divisor);
+  }
+}
+
 double RangeUpdate::squares(Range block, const float* sum, double divisor) const {
   PP_ASSERT(block.size() <= kBlockElements);
   std::array<float, kBlockElements> mean{};

@@ -27,6 +27,13 @@ struct UpdateInfo {
   bool stream = false;              // weights are written past the cache (common/simd.h)
 };
 
+// Elements of a range that move by one rule.
+struct RuleSegment {
+  Range elements;
+  ElementRule rule;
+  bool counts = false;  // in the norm of the gradient
+};
+
 class RangeUpdate {
  public:
   // elements: of the flat vector. Everything below counts from its first one.
@@ -48,6 +55,12 @@ class RangeUpdate {
   void apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
              SumHalves sum, std::span<float* const> state, float* out,
              const float* read = nullptr) const;
+
+  // What `apply` does, for who does it elsewhere (a device): appends the range's segments, in
+  // order.
+  //   has_read: `read` is given.
+  void add_rules(const UpdateInfo& info, int64_t updates, bool has_read,
+                 std::vector<RuleSegment>& out) const;
 
   // Squares of the gradient (sum / divisor) over one block of at most kBlockElements; running
   // statistics do not count.

@@ -16,21 +16,24 @@ PUSHPULL_SIMD void add_floats(const float* a, const float* b, int64_t n, float* 
 
 }  // namespace
 
-TreeSum::TreeSum(std::vector<TreePart> parts, int64_t leaves) : parts_(std::move(parts)) {
-  reset(leaves);
-}
-
-void TreeSum::reset(int64_t leaves) {
-  nodes_.clear();
-  for (const TreePart& part : parts_) nodes_.push_back(part.range);
-  // slices of one step mostly come in the same parts
+void MergePlan::make(int64_t leaves) {
   if (!merges_.empty() && leaves == leaves_ && nodes_ == planned_) return;
-  merges_ = parts_.size() == 1 ? std::vector<int>{0} : merge_plan(nodes_, leaves);
+  merges_ = nodes_.size() == 1 ? std::vector<int>{0} : merge_plan(nodes_, leaves);
   if (merges_.empty()) {
     throw Error(ErrorCode::kProtocol, "[push] the partial sums do not make up one range");
   }
   planned_ = nodes_;
   leaves_ = leaves;
+}
+
+TreeSum::TreeSum(std::vector<TreePart> parts, int64_t leaves) : parts_(std::move(parts)) {
+  reset(leaves);
+}
+
+void TreeSum::reset(int64_t leaves) {
+  plan_.begin();
+  for (const TreePart& part : parts_) plan_.add(part.range);
+  plan_.make(leaves);
 }
 
 float* TreeSum::scratch(size_t depth) {
@@ -51,7 +54,7 @@ SumHalves TreeSum::halves(int64_t lo, int64_t n) {
     } else {
       stack_.push_back(part.floats + lo);
     }
-    for (int m = 0; m < merges_[i]; ++m) {
+    for (int m = 0; m < plan_.merges()[i]; ++m) {
       const float* right = stack_.back();
       stack_.pop_back();
       const bool last = i + 1 == parts_.size() && stack_.size() == 1;

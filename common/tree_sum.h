@@ -18,12 +18,29 @@ struct TreePart {
   const SliceCodec* codec = nullptr;  // fits (SliceCodec); null: floats
 };
 
+// How parts are summed, see merge_plan; made anew only where they are cut in another way than those
+// before: slices of one step mostly come in the same parts.
+class MergePlan {
+ public:
+  void begin() { nodes_.clear(); }
+  void add(Range node) { nodes_.push_back(node); }
+  // One part alone, or ascending nodes that cover the tree over `leaves` leaves; throws
+  // Error(kProtocol) otherwise.
+  void make(int64_t leaves);
+  const std::vector<int>& merges() const { return merges_; }
+
+ private:
+  std::vector<Range> nodes_;
+  std::vector<Range> planned_;  // nodes that merges_ is for
+  int64_t leaves_ = 0;
+  std::vector<int> merges_;
+};
+
 class TreeSum {
  public:
   static constexpr int64_t kStride = 4096;  // elements summed at once
 
-  // parts: one alone, or ascending nodes that cover the tree over `leaves` leaves; throws
-  // Error(kProtocol) otherwise.
+  // parts, leaves: see MergePlan.
   TreeSum(std::vector<TreePart> parts, int64_t leaves);
   // Without parts until `reset`.
   TreeSum() = default;
@@ -43,10 +60,7 @@ class TreeSum {
   float* scratch(size_t depth);
 
   std::vector<TreePart> parts_;
-  std::vector<Range> nodes_;
-  std::vector<Range> planned_;  // nodes that merges_ is for
-  int64_t leaves_ = 0;
-  std::vector<int> merges_;
+  MergePlan plan_;
   std::vector<std::vector<float>> scratch_;  // by place on the stack
   std::vector<const float*> stack_;
 };

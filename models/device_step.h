@@ -21,10 +21,10 @@ class DeviceStep {
 
   virtual std::shared_ptr<device::Device> device() const = 0;
 
-  // All micro-batches until the next `begin` are computed at these weights (host memory, the flat
-  // vector), which stay as they are until a `run` and then a `wait` have returned: the tensors go
-  // in as the first run needs them, and are on the device for those behind it. Waits for the runs
-  // before, where nobody has.
+  // All micro-batches until the next `begin` are computed at these weights (the flat vector, in
+  // memory that Stream::copy_in takes), which stay as they are until a `run` and then a `wait` have
+  // returned: the tensors go in as the first run needs them, and are on the device for those behind
+  // it. Waits for the runs before, where nobody has.
   virtual void begin(std::span<const float> weights) = 0;
   // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
   // next one may be staged while this one is computed, also before the `begin` that it belongs to.

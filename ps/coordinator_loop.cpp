@@ -121,7 +121,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
     : program_(program),
       signals_(signals),
       control_(context_, program.listen, EndpointLimits{}),
-      data_(data_address(program.listen), program.job.slice_bytes),
+      data_(data_address(program.listen), program.job.slice_bytes, program.device),
       start_state_(std::move(start_state)),
       report_(program.out_dir, program.style),
       coordinator_(options_of(program, data_)),
@@ -175,9 +175,13 @@ void CoordinatorLoop::turn() {
     }
   }
   poll_sockets(items, kPollMs);
+  // what has failed here fails again, and others must hear of it
+  const bool failed = coordinator_.phase() == wire::PHASE_FAILED;
   try {
-    data_.receive();
-    note_barriers();
+    if (!failed) {
+      data_.receive();
+      note_barriers();
+    }
     receive_control();
     shard_messages();
     take_written();
@@ -226,7 +230,7 @@ void CoordinatorLoop::deliver() {
     pass_norms();
     deliver_outgoing();
   }
-  data_.send();
+  if (coordinator_.phase() != wire::PHASE_FAILED) data_.send();
   // the first weights are made: that is no training
   if (data_.server() != nullptr && training_since_ms_ < 0) training_since_ms_ = now_ms();
   note_barriers();

@@ -4,6 +4,8 @@
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/process.h"
+#include "ps/device_engine.h"
+#include "ps/server_device.h"
 
 namespace pushpull {
 
@@ -24,8 +26,11 @@ std::string advertised(const std::string& bound, const std::string& advertise) {
   return address.to_string();
 }
 
-DataPlane::DataPlane(const std::string& address, int64_t slice_bytes)
-    : context_(data_io_threads()), router_(context_, address, data_limits(slice_bytes)) {}
+DataPlane::DataPlane(const std::string& address, int64_t slice_bytes,
+                     std::shared_ptr<device::Device> device)
+    : device_(std::move(device)),
+      context_(data_io_threads()),
+      router_(context_, address, data_limits(slice_bytes)) {}
 
 void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
   if (job.transport != Transport::kIpc) return;
@@ -42,18 +47,36 @@ void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
 void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
                          const Job& job, TrainingObserver* observer) {
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
-  if (!server_) {
-    ServerSetup setup = setup_of(state, run, incarnation, servers, job);
-    const SliceMap map(setup.table.total, job.slice_bytes, servers);
-    const Log log("server " + std::to_string(state.rank()));
-    memory_ = std::make_unique<WorkerMemory>(job, run, map,
-                                             [log](const std::string& why) { log.warn(why); });
-    setup.memory = memory_->weights();
-    threads_ = std::make_unique<ThreadPool>(useful_threads(job.server_threads));
-    server_ = std::make_unique<Server>(std::move(setup), observer, threads_.get());
-  }
+  if (!server_) make_server(state, run, incarnation, servers, job, observer);
   memory_->on_state(state);
   server_->on_state(state);
+}
+
+void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t incarnation,
+                            int servers, const Job& job, TrainingObserver* observer) {
+  ServerSetup setup = setup_of(state, run, incarnation, servers, job);
+  const SliceMap map(setup.table.total, job.slice_bytes, servers);
+  const Log log("server " + std::to_string(state.rank()));
+  std::shared_ptr<device::Device> device = device_;
+  if (const std::string why = why_not_on_device(job); device && !why.empty()) {
+    log.info("keeps weights in host memory, not on " + device->name() + ": " + why);
+    device = nullptr;
+  }
+  const auto warn = [log](const std::string& why) { log.warn(why); };
+  memory_ = std::make_unique<WorkerMemory>(job, run, map, warn, device, setup.rank);
+  if (device) {
+    DeviceEngineSetup engine;
+    engine.device = device;
+    engine.weights = memory_->weights();
+    engine.pinned = device::registered(device, heap_floats, [log](const std::string& why) {
+      log.warn("copies to the device take longer: " + why);
+    });
+    setup.engine = std::make_shared<DeviceEngine>(std::move(engine));
+  } else {
+    setup.memory = memory_->weights();
+  }
+  threads_ = std::make_unique<ThreadPool>(useful_threads(job.server_threads));
+  server_ = std::make_unique<Server>(std::move(setup), observer, threads_.get());
 }
 
 void DataPlane::receive() {

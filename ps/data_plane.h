@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "common/device/device.h"
 #include "common/log.h"
 #include "common/net/endpoint.h"
 #include "common/net/local_socket.h"
@@ -16,7 +17,9 @@ namespace pushpull {
 
 class DataPlane {
  public:
-  DataPlane(const std::string& address, int64_t slice_bytes);
+  // device: where weights are to lie; null: the host.
+  DataPlane(const std::string& address, int64_t slice_bytes,
+            std::shared_ptr<device::Device> device);
 
   Router& router() { return router_; }
   // Listens also for workers of this user on this host, where the job says so.
@@ -35,7 +38,10 @@ class DataPlane {
  private:
   void take(const PeerId& peer, Message message);
   void work();
+  void make_server(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+                   const Job& job, TrainingObserver* observer);
 
+  const std::shared_ptr<device::Device> device_;
   zmq::context_t context_;
   Router router_;
   std::unique_ptr<LocalSocketName> local_;  // transport = ipc

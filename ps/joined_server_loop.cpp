@@ -75,7 +75,7 @@ void JoinedServerLoop::join_job() {
   const auto stop = [&] { return signal_ != 0 || (signal_ = signals_.take()) != 0; };
   text_ = join(control_, options, log_, stop);
   job_ = parse_job_text(text_.ini(), "the coordinator's job");
-  data_ = std::make_unique<DataPlane>(listen_address(program_), job_.slice_bytes);
+  data_ = std::make_unique<DataPlane>(listen_address(program_), job_.slice_bytes, program_.device);
   data_->listen_locally(job_, text_.run(), log_);
   options.data_endpoint = advertised_address();
   text_ = join(control_, options, log_, stop);

@@ -41,6 +41,8 @@ struct ServerSetup {
   int shares = 1;                       // shares that a step is cut into
   bool load = false;                    // initial weights come by Load
   FloatAllocator memory = heap_floats;  // of the weights
+  // What sums and updates, of this server alone; null: the host, with weights in `memory`.
+  std::shared_ptr<SliceEngine> engine;
 };
 
 // The setup of the server that `state` was sent to. Throws Error(kProtocol) where its tensors

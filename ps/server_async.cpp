@@ -44,7 +44,7 @@ void Server::apply_push(Assembly& assembly) {
   if (base != nullptr && base->size() != shard_.slices().size()) base = nullptr;
   updates_now_.clear();
   for (const auto& [slice, part] : assembly.parts) {
-    const float* weights = base == nullptr ? nullptr : base->at(slice).floats();
+    const float* weights = base == nullptr ? nullptr : base->at(slice).address();
     updates_now_.push_back({slice, std::span(&part, 1), weights});
   }
   shard_.apply(updates_now_, leaves_, info, 1, *parallel_);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "common/device/device.h"
 #include "common/job.h"
 #include "common/process.h"
 #include "ps/report.h"
@@ -19,8 +21,9 @@ struct CoordinatorProgram {
   std::string advertise;  // host that others reach this one by; empty: that of `listen`
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
-  double join_timeout_s = 600.0;  // for all members to come
-  int announce_fd = -1;           // gets the address that was picked, one line
+  double join_timeout_s = 600.0;                     // for all members to come
+  int announce_fd = -1;                              // gets the address that was picked, one line
+  std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
 };
 
 struct JoinedServerProgram {
@@ -29,6 +32,7 @@ struct JoinedServerProgram {
   std::string advertise;
   double join_timeout_s = 60.0;
   bool insecure = false;
+  std::shared_ptr<device::Device> device = nullptr;  // as above
 };
 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals);

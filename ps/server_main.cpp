@@ -12,6 +12,7 @@
 #include "common/net/join.h"
 #include "common/process.h"
 #include "common/strict_number.h"
+#include "ps/server_device.h"
 #include "ps/server_loop.h"
 
 namespace pushpull {
@@ -25,6 +26,7 @@ const std::vector<KeyHelp>& options() {
       {"servers", "1", "servers of the job, this one included"},
       {"workers", "1", "workers to wait for before training starts"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      {"device", "cpu", "where weights lie and are updated: cpu, auto, cuda, cuda:N"},
       {"progress", "auto", "tty (one line that is renewed), plain, or auto"},
       {"announce-fd", "", "file descriptor that gets the address, once it is known"},
       {"join", "", "be a further server of the job at tcp://HOST:PORT"},
@@ -67,6 +69,12 @@ void check_listen(const std::string& listen, bool insecure) {
                   "network that you trust");
 }
 
+// Before anybody is waited for, so that what is wrong with it is said at once.
+std::shared_ptr<device::Device> device_of(const CommandLine& line) {
+  return open_server_device(value_of(line, "device", "cpu"),
+                            [](const std::string& text) { Log("server").info(text); });
+}
+
 int join_job(const CommandLine& line, SignalFd& signals) {
   if (!line.keys.empty()) {
     throw Error(ErrorCode::kUsage, "[usage] --" + line.keys.begin()->first +
@@ -88,6 +96,7 @@ int join_job(const CommandLine& line, SignalFd& signals) {
                     "--insecure allows it, on a network that you trust");
   }
   program.join_timeout_s = seconds_of(line, "join-timeout", 60);
+  program.device = device_of(line);
   return run_joined_server(program, signals);
 }
 
@@ -117,6 +126,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
+  program.device = device_of(line);
   return run_coordinator(program, signals);
 }
 
@@ -126,8 +136,8 @@ int main_of(int argc, char** argv) {
     std::cout << help_text(
         "pushpull-server: holds the weights of a job; the first server coordinates it",
         {"pushpull-server --job FILE [--listen tcp://ADDR:PORT] [--servers S] [--workers W] "
-         "[--out DIR] [--KEY VALUE ...]",
-         "pushpull-server --join tcp://ADDR:PORT [--join-timeout SECONDS]"},
+         "[--out DIR] [--device DEVICE] [--KEY VALUE ...]",
+         "pushpull-server --join tcp://ADDR:PORT [--device DEVICE] [--join-timeout SECONDS]"},
         options());
     return 0;
   }

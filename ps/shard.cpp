@@ -1,12 +1,8 @@
 #include "ps/shard.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
 #include <utility>
 
 #include "common/error.h"
-#include "common/simd.h"
 
 namespace pushpull {
 
@@ -18,32 +14,20 @@ size_t elements_of(const SliceMap& map, const std::vector<int>& slices) {
   return static_cast<size_t>(sum);
 }
 
-// Work on less is over before another thread has woken up.
-constexpr int64_t kInlineElements = 64 * 1024;
-constexpr int64_t kPieceElements = 64 * kBlockElements;
-// The caches have long lost the first weights of a batch when its last ones are written.
-constexpr int64_t kStreamElements = 2 * 1024 * 1024;
-
-void copy(const Payload& from, Range elements, float* to) {
-  PP_ASSERT(from.bytes.size() == static_cast<size_t>(elements.size()) * sizeof(float));
-  std::memcpy(to, from.bytes.data(), from.bytes.size());
-}
-
 }  // namespace
 
 Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
-             const OptimizerOptions& optimizer, FloatAllocator memory, const CodecMap& codecs)
+             const OptimizerOptions& optimizer, std::shared_ptr<SliceEngine> engine,
+             const CodecMap& codecs)
     : map_(map),
       server_(server),
       optimizer_(optimizer),
+      engine_(std::move(engine)),
       slices_(map.slices_of(server)),
-      pool_(elements_of(map, slices_), std::move(memory)),
+      pool_(elements_of(map, slices_), engine_->weights()),
       current_(pool_.get()),
-      state_pool_(pool_.floats()) {
-  for (size_t s = 0; s < state_vectors(); ++s) {
-    state_.push_back(state_pool_.get());
-    std::fill_n(state_.back().get(), pool_.floats(), 0.0F);
-  }
+      state_pool_(pool_.floats(), engine_->state()) {
+  for (size_t s = 0; s < state_vectors(); ++s) state_.push_back(state_pool_.get());
   int64_t offset = 0;
   for (const int slice : slices_) {
     SliceData d{.elements = map_.elements(slice),
@@ -75,14 +59,21 @@ Shard::SliceData& Shard::data(int slice) {
 }
 
 void Shard::initialise(uint64_t seed) {
-  for (SliceData& d : data_) d.update.initialise(seed, current_.get() + d.offset);
+  for (const SliceData& d : data_) {
+    engine_->initialise(d.update, seed, current_.get() + d.offset);
+  }
+}
+
+void Shard::write(const Payload& from, const SliceData& d, float* to) {
+  PP_ASSERT(from.bytes.size() == static_cast<size_t>(d.elements.size()) * sizeof(float));
+  engine_->write(from, to);
 }
 
 void Shard::load_state(SliceData& d, std::span<const Payload> payloads) {
   begin_state(d);
   PP_ASSERT(payloads.size() <= state_.size());
   for (size_t i = 0; i < payloads.size(); ++i) {
-    copy(payloads[i], d.elements, state_[i].get() + d.offset);
+    write(payloads[i], d, state_[i].get() + d.offset);
   }
   end_state(d);
 }
@@ -109,14 +100,14 @@ void Shard::end_state(SliceData& d) {
 void Shard::load(int slice, std::span<const Payload> payloads) {
   SliceData& d = data(slice);
   PP_ASSERT(!payloads.empty() && !next_ && !previous_);
-  copy(payloads[0], d.elements, current_.get() + d.offset);
+  write(payloads[0], d, current_.get() + d.offset);
   load_state(d, payloads.subspan(1));
 }
 
 void Shard::store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates) {
   SliceData& d = data(slice);
   PP_ASSERT(!payloads.empty());
-  copy(payloads[0], d.elements, begin_next(d));
+  write(payloads[0], d, begin_next(d));
   load_state(d, payloads.subspan(1));
   end_next(d, version, updates);
 }
@@ -149,80 +140,38 @@ void Shard::set_start(int64_t version, int64_t updates) {
   }
 }
 
-void Shard::cut(std::span<const SliceUpdate> updates) {
-  pieces_.clear();
-  for (size_t u = 0; u < updates.size(); ++u) {
-    const int64_t size = elements(updates[u].slice);
-    for (int64_t lo = 0; lo < size; lo += kPieceElements) {
-      pieces_.push_back({u, {lo, std::min(lo + kPieceElements, size)}});
-    }
-  }
-}
-
-template <class Task>
-void Shard::for_pieces(std::span<const SliceUpdate> updates, int64_t leaves, Parallel& parallel,
-                       const Task& task) {
-  cut(updates);
-  int64_t work = 0;
-  for (const Piece& piece : pieces_) work += piece.elements.size();
-  Serial serial;
-  Parallel& chosen = work < kInlineElements ? serial : parallel;
-  if (sums_.size() < static_cast<size_t>(chosen.threads())) {
-    sums_.resize(static_cast<size_t>(chosen.threads()));
-  }
-  chosen.run(std::ssize(pieces_), [&](int64_t index, int thread) {
-    const Piece& piece = pieces_[static_cast<size_t>(index)];
-    TreeSum& sum = sums_[static_cast<size_t>(thread)];
-    const SliceCodec& of_slice = data(updates[piece.update].slice).codec;
-    const SliceCodec* codec = of_slice.plain() ? nullptr : &of_slice;
-    sum.begin();
-    for (const PartialSum& part : updates[piece.update].parts) {
-      sum.add({part.range, part.payload.floats(), codec});
-    }
-    sum.reset(leaves);
-    task(piece, sum);
-  });
+SliceWork Shard::work_of(const SliceUpdate& update) const {
+  const SliceData& d = data(update.slice);
+  SliceWork work;
+  work.rules = &d.update;
+  work.codec = &d.codec;
+  work.parts = update.parts;
+  work.updates = d.updates + 1;
+  return work;
 }
 
 void Shard::apply(std::span<const SliceUpdate> updates, int64_t leaves, const UpdateInfo& info,
                   int64_t versions, Parallel& parallel) {
-  int64_t work = 0;
+  work_.clear();
   for (const SliceUpdate& update : updates) {
-    begin_next(data(update.slice));
-    begin_state(data(update.slice));
-    work += elements(update.slice);
+    const SliceData& d = data(update.slice);
+    SliceWork work = work_of(update);
+    work.before = current_.get() + d.offset;
+    work.after = begin_next(d);
+    begin_state(d);
+    for (size_t s = 0; s < state_.size(); ++s) {
+      work.state[s] = state_[s].get() + d.offset;
+      work.state_before[s] = (d.held ? held_state_[s] : state_[s]).get() + d.offset;
+    }
+    work.read = update.read;
+    work_.push_back(work);
   }
-  UpdateInfo how = info;
-  how.stream = work >= kStreamElements;
-  for_pieces(updates, leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
-    apply_piece(piece, updates[piece.update], how, sum);
-  });
+  engine_->apply(work_, leaves, info, parallel);
   for (const SliceUpdate& update : updates) {
     SliceData& d = data(update.slice);
     end_state(d);
     end_next(d, d.version + versions, d.updates + 1);
   }
-}
-
-void Shard::apply_piece(const Piece& piece, const SliceUpdate& update, const UpdateInfo& info,
-                        TreeSum& sum) {
-  const SliceData& d = data(update.slice);
-  std::array<float*, 2> state{};
-  for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s].get() + d.offset;
-  const Range elements = piece.elements;
-  for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
-    const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
-    if (d.held) {
-      // just before it is read: it passes through the cache once
-      for (size_t s = 0; s < state_.size(); ++s) {
-        std::copy_n(held_state_[s].get() + d.offset + lo, stride.size(), state[s] + lo);
-      }
-    }
-    d.update.apply(stride, info, d.updates + 1, current_.get() + d.offset,
-                   sum.halves(stride.lo, stride.size()), std::span(state.data(), state_.size()),
-                   next_.get() + d.offset, update.read);
-  }
-  if (info.stream) end_streams();
 }
 
 void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
@@ -236,21 +185,20 @@ std::vector<NormPart> Shard::norms(std::span<const SliceUpdate> slices, int64_t 
                                    double divisor, Parallel& parallel) {
   // by block of the generation, where each slice but the last one is whole blocks
   squares_.resize((pool_.floats() + kBlockElements - 1) / kBlockElements);
-  const auto block_of = [](const SliceData& d, int64_t element) {
-    return static_cast<size_t>((d.offset + element) / kBlockElements);
+  const auto first_block = [](const SliceData& d) {
+    return static_cast<size_t>(d.offset / kBlockElements);
   };
-  for_pieces(slices, leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
-    const SliceData& d = data(slices[piece.update].slice);
-    for (int64_t lo = piece.elements.lo; lo < piece.elements.hi; lo += kBlockElements) {
-      const Range block{lo, std::min(lo + kBlockElements, piece.elements.hi)};
-      squares_[block_of(d, lo)] = d.update.squares(block, sum.block(lo, block.size()), divisor);
-    }
-  });
+  work_.clear();
+  for (const SliceUpdate& of : slices) {
+    work_.push_back(work_of(of));
+    work_.back().squares = squares_.data() + first_block(data(of.slice));
+  }
+  engine_->square(work_, leaves, divisor, parallel);
   std::vector<NormPart> out;
   for (const SliceUpdate& of : slices) {
     const SliceData& d = data(of.slice);
     const auto squares =
-        std::span(squares_).subspan(block_of(d, 0), static_cast<size_t>(d.blocks.size()));
+        std::span(squares_).subspan(first_block(d), static_cast<size_t>(d.blocks.size()));
     for (const NormPart& part : norm_parts(squares, d.blocks.lo, map_.blocks())) {
       out.push_back(part);
     }
@@ -262,7 +210,7 @@ Payload Shard::payload(const std::shared_ptr<float[]>& generation, const SliceDa
   if (!generation) return {};
   const std::span<const float> floats(generation.get() + d.offset,
                                       static_cast<size_t>(d.elements.size()));
-  return {generation, std::as_bytes(floats)};
+  return {generation, std::as_bytes(floats), engine_->on_device()};
 }
 
 Payload Shard::weights(int slice) const {

@@ -1,5 +1,6 @@
 // The slices that one server owns: weights, optimizer state, versions. Knows no socket, clock or
-// worker. One thread.
+// worker, and touches no float: memory and arithmetic are those of its engine (slice_engine.h). One
+// thread.
 //
 // Weights lie in generations: one buffer holds one version of all slices, one after the other. They
 // are never changed in place: an update writes the next generation, so that what is being sent
@@ -24,29 +25,25 @@
 #include "common/range_update.h"
 #include "common/slice_map.h"
 #include "common/tensor_table.h"
-#include "common/tree_sum.h"
+#include "ps/host_engine.h"
+#include "ps/slice_engine.h"
 
 namespace pushpull {
-
-// The sum of the gradients of micro-batches `range` over one slice, as the slice's codec makes it.
-struct PartialSum {
-  Range range;
-  Payload payload;
-};
 
 // One slice's part in a batch of updates.
 struct SliceUpdate {
   int slice = 0;
   std::span<const PartialSum> parts;
-  // The slice's weights that the gradient was computed on, for delay compensation; null: none.
+  // The slice's weights that the gradient was computed on (Shard::weights, its address), for delay
+  // compensation; null: none.
   const float* read = nullptr;
 };
 
 class Shard {
  public:
-  // memory: where generations lie.
+  // engine: of this shard alone where it is a device's.
   Shard(const SliceMap& map, int server, const TensorTable& table,
-        const OptimizerOptions& optimizer, FloatAllocator memory = heap_floats,
+        const OptimizerOptions& optimizer, std::shared_ptr<SliceEngine> engine = host_engine(),
         const CodecMap& codecs = {});
 
   const std::vector<int>& slices() const { return slices_; }
@@ -71,9 +68,9 @@ class Shard {
   void set_start(int64_t version, int64_t updates);
 
   // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice
-  // by one update: one fused pass. Its version moves by `versions`: a round of local:H is several
-  // steps. All slices take their turn before one is moved again. The bits do not depend on
-  // `parallel`.
+  // by one update, which is done when this returns. Its version moves by `versions`: a round of
+  // local:H is several steps. All slices take their turn before one is moved again. The bits do not
+  // depend on `parallel`.
   void apply(std::span<const SliceUpdate> updates, int64_t leaves, const UpdateInfo& info,
              int64_t versions, Parallel& parallel);
   // One slice alone, in the caller's thread.
@@ -115,19 +112,9 @@ class Shard {
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
   Payload payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const;
-  // A piece of one slice of a batch: what a thread takes at once.
-  struct Piece {
-    size_t update = 0;
-    Range elements;
-  };
-
-  void cut(std::span<const SliceUpdate> updates);
-  // task(piece, sum of its slice's parts) for all of pieces_.
-  template <class Task>
-  void for_pieces(std::span<const SliceUpdate> updates, int64_t leaves, Parallel& parallel,
-                  const Task& task);
-  void apply_piece(const Piece& piece, const SliceUpdate& update, const UpdateInfo& info,
-                   TreeSum& sum);
+  // What the engine is to know of a slice and its parts.
+  SliceWork work_of(const SliceUpdate& update) const;
+  void write(const Payload& from, const SliceData& d, float* to);
   void load_state(SliceData& d, std::span<const Payload> payloads);
   // Where the slice's state is to be after its update, and that it is there.
   void begin_state(const SliceData& d);
@@ -139,6 +126,7 @@ class Shard {
   SliceMap map_;
   int server_;
   OptimizerOptions optimizer_;
+  std::shared_ptr<SliceEngine> engine_;
   std::vector<int> slices_;
   std::vector<SliceData> data_;  // of slices_[i]
   BufferPool pool_;
@@ -152,8 +140,7 @@ class Shard {
   std::vector<std::shared_ptr<float[]>> held_state_;  // of slices not moved since hold_state
   size_t held_ = 0;                                   // slices that lie there
   // used again by every batch
-  std::vector<Piece> pieces_;
-  std::vector<TreeSum> sums_;  // by thread
+  std::vector<SliceWork> work_;
   std::vector<double> squares_;
 };
 

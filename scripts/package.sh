@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packs a finished build for machines where nothing is installed and nobody is root: the programs, the
-# tests that need a GPU, the digits, and the shared libraries that a bare machine lacks, which the
-# programs find beside themselves wherever the package is unpacked. glibc, the NVIDIA driver, cuBLAS
-# and cuDNN come from that machine.
+# tests and benchmarks that need a GPU, the digits, and the shared libraries that a bare machine lacks,
+# which the programs find beside themselves wherever the package is unpacked. glibc, the NVIDIA driver,
+# cuBLAS and cuDNN come from that machine.
 #   scripts/package.sh [--build DIR] [OUT]
 #     --build DIR  a finished build (build/release)
 #     OUT          the package: OUT.tar.gz or OUT.tar.zst (pushpull-VERSION-COMMIT.tar.gz here)
@@ -51,7 +51,7 @@ trap 'rm -rf "$work"' EXIT
 stage=$work/$name
 cmake --install "$build" --prefix "$stage" --strip >/dev/null
 cmake --install "$build" --prefix "$stage" --strip --component tests >/dev/null
-cp scripts/gpu-check.sh "$stage/"
+cp -r scripts/gpu-check.sh scripts/gpu_check "$stage/"
 
 # libraries_of FILE...: "NAME PATH" of every shared library that they need, directly or not.
 libraries_of() {
@@ -60,7 +60,7 @@ libraries_of() {
     ldd "$file" | awk '$2 == "=>" {print $1, ($3 == "not" ? "missing" : $3)}'
   done | sort -u
 }
-mapfile -t programs < <(find "$stage/bin" "$stage/tests" -type f -exec sh -c \
+mapfile -t programs < <(find "$stage" -type f -exec sh -c \
   'for f; do head -c 4 "$f" | grep -q ELF && echo "$f"; done' sh {} +)
 libraries=$stage/lib/pushpull
 licences=$stage/share/doc/pushpull/licences

@@ -14,7 +14,6 @@
 #include "common/norm.h"
 #include "common/process.h"
 #include "models/device_step.h"
-#include "worker/device_sum.h"
 
 namespace pushpull {
 
@@ -28,7 +27,7 @@ std::string way_out(const Job& job) {
 }  // namespace
 
 Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
-                 std::function<bool()> over, FloatAllocator memory)
+                 std::function<bool()> over, PushedMemory memory)
     : job_(job),
       model_(model),
       map_(map),
@@ -39,11 +38,11 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
   if (devices_.empty()) {
-    gradient_ = make_host_sum(model.table(), map, std::move(memory));
+    gradient_ = make_host_sum(model.table(), map, std::move(memory.host));
   } else if (devices_.size() == 1) {
     gradient_ = make_device_sum(*devices_.front(), model.table(), map, std::move(memory));
   } else {
-    team_ = std::make_unique<DeviceTeam>(devices_, model.table(), map, std::move(memory));
+    team_ = std::make_unique<DeviceTeam>(devices_, model.table(), map, std::move(memory.host));
   }
 }
 
@@ -268,8 +267,9 @@ void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
 void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
   if (team_ ? team_->finite(slice) : gradient_->finite(slice, part)) return;
   const int64_t first = map_.elements(slice).lo;
+  const Payload here = team_ ? part : gradient_->on_host(part);
   int64_t i = 0;
-  while (std::isfinite(part.floats()[i])) ++i;
+  while (std::isfinite(here.floats()[i])) ++i;
   const TensorInfo* found = nullptr;
   for (const TensorInfo& tensor : model_.table().tensors) {
     if (tensor.offset <= first + i) found = &tensor;

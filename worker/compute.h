@@ -17,6 +17,7 @@
 #include "datasets/loader.h"
 #include "models/model.h"
 #include "worker/data_hash.h"
+#include "worker/device_sum.h"
 #include "worker/device_team.h"
 #include "worker/device_trace.h"
 #include "worker/gradient_sum.h"
@@ -30,7 +31,7 @@ class Compute {
   // Borrows everything but the map. over: true once nothing more needs to be computed; asked
   // between micro-batches. memory: where gradients are to lie.
   Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
-          std::function<bool()> over, FloatAllocator memory = heap_floats);
+          std::function<bool()> over, PushedMemory memory = {});
 
   // For messages, and for the straggler. -1: not known yet.
   void set_rank(int rank);
@@ -59,7 +60,8 @@ class Compute {
   // The hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
-  // The whole sum of the last node. Valid until the next call of `node`.
+  // The whole sum of the last node, where it is in host memory. Valid until the next call of
+  // `node`.
   std::span<const float> sum() const { return team_ ? team_->sum() : gradient_->sum(); }
   // Squares of the mean gradient, for clipping by its norm.
   //   sum: of the flat vector, over so many micro-batches.

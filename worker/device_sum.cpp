@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker/device_memory.h"
 
 namespace pushpull {
 
@@ -38,12 +39,13 @@ std::shared_ptr<float[]> flags_on_host(const std::shared_ptr<device::Device>& de
 // it.
 class DeviceSum final : public GradientSum {
  public:
-  DeviceSum(DeviceStep& step, const TensorTable& table, const SliceMap& map, FloatAllocator memory)
+  DeviceSum(DeviceStep& step, const TensorTable& table, const SliceMap& map, PushedMemory memory)
       : GradientSum(table, map),
         step_(step),
         device_(step.device()),
         gradients_(total(), on_device(device_)),
-        sent_(total(), copied_to(device_, std::move(memory))),
+        sent_(total(), copied_to(device_, std::move(memory.host))),
+        shared_(std::move(memory.device)),
         flags_(device_->allocate(static_cast<size_t>(map.slices()) * sizeof(int32_t))),
         host_flags_(flags_on_host(device_, static_cast<size_t>(map.slices()))),
         read_(device_->event()),
@@ -66,7 +68,7 @@ class DeviceSum final : public GradientSum {
     copied_[static_cast<size_t>(slice)]->wait(kDeadlineMs);
     const Range s = map().elements(slice);
     const std::span<const float> part(sum_.get() + s.lo, static_cast<size_t>(s.size()));
-    ready(slice, {sum_, std::as_bytes(part)});
+    ready(slice, {sum_, std::as_bytes(part), stays_});
     return true;
   }
 
@@ -80,7 +82,13 @@ class DeviceSum final : public GradientSum {
     return {copying_.at(i)->seconds_since(clock), copied_[i]->seconds_since(clock)};
   }
 
-  std::span<const float> sum() const override { return {sum_.get(), total()}; }
+  std::span<const float> sum() const override {
+    PP_ASSERT(!stays_);
+    return {sum_.get(), total()};
+  }
+  Payload on_host(const Payload& part) const override {
+    return stays_ ? copy_to_host(*device_, part) : part;
+  }
 
   bool finite(int slice, const Payload& /*part*/) const override {
     int32_t flag = 0;
@@ -92,7 +100,12 @@ class DeviceSum final : public GradientSum {
   void begin_node() override {
     done_.clear();
     given_ = 0;
-    sum_ = sent_.get();
+    if (shared_) {
+      FloatAllocator memory = std::exchange(shared_, nullptr)();
+      stays_ = memory != nullptr;
+      if (stays_) gradients_ = BufferPool(total(), std::move(memory));
+    }
+    sum_ = stays_ ? nullptr : sent_.get();
   }
 
   std::shared_ptr<float[]> take() override {
@@ -115,15 +128,21 @@ class DeviceSum final : public GradientSum {
     out_->find_non_finite(sum.get() + s.lo, n, flag);
     out_->copy_out(flag, sizeof *flag, host_flags_.get() + slice);
     if (!copying_.empty()) out_->record(*copying_[static_cast<size_t>(slice)]);
-    out_->copy_out(sum.get() + s.lo, n * sizeof(float), sum_.get() + s.lo);
+    if (stays_) {
+      sum_ = sum;
+    } else {
+      out_->copy_out(sum.get() + s.lo, n * sizeof(float), sum_.get() + s.lo);
+    }
     out_->record(*copied_[static_cast<size_t>(slice)]);
     done_.push_back(slice);
   }
 
   DeviceStep& step_;
   std::shared_ptr<device::Device> device_;
-  BufferPool gradients_;  // on the device
-  BufferPool sent_;       // on the host
+  BufferPool gradients_;                    // on the device
+  BufferPool sent_;                         // on the host
+  std::function<FloatAllocator()> shared_;  // until it has been asked
+  bool stays_ = false;                      // sums are given out where they lie, on the device
   std::shared_ptr<float[]> sum_;
   device::Memory flags_;  // of each slice: not finite
   std::shared_ptr<float[]> host_flags_;
@@ -138,7 +157,7 @@ class DeviceSum final : public GradientSum {
 }  // namespace
 
 std::unique_ptr<GradientSum> make_device_sum(DeviceStep& step, const TensorTable& table,
-                                             const SliceMap& map, FloatAllocator memory) {
+                                             const SliceMap& map, PushedMemory memory) {
   return std::make_unique<DeviceSum>(step, table, map, std::move(memory));
 }
 

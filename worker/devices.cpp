@@ -44,9 +44,9 @@ DeviceName choose_device(const std::string& text,
   return choose_devices(text, say).front();
 }
 
-std::vector<std::string> worker_devices(const std::string& text, int64_t workers,
-                                        int cuda_devices) {
-  std::vector<std::string> out(static_cast<size_t>(workers), text);
+std::vector<std::string> devices_in_turns(const std::string& text, int64_t processes,
+                                          int cuda_devices) {
+  std::vector<std::string> out(static_cast<size_t>(processes), text);
   if (text != "cuda" || cuda_devices < 2) return out;
   for (size_t i = 0; i < out.size(); ++i) {
     const auto index = static_cast<int>(i % static_cast<size_t>(cuda_devices));

@@ -20,7 +20,9 @@ std::vector<device::DeviceName> choose_devices(const std::string& text,
 device::DeviceName choose_device(const std::string& text,
                                  const std::function<void(const std::string&)>& say);
 
-// What `pushpull run` hands to each of its workers: with `cuda` they take the host's GPUs in turns.
-std::vector<std::string> worker_devices(const std::string& text, int64_t workers, int cuda_devices);
+// What `pushpull run` hands to each of its workers, or servers: with `cuda` they take the host's
+// GPUs in turns.
+std::vector<std::string> devices_in_turns(const std::string& text, int64_t processes,
+                                          int cuda_devices);
 
 }  // namespace pushpull

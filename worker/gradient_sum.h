@@ -45,8 +45,10 @@ class GradientSum {
     }
   }
 
-  // The whole sum in host memory, after `finish`. Valid until `begin`.
+  // The whole sum in host memory, after `finish`, where it is there. Valid until `begin`.
   virtual std::span<const float> sum() const = 0;
+  // A slice that was given out, in host memory.
+  virtual Payload on_host(const Payload& part) const { return part; }
   // Nothing in a slice that was given out is NaN or infinite.
   virtual bool finite(int slice, const Payload& part) const = 0;
 

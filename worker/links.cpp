@@ -57,10 +57,10 @@ PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation
 }
 
 Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-             zmq::context_t& context, PagesMapped mapped)
+             zmq::context_t& context, PagesMapped mapped, std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
-      memory_(push_pull, state.rank(), std::move(mapped)),
+      memory_(push_pull, state.rank(), std::move(mapped), std::move(device)),
       servers_(connect_lanes(push_pull, job, state, control.address(), context)) {
   for (const auto& lanes : servers_) {
     for (const auto& lane : lanes)

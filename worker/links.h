@@ -22,16 +22,19 @@ PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation
 
 class Links {
  public:
-  // state: of a job that trains; PushPull hears it too. All references are borrowed. mapped: told
-  // of servers' memory.
+  // state: of a job that trains; PushPull hears it too. All references are borrowed. mapped and
+  // device: as ServerMemory takes them.
   Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-        zmq::context_t& context, PagesMapped mapped = {});
+        zmq::context_t& context, PagesMapped mapped = {},
+        std::shared_ptr<device::Device> device = nullptr);
 
   // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
   // of silence, or when the job is over.
   void attach();
   // Where gradients are to lie that are pushed.
   FloatAllocator gradients() { return memory_.gradients(); }
+  // The same on the device, once attached; null: not all servers read them there.
+  FloatAllocator device_gradients() { return memory_.device_gradients(); }
 
   // Sends what PushPull wants sent.
   void send();

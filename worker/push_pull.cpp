@@ -34,10 +34,12 @@ std::vector<int64_t> PushPull::read_versions() const {
   return out;
 }
 
-void PushPull::share_memory(int server, bool shared) {
+void PushPull::share_memory(int server, bool shared, bool on_device) {
   ServerLink& link = links_[static_cast<size_t>(server)];
   // narrow weights are made for the wire
   link.in_place = shared && setup_.job.pull_codec == Codec{};
+  // those of several servers are put together by the host
+  link.on_device = link.in_place && on_device && one_source();
   link.reads_gradients = link.reads_gradients || shared;
 }
 
@@ -287,9 +289,12 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     const bool in_place = link.asked_in_place && one_source();
     if (!weights_.place(entry.slice(), entry.version(), payload, in_place)) {
       // They are not in one piece. Whatever versions there are may lie in two generations; else the
-      // server shares memory no more, or had none for a generation. From here on such are copied.
+      // server shares memory no more, or had none for a generation. From here on such are copied,
+      // those of a device by the server.
       if (pull_.latest()) {
         latest_lies_apart_ = true;
+      } else if (link.asked_on_device) {
+        link.on_device = false;
       } else {
         link.in_place = false;
       }

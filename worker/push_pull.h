@@ -84,7 +84,8 @@ class PushPull {
 
   // This server's memory and ours can be shared from here on, or cannot: weights are then asked for
   // in place, and what is pushed stays as it is until the server has read it.
-  void share_memory(int server, bool shared);
+  //   on_device: that of the device that we compute on, too; then spans of weights may lie there.
+  void share_memory(int server, bool shared, bool on_device = false);
 
   // ---- the driver's side ----
   Task next(int64_t now_ms);
@@ -172,9 +173,11 @@ class PushPull {
     std::vector<int> slices;
     std::deque<SentPush> unacknowledged;
     std::vector<Lane> lanes;
-    bool in_place = false;          // shares memory with us
-    bool asked_in_place = false;    // ... in the running pull
-    bool reads_gradients = false;   // ... or did so once
+    bool in_place = false;        // shares memory with us
+    bool on_device = false;       // ... and a device's
+    bool asked_in_place = false;  // in the running pull
+    bool asked_on_device = false;
+    bool reads_gradients = false;   // shares memory with us, or did so once
     std::deque<SentPush> unread;    // lockstep: has arrived, and may still be read where it lies
     int64_t read_version = 0;       // of this server's slices that are current
     int64_t coming_version = -1;    // async, ssp: of those that are coming; -1: none is here

@@ -57,6 +57,8 @@ void PushPull::send_pull(int server, bool repeat, int64_t now_ms) {
   pull.set_lanes(lanes);
   link.asked_in_place = link.in_place && !(pull_.latest() && latest_lies_apart_);
   pull.set_in_place(link.asked_in_place);
+  link.asked_on_device = link.asked_in_place && link.on_device;
+  pull.set_on_device(link.asked_on_device);
   for (int i = 0; i < lanes; ++i) {
     Lane& lane = link.lanes[static_cast<size_t>(i)];
     if (!repeat || !wants_exact_version()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "worker/device_memory.h"
 
 namespace pushpull {
 
@@ -22,9 +23,16 @@ std::string text_of(const std::vector<int>& servers) {
   return out;
 }
 
+std::span<const std::byte> bytes_of(const std::shared_ptr<float[]>& probe) {
+  return std::as_bytes(std::span(probe.get(), 1));
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 }  // namespace
 
-ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped)
+ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped,
+                           std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       allowed_(shares_memory(push_pull.setup().job)),
       wanted_(push_pull.setup().job.transport == Transport::kShm),
@@ -38,7 +46,13 @@ ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped)
     return;
   }
   probe_ = pool_.get(1);
-  if (!pool_.find(std::as_bytes(std::span(probe_.get(), 1))).segment) {
+  if (pool_.find(bytes_of(probe_)).segment) {
+    if (!device) return;
+    device_pool_ = std::make_unique<DevicePool>(std::move(device),
+                                                [this](const std::string& why) { log_.warn(why); });
+    device_probe_ = device_pool_->get(1);
+    if (!device_pool_->find(bytes_of(device_probe_)).segment) device_pool_.reset();
+  } else {
     for (int i = 0; i < push_pull.setup().servers; ++i) {
       use_socket(i, "this worker can have no shared memory");
     }
@@ -64,8 +78,11 @@ std::vector<ToServer> ServerMemory::due(int64_t now_ms) {
     attach->mutable_sender()->set_run(push_pull_.setup().run);
     attach->mutable_sender()->set_incarnation(push_pull_.setup().incarnation);
     attach->set_host(host_identity());
-    *attach->mutable_probe() =
-        pool_.find(std::as_bytes(std::span(probe_.get(), 1))).segment->description();
+    *attach->mutable_probe() = pool_.find(bytes_of(probe_)).segment->description();
+    if (device_pool_) {
+      *attach->mutable_device_probe() =
+          device_pool_->find(bytes_of(device_probe_)).segment->description();
+    }
     out.push_back({static_cast<int>(i), std::move(message)});
   }
   return out;
@@ -86,6 +103,13 @@ FloatAllocator ServerMemory::gradients() {
   return [this](size_t floats) { return may_share() ? pool_.get(floats) : heap_floats(floats); };
 }
 
+FloatAllocator ServerMemory::device_gradients() {
+  const bool all = std::all_of(servers_.begin(), servers_.end(),
+                               [](const Server& server) { return server.on_device; });
+  if (!all) return nullptr;
+  return [this](size_t floats) { return device_pool_->get(floats); };
+}
+
 bool ServerMemory::on_message(int server, Message& message, int64_t now_ms) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (message.header.has_attached()) {
@@ -103,39 +127,76 @@ bool ServerMemory::on_message(int server, Message& message, int64_t now_ms) {
     }
     return true;
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::kDevice) throw;  // it is no fault of the server's
     ++rejected_;
-    if (s.way == Way::kShared) use_socket(server, e.what());
+    if (s.way == Way::kShared) on_refusal(server, e.what());
     return false;
   }
 }
 
+// What lies on the device and cannot be read there goes through the socket: a copy in memory that
+// the server maps would have to stay until it has been read.
 void ServerMemory::on_send(ToServer& out) const {
-  if (servers_[static_cast<size_t>(out.server)].way != Way::kShared) return;
-  refer(out.message, pool_, push_pull_.slices());
+  const Server& server = servers_[static_cast<size_t>(out.server)];
+  if (server.way == Way::kShared) {
+    refer(out.message, pool_, push_pull_.slices(), server.on_device ? device_pool_.get() : nullptr);
+  }
+  for (Payload& payload : out.message.payloads) {
+    if (payload.on_device) payload = copy_to_host(*device_pool_->device(), payload);
+  }
 }
 
 void ServerMemory::on_attached(int server, const wire::Attached& attached) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (!attached.ok()) {
-    if (s.way != Way::kSocket) use_socket(server, attached.text());
+    if (s.way != Way::kSocket) on_refusal(server, attached.text());
   } else if (s.way == Way::kAsked) {
     try {
-      s.memory.emplace(most_segment_bytes(push_pull_.slices()), mapped_);
+      s.memory.emplace(most_segment_bytes(push_pull_.slices()), mapped_,
+                       device_pool_ ? device_pool_->device() : nullptr);
       s.memory->map(attached.probe());
+      if (device_pool_) attach_device(s, attached);
       s.way = Way::kShared;
-      push_pull_.share_memory(server, true);
+      push_pull_.share_memory(server, true, s.on_device);
       if (said_) say("server " + std::to_string(server) + " shares memory from here on");
     } catch (const Error& e) {
+      if (e.code() == ErrorCode::kDevice) throw;
       use_socket(server, e.what());
     }
   }
   say_if_settled();
 }
 
+void ServerMemory::attach_device(Server& server, const wire::Attached& attached) {
+  if (!attached.has_device_probe()) {
+    server.why_not_on_device = first_line(attached.device_text());
+    return;
+  }
+  try {
+    server.memory->map(attached.device_probe());
+    server.on_device = true;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kDevice) throw;
+    server.why_not_on_device = first_line(e.what());
+  }
+}
+
+// Of what was shared: first the device's memory is given up, then the host's.
+void ServerMemory::on_refusal(int server, const std::string& why) {
+  Server& s = servers_[static_cast<size_t>(server)];
+  if (!s.on_device) return use_socket(server, why);
+  s.on_device = false;
+  s.why_not_on_device = first_line(why);
+  push_pull_.share_memory(server, true, false);
+  log_.warn("server " + std::to_string(server) +
+            " shares host memory from here on: " + s.why_not_on_device);
+}
+
 void ServerMemory::use_socket(int server, const std::string& why) {
   Server& s = servers_[static_cast<size_t>(server)];
   s.way = Way::kSocket;
-  s.why = why.substr(0, why.find('\n'));
+  s.on_device = false;
+  s.why = first_line(why);
   push_pull_.share_memory(server, false);
   if (said_)
     log_.warn("server " + std::to_string(server) + " is reached over its socket: " + s.why);
@@ -145,22 +206,29 @@ void ServerMemory::use_socket(int server, const std::string& why) {
 void ServerMemory::say_if_settled() {
   if (said_ || !settled()) return;
   said_ = true;
-  std::vector<int> shared;
+  std::vector<int> on_device;
+  std::map<std::string, std::vector<int>> shared;   // by the reason why not on the device
   std::map<std::string, std::vector<int>> sockets;  // by reason
   for (size_t i = 0; i < servers_.size(); ++i) {
     const Server& server = servers_[i];
     const auto rank = static_cast<int>(i);
-    if (server.way == Way::kShared) {
-      shared.push_back(rank);
+    if (server.on_device) {
+      on_device.push_back(rank);
+    } else if (server.way == Way::kShared) {
+      shared[server.why_not_on_device].push_back(rank);
     } else {
       sockets[server.silent ? "no answer yet" : server.why].push_back(rank);
     }
   }
   std::string text;
-  if (!shared.empty()) text = "shared memory with " + text_of(shared);
-  for (const auto& [why, ranks] : sockets) {
-    text += (text.empty() ? "" : "; ") + ("sockets to " + text_of(ranks)) + " (" + why + ")";
-  }
+  const auto add = [&text](const std::string& what, const std::vector<int>& ranks,
+                           const std::string& why) {
+    text += (text.empty() ? "" : "; ") + what + text_of(ranks);
+    if (!why.empty()) text += " (" + why + ")";
+  };
+  if (!on_device.empty()) add("shared device memory with ", on_device, "");
+  for (const auto& [why, ranks] : shared) add("shared memory with ", ranks, why);
+  for (const auto& [why, ranks] : sockets) add("sockets to ", ranks, why);
   if (sockets.empty()) {
     log_.info(text);
   } else {

@@ -7,6 +7,9 @@ namespace pushpull {
 
 namespace {
 
+// The whole gradient must be here before the first byte may go.
+bool clips_pushes(const Job& job) { return job.clip_norm > 0 && !job.strategy.in_lockstep(); }
+
 // Thrown out of a model's forward: the task is not to be done, or not now.
 struct Dropped {};
 
@@ -26,10 +29,11 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
         setup.memory = weights_memory(model);
         return setup;
       }()),
-      links_(job, state, push_pull_, control, context, weights_mapped(model)),
-      compute_(
-          job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
-          links_.gradients()),
+      links_(job, state, push_pull_, control, context, weights_mapped(model),
+             device_to_share(model, job)),
+      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
+               {links_.gradients(),
+                [this] { return clips_pushes(job_) ? nullptr : links_.device_gradients(); }}),
       encoder_(job, model.table(), push_pull_.slices()),
       trace_(trace) {
   compute_.set_rank(state.rank());
@@ -152,8 +156,7 @@ void Trainer::start(const Task& task) {
 }
 
 void Trainer::compute(const Task& task) {
-  // clipping by push needs the whole gradient before the first byte may go
-  const bool clip = job_.clip_norm > 0 && !job_.strategy.in_lockstep();
+  const bool clip = clips_pushes(job_);
   const std::vector<Range> nodes = push_pull_.nodes(task.range);
   compute_.begin(task.step, nodes, weights_);
   hint_next();
@@ -180,9 +183,11 @@ void Trainer::compute(const Task& task) {
       throw;
     }
   }
-  // of what the servers will see
-  const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
-  const double squares = clip ? compute_.squares(sum, task.range.size()) : 0.0;
+  double squares = 0.0;
+  if (clip) {  // of what the servers will see
+    const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
+    squares = compute_.squares(sum, task.range.size());
+  }
   finish_push(task, losses, squares);
 }
 

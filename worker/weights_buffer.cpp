@@ -33,12 +33,13 @@ bool WeightsBuffer::fits(int slice, const Payload& payload) const {
 bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bool in_place) {
   PP_ASSERT(fits(slice, payload));
   const int64_t offset = map_.elements(slice).lo;
-  const float* base = payload.floats() - offset;
+  const float* base = payload.address() - offset;
   if (here_ == 0) {
     coming_.in_place = in_place ? base : nullptr;
     coming_.owner = in_place ? payload.owner : nullptr;
   }
   if (coming_.in_place == nullptr) {
+    if (payload.on_device) return false;  // the host cannot copy it
     if (!coming_.own) coming_.own = memory_(static_cast<size_t>(map_.total()));
     copy(slice, payload);
   } else if (!in_place || base != coming_.in_place || payload.owner != coming_.owner) {

@@ -1,7 +1,7 @@
 // The memory of a worker's weights: the flat vector that it computes on, and the one that is coming
 // in slice by slice, with the version of each slice. Either is memory of our own, or lies where
-// the server has written it. Knows no message and no strategy: what is wanted, PushPull decides.
-// One thread.
+// the server has written it, which may be memory of a device. Knows no message and no strategy:
+// what is wanted, PushPull decides. One thread.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class WeightsBuffer {
   // Puts a slice of the coming weights, which fits, in its place.
   //   in_place: the payload stays as it is for as long as it is held. If it is the first slice to
   //   come, all weights are taken to lie around it.
-  // False: the others lie elsewhere; `expect` them anew.
+  // False: the others lie elsewhere, or it is on a device and not in place; `expect` them anew.
   bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
   // What has come of this slice counts no more.
   void forget(int slice);

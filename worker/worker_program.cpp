@@ -109,12 +109,12 @@ struct Prepared {
 };
 
 Prepared prepare(const Job& job, const std::string& data_dir,
-                 const std::vector<device::DeviceName>& devices, const WorkerParts& parts) {
+                 const std::vector<device::DeviceName>& devices) {
   Prepared out;
   out.dataset = open_dataset(job, data_dir);
   std::vector<std::unique_ptr<Model>> models;
   for (const device::DeviceName& device : devices) {
-    models.push_back(parts.make_model(job, out.dataset->input(), out.dataset->classes(), device));
+    models.push_back(make_model(job, out.dataset->input(), out.dataset->classes(), device));
   }
   out.model = models.size() == 1 ? std::move(models.front())
                                  : std::make_unique<TeamModel>(std::move(models));
@@ -194,7 +194,7 @@ JobEnd exchange(const ExchangeOptions& options, const Job& job, uint64_t run, ui
 }
 
 // Returns the exit code.
-int work(const CommandLine& line, SignalFd& signals, const WorkerParts& parts) {
+int work(const CommandLine& line, SignalFd& signals) {
   const std::string address = line.local.at("join");
   parse_address(address, "join");
   const std::optional<ExchangeOptions> exchange_options = exchange_of(line);
@@ -202,8 +202,8 @@ int work(const CommandLine& line, SignalFd& signals, const WorkerParts& parts) {
   if (exchange_options && line.local.contains("device")) {
     throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
   }
-  const std::vector<device::DeviceName> devices = parts.choose_devices(
-      value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
+  const std::vector<device::DeviceName> devices =
+      choose_devices(value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
   const uint64_t incarnation = random_id();
   zmq::context_t control_context(1);
   zmq::context_t context(data_io_threads());  // for data
@@ -230,7 +230,7 @@ int work(const CommandLine& line, SignalFd& signals, const WorkerParts& parts) {
       check_built(job.strategy.algorithm);
       door = open_door(line, context);
     }
-    Prepared prepared = prepare(job, value_of(line, "data-dir"), devices, parts);
+    Prepared prepared = prepare(job, value_of(line, "data-dir"), devices);
     prepared.declare.set_incarnation(incarnation);
     prepared.declare.set_peer_endpoint(door.endpoint);
     control.declare(prepared.declare);
@@ -264,7 +264,7 @@ int work(const CommandLine& line, SignalFd& signals, const WorkerParts& parts) {
   return static_cast<int>(end.code);
 }
 
-int main_of(int argc, char** argv, const WorkerParts& parts) {
+int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
   if (line.help) {
     std::cout << help_text(
@@ -289,14 +289,14 @@ int main_of(int argc, char** argv, const WorkerParts& parts) {
   keep_heap();
   raise_file_limit();
   SignalFd signals;
-  return work(line, signals, parts);
+  return work(line, signals);
 }
 
 }  // namespace
 
-int worker_program(int argc, char** argv, const WorkerParts& parts) {
+int worker_program(int argc, char** argv) {
   try {
-    return main_of(argc, argv, parts);
+    return main_of(argc, argv);
   } catch (const Error& e) {
     Log("worker").error(e.what());
     return static_cast<int>(e.code());

@@ -12,6 +12,7 @@
 
 #include "common/buffer_pool.h"
 #include "common/device/device_name.h"
+#include "common/device/slice_update.h"
 
 namespace pushpull::device {
 
@@ -49,6 +50,11 @@ class Stream {
   virtual void add(const float* left, float* right, size_t n) = 0;
   // flag, in device memory, becomes 1 where one of x is NaN or infinite, else 0.
   virtual void find_non_finite(const float* x, size_t n, int32_t* flag) = 0;
+  // Moves the tiles of `batch`, all in memory of the device but the struct itself.
+  virtual void update(const SliceBatch& batch) = 0;
+  // squares[t], in device memory: of the mean gradient, the sum over `divisor`, in tile t, of which
+  // each is at most kNormBlock elements.
+  virtual void square(const SliceBatch& batch, float divisor, double* squares) = 0;
   // `event` is done once everything enqueued here so far is.
   virtual void record(Event& event) = 0;
   // What is enqueued here from now on starts behind the latest record of `event`; at once where it

@@ -12,6 +12,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr size_t kMostHandle = 256;
 
 size_t slice_bytes(const SliceMap& map, int slice) {
   if (slice < 0 || slice >= map.slices()) return 0;
@@ -22,31 +23,44 @@ size_t slice_bytes(const SliceMap& map, int slice) {
   throw Error(ErrorCode::kProtocol, "[shm] " + why);
 }
 
-// Where the bytes lie: mostly in the segment of the slice before, which costs no lock.
-SegmentPool::Place place_of(std::span<const std::byte> bytes, const SegmentPool& pool,
-                            const std::vector<std::shared_ptr<const Segment>>& named) {
-  for (const std::shared_ptr<const Segment>& segment : named) {
+// Buffers of this process that a peer can read.
+struct Pools {
+  const SegmentPool& host;
+  const DevicePool* device = nullptr;
+
+  SegmentIndex::Place find(const Payload& payload) const {
+    if (!payload.on_device) return host.find(payload.bytes);
+    return device == nullptr ? SegmentIndex::Place() : device->find(payload.bytes);
+  }
+};
+
+// Where it lies: mostly in the segment of the slice before, which costs no lock. (No address of a
+// device is one of the host.)
+SegmentIndex::Place place_of(const Payload& payload, const Pools& pools,
+                             const std::vector<std::shared_ptr<const SharedMemory>>& named) {
+  const std::span<const std::byte> bytes = payload.bytes;
+  for (const std::shared_ptr<const SharedMemory>& segment : named) {
     const std::byte* start = segment->data();
     const bool inside = std::less_equal<>()(start, bytes.data()) &&
                         std::less_equal<>()(bytes.data() + bytes.size(), start + segment->bytes());
     if (inside) return {segment, bytes.data() - start};
   }
-  return pool.find(bytes);
+  return pools.find(payload);
 }
 
 // entries: what payloads belong to, Part or SliceVersion.
 template <class Entries, class Segments>
 void refer_entries(Entries* entries, Segments* segments, std::vector<Payload>& payloads,
-                   const SegmentPool& pool, const SliceMap& map) {
+                   const Pools& pools, const SliceMap& map) {
   PP_ASSERT(static_cast<size_t>(entries->size()) == payloads.size());
-  std::vector<std::shared_ptr<const Segment>> named;
+  std::vector<std::shared_ptr<const SharedMemory>> named;
   std::vector<Payload> rest;
   for (int i = 0; i < entries->size(); ++i) {
     auto& entry = *entries->Mutable(i);
     Payload& payload = payloads[static_cast<size_t>(i)];
-    SegmentPool::Place place;
+    SegmentIndex::Place place;
     if (payload.bytes.size() == slice_bytes(map, entry.slice())) {
-      place = place_of(payload.bytes, pool, named);
+      place = place_of(payload, pools, named);
     }
     if (!place.segment || place.offset % kAlignment != 0) {
       rest.push_back(std::move(payload));
@@ -66,7 +80,7 @@ void refer_entries(Entries* entries, Segments* segments, std::vector<Payload>& p
 template <class Entries, class Segments>
 void resolve_entries(Entries* entries, Segments* segments, std::vector<Payload>& payloads,
                      PeerMemory& memory, const SliceMap& map) {
-  std::vector<std::shared_ptr<const Mapping>> mapped(static_cast<size_t>(segments->size()));
+  std::vector<Payload> mapped(static_cast<size_t>(segments->size()));
   std::vector<Payload> all;
   size_t next = 0;
   for (auto& entry : *entries) {
@@ -82,9 +96,9 @@ void resolve_entries(Entries* entries, Segments* segments, std::vector<Payload>&
              std::to_string(segments->size()));
     }
     const int index = entry.segment() - 1;
-    std::shared_ptr<const Mapping>& mapping = mapped[static_cast<size_t>(index)];
-    if (!mapping) mapping = memory.map(segments->Get(index));
-    const std::span<const std::byte> whole = mapping->bytes();
+    Payload& segment = mapped[static_cast<size_t>(index)];
+    if (!segment.owner) segment = memory.map(segments->Get(index));
+    const std::span<const std::byte> whole = segment.bytes;
     const auto offset = static_cast<size_t>(entry.offset());
     if (entry.offset() < 0 || entry.offset() % kAlignment != 0 || offset > whole.size() ||
         bytes > whole.size() - offset) {
@@ -92,7 +106,7 @@ void resolve_entries(Entries* entries, Segments* segments, std::vector<Payload>&
              std::to_string(entry.offset()) + " does not lie in a segment of " +
              std::to_string(whole.size()) + " bytes");
     }
-    all.push_back({mapping, whole.subspan(offset, bytes)});
+    all.push_back({segment.owner, whole.subspan(offset, bytes), segment.on_device});
     entry.clear_segment();
     entry.clear_offset();
   }
@@ -109,19 +123,49 @@ bool refers(const Entries& entries) {
 
 }  // namespace
 
-std::shared_ptr<const Mapping> PeerMemory::map(const wire::Segment& segment) {
+Payload PeerMemory::map(const wire::Segment& segment) {
   const auto same = [&](const auto& known) {
-    return known.first.token() == segment.token() && known.first.pid() == segment.pid() &&
-           known.first.fd() == segment.fd() && known.first.bytes() == segment.bytes();
+    const wire::Segment& other = known.first;
+    return other.token() == segment.token() && other.pid() == segment.pid() &&
+           other.fd() == segment.fd() && other.bytes() == segment.bytes() &&
+           other.device() == segment.device() && other.handle() == segment.handle();
   };
   const auto found = std::find_if(mappings_.begin(), mappings_.end(), same);
   if (found != mappings_.end()) {
     std::rotate(mappings_.begin(), found, found + 1);
     return mappings_.front().second;
   }
-  mappings_.emplace_front(segment, std::make_shared<const Mapping>(segment, most_bytes_, mapped_));
+  mappings_.emplace_front(segment, open(segment));
   if (mappings_.size() > kMostMappings) mappings_.pop_back();
   return mappings_.front().second;
+}
+
+Payload PeerMemory::open(const wire::Segment& segment) const {
+  if (segment.device().empty() && segment.handle().empty()) {
+    auto mapping = std::make_shared<const Mapping>(segment, most_bytes_, mapped_);
+    const std::span<const std::byte> bytes = mapping->bytes();
+    return {std::move(mapping), bytes};
+  }
+  if (segment.device().empty() || segment.pid() != 0 || segment.fd() != 0) {
+    refuse("a segment names a device's memory and a file");
+  }
+  if (!device_) refuse("memory of a device came to a process that shares none");
+  if (segment.device() != device_->id()) {
+    refuse("memory of another device came to one that computes on " + device_->name());
+  }
+  if (segment.bytes() <= 0 || segment.bytes() > most_bytes_) {
+    refuse("memory of " + device_->name() + " has " + std::to_string(segment.bytes()) +
+           " bytes, at most " + std::to_string(most_bytes_) + " are expected");
+  }
+  if (segment.token().size() != Segment::kTokenBytes || segment.handle().size() > kMostHandle) {
+    refuse("memory of " + device_->name() + " came with a token of " +
+           std::to_string(segment.token().size()) + " bytes and a handle of " +
+           std::to_string(segment.handle().size()));
+  }
+  const auto bytes = static_cast<size_t>(segment.bytes());
+  std::shared_ptr<const void> opened = device_->open_shared(segment.handle(), bytes);
+  const auto* first = static_cast<const std::byte*>(opened.get());
+  return {std::move(opened), {first, bytes}, true};
 }
 
 int64_t most_segment_bytes(const SliceMap& map) {
@@ -129,15 +173,17 @@ int64_t most_segment_bytes(const SliceMap& map) {
   return 2 * map.total() * static_cast<int64_t>(sizeof(float)) + kSlack;
 }
 
-void refer(Message& message, const SegmentPool& pool, const SliceMap& map) {
+void refer(Message& message, const SegmentPool& pool, const SliceMap& map,
+           const DevicePool* device_pool) {
+  const Pools pools{pool, device_pool};
   if (message.header.has_exchange()) {
     wire::Exchange* exchange = message.header.mutable_exchange();
     if (!exchange->has_push()) return;
     refer_entries(exchange->mutable_push()->mutable_parts(), exchange->mutable_segments(),
-                  message.payloads, pool, map);
+                  message.payloads, pools, map);
   } else if (message.header.has_weights()) {
     wire::Weights* weights = message.header.mutable_weights();
-    refer_entries(weights->mutable_slices(), weights->mutable_segments(), message.payloads, pool,
+    refer_entries(weights->mutable_slices(), weights->mutable_segments(), message.payloads, pools,
                   map);
   }
 }

@@ -8,8 +8,10 @@
 #include <memory>
 #include <utility>
 
+#include "common/device/device.h"
 #include "common/job.h"
 #include "common/net/message.h"
+#include "common/shm/device_pool.h"
 #include "common/shm/segment_pool.h"
 #include "common/slice_map.h"
 
@@ -26,11 +28,13 @@ inline bool shares_memory(const Job& job) {
 class PeerMemory {
  public:
   // most_bytes: of one segment.
-  explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {})
-      : most_bytes_(most_bytes), mapped_(std::move(mapped)) {}
+  // device: whose memory it may name too; null: none.
+  explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {},
+                      std::shared_ptr<device::Device> device = nullptr)
+      : most_bytes_(most_bytes), mapped_(std::move(mapped)), device_(std::move(device)) {}
 
-  // Throws Error(kProtocol) where it cannot be mapped.
-  std::shared_ptr<const Mapping> map(const wire::Segment& segment);
+  // All of the segment. Throws Error(kProtocol) where it cannot be mapped.
+  Payload map(const wire::Segment& segment);
 
   // A peer has a few buffers that it uses again and again. Beyond this many the one that was named
   // least recently is forgotten.
@@ -38,9 +42,12 @@ class PeerMemory {
   size_t mappings() const { return mappings_.size(); }
 
  private:
+  Payload open(const wire::Segment& segment) const;
+
   int64_t most_bytes_;
   PagesMapped mapped_;
-  std::deque<std::pair<wire::Segment, std::shared_ptr<const Mapping>>> mappings_;  // newest first
+  std::shared_ptr<device::Device> device_;
+  std::deque<std::pair<wire::Segment, Payload>> mappings_;  // newest first
 };
 
 // A segment for the parameters that a slice map describes is at most so large: a flat vector, with
@@ -48,12 +55,15 @@ class PeerMemory {
 int64_t most_segment_bytes(const SliceMap& map);
 
 // Exchange and Weights: replaces every payload that is a whole slice of floats in a segment of
-// `pool` by a reference. Whoever owns these payloads must see to it that they stay as they are
-// until the peer has read them.
-void refer(Message& message, const SegmentPool& pool, const SliceMap& map);
+// `pool` by a reference; one on a device by a reference to `device_pool`, where there is one.
+// Whoever owns these payloads must see to it that they stay as they are until the peer has read
+// them.
+void refer(Message& message, const SegmentPool& pool, const SliceMap& map,
+           const DevicePool* device_pool = nullptr);
 
 // Exchange and Weights: replaces every reference by a payload, so that there is one for each part
-// or slice. Throws Error(kProtocol) for a reference that cannot be.
+// or slice; what lies on a device has on_device set. Throws Error(kProtocol) for a reference that
+// cannot be.
 void resolve(Message& message, PeerMemory& memory, const SliceMap& map);
 
 // Exchange and Weights: some of what it carries is a reference.

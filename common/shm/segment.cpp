@@ -50,14 +50,6 @@ void check_free_memory(size_t bytes) {
   }
 }
 
-std::string fresh_token() {
-  std::string token(Segment::kTokenBytes, '\0');
-  if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
-    throw Error(ErrorCode::kFailed, "[shm] the system has no random bytes");
-  }
-  return token;
-}
-
 // "/proc/12/fd/34" as messages name it.
 std::string path_of(const wire::Segment& segment) {
   return "/proc/" + std::to_string(segment.pid()) + "/fd/" + std::to_string(segment.fd());
@@ -104,6 +96,14 @@ void check(const wire::Segment& segment, int fd) {
 }
 
 }  // namespace
+
+std::string fresh_token() {
+  std::string token(Segment::kTokenBytes, '\0');
+  if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    throw Error(ErrorCode::kFailed, "[shm] the system has no random bytes");
+  }
+  return token;
+}
 
 std::string host_identity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "common/net/wire.pb.h"
+#include "common/shm/segment_index.h"
 #include "common/unique_fd.h"
 
 namespace pushpull {
@@ -42,16 +43,19 @@ class MappedPages {
   size_t bytes_ = 0;
 };
 
-class Segment {
+// Random bytes that tell one segment from another.
+std::string fresh_token();
+
+class Segment : public SharedMemory {
  public:
   // At least `bytes` of memory, all of it there: zeros, on a page's start. Throws Error(kFailed)
   // with the size and the reason, also where the memory that is free is less.
   explicit Segment(size_t bytes);
 
-  std::byte* data() const { return pages_.first(); }
-  // For others; the file ends with the token.
-  size_t bytes() const { return pages_.bytes() - kTokenBytes; }
-  const wire::Segment& description() const { return description_; }
+  std::byte* data() const override { return pages_.first(); }
+  // The file ends with the token.
+  size_t bytes() const override { return pages_.bytes() - kTokenBytes; }
+  const wire::Segment& description() const override { return description_; }
 
   static constexpr size_t kTokenBytes = 16;
 

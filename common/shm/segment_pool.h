@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
 #include "common/shm/segment.h"
+#include "common/shm/segment_index.h"
 
 namespace pushpull {
 
@@ -22,15 +23,13 @@ class SegmentPool {
   // system gives none. Contents are undefined. May outlive the pool.
   std::shared_ptr<float[]> get(size_t floats);
 
-  struct Place {
-    std::shared_ptr<const Segment> segment;  // null: in none
-    int64_t offset = 0;                      // in bytes
-  };
-  Place find(std::span<const std::byte> bytes) const;
+  using Place = SegmentIndex::Place;
+  Place find(std::span<const std::byte> bytes) const { return index_.find(bytes); }
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  SegmentIndex index_;
+  std::function<void(const std::string&)> failed_;
+  std::once_flag told_;
 };
 
 }  // namespace pushpull

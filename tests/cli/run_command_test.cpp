@@ -49,14 +49,25 @@ TEST(RunCommand, GivesTheCoordinatorTheJobItsOwnFlagsAndEveryKey) {
 }
 
 TEST(RunCommand, WorkersTakeTheGpusOfTheHostInTurns) {
-  EXPECT_THAT(worker_devices("cuda", 3, 2), ElementsAre("cuda:0", "cuda:1", "cuda:0"));
-  EXPECT_THAT(worker_devices("cuda", 2, 1), ElementsAre("cuda", "cuda"));
-  EXPECT_THAT(worker_devices("cuda:1", 2, 4), ElementsAre("cuda:1", "cuda:1"));
+  EXPECT_THAT(devices_in_turns("cuda", 3, 2), ElementsAre("cuda:0", "cuda:1", "cuda:0"));
+  EXPECT_THAT(devices_in_turns("cuda", 2, 1), ElementsAre("cuda", "cuda"));
+  EXPECT_THAT(devices_in_turns("cuda:1", 2, 4), ElementsAre("cuda:1", "cuda:1"));
   EXPECT_THAT(
       plan_run(parse({"--steps=10", "--workers=2", "--device=auto"}), "/b", false).worker_devices,
       ElementsAre("auto", "auto"));
   EXPECT_TRUE(plan_run(parse({"--steps=10"}), "/b", false).worker_devices.empty());
   EXPECT_THAT(refusal({"--steps=10", "--device=cuda:x"}), HasSubstr("cuda:x"));
+}
+
+TEST(RunCommand, ServersHaveADeviceOfTheirOwn) {
+  const LauncherOptions options =
+      plan_run(parse({"--steps=10", "--servers=2", "--server-device=cuda:1"}), "/b", false);
+  EXPECT_THAT(options.server_devices, ElementsAre("cuda:1", "cuda:1"));
+  EXPECT_TRUE(options.worker_devices.empty());
+  EXPECT_TRUE(plan_run(parse({"--steps=10", "--device=auto"}), "/b", false).server_devices.empty());
+  EXPECT_THAT(refusal({"--steps=10", "--server-device=gpu"}), HasSubstr("gpu is unknown"));
+  EXPECT_THAT(refusal({"--steps=10", "--server-device=cuda:0,cuda:1"}),
+              HasSubstr("a server uses one device"));
 }
 
 TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByItself) {

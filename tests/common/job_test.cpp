@@ -134,6 +134,7 @@ TEST(Job, UnknownVariableOfTheEnvironmentIsNamed) {
 TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   const ScopedVariable share("PUSHPULL_SHARE", "x");
   const ScopedVariable level("PUSHPULL_LOG_LEVEL", "debug");
+  const ScopedVariable libraries("PUSHPULL_CUDA_LIBS", "/opt/lib");
   const ScopedVariable test("PUSHPULL_TEST_ANYTHING", "1");
   EXPECT_NO_THROW(parse({}));
 }

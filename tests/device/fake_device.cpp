@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "tests/device/fake_kernels.h"
 #include "tests/device/fake_memory.h"
 
 namespace pushpull::device {
@@ -35,12 +36,14 @@ using Queue = std::deque<Work>;
 struct FakeDevice::State {
   explicit State(FakeOptions o)
       : options(o),
+        name("fake:" + std::to_string(o.index)),
         random(o.seed),
-        memory(std::make_shared<FakeMemory>(o.memory_bytes)),
+        memory(std::make_shared<FakeMemory>(name, o.memory_bytes)),
         mood(static_cast<int>(o.seed % 4)),
         pages(o.pages ? o.pages : std::make_shared<RegisteredPages>()) {}
 
   FakeOptions options;
+  std::string name;
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
@@ -49,16 +52,14 @@ struct FakeDevice::State {
   int64_t launches = 0;
 
   std::shared_ptr<RegisteredPages> pages;
-  std::vector<std::weak_ptr<FakeMemory>> others;  // memory of which was opened here
+  std::vector<std::weak_ptr<FakePages>> others;  // opened here
 
-  // Work may touch memory of other devices that was opened here.
-  std::vector<std::unique_ptr<FakeMemory::Open>> open_memory() {
-    std::vector<std::unique_ptr<FakeMemory::Open>> opened;
-    opened.push_back(std::make_unique<FakeMemory::Open>(*memory));
+  // What work may touch.
+  std::deque<FakePages::Open> open_memory() {
+    std::deque<FakePages::Open> opened;
+    opened.emplace_back(memory->pages());
     for (const auto& other : others) {
-      if (const auto held = other.lock()) {
-        opened.push_back(std::make_unique<FakeMemory::Open>(*held));
-      }
+      if (auto held = other.lock()) opened.emplace_back(std::move(held));
     }
     return opened;
   }
@@ -71,9 +72,14 @@ struct FakeDevice::State {
     return memory->holds(first, bytes) || std::any_of(others.begin(), others.end(), holds);
   }
 
+  FakeReach reach() const {
+    return {[this](const void* first, size_t bytes) { return can_read(first, bytes); },
+            [this](const void* first, size_t bytes) { return memory->holds(first, bytes); }};
+  }
+
   bool lost() const { return options.lost_after >= 0 && runs >= options.lost_after; }
   void check() const {
-    if (lost()) throw Error(ErrorCode::kDevice, "[device] fake:0 is lost");
+    if (lost()) throw Error(ErrorCode::kDevice, "[device] " + name + " is lost");
   }
 
   // Runs the head of some stream. False: none can run. A device that is lost runs nothing more.
@@ -213,6 +219,18 @@ class FakeStream : public Stream {
     }});
   }
 
+  void update(const SliceBatch& batch) override {
+    put({[state = state_.get(), batch] {
+      fake_update(batch, state->reach(), state->options.fault);
+    }});
+  }
+
+  void square(const SliceBatch& batch, float divisor, double* squares) override {
+    put({[state = state_.get(), batch, divisor, squares] {
+      fake_square(batch, divisor, squares, state->reach(), state->options.fault);
+    }});
+  }
+
   void record(Event& event) override { put({{}, &static_cast<FakeEvent&>(event)}); }
 
   void wait(const Event& event) override {
@@ -261,7 +279,8 @@ class FakeStream : public Stream {
   void copy_host(const void* from, void* to, size_t bytes, bool is_registered) {
     PP_ASSERT(is_registered || capturing_ == nullptr);
     if (!is_registered && bytes > state_->options.most_pageable) {
-      throw Error(ErrorCode::kDevice, "[device] fake:0 copies " + std::to_string(bytes) +
+      throw Error(ErrorCode::kDevice, "[device] " + state_->name + " copies " +
+                                          std::to_string(bytes) +
                                           " bytes of host memory that is not registered");
     }
     auto done = std::make_shared<bool>(false);
@@ -282,6 +301,8 @@ class FakeStream : public Stream {
 FakeDevice::FakeDevice(FakeOptions options) : state_(std::make_shared<State>(options)) {}
 FakeDevice::~FakeDevice() = default;
 
+std::string FakeDevice::name() const { return state_->name; }
+
 Memory FakeDevice::allocate(size_t bytes) {
   state_->check();
   return state_->memory->allocate(bytes);
@@ -294,9 +315,10 @@ Memory FakeDevice::allocate_shared(size_t bytes, std::string& handle) {
 
 std::shared_ptr<const void> FakeDevice::open_shared(const std::string& handle, size_t bytes) {
   state_->check();
-  auto [memory, first] = FakeMemory::find_shared(handle, bytes);
-  state_->others.push_back(memory);
-  return {memory, first};
+  auto pages = open_fake(state_->name, handle, bytes);
+  std::erase_if(state_->others, [](const auto& other) { return other.expired(); });
+  state_->others.push_back(pages);
+  return {pages, pages->first()};
 }
 
 std::unique_ptr<Stream> FakeDevice::stream() { return std::make_unique<FakeStream>(state_); }
@@ -310,7 +332,7 @@ std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes,
   constexpr size_t kPage = 4096;
   PP_ASSERT(reinterpret_cast<uintptr_t>(first) % kPage == 0 && bytes % kPage == 0 && bytes > 0);
   if (!state_->options.registers) {
-    why = "fake:0 registers nothing";
+    why = name() + " registers nothing";
     return nullptr;
   }
   state_->pages->add(first, bytes, access);

@@ -4,7 +4,8 @@
 // some seeds. One thread for a device and what it has made, but where device.h says "any thread".
 //
 // Device memory can be touched by what runs on a stream only; the host that reaches for it is
-// killed by SIGSEGV, as it would be with a real device.
+// killed by SIGSEGV, as it would be with a real device. So is whoever reaches for memory of another
+// process.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,11 @@ namespace pushpull::device {
 // What is broken on purpose, for tests that must see it.
 enum class Fault {
   kNone,
-  kStreamsDoNotWait,   // Stream::wait does nothing
-  kHostDoesNotWait,    // Event::wait and Stream::synchronize return at once
-  kRecordsAreIgnored,  // an event stands where it first stood
+  kStreamsDoNotWait,      // Stream::wait does nothing
+  kHostDoesNotWait,       // Event::wait and Stream::synchronize return at once
+  kRecordsAreIgnored,     // an event stands where it first stood
+  kSumsLeftToRight,       // parts of a slice are summed in their order, not along the tree
+  kHeldStateIsForgotten,  // state of slices is read where it is written
 };
 
 struct FakeOptions {
@@ -32,6 +35,7 @@ struct FakeOptions {
   int64_t lost_after = -1;                  // so many pieces of work; -1: never
   bool captures = true;                     // else Stream::capture gives null
   bool registers = true;                    // else register_pages refuses
+  int index = 0;                            // fake:INDEX
   size_t most_pageable = SIZE_MAX;          // bytes of one copy of memory that is not registered
   // What is registered with one device is for all that share this, as with CUDA. Null: its own.
   std::shared_ptr<RegisteredPages> pages = nullptr;
@@ -42,10 +46,10 @@ class FakeDevice : public Device {
   explicit FakeDevice(FakeOptions options = {});
   ~FakeDevice() override;
 
-  std::string name() const override { return "fake:0"; }
+  std::string name() const override;
   Memory allocate(size_t bytes) override;
-  // All fakes of a process stand for one device, and share memory among each other.
-  std::string id() const override { return "fake"; }
+  // All fakes of one index stand for one device, also in several processes.
+  std::string id() const override { return name(); }
   Memory allocate_shared(size_t bytes, std::string& handle) override;
   std::shared_ptr<const void> open_shared(const std::string& handle, size_t bytes) override;
   std::unique_ptr<Stream> stream() override;

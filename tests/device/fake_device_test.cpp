@@ -286,6 +286,76 @@ TEST(FakeDeviceDeathTest, TheHostCannotTouchItsMemory) {
   EXPECT_DEATH(*memory.floats() = 1.0F, "");
 }
 
+// What another device of the same index, as another process has it, reads of this one.
+class SharedMemory : public testing::Test {
+ protected:
+  FakeDevice maker_;
+  std::string handle_;
+  Memory memory_ = maker_.allocate_shared(8, handle_);
+  FakeDevice reader_{{.seed = 1}};
+
+  void write(float value) {
+    const auto stream = maker_.stream();
+    stream->copy_in(&value, 4, memory_.data());
+  }
+  float read(const void* from) {
+    const auto stream = reader_.stream();
+    const Memory to = reader_.allocate(4);
+    float out = 0.0F;
+    stream->copy_in(from, 4, to.data());
+    stream->copy_out(to.data(), 4, &out);
+    return out;
+  }
+  std::string refusal(FakeDevice& device, size_t bytes, const std::string& handle) {
+    try {
+      device.open_shared(handle, bytes);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kProtocol);
+      return e.what();
+    }
+    return "opened";
+  }
+};
+
+TEST_F(SharedMemory, IsReadByAnotherDevice) {
+  const std::shared_ptr<const void> opened = reader_.open_shared(handle_, 8);
+  EXPECT_EQ(read(opened.get()), 0.0F);
+  write(2.5F);
+  EXPECT_EQ(read(opened.get()), 2.5F);
+}
+
+TEST_F(SharedMemory, IsReadByAnotherProcess) {
+  write(2.5F);
+  EXPECT_EXIT(
+      {
+        FakeDevice device;
+        const auto opened = device.open_shared(handle_, 8);
+        const Memory to = device.allocate(4);
+        float out = 0.0F;
+        const auto stream = device.stream();
+        stream->copy_in(opened.get(), 4, to.data());
+        stream->copy_out(to.data(), 4, &out);
+        std::_Exit(out == 2.5F ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(SharedMemory, IsRefusedWhereTheHandleDoesNotFit) {
+  EXPECT_THAT(refusal(reader_, 8192, handle_), HasSubstr("so many bytes"));
+  EXPECT_THAT(refusal(reader_, 8, "x"), HasSubstr("not of this device"));
+  FakeDevice other({.index = 1});
+  EXPECT_NE(other.id(), reader_.id());
+  EXPECT_THAT(refusal(other, 8, handle_), HasSubstr("not of this device"));
+  memory_ = {};
+  EXPECT_THAT(refusal(reader_, 8, handle_), HasSubstr("freed"));
+}
+
+TEST_F(SharedMemory, TheHostCannotTouchIt) {
+  const std::shared_ptr<const void> opened = reader_.open_shared(handle_, 8);
+  read(opened.get());
+  EXPECT_DEATH(std::puts(std::to_string(*static_cast<const float*>(opened.get())).c_str()), "");
+}
+
 TEST(FakeDevice, ALostDeviceFailsInEveryCall) {
   FakeOptions options;
   options.lost_after = 3;

@@ -1,4 +1,5 @@
-// Memory of a fake device: a range of addresses that is open only while the device runs something.
+// Memory of a fake device: addresses that are open only while a device runs something. It is a file
+// without a name (memfd_create), so that other processes can map what is shared.
 #pragma once
 
 #include <cstddef>
@@ -6,54 +7,80 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "common/device/device.h"
+#include "common/unique_fd.h"
 
 namespace pushpull::device {
 
-// Thread-safe. Lives until the last Memory of it has ended.
-class FakeMemory : public std::enable_shared_from_this<FakeMemory> {
+// Mapped pages that whoever touches them is killed for, but while they are open. Thread-safe.
+class FakePages {
  public:
-  explicit FakeMemory(size_t bytes);
-  ~FakeMemory();
-  FakeMemory(const FakeMemory&) = delete;
-  FakeMemory& operator=(const FakeMemory&) = delete;
+  // Of a file; protection: while they are open.
+  FakePages(int fd, size_t offset, size_t bytes, int protection);
+  ~FakePages();
+  FakePages(const FakePages&) = delete;
+  FakePages& operator=(const FakePages&) = delete;
 
-  // Zeroed; what is freed is filled with NaN and given out again. Throws Error(kDevice) where there
-  // is no room.
-  Memory allocate(size_t bytes);
-  // ... which `find_shared` finds by this handle as long as it lives. Throws Error(kProtocol) where
-  // there is none of so many bytes.
-  Memory allocate_shared(size_t bytes, std::string& handle);
-  static std::pair<std::shared_ptr<FakeMemory>, const std::byte*> find_shared(
-      const std::string& handle, size_t bytes);
+  std::byte* first() const { return first_; }
+  size_t bytes() const { return bytes_; }
+  bool holds(const void* first, size_t bytes) const;
 
   // Open for as long as one of these lives.
   class Open {
    public:
-    explicit Open(FakeMemory& memory) : memory_(memory) { memory_.open(); }
-    ~Open() { memory_.close(); }
+    explicit Open(std::shared_ptr<FakePages> pages);
+    ~Open();
     Open(const Open&) = delete;
     Open& operator=(const Open&) = delete;
 
    private:
-    FakeMemory& memory_;
+    std::shared_ptr<FakePages> pages_;
   };
 
-  bool holds(const void* first, size_t bytes) const;
-
  private:
-  void open();
-  void close();
   void protect(int protection);
-  static void free(void* first);
 
   std::byte* first_ = nullptr;
-  size_t size_ = 0;
+  const size_t bytes_;
+  const int protection_;
   std::mutex mutex_;
-  int open_ = 0;                   // guarded by mutex_, as all below
-  std::map<size_t, size_t> used_;  // offset -> bytes
+  int open_ = 0;  // guarded by mutex_
 };
+
+// Thread-safe. Lives until the last Memory of it has ended.
+class FakeMemory : public std::enable_shared_from_this<FakeMemory> {
+ public:
+  // name: of the device.
+  FakeMemory(std::string name, size_t bytes);
+
+  // Zeroed; what is freed is filled with NaN and given out again. Throws Error(kDevice) where there
+  // is no room.
+  Memory allocate(size_t bytes);
+  // ... which `open_fake` maps anew, here or in another process, as long as it lives.
+  Memory allocate_shared(size_t bytes, std::string& handle);
+
+  bool holds(const void* first, size_t bytes) const { return pages_->holds(first, bytes); }
+  const std::shared_ptr<FakePages>& pages() const { return pages_; }
+
+  // Fills memory of some fake device of this process with NaN. False: it is of none.
+  static bool spoil(void* first, size_t bytes);
+
+ private:
+  std::byte* take(size_t bytes, size_t alignment);
+  Memory own(std::byte* block, size_t bytes);
+  static void free(void* first);
+
+  const std::string name_;
+  const UniqueFd file_;
+  const std::shared_ptr<FakePages> pages_;
+  std::mutex mutex_;
+  std::map<size_t, size_t> used_;  // offset -> bytes; guarded by mutex_
+};
+
+// Shared memory of a fake device of this name, for reading. Throws Error(kProtocol) where there is
+// none of so many bytes.
+std::shared_ptr<FakePages> open_fake(const std::string& name, const std::string& handle,
+                                     size_t bytes);
 
 }  // namespace pushpull::device

@@ -4,7 +4,7 @@ import lab as base
 from lab import MLP, expect
 
 USAGE, DEVICE = 2, 9
-FAKE = "../tests/pushpull-fake-worker"
+FAKE = "../tests/fake_device/bin/pushpull-worker"
 
 
 def strategies_on_a_device_have_the_bits_of_the_processor(lab):
@@ -18,9 +18,9 @@ def strategies_on_a_device_have_the_bits_of_the_processor(lab):
         job = lab.job(keys)
         want = lab.train(job, 1, 2)
         # a micro-batch of an evaluation is smaller, weights and slices are not: those go straight
-        lab.environment["PUSHPULL_TEST_MOST_PAGEABLE"] = "4096"
+        lab.environment["FAKE_MOST_PAGEABLE"] = "4096"
         for seed in (1, 2, 3):
-            lab.environment["PUSHPULL_TEST_SEED"] = str(seed)
+            lab.fake_devices(count=3, seed=seed)
             devices = ",".join(f"cuda:{i}" for i in range(seed))
             got = lab.cluster(job, 2, 2, worker_program=FAKE,
                               worker_words=("--device", devices)).ends_well()
@@ -33,8 +33,8 @@ def strategies_on_a_device_have_the_bits_of_the_processor(lab):
 def a_lost_device_costs_its_worker_and_not_the_job(lab):
     job = lab.job({**MLP, "strategy": "async", "steps": 400})
     cluster = lab.cluster(job, 1, 1, workers=2)
-    lab.environment["PUSHPULL_TEST_LOST_AFTER"] = "3000"
-    lost = cluster.add_worker(program=FAKE)
+    lab.fake_devices(lost_after=3000)
+    lost = cluster.add_worker("--device", "cuda:0", program=FAKE)
     expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.said()}")
     expect("fake:0 is lost" in lost.said(), lost.said())
     summary = cluster.ends_well(but=[lost])

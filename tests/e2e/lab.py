@@ -184,6 +184,16 @@ class Lab:
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("PUSHPULL_")}
 
+    def on_fake_devices(self, count=2, seed=1, lost_after=-1):
+        """From here on programs have `cuda` devices that need no hardware (tests/fake_device)."""
+        self.bin_dir = (self.bin_dir / "../tests/fake_device/bin").resolve()
+        self.fake_devices(count, seed, lost_after)
+
+    def fake_devices(self, count=2, seed=1, lost_after=-1):
+        """Of programs that are started from here on. lost_after: pieces of work; -1: never."""
+        self.environment.update(FAKE_DEVICES=str(count), FAKE_SEED=str(seed),
+                                FAKE_LOST_AFTER=str(lost_after))
+
     def seconds(self, seconds):
         return seconds * self.scale
 

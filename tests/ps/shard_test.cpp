@@ -260,11 +260,11 @@ class ThreeSlices : public testing::Test {
   }
   SliceMap map_{kElements, 1 << 14, 1};
   int allocated_ = 0;
-  Shard shard_{map_, 0, table_of(kElements), {}, [this](size_t floats) {
+  Shard shard_{map_, 0, table_of(kElements), {}, host_engine([this](size_t floats) {
                  EXPECT_EQ(floats, static_cast<size_t>(kElements));
                  ++allocated_;
                  return heap_floats(floats);
-               }};
+               })};
 };
 
 TEST_F(ThreeSlices, AVersionOfAllSlicesIsOneBufferInTheirOrder) {

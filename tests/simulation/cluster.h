@@ -52,6 +52,7 @@ class Cluster {
   // Shared memory: parts and slices that went as references.
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
+  int64_t servers_on_devices = 0;
   int64_t checkpoint_waits = 0;  // coordinators that said so
   int64_t in_place_tasks = 0;    // computed on weights where a server has them
   std::vector<wire::Stats> server_stats() const;

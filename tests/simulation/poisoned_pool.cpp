@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/buffer_pool.h"
+#include "tests/device/fake_memory.h"
 
 namespace pushpull {
 
@@ -17,6 +18,7 @@ namespace {
 constexpr size_t kAlignment = 64;
 
 void poison(float* floats, size_t count) {
+  if (device::FakeMemory::spoil(floats, count * sizeof(float))) return;
   std::fill_n(floats, count, std::numeric_limits<float>::quiet_NaN());
 }
 

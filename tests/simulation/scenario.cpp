@@ -22,7 +22,8 @@ enum class Part : uint64_t {
   kEarly = 5,
   kLanes = 6,
   kCodec = 7,
-  kSharing = 8
+  kSharing = 8,
+  kDevice = 9
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -131,6 +132,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   }
   draw_codecs(s);
   draw_lanes(s);
+  s.on_device = dice_for(seed, Part::kDevice).chance(0.15);
   return s;
 }
 
@@ -223,6 +225,7 @@ std::string Scenario::to_string() const {
            std::to_string(sharing.late_ms) + " ms, ending " + std::to_string(sharing.ends) +
            (sharing.again ? " and again" : "");
   }
+  if (on_device) out += ", servers on devices";
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +

@@ -47,6 +47,7 @@ struct Scenario {
   bool early = true;              // workers begin while their weights are still coming
   int64_t window_bytes = 0;       // of a pull; 0: none
   Sharing sharing;
+  bool on_device = false;  // servers keep weights on devices, where the job allows it
 
   std::string to_string() const;
 };

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "ps/device_engine.h"
+#include "ps/server_device.h"
+#include "tests/device/fake_device.h"
+
 namespace pushpull::sim {
 
 namespace {
@@ -9,6 +13,8 @@ namespace {
 constexpr int64_t kTickUs = 10'000;
 constexpr int64_t kHelloMs = 500;
 constexpr int64_t kNormsMs = 200;
+constexpr size_t kDeviceBytes = size_t{8} << 20;
+constexpr size_t kStagingBytes = size_t{64} << 10;  // of several steps' parts not all
 
 CoordinatorOptions options_of(Cluster& cluster) {
   CoordinatorOptions options;
@@ -37,11 +43,27 @@ void DataNode::on_state(const wire::State& state, uint64_t run, uint64_t incarna
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!server_) {
     const Scenario& scenario = cluster_.scenario();
-    ServerSetup setup = setup_of(state, run, incarnation, scenario.servers, scenario.job);
-    if (scenario.sharing.on) setup.memory = pages_.allocator();
-    server_ = std::make_unique<Server>(std::move(setup), observer);
+    make_server(setup_of(state, run, incarnation, scenario.servers, scenario.job), observer);
   }
   server_->on_state(state);
+}
+
+void DataNode::make_server(ServerSetup setup, TrainingObserver* observer) {
+  const Scenario& scenario = cluster_.scenario();
+  const FloatAllocator pages = scenario.sharing.on ? pages_.allocator() : heap_floats;
+  if (scenario.on_device && why_not_on_device(scenario.job).empty()) {
+    device::FakeOptions options;
+    options.seed = scenario.seed;
+    options.memory_bytes = kDeviceBytes;
+    const auto device = std::make_shared<device::FakeDevice>(options);
+    setup.engine = std::make_shared<DeviceEngine>(
+        DeviceEngineSetup{device, {}, device::registered(device, heap_floats, {}), kStagingBytes});
+    mirror_ = std::make_unique<HostMirror>(device, device::registered(device, pages, {}),
+                                           static_cast<size_t>(scenario.elements));
+    ++cluster_.servers_on_devices;
+  }
+  setup.memory = pages;
+  server_ = std::make_unique<Server>(std::move(setup), observer);
 }
 
 void DataNode::take(const PeerId& peer, const Message& message) {
@@ -76,6 +98,7 @@ void DataNode::work() {
 void DataNode::send() {
   if (!server_) return;
   for (Outgoing& out : server_->take_outgoing()) {
+    if (mirror_) mirror_->bring(out.message.payloads);
     if (cluster_.scenario().sharing.on) cluster_.referred_weights += pages_.on_send(out);
     cluster_.network().to_dealer(out.to, std::move(out.message));
   }

@@ -9,6 +9,7 @@
 
 #include "common/net/shard_client.h"
 #include "ps/coordinator.h"
+#include "ps/host_mirror.h"
 #include "ps/server.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/shared_memory.h"
@@ -31,14 +32,16 @@ class DataNode {
   std::string describe() const;
 
  private:
+  void make_server(ServerSetup setup, TrainingObserver* observer);
   void take(const PeerId& peer, const Message& message);
   void work();
 
   Cluster& cluster_;
   int router_;
   bool open_ = true;
-  bool working_ = false;  // soon
-  ServerPages pages_;     // outlive the weights in them
+  bool working_ = false;                // soon
+  ServerPages pages_;                   // outlive the weights in them
+  std::unique_ptr<HostMirror> mirror_;  // where these lie on a device
   std::unique_ptr<Server> server_;
 };
 

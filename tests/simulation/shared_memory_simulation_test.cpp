@@ -17,8 +17,10 @@ constexpr Seeds kLetGo = {1616};
 // A slice was sent twice and lost once: its bytes kept the window of a pull closed for ever.
 constexpr Seeds kClosedWindow = {1122, 3680};
 
-void share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t count,
-                      std::initializer_list<Seeds> regressions = {}) {
+// Returns the runs that were made.
+size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t count,
+                        std::initializer_list<Seeds> regressions = {},
+                        const std::function<void(const Cluster&)>& look = {}) {
   int64_t gradients = 0;
   int64_t weights = 0;
   int64_t in_place = 0;
@@ -33,15 +35,17 @@ void share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t co
     Run run(scenario);
     run.go();
     run.check();
-    if (::testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return 0;
     gradients += run.cluster().referred_gradients;
     weights += run.cluster().referred_weights;
     in_place += run.cluster().in_place_tasks;
+    if (look) look(run.cluster());
   }
-  if (all.size() == 1) return;  // may have had nothing to share
+  if (all.size() == 1) return 1;  // may have had nothing to share
   EXPECT_GT(gradients, 0);
   EXPECT_GT(weights, 0);
   EXPECT_GT(in_place, 10);
+  return all.size();
 }
 
 TEST(SharedMemorySimulation, SyncKeepsItsBits) {
@@ -55,6 +59,21 @@ TEST(SharedMemorySimulation, AsyncAndSspTakeEveryMicroBatchOnce) {
 
 TEST(SharedMemorySimulation, BackupTakesOneSetOfPushes) {
   share_everything([](uint64_t seed) { return draw(seed, backups_of(seed / 16)); }, 2000);
+}
+
+// Workers read copies on the host, which last as long as what they are of.
+TEST(SharedMemorySimulation, ServersOnDevicesKeepTheirBits) {
+  int64_t servers = 0;
+  const size_t runs = share_everything(
+      [](uint64_t seed) {
+        constexpr const char* kStrategies[] = {"sync", "async", "backup:1"};
+        Scenario scenario = draw(seed, kStrategies[seed / 16 % 3]);
+        scenario.on_device = true;
+        return scenario;
+      },
+      1000, {}, [&](const Cluster& cluster) { servers += cluster.servers_on_devices; });
+  if (runs == 1) return;
+  EXPECT_GT(servers, 10);
 }
 
 // Whoever takes over a share while it asks for weights has let go of those that it has.

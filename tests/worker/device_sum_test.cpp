@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/shm/device_pool.h"
 #include "tests/device/fake_device.h"
 #include "tests/worker/leaf_gradients.h"
 
@@ -77,12 +78,19 @@ class LeafStep : public DeviceStep {
   int64_t spoilt_ = -1;
 };
 
-// One of everything.
+// Where sums are given out.
+enum class Stay { kHost, kDevice };
+
+// One of everything. What stays on the device is read by another, as a server has it.
 struct Rig {
-  explicit Rig(FakeOptions options)
+  explicit Rig(FakeOptions options, Stay stay = Stay::kHost)
       : device(std::make_shared<FakeDevice>(options)),
+        pool(device, [](const std::string& why) { ADD_FAILURE() << why; }),
         step(device, table),
-        sum(make_device_sum(step, table, map)) {}
+        sum(make_device_sum(step, table, map, {heap_floats, [this, stay]() -> FloatAllocator {
+                                                 if (stay == Stay::kHost) return nullptr;
+                                                 return [this](size_t n) { return pool.get(n); };
+                                               }})) {}
 
   std::vector<Given> run(int64_t leaves) {
     std::vector<Given> given;
@@ -102,6 +110,21 @@ struct Rig {
     return given;
   }
 
+  std::vector<float> read(const Payload& part) const {
+    if (!part.on_device) return {part.floats(), part.floats() + part.float_count()};
+    const DevicePool::Place place = pool.find(part.bytes);
+    FakeDevice server({.seed = 1});
+    const auto opened =
+        server.open_shared(place.segment->description().handle(), place.segment->bytes());
+    const device::Memory copy = server.allocate(part.bytes.size());
+    std::vector<float> out(part.float_count());
+    const auto stream = server.stream();
+    stream->copy_in(static_cast<const std::byte*>(opened.get()) + place.offset, part.bytes.size(),
+                    copy.data());
+    stream->copy_out(copy.data(), part.bytes.size(), out.data());
+    return out;
+  }
+
   bool has_sum(const std::vector<Given>& given, int64_t leaves) const {
     const std::vector<float> want = recursive_sum({0, leaves}, table.total);
     std::vector<int> times(static_cast<size_t>(map.slices()));
@@ -109,7 +132,8 @@ struct Rig {
     for (const Given& g : given) {
       const Range e = map.elements(g.slice);
       ++times[static_cast<size_t>(g.slice)];
-      same &= std::equal(want.begin() + e.lo, want.begin() + e.hi, g.part.floats(),
+      const std::vector<float> got = read(g.part);
+      same &= std::equal(want.begin() + e.lo, want.begin() + e.hi, got.begin(), got.end(),
                          [](float a, float b) {
                            return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
                          });
@@ -120,6 +144,7 @@ struct Rig {
   TensorTable table = some_table();
   SliceMap map{table.total, 4096, 2};
   std::shared_ptr<FakeDevice> device;
+  DevicePool pool;
   LeafStep step;
   std::unique_ptr<GradientSum> sum;
 };
@@ -137,6 +162,26 @@ TEST(DeviceSum, HasTheBitsOfThePlainTreeInWhateverOrderTheStreamsRun) {
   }
 }
 
+TEST(DeviceSum, WhatStaysOnTheDeviceIsCompleteWhenItIsGivenOut) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Rig rig({.seed = seed}, Stay::kDevice);
+    for (const int64_t leaves : {1, 2, 3, 4, 7, 9, 1}) {
+      const std::vector<Given> given = rig.run(leaves);
+      for (const Given& g : given) EXPECT_TRUE(g.part.on_device);
+      EXPECT_TRUE(rig.has_sum(given, leaves)) << seed << " " << leaves;
+    }
+  }
+}
+
+TEST(DeviceSum, WhatStaysOnTheDeviceCanBeBroughtToTheHost) {
+  Rig rig({.seed = 4}, Stay::kDevice);
+  for (const Given& g : rig.run(3)) {
+    const Payload here = rig.sum->on_host(g.part);
+    EXPECT_EQ(rig.read(here), rig.read(g.part));
+    EXPECT_FALSE(here.on_device);
+  }
+}
+
 TEST(DeviceSum, WithoutRegisteredMemoryItIsSlowerAndTheSame) {
   Rig rig({.seed = 5, .registers = false});
   EXPECT_TRUE(rig.has_sum(rig.run(5), 5));
@@ -144,13 +189,15 @@ TEST(DeviceSum, WithoutRegisteredMemoryItIsSlowerAndTheSame) {
 
 // The test above can fail: each kind of wait is needed.
 TEST(DeviceSum, WithoutItsWaitsTheBitsAreWrong) {
-  for (const Fault fault : {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait}) {
-    int wrong = 0;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-      Rig rig({.seed = seed, .fault = fault});
-      for (const int64_t leaves : {3, 4}) wrong += rig.has_sum(rig.run(leaves), leaves) ? 0 : 1;
+  for (const Stay stay : {Stay::kHost, Stay::kDevice}) {
+    for (const Fault fault : {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait}) {
+      int wrong = 0;
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        Rig rig({.seed = seed, .fault = fault}, stay);
+        for (const int64_t leaves : {3, 4}) wrong += rig.has_sum(rig.run(leaves), leaves) ? 0 : 1;
+      }
+      EXPECT_GT(wrong, 0) << static_cast<int>(fault);
     }
-    EXPECT_GT(wrong, 0) << static_cast<int>(fault);
   }
 }
 
@@ -173,15 +220,17 @@ TEST(DeviceSum, KnowsWhenEachSliceWasCopied) {
 }
 
 TEST(DeviceSum, APartThatIsStillHeldIsNotWrittenAgain) {
-  Rig rig({.seed = 3});
-  const std::vector<Given> held = rig.run(4);
-  for (int i = 0; i < 3; ++i) rig.run(5);
-  EXPECT_TRUE(rig.has_sum(held, 4));
+  for (const Stay stay : {Stay::kHost, Stay::kDevice}) {
+    Rig rig({.seed = 3}, stay);
+    const std::vector<Given> held = rig.run(4);
+    for (int i = 0; i < 3; ++i) rig.run(5);
+    EXPECT_TRUE(rig.has_sum(held, 4));
+  }
 }
 
 TEST(DeviceSum, SaysOfEachSliceWhetherItIsFinite) {
-  for (uint64_t seed = 0; seed < 10; ++seed) {
-    Rig rig({.seed = seed});
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Rig rig({.seed = seed}, seed < 10 ? Stay::kHost : Stay::kDevice);
     rig.step.spoil(1);
     for (const Given& g : rig.run(3)) {
       const Range e = rig.map.elements(g.slice);

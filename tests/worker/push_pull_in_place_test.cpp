@@ -12,6 +12,7 @@ namespace {
 
 class InPlace : public Exchange {
  protected:
+  static inline const float* const kThere = reinterpret_cast<const float*>(uintptr_t{4096});
   // One server, which keeps every generation in one buffer.
   void make_shared(const std::string& keys, int servers = 1) {
     make(keys);
@@ -31,6 +32,16 @@ class InPlace : public Exchange {
       const std::span<const float> part(lies->data() + elements.lo,
                                         static_cast<size_t>(elements.size()));
       message.payloads[i] = {lies, std::as_bytes(part)};
+    }
+    return message;
+  }
+  // The same slices, in one piece of memory that whoever touches it is killed for.
+  Message on_device(Message message) const {
+    static const auto owner = std::make_shared<int>();
+    for (size_t i = 0; i < message.payloads.size(); ++i) {
+      const Range e = worker_->slices().elements(static_cast<int>(i));
+      const std::span<const float> part(kThere + e.lo, static_cast<size_t>(e.size()));
+      message.payloads[i] = {owner, std::as_bytes(part), true};
     }
     return message;
   }
@@ -210,6 +221,65 @@ TEST_F(InPlace, AServerThatStopsToShareIsAskedAnew) {
   EXPECT_EQ(task.kind, Task::kCompute);
   EXPECT_EQ(worker_->weights()[0], 7.0F);
   EXPECT_EQ(worker_->weights()[2999], 7.0F);
+}
+
+// Nobody here may read these weights.
+TEST_F(InPlace, WeightsOfADeviceAreAskedForAndUsedWhereTheyLie) {
+  make_shared("strategy = sync\n");
+  worker_->share_memory(0, true, true);
+  assign({0});
+  next();
+  const wire::Pull pull = last_pull();
+  EXPECT_TRUE(pull.in_place());
+  EXPECT_TRUE(pull.on_device());
+  hear(0, on_device(weights(0, pull.number(), 4, 0.0F)));
+  EXPECT_EQ(next().kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights().data(), kThere);
+}
+
+TEST_F(InPlace, WeightsOfADeviceThatLieApartAreAskedForOnTheHost) {
+  make_shared("strategy = sync\n");
+  worker_->share_memory(0, true, true);
+  assign({0});
+  next();
+  wire::Pull pull = last_pull();
+  hear(0, on_device(weights(0, pull.number(), 4, 0.0F)));
+  push(next());
+  pull = last_pull();
+  EXPECT_TRUE(pull.on_device());
+  Message apart = on_device(weights(0, pull.number(), 5, 0.0F, 1));
+  apart.payloads[1].bytes = {apart.payloads[1].bytes.data() + 4, apart.payloads[1].bytes.size()};
+  hear(0, apart);
+  EXPECT_EQ(next().kind, Task::kWait);
+  const wire::Pull again = last_pull();
+  EXPECT_GT(again.number(), pull.number());
+  EXPECT_TRUE(again.in_place());
+  EXPECT_FALSE(again.on_device());
+  const auto lies = generation(2.0F);
+  hear(0, weights_in(lies, again.number(), 5, 1));
+  EXPECT_EQ(next().kind, Task::kCompute);
+  EXPECT_EQ(worker_->weights().data(), lies->data());
+}
+
+TEST_F(InPlace, WeightsOfADeviceThatNobodyAskedForAreNotTouched) {
+  make_shared("strategy = sync\n");
+  worker_->share_memory(0, false);
+  assign({0});
+  next();
+  const int64_t number = last_pull().number();
+  hear(0, on_device(weights(0, number, 4, 0.0F)));
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_GT(last_pull().number(), number);
+}
+
+TEST_F(InPlace, WeightsOfSeveralServersAreNotAskedForOnADevice) {
+  make_shared("strategy = sync\n", 2);
+  for (const int server : {0, 1}) worker_->share_memory(server, true, true);
+  assign({0});
+  next();
+  const wire::Pull pull = last_pull();
+  EXPECT_TRUE(pull.in_place());
+  EXPECT_FALSE(pull.on_device());
 }
 
 TEST_F(InPlace, InSspANewShareDoesNotUseWeightsThatWereLetGo) {

@@ -79,5 +79,33 @@ TEST(WeightsBuffer, WithoutACodecNarrowSlicesDoNotFit) {
   EXPECT_EQ(floats(buffer.whole()), weights());
 }
 
+// Memory that the host must not read.
+Payload on_device(int slice) {
+  const auto owner = std::shared_ptr<const void>(std::shared_ptr<void>(), &kMap);
+  const Range e = kMap.elements(slice);
+  const auto* first = reinterpret_cast<const std::byte*>(uintptr_t{4096}) + 4 * e.lo;
+  return {owner, {first, static_cast<size_t>(e.size()) * sizeof(float)}, true};
+}
+
+TEST(WeightsBuffer, WhatLiesOnADeviceIsUsedInPlace) {
+  WeightsBuffer buffer(kMap);
+  for (int slice = 0; slice < 3; ++slice) {
+    ASSERT_TRUE(buffer.place(slice, 5, on_device(slice), true));
+  }
+  buffer.take_over();
+  EXPECT_EQ(buffer.current().data(), on_device(0).address());
+  EXPECT_TRUE(buffer.current_in_place());
+}
+
+TEST(WeightsBuffer, WhatLiesOnADeviceIsNeverCopiedByTheHost) {
+  WeightsBuffer buffer(kMap);
+  EXPECT_FALSE(buffer.place(0, 5, on_device(0), false));
+  EXPECT_FALSE(buffer.has(0));
+  buffer.expect();
+  ASSERT_TRUE(buffer.place(0, 5, slice_of(0, false)));
+  EXPECT_FALSE(buffer.place(1, 5, on_device(1), true));
+  EXPECT_FALSE(buffer.has(1));
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -160,6 +160,16 @@ class StreamOfCuda : public Stream {
     launch_find_non_finite(x, n, flag, get());
   }
 
+  void update(const SliceBatch& batch) override {
+    use_device(index_);
+    launch_update(batch, get());
+  }
+
+  void square(const SliceBatch& batch, float divisor, double* squares) override {
+    use_device(index_);
+    launch_square(batch, divisor, squares, get());
+  }
+
   // External: the graph's event is the one that others wait for, not a place inside the graph.
   void record(Event& event) override {
     use_device(index_);

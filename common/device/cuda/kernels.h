@@ -6,12 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/device/slice_update.h"
+
 namespace pushpull::device {
 
 // right = left + right.
 void launch_add(const float* left, float* right, size_t n, cudaStream_t stream);
 // flag becomes 1 where one of x is NaN or infinite, else 0.
 void launch_find_non_finite(const float* x, size_t n, int32_t* flag, cudaStream_t stream);
+// See Stream::update and Stream::square (slice_update.cu).
+void launch_update(const SliceBatch& batch, cudaStream_t stream);
+void launch_square(const SliceBatch& batch, float divisor, double* squares, cudaStream_t stream);
 
 // cudaSuccess where this program has code for the calling thread's device.
 cudaError_t probe_code();

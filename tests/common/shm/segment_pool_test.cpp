@@ -1,6 +1,7 @@
 #include "common/shm/segment_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <memory>
@@ -61,11 +62,20 @@ TEST(SegmentPool, BuffersMayOutliveThePool) {
 TEST(SegmentPool, WithoutSharedMemoryItSaysSoOnceAndTakesTheHeap) {
   std::vector<std::string> said;
   SegmentPool pool([&](const std::string& why) { said.push_back(why); });
-  // more than a file can have, and than the heap has
-  EXPECT_THROW(pool.get(size_t{1} << 60), std::bad_alloc);
-  EXPECT_THROW(pool.get(size_t{1} << 60), std::bad_alloc);
+  constexpr size_t kFloats = size_t{1} << 19;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limit{kFloats, before.rlim_max};  // a quarter of what is asked for
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto a = pool.get(kFloats);
+  const auto b = pool.get(kFloats);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   ASSERT_EQ(said.size(), 1U);
   EXPECT_NE(said[0].find("[shm]"), std::string::npos) << said[0];
+  for (const auto& buffer : {a, b}) {
+    std::memset(buffer.get(), 1, kFloats * sizeof(float));
+    EXPECT_FALSE(pool.find(bytes_of(buffer.get(), kFloats)).segment);
+  }
 }
 
 TEST(SegmentPool, ThreadsMayTakeFindAndReturn) {

@@ -1,0 +1,56 @@
+#include "bench/gpu_pipeline.h"
+
+#include "common/error.h"
+#include "common/process.h"
+#include "common/slice_map.h"
+#include "worker/device_memory.h"
+#include "worker/device_sum.h"
+
+namespace pushpull {
+
+namespace {
+
+DeviceStep& step_of(Model& model) {
+  DeviceStep* const step = model.device_step();
+  PP_ASSERT(step != nullptr);
+  return *step;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(Model& model, size_t images, size_t samples, int64_t slice_bytes)
+    : model_(model),
+      step_(step_of(model)),
+      weights_(weights_memory(model)(static_cast<size_t>(model.table().total))),
+      images_(images, 0.5F),
+      labels_(samples, 0) {
+  // small numbers of both signs: zeros would draw less power
+  const auto total = static_cast<size_t>(model.table().total);
+  uint32_t random = 1;
+  for (size_t i = 0; i < total; ++i) {
+    random = random * 1664525U + 1013904223U;
+    weights_[i] = static_cast<float>(static_cast<int32_t>(random)) * 0x1p-37F;
+  }
+  sum_ = make_device_sum(step_, model.table(), {model.table().total, slice_bytes, 1});
+}
+
+PipelineTimes Pipeline::run() {
+  PipelineTimes times;
+  const GradientSum::SliceReady ready = [&](int /*slice*/, const Payload& part) {
+    times.bytes_out += part.bytes.size();
+  };
+  step_.stage(images_, labels_);
+  sum_->begin(1);
+  const double begin_s = now_seconds();
+  step_.begin(weights());
+  step_.run(sum_->leaf().data(), [&](size_t tensor) { sum_->tensor_ready(tensor, ready); });
+  sum_->end_leaf();
+  sum_->finish(ready);
+  const double all_s = now_seconds() - begin_s;
+  step_.wait();
+  times.in_s = step_.times().forward_s;
+  times.out_s = all_s - times.in_s;
+  return times;
+}
+
+}  // namespace pushpull

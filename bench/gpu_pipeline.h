@@ -1,0 +1,47 @@
+// The way of a step's weights to a device and of its gradients back, as a worker takes it: tensor
+// by tensor in, slice by slice out beside backward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/device_step.h"
+#include "models/model.h"
+#include "worker/gradient_sum.h"
+
+namespace pushpull {
+
+struct PipelineTimes {
+  double in_s = 0.0;   // until forward has ended, which starts before all weights are there
+  double out_s = 0.0;  // from there until the host has the last slice
+  size_t bytes_out = 0;
+};
+
+class Pipeline {
+ public:
+  // model: on a device, with a micro-batch so small that copies take longer than what is computed;
+  // outlives it. images: floats of a micro-batch.
+  Pipeline(Model& model, size_t images, size_t samples, int64_t slice_bytes);
+
+  // One step on the same weights and images.
+  PipelineTimes run();
+  size_t bytes() const { return static_cast<size_t>(model_.table().total) * sizeof(float); }
+  std::span<const float> weights() const {
+    return {weights_.get(), static_cast<size_t>(model_.table().total)};
+  }
+  // Of the latest step.
+  std::span<const float> sum() const { return sum_->sum(); }
+
+ private:
+  Model& model_;
+  DeviceStep& step_;
+  std::shared_ptr<float[]> weights_;
+  std::vector<float> images_;
+  std::vector<int32_t> labels_;
+  std::unique_ptr<GradientSum> sum_;
+};
+
+}  // namespace pushpull

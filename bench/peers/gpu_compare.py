@@ -1,0 +1,328 @@
+"""Training on one device: pushpull, with every weight pushed and pulled in every step, beside plain PyTorch
+without any server, eager and compiled, and beside DistributedDataParallel on Gloo. scripts/gpu-check.sh
+runs it; by hand:
+  gpu_compare.py --bin build/release/bin [--device cuda:0] [--seconds 120] [--cases NAME,...]
+Who is measured in a round is measured in turns, for about a second each; values are medians over rounds,
+ratios medians of what was divided within a round. Prints rows as bench/gpu_rows.h says, each case's when
+it is done. Once the time is over the rest is skipped, and says so. --device cpu: two small cases, to see
+that all of it works."""
+import argparse
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SAMPLES = 2000       # that are made up once and kept
+WARM_UP_S = 0.5      # of a run of ours that do not count: choices, graphs
+PREPARE_S = 90       # at most; a first compilation takes long
+MOST_ROUNDS = 7
+EAGER, COMPILED, DDP = "PyTorch, eager", "PyTorch, compiled", "DDP on Gloo, 2 processes"
+
+
+def case(model, batch, precision, bar, shape, hidden=()):
+    return {"model": model, "batch": batch, "precision": precision, "bar": bar, "input": shape,
+            "hidden": list(hidden), "classes": 10}
+
+
+LARGE = ([4096], [4096, 4096, 4096])
+GPU_CASES = {
+    "convnet-100": case("convnet", 100, "tf32", ">=1", [1, 28, 28]),
+    "convnet-1000": case("convnet", 1000, "tf32", ">=1", [1, 28, 28]),
+    "mlp-bf16": case("mlp", 512, "bf16", ">=0.9", *LARGE),
+    "mlp-tf32": case("mlp", 512, "tf32", ">=0.9", *LARGE),
+}
+CPU_CASES = {
+    "convnet-20": case("convnet", 20, "fp32", "", [1, 28, 28]),
+    "mlp-32": case("mlp", 32, "fp32", "", [64], [64, 64]),
+}
+
+
+class Failed(Exception):
+    """One line: what has not worked."""
+
+
+def say(*fields):
+    print("\t".join(str(field).replace("\t", " ") if field != "" else "-" for field in fields), flush=True)
+
+
+def number(value):
+    return f"{value:.4g}"
+
+
+class Child:
+    """A process that a round measures; it ends with this one."""
+
+    def __init__(self, words, **options):
+        environment = {k: v for k, v in os.environ.items()
+                       if not k.startswith("PUSHPULL_") or k.startswith(("PUSHPULL_CUDA_LIBS", "PUSHPULL_TEST_"))}
+        self.process = subprocess.Popen([str(word) for word in words], env=environment, start_new_session=True,
+                                        **options)
+
+    def end(self):
+        for how, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+            try:
+                os.killpg(self.process.pid, how)
+                self.process.wait(seconds)
+                break
+            except ProcessLookupError:
+                self.process.wait(seconds)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        for file in (self.process.stdin, self.process.stdout):
+            if file:
+                file.close()
+
+
+class Torch:
+    """Processes of gpu_torch.py that answer together."""
+
+    def __init__(self, name, device, processes=1, compiled=False):
+        self.name, self.compiled = name, compiled
+        words = [sys.executable, HERE / "gpu_torch.py", device]
+        if processes == 1:
+            each = [[*words, "alone"]]
+        else:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            each = [[*words, "ddp", rank, processes, port] for rank in range(processes)]
+        self.children = [Child(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in each]
+
+    def ask(self, **question):
+        for child in self.children:
+            try:
+                child.process.stdin.write((json.dumps(question) + "\n").encode())
+                child.process.stdin.flush()
+            except OSError:
+                raise Failed("it has ended before") from None
+
+    def answer(self, deadline):
+        """That of the first process; of all there must be one."""
+        values = []
+        for child in self.children:
+            ready, _, _ = select.select([child.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            line = child.process.stdout.readline().decode(errors="replace").strip() if ready else None
+            if line is None:
+                raise Failed("no answer in time")
+            if not line.startswith("ok "):
+                raise Failed(line or "it has ended")
+            values.append(float(line[3:]))
+        return values[0]
+
+    def prepare(self, settings):
+        self.ask(do="prepare", case=settings, compiled=self.compiled)
+
+    def measure(self, seconds, deadline):
+        self.ask(do="run", seconds=seconds)
+        return self.answer(deadline)
+
+    def end(self):
+        for child in self.children:
+            child.end()
+
+
+class Ours:
+    """`pushpull run` with one server, from its start until it has trained for long enough."""
+
+    def __init__(self, name, arguments, workers, server_device=None):
+        self.name, self.workers = name, workers
+        self.pushpull, self.device, self.scratch = arguments.bin / "pushpull", arguments.device, arguments.scratch
+        self.server_device = server_device
+
+    def prepare(self, settings):
+        self.words = ["--model", settings["model"], "--hidden", ",".join(map(str, settings["hidden"])) or "none",
+                      "--input", "x".join(map(str, settings["input"])), "--classes", settings["classes"],
+                      "--dataset", "dummy", "--train-samples", max(SAMPLES, settings["batch"]), "--test-samples", 100,
+                      "--global-batch", settings["batch"], "--micro-batch", settings["batch"] // self.workers,
+                      "--precision", settings["precision"], "--optimizer", "momentum", "--lr", 0.01,
+                      "--steps", 1_000_000_000]
+        if self.server_device:
+            self.words += ["--server-device", self.server_device]
+
+    def measure(self, seconds, deadline):
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            log = pathlib.Path(folder) / "log"
+            with open(log, "wb") as out:
+                child = Child([self.pushpull, "run", "--servers", 1, "--workers", self.workers, "--device",
+                               self.device, *self.words, "--out", folder],
+                              stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            try:
+                return self.rate(child.process, pathlib.Path(folder) / "metrics.jsonl", log, seconds, deadline)
+            finally:
+                child.end()
+
+    @staticmethod
+    def rate(process, metrics, log, seconds, deadline):
+        """samples per second between two lines of metrics.jsonl."""
+        while True:
+            text = metrics.read_text() if metrics.exists() else ""
+            lines = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+            lines = [line for line in lines if line["seconds"] >= WARM_UP_S and line["samples"] > 0]
+            if lines and lines[-1]["seconds"] - lines[0]["seconds"] >= seconds:
+                samples = lines[-1]["samples"] - lines[0]["samples"]
+                if samples > 0:
+                    return samples / (lines[-1]["seconds"] - lines[0]["seconds"])
+            if process.poll() is not None:
+                last = log.read_text(errors="replace").strip().splitlines()[-1:]
+                raise Failed(f"it ended with {process.returncode}: {''.join(last)[:300]}")
+            if time.monotonic() > deadline:
+                raise Failed("it has not trained for long enough in time")
+            time.sleep(0.02)
+
+    def end(self):
+        pass
+
+
+def competitors(arguments):
+    """In the order of a round, and [(name, why it is none)]."""
+    device = arguments.device
+    found = [Torch(EAGER, device), Ours("1 worker, server on the host", arguments, 1)]
+    skipped = []
+    if device == "cpu":
+        skipped.append(("server on the device", "there is no GPU in this comparison"))
+    else:
+        for workers in (1, 2):
+            found.append(Ours(f"{workers} worker{'s' * (workers > 1)}, server on {device}", arguments, workers, device))
+    found += [Torch(COMPILED, device, compiled=True), Torch(DDP, device, processes=2),
+              Ours("2 workers, server on the host", arguments, 2)]
+    return found, skipped
+
+
+class Comparison:
+    """One case: values[name] is a list, a value for each round, None where it has failed."""
+
+    def __init__(self, name, settings, all_of_them):
+        self.name, self.settings, self.them = name, settings, all_of_them
+        self.values = {one.name: [] for one in all_of_them}
+        self.out = {}  # name -> why it is no part of it
+
+    def prepare(self, deadline):
+        for one in self.them:
+            self.attempt(one, lambda one=one: one.prepare(self.settings))
+        for one in self.them:  # all at once: a compilation takes long
+            if isinstance(one, Torch) and one.name not in self.out:
+                self.attempt(one, lambda one=one: one.answer(deadline))
+
+    def attempt(self, one, action):
+        try:
+            return action()
+        except (Failed, ValueError, OSError) as error:
+            self.out[one.name] = str(error)
+            return None
+
+    def round(self, seconds, deadline):
+        for one in self.them:
+            value = None
+            if one.name not in self.out:
+                value = self.attempt(one, lambda one=one: one.measure(seconds, deadline))
+            self.values[one.name].append(value)
+
+    def median(self, name):
+        values = [v for v in self.values.get(name, []) if v]
+        return statistics.median(values) if values else None
+
+    def ratio(self, over, under):
+        pairs = zip(self.values.get(over, []), self.values.get(under, []))
+        values = [a / b for a, b in pairs if a and b]
+        return statistics.median(values) if values else None
+
+    def row(self, name, over=None, what=None, bar=""):
+        value, ratio = self.median(name), self.ratio(name, over) if over else None
+        if value is None or (over and ratio is None):
+            return
+        say("row", f"{self.name}: {what or name}", number(value), "samples/s",
+            number(self.median(over)) if over else "", number(ratio) if over else "", bar)
+
+    def rows(self):
+        for one in self.them:
+            if one.name in self.out:
+                say("skip" if isinstance(one, Torch) else "fail", f"{self.name}: {one.name}", self.out[one.name])
+        alone = [one.name for one in self.them if isinstance(one, Ours) and one.workers == 1]
+        pairs = [one.name for one in self.them if isinstance(one, Ours) and one.workers == 2]
+        self.row(EAGER)
+        self.row(COMPILED, EAGER)
+        self.row(DDP)
+        for name in alone:
+            self.row(name, EAGER, f"{name}, over {EAGER}")
+            self.row(name, COMPILED, f"{name}, over {COMPILED}")
+        for name in pairs:
+            self.row(name, DDP, f"{name}, over {DDP}")
+        for names in (alone, pairs):
+            if len(names) == 2:  # the host's first
+                host, device = sorted(names, key=lambda n: not n.endswith("host"))
+                self.row(device, host, f"{device}, over {host}")
+        best = max((n for n in alone if self.ratio(n, EAGER)), key=lambda n: self.ratio(n, EAGER), default=None)
+        if best and self.settings["bar"]:
+            self.row(best, EAGER, f"the better server ({best}) over {EAGER}", self.settings["bar"])
+        if best:
+            say("row", f"{self.name}: rounds", sum(bool(v) for v in self.values[best]), "rounds", "", "", "")
+
+
+def compare(arguments, cases):
+    deadline = time.monotonic() + arguments.seconds
+    all_of_them, skipped = competitors(arguments)
+    try:
+        for index, (name, settings) in enumerate(cases.items()):
+            begin = time.monotonic()
+            one_round = 10 * arguments.round_seconds  # of everybody, with their starts
+            share = max(one_round, (deadline - begin) / (len(cases) - index))
+            if deadline - begin < one_round:
+                say("skip", name, "out of time")
+                continue
+            comparison = Comparison(name, settings, all_of_them)
+            comparison.prepare(min(deadline, begin + PREPARE_S))
+            took = 0.0
+            for _ in range(arguments.rounds):
+                now = time.monotonic()
+                if took and now + took > begin + share:
+                    break
+                comparison.round(arguments.round_seconds, deadline)
+                took = time.monotonic() - now
+            comparison.rows()
+        for name, why in skipped:
+            say("skip", name, why)
+    finally:
+        for one in all_of_them:
+            one.end()
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the programs")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--seconds", type=float, default=120, help="for everything")
+    parser.add_argument("--round-seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=MOST_ROUNDS, help="at most")
+    parser.add_argument("--scratch", type=pathlib.Path, help="folder for what runs write, and take away again")
+    parser.add_argument("--cases", help="of " + ", ".join([*GPU_CASES, *CPU_CASES]))
+    arguments = parser.parse_args()
+    if not (arguments.bin / "pushpull").exists():
+        parser.error(f"no {arguments.bin}/pushpull; build it")
+    cases = CPU_CASES if arguments.device == "cpu" else GPU_CASES
+    wanted = arguments.cases.split(",") if arguments.cases else list(cases)
+    for name in wanted:
+        if name not in cases:
+            parser.error(f"no case {name}; there are {', '.join(cases)}")
+    return arguments, {name: cases[name] for name in wanted}
+
+
+def main():
+    arguments, cases = parsed()
+    if arguments.scratch:
+        arguments.scratch.mkdir(parents=True, exist_ok=True)
+    # whoever ends this process wants its children to end, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    compare(arguments, cases)
+
+
+if __name__ == "__main__":
+    main()

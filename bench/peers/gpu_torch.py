@@ -1,0 +1,185 @@
+"""Plain PyTorch training on a device, for gpu_compare.py: one process of this program, or two under
+DistributedDataParallel on Gloo that share the device, which stay between the rounds and do nothing
+there.
+  gpu_torch.py DEVICE alone
+  gpu_torch.py DEVICE ddp RANK PROCESSES PORT
+Reads questions on stdin, a line of JSON each, and answers each with a line: "ok VALUE" or "error TEXT".
+  {"do": "prepare", "case": CASE, "compiled": bool}   makes the model, and runs it until it is warm
+  {"do": "run", "seconds": S}                         samples per second of all processes together
+A CASE is {"model": "convnet" or "mlp", "hidden", "input", "classes", "batch", "precision"}; under DDP
+each process takes its share of the batch. Weights are fp32 and updated by SGD with momentum; batches lie
+in pinned memory and are copied to the device in each step. Nothing waits for the device within a step.
+The models are those of models/: a test compares names, shapes and losses."""
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+WARM_UP_STEPS = 5
+BATCHES = 4
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+def block(inputs, outputs):
+    return [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(),
+            nn.MaxPool2d(2)]
+
+
+class Convnet(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        channels, height, width = shape
+        self.layer1 = nn.Sequential(*block(channels, 16))
+        self.layer2 = nn.Sequential(*block(16, 32))
+        self.fc = nn.Linear(32 * (height // 4) * (width // 4), classes)
+
+    def forward(self, x):
+        return self.fc(self.layer2(self.layer1(x)).flatten(1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, inputs, hidden, classes):
+        super().__init__()
+        widths = [inputs, *hidden, classes]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+
+    def forward(self, x):
+        for index, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) if index + 1 < len(self.layers) else layer(x)
+        return x
+
+
+def make_model(case):
+    if case["model"] == "convnet":
+        return Convnet(case["input"], case["classes"])
+    return Mlp(case["input"][0], case["hidden"], case["classes"])
+
+
+class Training:
+    """A model with its optimizer and batches on a device."""
+
+    def __init__(self, case, device, compiled, processes):
+        if case["precision"] not in PRECISIONS:
+            raise ValueError(f"precision {case['precision']} is none of {PRECISIONS}")
+        tf32 = case["precision"] == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = True  # shapes are the same in all steps
+        torch.manual_seed(0)
+        self.device = device
+        self.samples = case["batch"] // processes
+        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=case["precision"] == "bf16")
+        model = make_model(case).to(device)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        if processes > 1:
+            model = nn.parallel.DistributedDataParallel(model)
+        if compiled:
+            if not hasattr(torch, "compile"):
+                raise RuntimeError(f"PyTorch {torch.__version__} has no torch.compile")
+            model = torch.compile(model)
+        self.model = model
+        self.batches = [self.batch(case) for _ in range(BATCHES)]
+
+    def batch(self, case):
+        images = torch.randn(self.samples, *case["input"])
+        labels = torch.randint(0, case["classes"], (self.samples,))
+        return (images.pin_memory(), labels.pin_memory()) if self.is_gpu() else (images, labels)
+
+    def is_gpu(self):
+        return self.device.type == "cuda"
+
+    def step(self, index):
+        images, labels = (t.to(self.device, non_blocking=True) for t in self.batches[index % BATCHES])
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.autocast:
+            loss = nn.functional.cross_entropy(self.model(images), labels)
+        loss.backward()
+        self.optimizer.step()
+
+    def seconds(self, steps):
+        """Of so many steps, with the end of what the device does."""
+        self.synchronize()
+        began = time.perf_counter()
+        for index in range(steps):
+            self.step(index)
+        self.synchronize()
+        return time.perf_counter() - began
+
+    def synchronize(self):
+        if self.is_gpu():
+            torch.cuda.synchronize(self.device)
+
+
+class Alone:
+    processes = 1
+
+    def barrier(self):
+        pass
+
+    def same(self, value):
+        return value
+
+
+class Together:
+    """Several processes; rank 0's values count."""
+
+    def __init__(self, rank, processes, port):
+        self.processes = processes
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+                                world_size=processes)
+
+    def barrier(self):
+        dist.barrier()
+
+    def same(self, value):
+        tensor = torch.tensor([float(value)], dtype=torch.float64)
+        dist.broadcast(tensor, 0)
+        return float(tensor)
+
+
+def run(training, team, seconds):
+    team.barrier()
+    steps = int(team.same(max(2, seconds / training.one_step_s)))
+    team.barrier()
+    took = team.same(training.seconds(steps))
+    training.one_step_s = took / steps
+    return steps * training.samples * team.processes / took
+
+
+def answer(question, device, team, trainings):
+    if question["do"] == "run":
+        return run(trainings[0], team, question["seconds"])
+    trainings.clear()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    training = Training(question["case"], device, question["compiled"], team.processes)
+    training.seconds(WARM_UP_STEPS)
+    training.one_step_s = training.seconds(2) / 2
+    trainings.append(training)
+    return 1
+
+
+def main():
+    device = torch.device(sys.argv[1])
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(device)
+    team = Alone() if sys.argv[2] == "alone" else Together(*map(int, sys.argv[3:6]))
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries say is no answer
+    trainings = []
+    for line in sys.stdin:
+        try:
+            text = f"ok {answer(json.loads(line), device, team, trainings)}"
+        except Exception as error:  # pylint: disable=broad-except
+            text = f"error {type(error).__name__}: {error}".replace("\n", " ")[:300]
+        os.write(answers, (text + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

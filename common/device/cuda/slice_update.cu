@@ -1,0 +1,94 @@
+// Updates and norms of slices: a block of threads for each tile. What a thread does stands in
+// common/device/slice_update.h.
+#include <cstddef>
+
+#include "common/device/cuda/check.h"
+#include "common/device/cuda/kernels.h"
+#include "common/error.h"
+
+namespace pushpull::device {
+
+namespace {
+
+constexpr size_t kSharedBytes = size_t{48} << 10;  // that a kernel may have without being asked for
+constexpr int kWide = 4;
+constexpr int kBlocksAtOnce = 3;  // on a multiprocessor, at least: 80 registers for a thread
+
+// A norm's tiles that a block of threads takes: their lanes keep a warp busy.
+constexpr int kNormTiles = 4;
+constexpr int kNormThreads = kUpdateThreads / kNormTiles;
+
+template <int kWidth>
+__global__ void __launch_bounds__(kUpdateThreads, kBlocksAtOnce)
+    update_kernel(const SliceBatch batch) {
+  extern __shared__ float4 stacks[];
+  update_tile<kWidth>(batch, blockIdx.x, static_cast<int>(threadIdx.x), kUpdateThreads,
+                      reinterpret_cast<float*>(stacks));
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kUpdateThreads)
+    square_kernel(const SliceBatch batch, float divisor, double* squares) {
+  extern __shared__ float4 shared[];
+  __shared__ double lanes[kNormTiles][kNormLanes];
+  auto* means = reinterpret_cast<float*>(shared);  // kNormBlock for each tile, then the stacks
+  const auto thread = static_cast<int>(threadIdx.x);
+  float* stacks = means + kNormTiles * kNormBlock;
+  const int64_t first = int64_t{blockIdx.x} * kNormTiles;
+  if (const int mine = thread / kNormThreads; first + mine < batch.tile_count) {
+    mean_gradient<kWidth>(batch, first + mine, divisor, thread % kNormThreads, kNormThreads,
+                          means + mine * kNormBlock, {stacks, thread, kUpdateThreads},
+                          {stacks, thread, kUpdateThreads});
+  }
+  __syncthreads();
+  if (thread < kNormTiles * kNormLanes) {
+    const int tile = thread / kNormLanes;
+    const int lane = thread % kNormLanes;
+    if (first + tile < batch.tile_count) {
+      lanes[tile][lane] =
+          lane_of_squares(means + tile * kNormBlock, batch.tiles[first + tile].elements, lane);
+    }
+  }
+  __syncthreads();
+  if (thread < kNormTiles && first + thread < batch.tile_count) {
+    squares[first + thread] = sum_of_lanes(lanes[thread]);
+  }
+}
+
+size_t stack_bytes(const SliceBatch& batch, int width) {
+  return static_cast<size_t>(batch.depth) * kUpdateThreads * static_cast<size_t>(width) *
+         sizeof(float);
+}
+
+}  // namespace
+
+void launch_update(const SliceBatch& batch, cudaStream_t stream) {
+  if (batch.tile_count == 0) return;
+  const auto blocks = static_cast<unsigned>(batch.tile_count);
+  if (const size_t bytes = stack_bytes(batch, kWide); bytes <= kSharedBytes) {
+    update_kernel<kWide><<<blocks, kUpdateThreads, bytes, stream>>>(batch);
+  } else {
+    PP_ASSERT(stack_bytes(batch, 1) <= kSharedBytes);
+    update_kernel<1><<<blocks, kUpdateThreads, stack_bytes(batch, 1), stream>>>(batch);
+  }
+  PP_CUDA_LAUNCHED("update_kernel");
+}
+
+void launch_square(const SliceBatch& batch, float divisor, double* squares, cudaStream_t stream) {
+  if (batch.tile_count == 0) return;
+  constexpr size_t kMeans = sizeof(float) * kNormTiles * kNormBlock;
+  constexpr size_t kLanes = sizeof(double) * kNormTiles * kNormLanes;
+  constexpr size_t kStacks = kSharedBytes - kMeans - kLanes;
+  const auto blocks = static_cast<unsigned>((batch.tile_count + kNormTiles - 1) / kNormTiles);
+  if (const size_t bytes = stack_bytes(batch, kWide); bytes <= kStacks) {
+    square_kernel<kWide>
+        <<<blocks, kUpdateThreads, kMeans + bytes, stream>>>(batch, divisor, squares);
+  } else {
+    PP_ASSERT(stack_bytes(batch, 1) <= kStacks);
+    square_kernel<1><<<blocks, kUpdateThreads, kMeans + stack_bytes(batch, 1), stream>>>(
+        batch, divisor, squares);
+  }
+  PP_CUDA_LAUNCHED("square_kernel");
+}
+
+}  // namespace pushpull::device

@@ -1,0 +1,274 @@
+// What a device does with a batch of slices of the flat vector: sums the parts of each along the
+// fixed tree and moves it by one update, or squares the sum for the norm. Plain descriptors, which
+// lie in device memory as all that they point to, and what one thread of a kernel does with them:
+// functions that the fake device runs too. Bits are those of the host (common/tree_sum.h,
+// common/optimizer_rule.h, common/norm.h), whoever computes which element.
+//
+// A tile is what a block of threads takes at once: elements of one slice, all with one rule.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/device/host_device.h"
+#include "common/optimizer_rule.h"
+
+namespace pushpull::device {
+
+// A partial sum of a slice. Behind it `merges` times the two newest on the stack become their sum
+// (common/fixed_tree.h, merge_plan).
+struct SlicePart {
+  const float* floats;
+  int64_t merges;
+};
+
+// All pointers: of the slice's first element.
+struct SliceMove {
+  int32_t first_part;  // in SliceBatch::parts
+  int32_t parts;
+  int32_t states;   // state vectors: 0, 1, 2
+  int32_t aligned;  // each pointer is to 16 bytes
+  const float* before;
+  float* after;
+  const float* state_before[2];  // other memory than state: it is carried over
+  float* state[2];
+  const float* read;  // weights that the gradient was computed on; null: none
+};
+
+// Elements [lo, hi) of a slice that one rule moves.
+struct SliceSegment {
+  int64_t lo;
+  int64_t hi;
+  int32_t slice;   // in SliceBatch::slices
+  int32_t counts;  // in the norm
+  ElementRule rule;
+};
+
+struct SliceTile {
+  int64_t lo;
+  int32_t elements;
+  // in SliceBatch::segments: where the tile lies; of a tile of squares, which may lie in several,
+  // the first
+  int32_t segment;
+};
+
+struct SliceBatch {
+  const SlicePart* parts;
+  const SliceMove* slices;
+  const SliceSegment* segments;
+  const SliceTile* tiles;
+  int64_t tile_count;
+  int32_t segment_count;
+  int32_t depth;  // most sums that wait on a thread's stack
+};
+
+constexpr int kUpdateThreads = 256;  // of a block of threads
+constexpr int kNormBlock = 1024;     // elements whose squares are added up, see common/norm.h
+constexpr int kNormLanes = 8;        // running sums of them
+
+// So many neighbours at once; four are one load.
+template <int kWidth>
+struct alignas(sizeof(float) * kWidth) Floats {
+  float at[kWidth];
+};
+
+template <int kWidth>
+PP_HOST_DEVICE_INLINE Floats<kWidth> load_floats(const float* from) {
+#if defined(__CUDA_ARCH__)
+  return *reinterpret_cast<const Floats<kWidth>*>(from);
+#else
+  Floats<kWidth> out;
+  std::memcpy(&out, from, sizeof(out));
+  return out;
+#endif
+}
+
+template <int kWidth>
+PP_HOST_DEVICE_INLINE void store_floats(const Floats<kWidth>& from, float* to) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<Floats<kWidth>*>(to) = from;
+#else
+  std::memcpy(to, &from, sizeof(from));
+#endif
+}
+
+// The sum of a slice's parts at element i and the next ones. The newest is held apart from the
+// stack, so that one part needs none and two need one place.
+//   stack: of the thread; its places are `stride` floats apart.
+template <int kWidth>
+PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int count, int64_t i,
+                                                  float* stack, int64_t stride) {
+  Floats<kWidth> newest = load_floats<kWidth>(parts[0].floats + i);
+  int waiting = 0;
+  for (int p = 1; p < count; ++p) {
+    store_floats(newest, stack + stride * waiting++);
+    newest = load_floats<kWidth>(parts[p].floats + i);
+    for (int64_t m = 0; m < parts[p].merges; ++m) {
+      const Floats<kWidth> left = load_floats<kWidth>(stack + stride * --waiting);
+      for (int k = 0; k < kWidth; ++k) newest.at[k] = left.at[k] + newest.at[k];
+    }
+  }
+  return newest;
+}
+
+// Where the stack of a thread begins: neighbours lie side by side.
+template <int kWidth>
+struct StackOf {
+  PP_HOST_DEVICE StackOf(float* of_block, int thread, int threads)
+      : first(of_block + int64_t{thread} * kWidth), stride(int64_t{threads} * kWidth) {}
+  float* first;
+  int64_t stride;
+};
+
+// Moves elements [i, i + kWidth). What is loaded first is under way while the parts are summed.
+template <ElementRule::Kind kKind, Decay kDecay, int kWidth>
+PP_HOST_DEVICE_INLINE void move_elements(const SliceMove& slice, const SlicePart* parts,
+                                         const ElementRule& rule, int64_t i,
+                                         const StackOf<kWidth>& stack) {
+  constexpr int kMoved = states_of(kKind);
+  const Floats<kWidth> w = load_floats<kWidth>(slice.before + i);
+  Floats<kWidth> state[2] = {};
+  for (int s = 0; s < kMoved; ++s) state[s] = load_floats<kWidth>(slice.state_before[s] + i);
+  Floats<kWidth> read{};
+  if (rule.compensates) read = load_floats<kWidth>(slice.read + i);
+  const Floats<kWidth> sum = sum_of_parts<kWidth>(parts, slice.parts, i, stack.first, stack.stride);
+  Floats<kWidth> out;
+  for (int k = 0; k < kWidth; ++k) {
+    float g = sum.at[k];
+    if (rule.compensates) {
+      g = compensated_element(rule.compensation, g, w.at[k], read.at[k]);
+    }
+    float of_element[2] = {state[0].at[k], state[1].at[k]};
+    out.at[k] = moved_element<kKind, kDecay>(rule, g, w.at[k], of_element);
+    state[0].at[k] = of_element[0];
+    state[1].at[k] = of_element[1];
+  }
+  store_floats(out, slice.after + i);
+  for (int s = 0; s < kMoved; ++s) store_floats(state[s], slice.state[s] + i);
+  for (int s = kMoved; s < 2; ++s) {  // a constant: what is indexed stays in registers
+    if (s >= slice.states || slice.state[s] == slice.state_before[s]) continue;
+    store_floats(load_floats<kWidth>(slice.state_before[s] + i), slice.state[s] + i);
+  }
+}
+
+// What one thread of `threads` does of a tile: by fours where all is aligned, the rest one by one.
+template <ElementRule::Kind kKind, Decay kDecay, int kWide>
+PP_HOST_DEVICE void move_tile(const SliceBatch& batch, const SliceTile& tile,
+                              const SliceSegment& segment, int thread, int threads,
+                              float* of_block) {
+  const SliceMove slice = batch.slices[segment.slice];
+  const SlicePart* parts = batch.parts + slice.first_part;
+  const ElementRule rule = segment.rule;
+  const int64_t end = tile.lo + tile.elements;
+  int64_t wide_lo = tile.lo;
+  int64_t wide_hi = tile.lo;
+  if (kWide > 1 && slice.aligned != 0) {
+    wide_lo = (tile.lo + kWide - 1) / kWide * kWide;
+    wide_hi = end / kWide * kWide;
+    if (wide_lo >= wide_hi) wide_lo = wide_hi = tile.lo;
+  }
+  const StackOf<kWide> wide(of_block, thread, threads);
+  const StackOf<1> narrow(of_block, thread, threads);
+  for (int64_t i = wide_lo + int64_t{kWide} * thread; i < wide_hi; i += int64_t{kWide} * threads) {
+    move_elements<kKind, kDecay, kWide>(slice, parts, rule, i, wide);
+  }
+  for (int64_t i = tile.lo + thread; i < wide_lo; i += threads) {
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, narrow);
+  }
+  for (int64_t i = wide_hi + thread; i < end; i += threads) {
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, narrow);
+  }
+}
+
+template <ElementRule::Kind kKind, int kWide>
+PP_HOST_DEVICE void move_by_decay(const SliceBatch& batch, const SliceTile& tile,
+                                  const SliceSegment& segment, int thread, int threads,
+                                  float* of_block) {
+  if (segment.rule.decay == Decay::kL2) {
+    move_tile<kKind, Decay::kL2, kWide>(batch, tile, segment, thread, threads, of_block);
+  } else {
+    move_tile<kKind, Decay::kNone, kWide>(batch, tile, segment, thread, threads, of_block);
+  }
+}
+
+// What one thread of `threads` does of tile `index`.
+//   of_block: batch.depth * threads * kWide floats, which the threads of a block share, aligned to
+//   16 bytes.
+template <int kWide>
+PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thread, int threads,
+                                float* of_block) {
+  const SliceTile tile = batch.tiles[index];
+  const SliceSegment& of = batch.segments[tile.segment];
+  switch (of.rule.kind) {
+    case ElementRule::kSgd:
+      move_by_decay<ElementRule::kSgd, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kMomentum:
+      move_by_decay<ElementRule::kMomentum, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kNesterov:
+      move_by_decay<ElementRule::kNesterov, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kAdam:
+      if (of.rule.decay == Decay::kDecoupled) {
+        move_tile<ElementRule::kAdam, Decay::kDecoupled, kWide>(batch, tile, of, thread, threads,
+                                                                of_block);
+      } else {
+        move_by_decay<ElementRule::kAdam, kWide>(batch, tile, of, thread, threads, of_block);
+      }
+      return;
+    case ElementRule::kAverage:
+      move_tile<ElementRule::kAverage, Decay::kNone, kWide>(batch, tile, of, thread, threads,
+                                                            of_block);
+      return;
+  }
+}
+
+// ---- norms ----
+
+// The mean gradient of a tile of at most kNormBlock elements, zero where it does not count.
+//   means: kNormBlock floats, aligned to 16 bytes.
+template <int kWide>
+PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float divisor, int thread,
+                                  int threads, float* means, const StackOf<kWide>& wide,
+                                  const StackOf<1>& narrow) {
+  const SliceTile tile = batch.tiles[index];
+  const SliceSegment* segment = batch.segments + tile.segment;
+  const SliceMove slice = batch.slices[segment->slice];
+  const SlicePart* parts = batch.parts + slice.first_part;
+  const int64_t end = tile.lo + tile.elements;
+  const bool is_plain = segment->counts != 0 && end <= segment->hi;
+  const int by_fours =
+      kWide > 1 && is_plain && slice.aligned != 0 ? tile.elements / kWide * kWide : 0;
+  for (int i = kWide * thread; i < by_fours; i += kWide * threads) {
+    Floats<kWide> sum =
+        sum_of_parts<kWide>(parts, slice.parts, tile.lo + i, wide.first, wide.stride);
+    for (int k = 0; k < kWide; ++k) sum.at[k] = sum.at[k] / divisor;
+    store_floats(sum, means + i);
+  }
+  for (int i = by_fours + thread; i < tile.elements; i += threads) {
+    while (tile.lo + i >= segment->hi) ++segment;
+    means[i] = 0.0F;
+    if (segment->counts == 0) continue;
+    const Floats<1> sum =
+        sum_of_parts<1>(parts, slice.parts, tile.lo + i, narrow.first, narrow.stride);
+    means[i] = sum.at[0] / divisor;
+  }
+}
+
+// Running sum `lane` of a tile's squares, as block_squares of common/norm.h adds it up.
+PP_HOST_DEVICE inline double lane_of_squares(const float* means, int elements, int lane) {
+  double sum = 0.0;
+  for (int i = lane; i < elements; i += kNormLanes) {
+    const double value = means[i];
+    sum += value * value;
+  }
+  return sum;
+}
+
+PP_HOST_DEVICE inline double sum_of_lanes(const double* s) {
+  return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+}  // namespace pushpull::device

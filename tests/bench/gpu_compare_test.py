@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""gpu_compare.py and gpu_torch.py: on the processor against a real PyTorch, where there is one; ratios on
+made-up rounds; what is said of those that fail.
+  gpu_compare_test.py FOLDER_OF_THE_PROGRAMS"""
+import contextlib
+import io
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bench/peers"), str(ROOT / "tests/models")]
+import gpu_compare  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
+ROW = re.compile(r"row\t[^\t]+\t[0-9.e+-]+\t[a-z/]+\t([0-9.e+-]+|-)\t([0-9.e+-]+|-)\t([<>]=[0-9.]+|-)$")
+NOTE = re.compile(r"(skip|fail)\t[^\t]+\t.+$")
+
+# Trains at once, as fast as it was told; a worker's loss of its device where there are two.
+FAKE_PUSHPULL = """#!/usr/bin/env python3
+import json, sys, time
+words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+if words["--workers"] == "2":
+    print("[device] cuda:0 is lost")
+    sys.exit(9)
+rate = 3000 if "--server-device" in words else 1000
+with open(words["--out"] + "/metrics.jsonl", "w") as file:
+    for seconds in (0.25, 0.6, 1.1, 1.7):
+        file.write(json.dumps({"seconds": seconds, "samples": int(rate * seconds)}) + "\\n")
+time.sleep(1000)
+"""
+# Answers as gpu_torch.py does.
+FAKE_TORCH = """import json, sys
+for line in sys.stdin:
+    question = json.loads(line)
+    if question.get("compiled"):
+        print("error RuntimeError: no compiler", flush=True)
+    else:
+        print("ok", 2000.0 if sys.argv[2] == "alone" else 500.0, flush=True)
+"""
+
+
+def compared(*words, python=sys.executable, script=ROOT / "bench/peers/gpu_compare.py"):
+    return subprocess.run([python, script, *map(str, words)], capture_output=True, text=True, check=False,
+                          timeout=200)
+
+
+def rows_of(text):
+    return {line.split("\t")[1]: line.split("\t") for line in text.splitlines()}
+
+
+class Rows(unittest.TestCase):
+    def setUp(self):
+        ours = [gpu_compare.Ours.__new__(gpu_compare.Ours) for _ in range(2)]
+        for one, name in zip(ours, ("1 worker, server on the host", "1 worker, server on cuda:0")):
+            one.name, one.workers = name, 1
+        peer = gpu_compare.Torch.__new__(gpu_compare.Torch)
+        peer.name = gpu_compare.EAGER
+        self.one = gpu_compare.Comparison("c", {"bar": ">=0.9"}, [peer, *ours])
+        host, device = (one.name for one in ours)
+        # a machine that slows down for all alike, and a round in which one has failed
+        self.one.values = {peer.name: [100, 50, 25, 25], host: [80, 40, 20, None], device: [110, 55, None, 27.5]}
+
+    def test_ratios_are_taken_within_a_round_and_the_better_server_has_the_bar(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.one.rows()
+        rows = rows_of(out.getvalue())
+        self.assertEqual(["samples/s", "37.5", "0.8", "-"],
+                         rows["c: 1 worker, server on the host, over PyTorch, eager"][3:])
+        self.assertEqual(["1.1", ">=0.9"],
+                         rows["c: the better server (1 worker, server on cuda:0) over PyTorch, eager"][5:])
+        self.assertEqual("1.375", rows["c: 1 worker, server on cuda:0, over 1 worker, server on the host"][5])
+        self.assertEqual("3", rows["c: rounds"][2])
+
+    def test_who_has_failed_is_named_ours_as_a_failure(self):
+        self.one.out = {"1 worker, server on cuda:0": "it ended with 9", gpu_compare.EAGER: "no compiler"}
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.one.rows()
+        self.assertIn("fail\tc: 1 worker, server on cuda:0\tit ended with 9\n", out.getvalue())
+        self.assertIn("skip\tc: PyTorch, eager\tno compiler\n", out.getvalue())
+
+
+class Fakes(unittest.TestCase):
+    """The whole comparison, with programs that answer as the real ones do."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "gpu_torch.py").write_text(FAKE_TORCH)
+        self.script = self.folder / "gpu_compare.py"
+        self.script.write_text((ROOT / "bench/peers/gpu_compare.py").read_text())
+        (self.folder / "pushpull").write_text(FAKE_PUSHPULL)
+        (self.folder / "pushpull").chmod(0o755)
+
+    def run_it(self, *words):
+        return compared("--bin", self.folder, "--scratch", self.folder / "jobs", *words, script=self.script)
+
+    def test_everybody_is_measured_and_everything_is_taken_away(self):
+        done = self.run_it("--seconds", 60, "--rounds", 2, "--cases", "convnet-100")
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        for line in done.stdout.splitlines():
+            self.assertTrue(ROW.match(line) or NOTE.match(line), line)
+        rows = rows_of(done.stdout)
+        self.assertEqual(["1000", "samples/s", "2000", "0.5", "-"],
+                         rows["convnet-100: 1 worker, server on the host, over PyTorch, eager"][2:])
+        self.assertEqual(["3000", "samples/s", "2000", "1.5", ">=1"],
+                         rows["convnet-100: the better server (1 worker, server on cuda:0) over PyTorch, eager"][2:])
+        self.assertEqual("skip", rows["convnet-100: PyTorch, compiled"][0])
+        self.assertEqual("500", rows["convnet-100: DDP on Gloo, 2 processes"][2])
+        for server in ("the host", "cuda:0"):
+            lost = rows[f"convnet-100: 2 workers, server on {server}"]
+            self.assertEqual("fail", lost[0])
+            self.assertIn("ended with 9: [device] cuda:0 is lost", lost[2])
+        self.assertEqual([], list((self.folder / "jobs").iterdir()))
+        self.assertEqual([], self.left_behind())
+
+    def test_what_there_was_no_time_for_says_so(self):
+        done = self.run_it("--seconds", 10.5, "--rounds", 1)
+        self.assertEqual(0, done.returncode, done.stderr)
+        rows = rows_of(done.stdout)
+        self.assertIn("convnet-100: rounds", rows)
+        for name in ("convnet-1000", "mlp-bf16", "mlp-tf32"):
+            self.assertEqual(["skip", name, "out of time"], rows[name])
+        self.assertEqual([], self.left_behind())
+
+    def test_wrong_words_end_with_2(self):
+        for words, text in ((["--cases", "vgg"], "no case vgg"), (["--bin", "/none"], "no /none/pushpull")):
+            done = self.run_it(*words)
+            self.assertEqual(2, done.returncode)
+            self.assertIn(text, done.stderr)
+
+    def left_behind(self):
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if str(self.folder).encode() in (folder / "cmdline").read_bytes():
+                    found.append(folder.name)
+        return found
+
+
+@unittest.skipIf(torch is None, "no PyTorch here")
+class RealPyTorch(unittest.TestCase):
+    def test_models_are_those_that_our_models_are_tested_against(self):
+        import gpu_torch
+        import torch_check
+        for case in (*gpu_compare.GPU_CASES.values(), *gpu_compare.CPU_CASES.values()):
+            shape = [1, 1, *case["input"]][-3:]
+            hidden = [min(width, 32) for width in case["hidden"]]
+            inputs = case["input"] if len(case["input"]) == 3 else [min(case["input"][0], 64)]
+            mine = gpu_torch.make_model({**case, "hidden": hidden, "input": inputs})
+            shape = shape if len(inputs) == 3 else [1, 1, inputs[0]]
+            theirs = getattr(torch_check, case["model"])(shape, case["classes"], hidden)
+            self.assertEqual({k: v.shape for k, v in theirs.state_dict().items()},
+                             {k: v.shape for k, v in mine.state_dict().items()})
+            mine.load_state_dict(theirs.state_dict())
+            images = torch.randn(4, *inputs)
+            for model in (mine, theirs):
+                model.train()
+            self.assertTrue(torch.equal(mine(images), theirs(images.reshape(4, *shape))), case)
+
+    def test_pushpull_and_pytorch_train_beside_each_other(self):
+        done = compared("--bin", BIN, "--device", "cpu", "--seconds", 100, "--rounds", 1, "--round-seconds", 0.3)
+        self.assertEqual(0, done.returncode, done.stderr)
+        rows = rows_of(done.stdout)
+        for line in done.stdout.splitlines():
+            self.assertTrue(ROW.match(line) or NOTE.match(line), line)
+        for case in gpu_compare.CPU_CASES:
+            for name in ("1 worker, server on the host, over PyTorch, eager",
+                         "2 workers, server on the host, over DDP on Gloo, 2 processes"):
+                row = rows[f"{case}: {name}"]
+                self.assertGreater(float(row[2]), 0)
+                self.assertAlmostEqual(float(row[5]), float(row[2]) / float(row[4]), delta=0.01 * float(row[5]))
+        self.assertEqual("skip", rows["server on the device"][0])
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    os.environ.pop("PYTHONPATH", None)
+    unittest.main(verbosity=2)

@@ -1,0 +1,80 @@
+#include "bench/gpu_pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "bench/gpu_rows.h"
+#include "models/sequential.h"
+#include "tests/device/fake_device.h"
+#include "tests/models/queued_backend.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kSamples = 4;
+constexpr InputShape kInput{1, 1, 24};
+constexpr int64_t kSliceBytes = 4096;
+
+Job small_job() {
+  Job job;
+  job.hidden = {64, 48};
+  job.micro_batch = kSamples;
+  job.global_batch = kSamples;
+  return job;
+}
+
+// What is timed is a worker's step: all gradients arrive, with the processor's bits.
+TEST(GpuPipeline, EveryStepBringsTheWholeGradientToTheHost) {
+  const Job job = small_job();
+  const auto images = static_cast<size_t>(kSamples * kInput.size());
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    device::FakeOptions options;
+    options.seed = seed;
+    const auto model = make_model_on(
+        make_queued_backend(std::make_shared<device::FakeDevice>(options)), job, kInput, 10);
+    Pipeline pipeline(*model, images, static_cast<size_t>(kSamples), kSliceBytes);
+    const auto total = static_cast<size_t>(model->table().total);
+    ASSERT_EQ(pipeline.bytes(), total * sizeof(float));
+
+    const auto cpu = make_model(job, kInput, 10);
+    std::vector<float> gradient(total);
+    const std::vector<float> half(images, 0.5F);
+    const std::vector<int32_t> labels(static_cast<size_t>(kSamples), 0);
+    cpu->train(pipeline.weights(), half.data(), labels.data(), gradient, [](size_t) {});
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_EQ(pipeline.run().bytes_out, pipeline.bytes());
+      EXPECT_EQ(std::memcmp(pipeline.sum().data(), gradient.data(), pipeline.bytes()), 0);
+    }
+  }
+}
+
+TEST(GpuRows, FieldsThatAreNotThereAreDashes) {
+  GpuRow row;
+  row.name = "pinned host to device";
+  row.value = 54.321098;
+  row.unit = "GB/s";
+  EXPECT_EQ(to_line(row), "row\tpinned host to device\t54.32\tGB/s\t-\t-\t-");
+  row.floor = 4096;
+  row.ratio = 0.8125;
+  row.bar = ">=0.8";
+  EXPECT_EQ(to_line(row), "row\tpinned host to device\t54.32\tGB/s\t4096\t0.8125\t>=0.8");
+}
+
+TEST(GpuRows, AFlagIsTakenOutOfTheCommandLine) {
+  std::vector<char> program{'p', '\0'}, first{'1', '\0'}, second{'2', '\0'};
+  std::vector<char> flag{'-', '-', 'r', '\0'};
+  std::vector<char*> words{program.data(), first.data(), flag.data(), second.data()};
+  int argc = 4;
+  EXPECT_FALSE(take_flag(argc, words.data(), "--rows"));
+  EXPECT_EQ(argc, 4);
+  EXPECT_TRUE(take_flag(argc, words.data(), "--r"));
+  EXPECT_EQ(argc, 3);
+  EXPECT_EQ(words[1], first.data());
+  EXPECT_EQ(words[2], second.data());
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,312 @@
+"""`scripts/gpu-check.sh` with stand-ins of a few lines for every program, as if there were a GPU: what its
+rows say where programs pass, fail, hang, print garbage or are not there."""
+import json
+import os
+import signal
+import shutil
+import time
+
+from lab import expect
+from package_test import SOURCE, called
+
+TEST = """[ "$PUSHPULL_REQUIRE_DEVICE" = 1 ] || exit 1
+case $* in *--gtest_filter=\\*/Cuda* | *OnDevice*) ;; *) exit 1 ;; esac
+echo '[  PASSED  ] 7 tests.'
+"""
+# as the real one: its own options, then the program with its own
+SANITIZER = """[ "$1" != --help ] || { echo '  --kernel-name ...'; seq 100000; exit 0; }
+while [ "${1#-}" != "$1" ]; do case $1 in --tool | --error-exitcode | --kernel-name) shift ;; esac; shift; done
+"$@"
+"""
+# weights that depend on the precision; a summary as the real one writes it
+PUSHPULL = """[ -z "$PUSHPULL_LR" ] || exit 2
+precision=fp32 loss=1.50 seen=' '
+while [ $# -gt 0 ]; do
+  case $1 in --*) case $seen in *" $1 "*) echo "error: $1 is given twice"; exit 2 ;; esac; seen="$seen$1 " ;; esac
+  case $1 in --out) out=$2 ;; --precision) precision=$2 ;; --workers) workers=$2 ;; --strategy) strategy=$2 ;; esac
+  shift
+done
+EXTRA
+case $precision in fp32) n=1 ;; tf32) n=2 ;; bf16) n=3 ;; esac
+mkdir -p "$out/checkpoints"
+cat >"$out/summary.json" <<END
+{
+  "samples_per_second": 1234.5,
+  "test_loss": $loss,
+  "initial_weights_sha256": "$(printf %064d 9)",
+  "weights_sha256": "$(printf %064d $n)",
+  "steps": 20
+}
+END
+"""
+BENCHES = {
+    "gpu_copies_bench": r"""case $1 in
+  floors) printf 'row\tcopy within the device\t4000\tGB/s\t-\t-\t-\n' ;;
+  pipeline) printf 'row\tgradients to the host\t50\tGB/s\t52\t1.04\t<=1.1\n' ;;
+esac
+""",
+    "gpu_matmul_bench": r"printf 'row\tproduct forward\t600\tTflop/s\t610\t1.017\t<=1.05\n'" "\n",
+    "gpu_bench": r"printf 'row\tbatch_norm/large\t3.9e+03\tGB/s\t4000\t0.975\t>=0.8\n'" "\n"
+                 r"printf 'row\tbatch_norm/small\t300\tGB/s\t1000\t0.3\t-\n'" "\n",
+}
+PYTHON = r"""[ "$1" != -c ] || { echo 2.9.0 True; exit 0; }
+[ -f "$1" ] || exit 1
+printf 'row\tconvnet-100: 1 worker over PyTorch, eager\t9000\tsamples/s\t8000\t1.125\t>=1\n'
+printf 'skip\tconvnet-100: PyTorch, compiled\tno compiler\n'
+"""
+PARTS = ("machine", "tests", "bits", "kernels", "peers", "training", "memcheck", "racecheck")
+
+
+def stand_in(path, text):
+    """A program of a few lines of shell in place of a real one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def pushpull(extra=":"):
+    return PUSHPULL.replace("EXTRA", extra)
+
+
+def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER, python=PYTHON):
+    package = lab.folder / lab.name("package")
+    package.mkdir()
+    shutil.copy(SOURCE / "scripts/gpu-check.sh", package)
+    shutil.copytree(SOURCE / "scripts/gpu_check", package / "gpu_check")
+    (package / "PACKAGE").write_text('pushpull 0 "quoted" \\, commit abc123\n')
+    for name, text in (tests or {"cuda_test": TEST, "device_test": TEST}).items():
+        stand_in(package / "tests" / name, text)
+        (package / "tests" / f"{name}.filter").write_text("*/Cuda\n")
+    for name, text in {**BENCHES, **(benches or {})}.items():
+        if text is not None:
+            stand_in(package / "bench" / name, text)
+    (package / "bench" / "gpu_compare.py").write_text("")
+    stand_in(package / "bin/pushpull", program or pushpull())
+    stand_in(package / "python", python)
+    if sanitizer:
+        stand_in(package / "cuda/bin/compute-sanitizer", sanitizer)
+    return package
+
+
+def environment_of(package):
+    return {"PATH": "/usr/bin:/bin", "CUDA_HOME": str(package / "cuda"), "PYTHON": str(package / "python"),
+            "PUSHPULL_LR": "3"}
+
+
+class Checked:
+    """What a check has said: its exit code, all its text, its JSON, and rows by part and name."""
+
+    def __init__(self, code, text, out):
+        self.code, self.text = code, text
+        self.found = json.loads((out / "gpu-check.json").read_text())
+        self.table = (out / "gpu-check.md").read_text()
+        self.rows = {(row["part"], row["name"]): row for row in self.found["rows"]}
+        expect(len(self.rows) == len(self.found["rows"]), f"two rows of one name: {text}")
+        for row in self.found["rows"]:
+            expect(row["verdict"] in ("passed", "FAILED", "measured", "not run"), f"{row}")
+            expect(f"| {row['part']} | {row['name']} | {row['verdict']} |" in self.table, f"{row}: {self.table}")
+
+    def verdict(self, part, name):
+        expect((part, name) in self.rows, f"no {part} {name}: {sorted(self.rows)}")
+        return self.rows[part, name]["verdict"]
+
+    def of(self, part):
+        return {name: row for (p, name), row in self.rows.items() if p == part}
+
+    def failed(self):
+        return {key for key, row in self.rows.items() if row["verdict"] == "FAILED"}
+
+
+def checked(lab, package, *words):
+    out = lab.folder / lab.name("check")
+    code, text = called([package / "gpu-check.sh", "--out", out, *words], lab.seconds(100), cwd=lab.folder,
+                        env=environment_of(package))
+    return Checked(code, text, out)
+
+
+def a_check_that_passes_ends_with_0_and_has_every_part(lab):
+    package = package_of(lab)
+    check = checked(lab, package)
+    expect(check.code == 0 and not check.failed(), f"exit code {check.code}: {check.text}")
+    expect({part for part, _ in check.rows} == set(PARTS), f"{sorted(check.rows)}")
+    expect(check.found["package"].startswith('pushpull 0 "quoted" \\') and check.found["no_device"] == "", f"{check.found}")
+    expect(check.found["commit"] == "abc123" and check.found["machine"], f"{check.found}")
+    row = check.rows["kernels", "batch_norm/large"]
+    expect((row["value"], row["unit"], row["floor"], row["ratio"], row["bar"], row["verdict"])
+           == (3900, "GB/s", 4000, 0.975, ">=0.8", "passed"), f"{row}")
+    expect(row["command"] == f"{package}/bench/gpu_bench --rows", f"{row}")
+    expect(check.verdict("kernels", "batch_norm/small") == "measured", check.text)
+    expect(check.verdict("machine", "copy within the device") == "measured", check.text)
+    expect(check.verdict("peers", "convnet-100: PyTorch, compiled") == "not run", check.text)
+    expect(check.rows["tests", "device_test"]["seen"] == "7 passed", check.text)
+    # nothing is left of jobs but logs and summaries
+    expect(not list(lab.folder.glob("check-*/jobs/*/checkpoints")), check.text)
+
+
+def jobs_of_1_2_and_4_workers_are_rows_for_every_precision_and_strategy(lab):
+    check = checked(lab, package_of(lab), "--only", "bits,training")
+    for precision in ("fp32", "tf32", "bf16"):
+        expect(check.verdict("bits", f"{precision}, 1 worker") == "measured", check.text)
+        for workers in ("2 workers", "4 workers", "2 workers, server on cuda:0"):
+            row = check.rows["bits", f"{precision}, {workers}"]
+            expect(row["verdict"] == "passed", f"{row}")
+            expect(("--server-device cuda:0" in row["command"]) == ("server" in workers), f"{row}")
+        row = check.rows["bits", f"{precision} beside the processor"]
+        expect(row["verdict"] == "passed" and row["ratio"] == 0 and row["floor"] == 1.5, f"{row}")
+    strategies = ("sync", "async", "ssp:4", "backup:1", "local:8", "allreduce:ring", "allreduce:tree")
+    for strategy in strategies:
+        for workers in ("1 worker", "2 workers", "4 workers"):
+            row = check.rows["training", f"{strategy}, {workers}"]
+            if (strategy, workers) == ("backup:1", "1 worker"):
+                expect(row["verdict"] == "not run" and "two workers" in row["seen"], f"{row}")
+            else:
+                expect((row["verdict"], row["value"], row["unit"]) == ("passed", 1234.5, "samples/s"), f"{row}")
+                expect(f"--strategy {strategy}" in row["command"] and "--device cuda:0" in row["command"], f"{row}")
+    for strategy in ("sync", "async"):
+        row = check.rows["training", f"{strategy}, 2 workers, server on cuda:0"]
+        expect(row["verdict"] == "passed" and "--server-device cuda:0" in row["command"], f"{row}")
+    expect({part for part, _ in check.rows} == {"bits", "training"} and check.code == 0, check.text)
+
+
+def a_machine_without_cudnn_is_said(lab):
+    check = checked(lab, package_of(lab, program=pushpull(
+        'echo "worker 0 | device: [models] convolutions are computed without cuDNN (none)"')), "--only", "bits")
+    expect(check.rows["bits", "fp32, 1 worker"]["seen"].endswith("; convolutions without cuDNN"), check.text)
+    expect(check.code == 0, check.text)
+
+
+def other_bits_and_losses_far_away_fail(lab):
+    check = checked(lab, package_of(lab, program=pushpull(
+        '[ "$workers" != 4 ] || [ $precision != tf32 ] || precision=bf16; [ $precision != bf16 ] || loss=1.7')),
+        "--only", "bits")
+    expect(check.failed() == {("bits", "tf32, 4 workers"), ("bits", "bf16 beside the processor")},
+           f"{check.failed()}: {check.text}")
+    expect("--device cpu" in check.rows["bits", "the processor"]["command"], check.text)
+    row = check.rows["bits", "bf16 beside the processor"]
+    expect(row["bar"] == "<=0.12" and abs(row["ratio"] - 0.2 / 0.802585) < 1e-3, f"{row}")
+    expect("of one worker 0000" in check.rows["bits", "tf32, 4 workers"]["seen"], check.text)
+    expect(check.code == 1, f"exit code {check.code}")
+
+
+def what_fails_is_a_row_and_not_the_end(lab):
+    tests = {"cuda_test": "kill -SEGV $$\n", "device_test": TEST, "models_test": "echo '[  PASSED  ] 0 tests.'\n",
+             "slices_test": "echo '[  PASSED  ] 3 tests.'; echo '[  FAILED  ] 1 test'; exit 1\n"}
+    # the device is there for whoever asks the first of them
+    tests["cuda_test"] = "case $* in *CudaGives*) exit 0 ;; esac\n" + tests["cuda_test"]
+    sanitizer = 'case "$*" in *racecheck*device_test*) exit 9 ;; esac\n' + SANITIZER
+    benches = {"gpu_bench": "echo 'out of memory: 5 of 7' >&2; exit 9\n",
+               "gpu_matmul_bench": r"printf 'row\tproduct forward\t500\tTflop/s\t600\t1.2\t<=1.05\n'" "\n"}
+    program = pushpull('[ "$strategy" != ssp:4 ] || { echo "error: [push] no answer"; echo "ended"; exit 5; }')
+    check = checked(lab, package_of(lab, tests, benches, program, sanitizer))
+    expect(check.code == 1, f"exit code {check.code}: {check.text}")
+    wrong = {("tests", "cuda_test"): "exit code 139", ("tests", "models_test"): "0 passed",
+             ("tests", "slices_test"): "3 passed, exit code 1", ("racecheck", "device_test"): "findings",
+             ("memcheck", "models_test"): "0 passed", ("kernels", "gpu_bench --rows"): "exit code 9: out of memory: 5 of 7",
+             ("kernels", "product forward"): "", ("training", "ssp:4, 2 workers"): "exit code 5: error: [push] no answer"}
+    for key, seen in wrong.items():
+        expect(key in check.failed() and seen in check.rows[key]["seen"], f"{key}: {check.rows.get(key)}")
+    for key in (("tests", "device_test"), ("memcheck", "device_test"), ("training", "sync, 4 workers"),
+                ("bits", "bf16, 4 workers")):
+        expect(check.verdict(*key) == "passed", f"{check.rows[key]}")
+
+
+def garbage_is_no_measurement(lab):
+    nonsense = (r"printf 'row\ta\tfast\tGB/s\t1\t1\t>=0.8\n'", r"printf 'row\tb\t1\tGB/s\n'",
+                r"printf 'row\tc\t1\tGB/s\t1\tnan\t>=0.8\n'", r"printf 'row\td\t1\tGB/s\t1\t0.9\t80 percent\n'",
+                r"printf 'row\te\t1\tGB/s\t1\t-\t>=0.8\n'", r"printf 'row\tf\t1\tGB/s\t1\t1\t-\tmore\n'",
+                r"printf '\000\377\001 \"\\\n'", r"printf 'row\tgood\t5\tGB/s\t-\t-\t-\n'")
+    check = checked(lab, package_of(lab, benches={
+        "gpu_bench": "\n".join(nonsense) + "\n", "gpu_matmul_bench": "head -c 4096 /dev/urandom\n",
+        "gpu_copies_bench": ":\n"}), "--only", "kernels")
+    rows = check.of("kernels")
+    for name in "abcdef":
+        expect(rows[name]["verdict"] == "FAILED" and "no measurement" in rows[name]["seen"], f"{rows[name]}")
+    expect(rows["good"]["verdict"] == "measured" and rows["good"]["value"] == 5, f"{rows['good']}")
+    for name in ("gpu_matmul_bench 4096", "gpu_copies_bench pipeline"):
+        expect(rows[name]["verdict"] == "FAILED" and rows[name]["seen"].startswith("0 rows"), f"{rows[name]}")
+    expect(check.code == 1, f"exit code {check.code}")
+
+
+def a_job_without_a_summary_fails(lab):
+    program = pushpull('[ "$strategy" != async ] || exit 0')
+    check = checked(lab, package_of(lab, program=program), "--only", "training")
+    expect(check.failed() == {("training", f"async, {n}") for n in
+                              ("1 worker", "2 workers", "4 workers", "2 workers, server on cuda:0")},
+           f"{check.failed()}")
+    expect("lacks a hash" in check.rows["training", "async, 1 worker"]["seen"], check.text)
+
+
+def what_hangs_is_cut_off_and_the_rest_is_said_to_be_out_of_time(lab):
+    check = checked(lab, package_of(lab, benches={"gpu_copies_bench": "sleep 1000\n"}), "--only", "machine,tests",
+                    "--budget", "12")
+    row = check.rows["machine", "gpu_copies_bench floors"]
+    expect(row["verdict"] == "not run" and "out of time after" in row["seen"], f"{row}")
+    for row in check.of("tests").values():
+        expect(row["verdict"] == "not run" and "out of time" in row["seen"], f"{row}")
+    expect(check.code == 4, f"exit code {check.code}: {check.text}")
+    expect(check.found["seconds"] <= 12, f"{check.found['seconds']} s")
+
+
+def its_own_limit_is_a_failure(lab):
+    package = package_of(lab, program=pushpull("sleep 1000"))
+    jobs = package / "gpu_check/jobs.sh"
+    jobs.write_text(jobs.read_text().replace("job 20 ", "job 2 "))
+    parts = package / "gpu-check.sh"
+    parts.write_text(parts.read_text().replace('"training   80 ', '"training    7 '))
+    check = checked(lab, package, "--only", "training")
+    row = check.rows["training", "sync, 1 worker"]
+    expect(row["verdict"] == "FAILED" and "not done within 2 s" in row["seen"], f"{row}")
+    expect(check.verdict("training", "allreduce:tree, 4 workers") == "not run", check.text)
+    expect(check.code == 1, f"exit code {check.code}")
+
+
+def a_signal_ends_what_runs_and_leaves_a_table(lab):
+    package = package_of(lab, benches={"gpu_bench": "echo $$ >pid; sleep 1000\n"})
+    out = lab.folder / "check"
+    process = lab.start(package / "gpu-check.sh", "--out", out, "--only", "kernels,peers")
+    lab.until(lambda: (lab.folder / "pid").exists(), 30, process.said)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    expect(process.ends(30) == 143, f"ended with {process.returncode}: {process.said()}")
+    expect(time.monotonic() - begin < 25, "it waited for what it should have ended")
+    check = Checked(process.returncode, process.said(), out)
+    expect(check.verdict("kernels", "product forward") == "passed", check.text)
+    for row in (check.rows["kernels", "gpu_bench --rows"], *check.of("peers").values()):
+        expect(row["verdict"] == "not run" and "interrupted" in row["seen"], f"{row}")
+    pid = int((lab.folder / "pid").read_text())
+    lab.until(lambda: not os.path.exists(f"/proc/{pid}"), 20, lambda: f"{pid} is still there")
+
+
+def what_is_not_there_is_said(lab):
+    package = package_of(lab, benches={"gpu_bench": None}, python='[ "$1" != -c ] || exit 1\n', sanitizer=None)
+    environment = os.path.exists("/usr/local/cuda/bin/compute-sanitizer")
+    check = checked(lab, package, "--only", "kernels,peers,sanitizer")
+    expect("no gpu_bench" in check.rows["kernels", "gpu_bench --rows"]["seen"], check.text)
+    expect("no python3 with PyTorch" in check.rows["peers", "PyTorch"]["seen"], check.text)
+    if not environment:
+        for tool in ("memcheck", "racecheck"):
+            row, = check.of(tool).values()
+            expect(row["verdict"] == "not run" and "no compute-sanitizer" in row["seen"], f"{row}")
+    expect(check.code == 0 and not check.failed(), f"exit code {check.code}: {check.text}")
+
+
+def a_pytorch_without_a_gpu_is_said(lab):
+    check = checked(lab, package_of(lab, python='[ "$1" != -c ] || echo 1.13.0 False\n'), "--only", "peers")
+    row, = check.of("peers").values()
+    expect(row["verdict"] == "not run" and "PyTorch 1.13.0 of" in row["seen"] and "sees no GPU" in row["seen"], f"{row}")
+
+
+def no_gpu_is_the_reason_of_every_part(lab):
+    no_device = "echo 'a device is required: there is no NVIDIA driver here'; exit 1\n"
+    check = checked(lab, package_of(lab, {"cuda_test": no_device, "device_test": no_device}))
+    expect(check.code == 3 and check.found["no_device"] == "there is no NVIDIA driver here", check.text)
+    for row in check.found["rows"]:
+        expect(row["verdict"] == "not run" and row["seen"] == check.found["no_device"], f"{row}")
+    # a build without CUDA has no cuda_test
+    check = checked(lab, package_of(lab, {"device_test": TEST}))
+    expect(check.code == 3 and "no CUDA in it" in check.found["no_device"], check.text)
+
+
+if __name__ == "__main__":
+    import lab as base
+    base.main(globals())

@@ -1,0 +1,197 @@
+"""Servers and workers that share the memory of a GPU. The GPU is a fake (tests/fake_device), whose
+operations are the processor's, in an order that only events decide."""
+import os
+import signal
+
+import lab as base
+from lab import LONG, MLP, expect
+
+NOT_FINITE, DEVICE = 7, 9
+SHARED = "shared device memory with"
+ON_GPU = {"device": "cuda:0", "server-device": "cuda:0"}
+ADAM = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "optimizer": "adam", "lr": 0.003}
+
+
+def train(lab, job, servers=1, workers=2, seed=1, **keys):
+    """A whole job on fake GPUs. Returns its run."""
+    lab.fake_devices(seed=seed)
+    run = lab.run(job, servers, workers, **{**ON_GPU, **keys})
+    expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
+    return run
+
+
+def expect_same(got, want, what):
+    for key in ("weights_sha256", "test_correct", "test_loss"):
+        expect(got[key] == want[key], f"{what}: {key} {got[key]}, on the processor {want[key]}")
+
+
+def cluster(lab, keys, workers=2, waits_for=None, **server_keys):
+    """A server on a fake GPU, whose workers share it."""
+    return lab.cluster(lab.job(keys), 1, workers, workers=waits_for, worker_words=("--device", "cuda:0"),
+                       device="cuda:0", **server_keys)
+
+
+def weights_have_the_bits_of_the_processor(lab):
+    lab.on_fake_devices()
+    for keys in (MLP, ADAM):
+        job = lab.job({**keys, "slice-bytes": 4096})
+        want = lab.train(job, 1, 2)
+        for seed, (servers, workers) in enumerate([(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4)]):
+            run = train(lab, job, servers, workers, seed)
+            expect(run.text.count(SHARED) == workers, f"not all share: {run.text[-800:]}")
+            expect("warning" not in run.text, run.text[-800:])
+            expect_same(run.summary(), want, f"{servers} servers, {workers} workers, seed {seed}")
+
+
+def a_larger_network_starts_before_all_weights_are_there(lab):
+    lab.on_fake_devices()
+    job = lab.job({**MLP, "model": "convnet", "lr": 0.05, "steps": 8, "global-batch": 48, "slice-bytes": 8192})
+    want = lab.train(job, 1, 2)
+    for seed in (2, 3):
+        expect_same(train(lab, job, 1, 3, seed).summary(), want, f"seed {seed}")
+
+
+def a_resumed_run_has_the_bits_of_one_that_was_never_interrupted(lab):
+    lab.on_fake_devices()
+    want = lab.train(lab.job(ADAM), 1, 2)
+    keys = {**ADAM, "checkpoint-dir": lab.folder / "checkpoints"}
+    train(lab, lab.job({**keys, "stop-after": 17}), 2, 3, slice_bytes=4096)
+    lab.train(lab.job({**keys, "stop-after": 28, "resume": "true"}), 1, 2)  # on the processor
+    last = train(lab, lab.job({**keys, "resume": "true"}), 1, 1).summary()
+    expect(last["resumed_from_step"] == 28, f"resumed at {last['resumed_from_step']}")
+    expect_same(last, want, "resumed")
+
+
+def every_strategy_trains(lab):
+    lab.on_fake_devices()
+    for strategy in ("async", "ssp:2", "backup:1"):
+        # clipping by push needs the gradient on the host
+        for more in ({}, {"clip-norm": 0.5}):
+            keys = {**MLP, "strategy": strategy, "steps": 200, "lr": 0.05, "eval-every": 50, **more}
+            run = train(lab, lab.job(keys), 1, 3, seed=2)
+            expect(run.text.count(SHARED) == 3, f"{strategy}: {run.text[-800:]}")
+            expect(run.summary()["test_accuracy"] > 0.5, f"{strategy}: {run.summary()}")
+
+
+def recorded_runs_come_out_again(lab):
+    """What a server reads of a worker, or a worker of a server, too late or too early, shows."""
+    lab.on_fake_devices()
+    for seed, strategy in enumerate(("async", "ssp:2", "backup:1")):
+        record = lab.folder / f"{lab.name('run')}.record"
+        keys = {**MLP, "strategy": strategy, "record": record, "slice-bytes": 4096, "eval-every": 10}
+        live = train(lab, lab.job(keys), 1, 3, seed).summary()
+        out = lab.folder / lab.name("replay")
+        code, text = lab.call("pushpull", "replay", record, "--out", out, "--device", "cuda:0")
+        expect(code == 0 and "yes: the bits of the run" in text, f"{strategy}: {text[-800:]}")
+        expect(base.summary_of(out)["weights_sha256"] == live["weights_sha256"], f"{strategy}: other weights")
+
+
+def what_the_host_must_see_goes_through_its_memory(lab):
+    lab.on_fake_devices()
+    for keys, said in (({"strategy": "local:4"}, ""), ({"codec": "int8"}, "codec = int8 is decoded there"),
+                       ({"pull-codec": "bf16"}, "pull-codec = bf16 is encoded there")):
+        job = lab.job({**MLP, **keys})
+        want = lab.train(job, 1, 2)
+        run = train(lab, job, 1, 2)
+        expect(SHARED not in run.text and run.text.count("shared memory with server 0") == 2,
+               f"{keys}: {run.text[-800:]}")
+        expect(("not on fake:0: " + said in run.text) == bool(said), f"{keys}: {run.text[-800:]}")
+        expect_same(run.summary(), want, str(keys))
+
+
+def all_reduce_needs_no_device_of_its_servers(lab):
+    lab.on_fake_devices()
+    job = lab.job({**MLP, "strategy": "allreduce:tree", "checkpoint-every": 15})
+    want = lab.train(job, 1, 2)
+    run = train(lab, job, 2, 2)
+    expect(run.text.count("keeps weights in host memory, not on fake:0: strategy = allreduce:tree") == 2, run.text)
+    expect_same(run.summary(), want, "all-reduce")
+
+
+def a_device_that_is_not_there_is_said_before_anybody_is_waited_for(lab):
+    lab.on_fake_devices()
+    code, text = lab.call("pushpull-server", "--job", lab.job(MLP), "--listen", "tcp://127.0.0.1:*", "--device", "cuda:5")
+    expect(code == DEVICE and "cuda:5 cannot be used" in text and "listening" not in text, f"{code}: {text}")
+    code, text = lab.call("pushpull-server", "--join", "tcp://127.0.0.1:1", "--device", "cuda:5")
+    expect(code == DEVICE and "cuda:5 cannot be used" in text, f"{code}: {text}")
+    run = train(lab, lab.job(MLP), 1, 1, server_device="auto")
+    expect("keeps weights on fake:0" in run.text, run.text[-800:])
+
+
+def workers_elsewhere_are_given_copies(lab):
+    lab.on_fake_devices()
+    job = lab.job({**MLP, "eval-every": 15})
+    want = lab.train(job, 1, 2)
+    for device, transport, said in (("cuda:1", "auto", "its weights lie on another GPU, fake:0"),
+                                    ("cpu", "auto", "shared memory with server 0"),
+                                    ("cuda:0", "tcp", "")):
+        run = train(lab, job, 1, 2, device=device, transport=transport)
+        expect(SHARED not in run.text and said in run.text, f"{device}: {run.text[-800:]}")
+        expect_same(run.summary(), want, f"{device} over {transport}")
+    run = train(lab, job, 1, 2, device="cuda")  # one on each
+    expect(run.text.count(SHARED) == 1 and "another GPU" in run.text, run.text[-800:])
+    expect_same(run.summary(), want, "on two GPUs")
+
+
+def workers_on_a_gpu_are_told_of_servers_in_host_memory(lab):
+    lab.on_fake_devices()
+    job = lab.job(MLP)
+    want = lab.train(job, 1, 2)
+    run = train(lab, job, 2, 2, server_device="cpu")
+    expect(run.text.count("shared memory with servers 0, 1 (its weights lie in host memory)") == 2,
+           run.text[-800:])
+    expect_same(run.summary(), want, "servers on the processor")
+
+
+def a_gradient_that_is_not_finite_is_named_though_it_lies_on_the_gpu(lab):
+    lab.on_fake_devices()
+    run = lab.run(lab.job({**MLP, "lr": 1e30}), 1, 1, **ON_GPU)
+    expect(run.code == NOT_FINITE, f"exit code {run.code}: {run.text[-800:]}")
+    expect(SHARED in run.text and "is not finite in tensor" in run.text, run.text[-800:])
+
+
+def a_killed_worker_costs_no_bits(lab):
+    lab.on_fake_devices()
+    keys = {**MLP, "steps": lab.steps(600), "on-worker-loss": "continue", "slice-bytes": 4096}
+    want = lab.train(lab.job(keys), 1, 2)
+    started = cluster(lab, keys, 3)
+    started.reaches(5)
+    lost = started.workers[1]
+    os.kill(lost.pid, signal.SIGKILL)
+    got = started.ends_well(but=[lost])
+    expect(lost.returncode == -signal.SIGKILL, "it had ended before")
+    expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
+
+
+def a_worker_that_loses_its_device_does_not_end_the_job(lab):
+    lab.on_fake_devices()
+    started = cluster(lab, {**MLP, "strategy": "async", "steps": 400}, 1, waits_for=2)
+    lab.fake_devices(lost_after=3000)
+    lost = started.add_worker("--device", "cuda:0")
+    expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.said()}")
+    expect("fake:0 is lost" in lost.said(), lost.said())
+    summary = started.ends_well(but=[lost])
+    expect(summary["steps"] == 400, f"{summary['steps']} steps")
+
+
+def a_server_that_loses_its_device_says_so(lab):
+    lab.on_fake_devices(lost_after=2000)
+    started = lab.cluster(lab.job(LONG), 1, 0, workers=2, device="cuda:0")
+    lab.fake_devices()
+    for _ in range(2):
+        started.add_worker("--device", "cuda:0")
+    for process in started.all():
+        expect(process.ends() == DEVICE, f"{process.name} ended with {process.returncode}: {process.said()[-600:]}")
+        expect("fake:0 is lost" in process.said().splitlines()[-1], process.said()[-600:])
+
+
+def a_run_whose_servers_lose_their_devices_ends(lab):
+    lab.on_fake_devices(lost_after=2000)
+    run = lab.run(lab.job({**LONG, "slice-bytes": 4096}), 2, 2, server_device="cuda:1", device="cpu")
+    expect(run.code == DEVICE, f"exit code {run.code}: {run.text[-800:]}")
+    expect("fake:1 is lost" in run.text, run.text[-800:])
+    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
+
+
+if __name__ == "__main__":
+    base.main(globals())

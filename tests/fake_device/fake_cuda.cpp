@@ -1,0 +1,77 @@
+// Stands for CUDA in the programs of this folder: devices without hardware, on which the
+// processor's operations run in an order drawn from a seed. Said by variables of the environment:
+//   FAKE_DEVICES     how many there are (2)
+//   FAKE_SEED        of the order (1)
+//   FAKE_LOST_AFTER  pieces of work after which a device is lost (never)
+//   FAKE_MOST_PAGEABLE  bytes of one copy of host memory that is not registered (any); more is an
+//                       error
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/device/device.h"
+#include "common/error.h"
+#include "models/ops/ops.h"
+#include "tests/device/fake_device.h"
+#include "tests/models/queued_backend.h"
+
+namespace pushpull {
+
+namespace {
+
+int64_t number(const char* variable, int64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::stoll(text);
+}
+
+}  // namespace
+
+namespace device {
+
+bool compiled() { return true; }
+
+int count(std::string* why) {
+  const auto devices = static_cast<int>(number("FAKE_DEVICES", 2));
+  if (devices == 0 && why != nullptr) *why = "FAKE_DEVICES is 0";
+  return devices;
+}
+
+// Whoever opens one again gets the same: what is lost is lost for all of the process.
+std::shared_ptr<Device> open(const DeviceName& name) {
+  if (name.index >= count()) {
+    throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: there are " +
+                                        std::to_string(count()) + " fakes");
+  }
+  static std::mutex mutex;
+  static std::map<int, std::shared_ptr<Device>> opened;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Device>& device = opened[name.index];
+  if (!device) {
+    FakeOptions options;
+    options.seed = static_cast<uint64_t>(number("FAKE_SEED", 1) + name.index);
+    options.lost_after = number("FAKE_LOST_AFTER", -1);
+    options.index = name.index;
+    options.most_pageable = static_cast<size_t>(number("FAKE_MOST_PAGEABLE", INT64_MAX));
+    static const auto pages = std::make_shared<RegisteredPages>();
+    options.pages = pages;
+    device = std::make_shared<FakeDevice>(options);
+  }
+  return device;
+}
+
+}  // namespace device
+
+namespace ops {
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+  if (options.precision != Precision::kFp32) {
+    throw Error(ErrorCode::kUsage, "[models] a fake device computes in fp32 only");
+  }
+  return make_queued_backend(device::open(options.device), options.threads);
+}
+
+}  // namespace ops
+
+}  // namespace pushpull

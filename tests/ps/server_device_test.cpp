@@ -1,0 +1,67 @@
+#include "ps/server_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/error.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+std::string why_not(const std::string& keys) {
+  return why_not_on_device(parse_job_text("dataset = dummy\n" + keys, "test"));
+}
+
+TEST(ServerDevice, JobsWhoseWeightsStayOnTheHostSayWhy) {
+  EXPECT_EQ(why_not("strategy = allreduce:tree\n"),
+            "strategy = allreduce:tree updates them in the workers");
+  EXPECT_EQ(why_not("codec = int8\n"), "codec = int8 is decoded there");
+  EXPECT_EQ(why_not("codec-tensors = *.weight=bf16\n"),
+            "codec-tensors = *.weight=bf16 is decoded there");
+  EXPECT_EQ(why_not("pull-codec = bf16\n"), "pull-codec = bf16 is encoded there");
+}
+
+TEST(ServerDevice, AllOthersMayUseOne) {
+  for (const char* strategy : {"sync", "async", "ssp:2", "backup:1", "local:4"}) {
+    EXPECT_EQ(why_not(std::string("strategy = ") + strategy + "\nclip-norm = 1\n"), "");
+  }
+}
+
+TEST(ServerDevice, TheProcessorIsNoDeviceAndNothingIsSaid) {
+  EXPECT_EQ(open_server_device("cpu", [](const std::string& text) { FAIL() << text; }), nullptr);
+}
+
+TEST(ServerDevice, AServerUsesOne) {
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      open_server_device(text, [](const std::string&) {});
+      return "";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      return e.what();
+    }
+  };
+  EXPECT_THAT(refusal("cuda:0,cuda:1"), HasSubstr("a server uses one"));
+  EXPECT_THAT(refusal("gpu"), HasSubstr("gpu is unknown"));
+}
+
+TEST(ServerDevice, ADeviceThatIsNamedMustBeThere) {
+  try {
+    open_server_device("cuda:63", [](const std::string& text) { FAIL() << text; });
+    FAIL() << "there are 64 devices";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDevice);
+    EXPECT_THAT(e.what(), HasSubstr("cuda:63 cannot be used"));
+  }
+}
+
+TEST(ServerDevice, AutoSaysWhatItTook) {
+  std::string said;
+  const auto device = open_server_device("auto", [&](const std::string& text) { said = text; });
+  EXPECT_THAT(said, HasSubstr(device ? "keeps weights on cuda:0" : "keeps weights in host memory"));
+}
+
+}  // namespace
+}  // namespace pushpull
