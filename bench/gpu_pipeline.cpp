@@ -31,6 +31,7 @@ Pipeline::Pipeline(Model& model, size_t images, size_t samples, int64_t slice_by
     random = random * 1664525U + 1013904223U;
     weights_[i] = static_cast<float>(static_cast<int32_t>(random)) * 0x1p-37F;
   }
+  step_.keep_times();
   sum_ = make_device_sum(step_, model.table(), {model.table().total, slice_bytes, 1});
 }
 
@@ -48,7 +49,9 @@ PipelineTimes Pipeline::run() {
   sum_->finish(ready);
   const double all_s = now_seconds() - begin_s;
   step_.wait();
-  times.in_s = step_.times().forward_s;
+  for (const DeviceSpan& span : step_.spans()) {
+    if (span.kind == DeviceSpan::kForward) times.in_s = span.end_s - span.begin_s;
+  }
   times.out_s = all_s - times.in_s;
   return times;
 }
