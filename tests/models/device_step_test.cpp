@@ -299,7 +299,7 @@ class Play {
   bool is_registered_ = false;
   bool is_broken_ = false;
   bool keeps_times_ = false;
-  size_t losses_ = 0;  // runs whose times are kept
+  size_t losses_ = 0;                // runs whose times are kept
   std::deque<HostWeights> weights_;  // of all steps
   bool has_gone_ = false;            // the last one
   std::vector<std::shared_ptr<float[]>> kept_;

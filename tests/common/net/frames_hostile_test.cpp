@@ -68,7 +68,8 @@ TEST(HostileFrames, AnotherVersionIsNamedBesideOurs) {
   const Decoded decoded = decode(frames_of(bytes));
   EXPECT_FALSE(decoded.message);
   EXPECT_EQ(decoded.version, 258);
-  EXPECT_EQ(decoded.why, "protocol version 258, this program speaks 4");
+  EXPECT_EQ(decoded.why,
+            "protocol version 258, this program speaks " + std::to_string(kProtocolVersion));
 }
 
 TEST(HostileFrames, AHeaderThatIsTruncatedAnywhereIsRefusedOrMeansSomethingElse) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/error.h"
+#include "common/net/frames.h"
 #include "tests/common/net/loopback.h"
 
 namespace pushpull {
@@ -124,7 +125,7 @@ TEST(Join, AServerOfAnotherReleaseIsToldApart) {
   std::string text;
   EXPECT_EQ(code_of(control, 20, &text), ErrorCode::kProtocol);
   EXPECT_THAT(text, HasSubstr("version 9"));
-  EXPECT_THAT(text, HasSubstr("version 4;"));
+  EXPECT_THAT(text, HasSubstr("version " + std::to_string(kProtocolVersion) + ";"));
 }
 
 TEST(Join, WhatDoesNotAnswerTheHelloIsPassedOver) {
