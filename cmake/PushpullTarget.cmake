@@ -21,6 +21,14 @@ if(PUSHPULL_SANITIZE)
   target_compile_definitions(pushpull_flags INTERFACE PUSHPULL_NO_TARGET_CLONES)
 endif()
 
+# For a source with std::regex, of which g++ 12 says under the address sanitizer that members may be used
+# uninitialized (GCC bug 105562).
+function(pushpull_uses_regex source)
+  if(PUSHPULL_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
+  endif()
+endfunction()
+
 # pushpull_library(NAME SOURCES ... HEADERS ... LINK ...)
 function(pushpull_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK" ${ARGN})
