@@ -42,7 +42,7 @@ std::vector<std::string> devices(const CommandLine& line, const std::string& fla
   const std::string text = local(line, flag, "");
   if (text.empty()) return {};
   const bool in_turns = text == "cuda";
-  if (!in_turns) device::parse_devices(text, 0);
+  if (!in_turns) device::parse_devices(text, 0, flag);
   return devices_in_turns(text, processes, in_turns ? device::count() : 0);
 }
 

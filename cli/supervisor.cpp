@@ -108,7 +108,8 @@ bool Supervisor::all_ended() const {
 }
 
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
-  if (!is_worker(slot) || is_for_good(ending)) {
+  // when the job is done no worker can break it any more
+  if (!is_worker(slot) || (is_for_good(ending) && phase_ != Phase::kFinishing)) {
     return false;
   }
   switch (options_.on_worker_loss) {

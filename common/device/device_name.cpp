@@ -13,9 +13,14 @@ namespace {
 // Devices of one process: far more than a host has, few enough to be written in one line.
 constexpr int kMostIndex = 63;
 
-[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+struct Words {
+  const std::string& flag;
+  const std::string& text;
+};
+
+[[noreturn]] void refuse(const Words& words, const std::string& why) {
   throw Error(ErrorCode::kUsage,
-              "[device] --device " + printable(text) + ": " + why +
+              "[device] --" + words.flag + " " + printable(words.text) + ": " + why +
                   "; it is cpu, auto, cuda, cuda:N, or several like cuda:0,cuda:1");
 }
 
@@ -30,19 +35,20 @@ int parse_index(std::string_view digits) {
   return index <= kMostIndex ? index : -1;
 }
 
-DeviceName parse_one(const std::string& text, std::string_view word) {
+DeviceName parse_one(const Words& words, std::string_view word) {
   constexpr std::string_view kCudaPrefix = "cuda:";
   if (word == "cuda") return {DeviceName::kCuda, 0};
   if (word == "cpu" || word == "auto") {
-    refuse(text, std::string(word) + " stands alone");
+    refuse(words, std::string(word) + " stands alone");
   }
   if (!word.starts_with(kCudaPrefix)) {
-    refuse(text, word.empty() ? "a name is empty" : printable(std::string(word)) + " is unknown");
+    refuse(words, word.empty() ? "a name is empty" : printable(std::string(word)) + " is unknown");
   }
   const std::string_view digits = word.substr(kCudaPrefix.size());
+  if (digits.empty()) refuse(words, "cuda: has no index");
   const int index = parse_index(digits);
   if (index < 0) {
-    refuse(text,
+    refuse(words,
            printable(std::string(digits)) + " is no index of 0 to " + std::to_string(kMostIndex));
   }
   return {DeviceName::kCuda, index};
@@ -54,7 +60,9 @@ std::string DeviceName::to_string() const {
   return kind == kCpu ? "cpu" : "cuda:" + std::to_string(index);
 }
 
-std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices) {
+std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices,
+                                      const std::string& flag) {
+  const Words words{flag, text};
   if (text == "cpu") return {DeviceName{}};
   if (text == "auto") {
     return {cuda_devices > 0 ? DeviceName{DeviceName::kCuda, 0} : DeviceName{}};
@@ -62,9 +70,9 @@ std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices)
   std::vector<DeviceName> devices;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    const DeviceName device = parse_one(text, std::string_view(text).substr(begin, end - begin));
+    const DeviceName device = parse_one(words, std::string_view(text).substr(begin, end - begin));
     if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
-      refuse(text, device.to_string() + " stands there twice");
+      refuse(words, device.to_string() + " stands there twice");
     }
     devices.push_back(device);
     begin = end + 1;

@@ -65,7 +65,8 @@ TEST(RunCommand, ServersHaveADeviceOfTheirOwn) {
   EXPECT_THAT(options.server_devices, ElementsAre("cuda:1", "cuda:1"));
   EXPECT_TRUE(options.worker_devices.empty());
   EXPECT_TRUE(plan_run(parse({"--steps=10", "--device=auto"}), "/b", false).server_devices.empty());
-  EXPECT_THAT(refusal({"--steps=10", "--server-device=gpu"}), HasSubstr("gpu is unknown"));
+  EXPECT_THAT(refusal({"--steps=10", "--server-device=gpu"}),
+              HasSubstr("--server-device gpu: gpu is unknown"));
   EXPECT_THAT(refusal({"--steps=10", "--server-device=cuda:0,cuda:1"}),
               HasSubstr("a server uses one device"));
 }

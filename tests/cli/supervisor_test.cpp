@@ -247,6 +247,18 @@ TEST_F(SupervisorTest, AWorkerThatFailsAfterTheEndIsAFailureOnlyUnderAbort) {
   }
 }
 
+// It was counted as lost, and computed on with memory that its server has given up.
+TEST_F(SupervisorTest, AnErrorForGoodAfterTheEndIsAFailureOnlyUnderAbort) {
+  for (const OnWorkerLoss policy :
+       {OnWorkerLoss::kAbort, OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
+    Supervisor supervisor = make(policy);
+    end_all(supervisor, {0, 1, 2, 3}, kDone);
+    EXPECT_THAT(supervisor.ended(4, code(7), 5001).say,
+                ElementsAre(HasSubstr("ended with exit code 7 (not finite)")));
+    EXPECT_EQ(supervisor.exit_code(), policy == OnWorkerLoss::kAbort ? 7 : 0);
+  }
+}
+
 TEST_F(SupervisorTest, GivingUpStopsWhatRunsAndGivesTheCode) {
   Supervisor supervisor({.servers = 1, .workers = 1});
   supervisor.started(0, 100);

@@ -66,7 +66,8 @@ TEST(DeviceName, MistakesAreNamedWithTheWayOut) {
   EXPECT_THAT(refusal("auto,cuda:1"), HasSubstr("auto stands alone"));
   EXPECT_THAT(refusal("CUDA"), HasSubstr("CUDA is unknown"));
   EXPECT_THAT(refusal("cuda0"), HasSubstr("cuda0 is unknown"));
-  for (const char* index : {"", "-1", "+1", " 1", "1x", "0x1", "00", "01", "64", "999999999999"}) {
+  EXPECT_THAT(refusal("cuda:"), HasSubstr("cuda: has no index"));
+  for (const char* index : {"-1", "+1", " 1", "1x", "0x1", "00", "01", "64", "999999999999"}) {
     EXPECT_THAT(refusal(std::string("cuda:") + index),
                 HasSubstr(std::string(index) + " is no index of 0 to 63"));
   }
