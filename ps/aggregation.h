@@ -62,6 +62,13 @@ class SyncSums {
   // All slices are complete.
   bool all_complete() const { return open_ == 0; }
   const std::vector<PartialSum>& parts(int slice) const { return slices_.at(slice).parts; }
+  // visit(part) for all that wait.
+  template <class Visit>
+  void for_parts(const Visit& visit) {
+    for (auto& [number, slice] : slices_) {
+      for (PartialSum& part : slice.parts) visit(part);
+    }
+  }
   // Forgets the parts of a slice whose update is done: it waits for the next step's.
   void clear(int slice);
 

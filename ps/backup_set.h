@@ -51,6 +51,16 @@ class BackupSet {
   const std::vector<PartialSum>& parts(int slice) const { return parts_.at(slice); }
   int64_t pushes() const { return static_cast<int64_t>(chosen_.size()); }
   int64_t micro_batches() const;
+  // visit(part) for all that wait.
+  template <class Visit>
+  void for_parts(const Visit& visit) {
+    for (auto& [lo, push] : pushes_) {
+      for (auto& [slice, part] : push.parts) visit(part);
+    }
+    for (auto& [slice, parts] : parts_) {
+      for (PartialSum& part : parts) visit(part);
+    }
+  }
   // The step is done: the next one's begins empty.
   Done take();
 

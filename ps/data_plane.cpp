@@ -105,6 +105,8 @@ void DataPlane::work() {
 
 void DataPlane::take(const PeerId& peer, Message message) {
   if (message.header.has_attach()) {
+    // the answer says that what the worker has sent before is not read in its memory any more
+    if (memory_->on_device()) work();
     router_.send(peer, memory_->on_attach(peer, message.header.attach()));
     return;
   }

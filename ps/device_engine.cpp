@@ -83,6 +83,22 @@ void DeviceEngine::write(const Payload& from, float* to) {
   stream_->synchronize(kDeadlineMs);
 }
 
+void DeviceEngine::keep(std::span<PartialSum* const> parts) {
+  std::vector<Payload> ours;
+  for (const PartialSum* part : parts) {
+    const Payload& theirs = part->payload;
+    const auto pool = kept_.try_emplace(theirs.float_count(), theirs.float_count(), state_).first;
+    const std::shared_ptr<float[]> here = pool->second.get();
+    stream_->copy_in(theirs.address(), theirs.bytes.size(), here.get());
+    ours.push_back({here, std::as_bytes(std::span(here.get(), theirs.float_count())), true});
+  }
+  stream_->synchronize(kDeadlineMs);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i]->payload = std::move(ours[i]);
+    parts[i]->kept = true;
+  }
+}
+
 void DeviceEngine::apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
                          Parallel& /*parallel*/) {
   if (work.empty()) return;

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "common/buffer_pool.h"
 #include "common/device/device.h"
 #include "common/tree_sum.h"
 #include "ps/slice_engine.h"
@@ -36,6 +38,7 @@ class DeviceEngine : public SliceEngine {
   const FloatAllocator& state() const override { return state_; }
   void initialise(const RangeUpdate& rules, uint64_t seed, float* to) override;
   void write(const Payload& from, float* to) override;
+  void keep(std::span<PartialSum* const> parts) override;
   // Both throw Error(kDevice) that names the device where it has failed or takes too long. Parts
   // are plain floats: a job with a codec computes on the host (PP_ASSERT).
   void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
@@ -69,6 +72,7 @@ class DeviceEngine : public SliceEngine {
 
   const DeviceEngineSetup setup_;
   FloatAllocator state_;
+  std::map<size_t, BufferPool> kept_;  // of so many floats: slices have two sizes at most
   device::Memory staging_;
   device::Memory described_;  // the descriptors, there
   device::Memory squares_;

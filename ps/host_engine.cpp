@@ -70,6 +70,9 @@ void HostEngine::for_pieces(int64_t elements, int64_t leaves, Parallel& parallel
   });
 }
 
+// Memory of a device cannot come here.
+void HostEngine::keep(std::span<PartialSum* const> parts) { PP_ASSERT(parts.empty()); }
+
 void HostEngine::apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
                        Parallel& parallel) {
   const int64_t elements = cut(work);

@@ -20,6 +20,7 @@ class HostEngine : public SliceEngine {
   const FloatAllocator& state() const override { return state_; }
   void initialise(const RangeUpdate& rules, uint64_t seed, float* to) override;
   void write(const Payload& from, float* to) override;
+  void keep(std::span<PartialSum* const> parts) override;
   // The bits do not depend on `parallel`.
   void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
              Parallel& parallel) override;

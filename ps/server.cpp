@@ -79,7 +79,25 @@ bool Server::on_data(const PeerId& peer, Message message) {
 
 void Server::work() {
   apply_due();
+  keep_waiting();
   if (std::exchange(to_answer_, false)) answer_all();
+}
+
+// What waits for the rest of its push or step, before the worker hears that it has come.
+void Server::keep_waiting() {
+  if (!shard_.keeps_parts()) return;
+  waiting_.clear();
+  const auto add = [this](PartialSum& part) {
+    if (part.payload.on_device && !part.kept) waiting_.push_back(&part);
+  };
+  sums_.for_parts(add);
+  backups_.for_parts(add);
+  for (auto& [incarnation, worker] : workers_) {
+    for (auto& [number, assembly] : worker.open) {
+      for (auto& [slice, part] : assembly.parts) add(part);
+    }
+  }
+  if (!waiting_.empty()) shard_.keep(waiting_);
 }
 
 bool Server::take(const PeerId& peer, Message message) {

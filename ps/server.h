@@ -210,6 +210,7 @@ class Server {
   size_t place(int slice) const { return static_cast<size_t>(slice / setup_.servers); }
   void apply_step(std::span<const int> slices, double clip);
   void apply_due();
+  void keep_waiting();
   void start_norms();
   void advance_floor();
   void finish_backup_push(Assembly assembly);
@@ -280,6 +281,7 @@ class Server {
   int64_t due_bytes_ = 0;
   bool to_answer_ = false;
   std::vector<SliceUpdate> updates_now_;  // used again by every batch
+  std::vector<PartialSum*> waiting_;      // likewise
   UpdateLog log_;
   wire::Stats stats_;
 };

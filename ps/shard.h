@@ -77,6 +77,11 @@ class Shard {
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
              const UpdateInfo& info, int64_t versions = 1, const float* read = nullptr);
 
+  // Where it computes on a device: parts that wait for others may lie in memory of a process that
+  // ends meanwhile. Puts them into memory of its own.
+  bool keeps_parts() const { return engine_->on_device(); }
+  void keep(std::span<PartialSum* const> parts) { engine_->keep(parts); }
+
   // Squares of the gradient (sum / divisor) over the slices' blocks; running statistics do not
   // count.
   std::vector<NormPart> norms(std::span<const SliceUpdate> slices, int64_t leaves, double divisor,

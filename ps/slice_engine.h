@@ -18,6 +18,7 @@ namespace pushpull {
 struct PartialSum {
   Range range;
   Payload payload;
+  bool kept = false;  // see SliceEngine::keep
 };
 
 // One slice of a batch. Borrowed; pointers are to its first element in the engine's memory.
@@ -52,6 +53,8 @@ class SliceEngine {
   virtual void initialise(const RangeUpdate& rules, uint64_t seed, float* to) = 0;
   // from: floats, on the host or on the engine's device.
   virtual void write(const Payload& from, float* to) = 0;
+  // Puts parts that lie in device memory of another process into memory of the engine's own.
+  virtual void keep(std::span<PartialSum* const> parts) = 0;
   // Sums the parts of each slice (see TreeSum; `leaves` micro-batches make a step) and moves it.
   virtual void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
                      Parallel& parallel) = 0;

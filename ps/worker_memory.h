@@ -33,6 +33,8 @@ class WorkerMemory {
   void on_state(const wire::State& state);
   // The answer to Attach; a Status that says not_ready where the worker is not known yet.
   Message on_attach(const PeerId& peer, const wire::Attach& attach);
+  // Weights lie on a device.
+  bool on_device() const { return device_ != nullptr; }
   // Some worker shares memory.
   bool attached() const { return !peers_.empty(); }
   // What has come. With an answer it is refused, and the worker is told to use the socket.

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/log.h"
 #include "common/process.h"
 #include "worker/server_links.h"
 
@@ -12,6 +13,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kPollMs = 20;
+constexpr int64_t kLetGoMs = 1000;
 // A server's libzmq gives a new connection to the I/O thread that has fewest. It counts one only
 // after a moment: of two that come at once both would be left to one thread for all of the job, and
 // wait for it. So workers come one after another.
@@ -75,6 +77,29 @@ void Links::attach() {
     exchange([](const Message&) {});
     if (memory_.settled()) return;
     poll_sockets(poll_items_, kPollMs);
+  }
+}
+
+void Links::let_go() {
+  const int64_t until_ms = now_ms() + kLetGoMs;
+  for (const ToServer& ask : memory_.last_questions()) {
+    servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.lane)]->send(ask.message);
+  }
+  while (memory_.unanswered() > 0) {
+    if (now_ms() >= until_ms) {
+      Log("worker").warn("ends without " + std::to_string(memory_.unanswered()) +
+                         " answers of servers that read its gradients on the GPU");
+      return;
+    }
+    poll_sockets(poll_items_, kPollMs);
+    control_.news().clear();
+    for (size_t server = 0; server < servers_.size(); ++server) {
+      for (const auto& lane : servers_[server]) {
+        while (auto message = lane->receive()) {
+          memory_.on_message(static_cast<int>(server), *message, now_ms());
+        }
+      }
+    }
   }
 }
 

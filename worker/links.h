@@ -31,6 +31,9 @@ class Links {
   // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
   // of silence, or when the job is over.
   void attach();
+  // Before this worker ends although the job goes on: servers may be reading what it has pushed in
+  // memory of its device. Waits, at most a second, until they have taken that in.
+  void let_go();
   // Where gradients are to lie that are pushed.
   FloatAllocator gradients() { return memory_.gradients(); }
   // The same on the device, once attached; null: not all servers read them there.

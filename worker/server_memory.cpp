@@ -73,18 +73,32 @@ std::vector<ToServer> ServerMemory::due(int64_t now_ms) {
     const int64_t again_ms = server.silent ? kAskSilentMs : kAskAgainMs;
     if (server.asked_ms >= 0 && now_ms - server.asked_ms < again_ms) continue;
     server.asked_ms = now_ms;
-    Message message;
-    wire::Attach* attach = message.header.mutable_attach();
-    attach->mutable_sender()->set_run(push_pull_.setup().run);
-    attach->mutable_sender()->set_incarnation(push_pull_.setup().incarnation);
-    attach->set_host(host_identity());
-    *attach->mutable_probe() = pool_.find(bytes_of(probe_)).segment->description();
-    if (device_pool_) {
-      *attach->mutable_device_probe() =
-          device_pool_->find(bytes_of(device_probe_)).segment->description();
-    }
-    out.push_back({static_cast<int>(i), std::move(message)});
+    out.push_back({static_cast<int>(i), question()});
   }
+  return out;
+}
+
+Message ServerMemory::question() const {
+  Message message;
+  wire::Attach* attach = message.header.mutable_attach();
+  attach->mutable_sender()->set_run(push_pull_.setup().run);
+  attach->mutable_sender()->set_incarnation(push_pull_.setup().incarnation);
+  attach->set_host(host_identity());
+  *attach->mutable_probe() = pool_.find(bytes_of(probe_)).segment->description();
+  if (device_pool_) {
+    *attach->mutable_device_probe() =
+        device_pool_->find(bytes_of(device_probe_)).segment->description();
+  }
+  return message;
+}
+
+std::vector<ToServer> ServerMemory::last_questions() {
+  std::vector<ToServer> out;
+  for (int i = 0; i < push_pull_.setup().servers; ++i) {
+    if (!servers_[static_cast<size_t>(i)].on_device) continue;
+    for (int lane = 0; lane < push_pull_.lanes(i); ++lane) out.push_back({i, question(), lane});
+  }
+  unanswered_ = static_cast<int>(out.size());
   return out;
 }
 
@@ -148,6 +162,7 @@ void ServerMemory::on_send(ToServer& out) const {
 
 void ServerMemory::on_attached(int server, const wire::Attached& attached) {
   Server& s = servers_[static_cast<size_t>(server)];
+  if (unanswered_ > 0) --unanswered_;
   if (!attached.ok()) {
     if (s.way != Way::kSocket) on_refusal(server, attached.text());
   } else if (s.way == Way::kAsked) {

@@ -30,6 +30,13 @@ class ServerMemory {
   // Every server has answered, or has been silent for so long that its socket is used meanwhile.
   bool settled() const;
 
+  // Before this worker ends, and its device memory with it, although the job goes on: a question to
+  // each server that reads there, on every lane. Its answer says that what was sent before is not
+  // read there any more.
+  std::vector<ToServer> last_questions();
+  // Answers to them that are still to come.
+  int unanswered() const { return unanswered_; }
+
   // What a server has sent. False: it is not for PushPull.
   bool on_message(int server, Message& message, int64_t now_ms);
   void on_send(ToServer& out) const;
@@ -55,6 +62,7 @@ class ServerMemory {
   };
 
   bool may_share() const;
+  Message question() const;
   void on_attached(int server, const wire::Attached& attached);
   void attach_device(Server& server, const wire::Attached& attached);
   void on_refusal(int server, const std::string& why);
@@ -73,6 +81,7 @@ class ServerMemory {
   std::shared_ptr<float[]> device_probe_;
   std::vector<Server> servers_;
   bool said_ = false;
+  int unanswered_ = 0;
   int64_t rejected_ = 0;
 };
 

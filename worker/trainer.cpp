@@ -92,7 +92,9 @@ JobEnd Trainer::run() {
       wait();
     }
   }
-  return *control_.end();
+  const JobEnd end = *control_.end();
+  if (end.signal != 0) links_.let_go();
+  return end;
 }
 
 void Trainer::hint_next() {

@@ -163,6 +163,21 @@ def a_killed_worker_costs_no_bits(lab):
     expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
 
 
+def a_worker_that_ends_while_its_push_waits_costs_no_bits(lab):
+    """Its memory ends with it, while the server waits for the gradient of one that is slower."""
+    lab.on_fake_devices()
+    keys = {**MLP, "steps": lab.steps(300), "on-worker-loss": "continue", "slice-bytes": 4096}
+    want = lab.train(lab.job(keys), 1, 2)
+    started = cluster(lab, {**keys, "straggler": "0:10"}, 3)
+    started.reaches(5)
+    ended = next(w for w in started.workers if "worker 0" not in w.said())
+    os.kill(ended.pid, signal.SIGTERM)
+    got = started.ends_well(but=[ended])
+    expect(ended.returncode == 128 + signal.SIGTERM, f"{ended.returncode}: {ended.said()[-600:]}")
+    expect("answers of servers" not in ended.said(), ended.said()[-600:])
+    expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
+
+
 def a_worker_that_loses_its_device_does_not_end_the_job(lab):
     lab.on_fake_devices()
     started = cluster(lab, {**MLP, "strategy": "async", "steps": 400}, 1, waits_for=2)
