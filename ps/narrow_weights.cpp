@@ -13,10 +13,10 @@ Payload NarrowWeights::make(const Payload& weights) {
   const auto n = static_cast<int64_t>(weights.float_count());
   if (n == 1) return weights;  // would be no narrower, and workers tell by the size
   const std::shared_ptr<float[]> out = pool_.get();
-  const size_t floats = static_cast<size_t>(n + 1) / 2;
+  const int64_t floats = (n + 1) / 2;
   out[floats - 1] = 0.0F;  // half of it may be padding
   to_bf16(weights.floats(), n, reinterpret_cast<uint16_t*>(out.get()));
-  return {out, std::as_bytes(std::span(out.get(), floats))};
+  return {out, std::as_bytes(std::span(out.get(), static_cast<size_t>(floats)))};
 }
 
 Payload NarrowWeights::get(int slice, int64_t version, const Payload& weights) {

@@ -28,8 +28,9 @@ def fewer_bytes_and_the_same_bits_on_any_servers(lab):
 def every_strategy_learns_with_a_codec(lab):
     for strategy in ("async", "ssp:2", "backup:1", "local:2"):
         for codec in ("int8", "topk:0.05"):
-            # so small a job does not stand the outer momentum of DiLoCo, whatever the codec
-            keys = {**DIGITS, "codec": codec, "strategy": strategy, "clip-norm": 5, "outer-momentum": 0}
+            # so small a job does not stand the outer momentum of DiLoCo, whatever the codec; after 10 epochs it
+            # depends on whose pushes backup dropped
+            keys = {**DIGITS, "epochs": 20, "codec": codec, "strategy": strategy, "clip-norm": 5, "outer-momentum": 0}
             summary = lab.train(lab.job(keys), 2, 3)
             expect(summary["test_correct"] >= 0.85 * summary["test_total"],
                    f"{strategy}, {codec}: {summary['test_correct']} of {summary['test_total']}")
