@@ -56,6 +56,7 @@ std::shared_ptr<float[]> BufferPool::get() {
 
 void BufferPool::reserve(int count) {
   std::vector<std::shared_ptr<float[]>> buffers;
+  buffers.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) buffers.push_back(get());
 }
 

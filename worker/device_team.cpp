@@ -48,7 +48,7 @@ void TeamModel::choose(const std::string& choices) {
   }
 }
 
-DeviceTeam::DeviceTeam(std::vector<DeviceStep*> steps, const TensorTable& table,
+DeviceTeam::DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable& table,
                        const SliceMap& map, FloatAllocator memory)
     : table_(table),
       map_(map),

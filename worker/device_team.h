@@ -46,7 +46,7 @@ class DeviceTeam {
   using Stage = std::function<bool(size_t device, int64_t leaf)>;
 
   // steps: borrowed. memory: where the sum is to lie; it is sent from there.
-  DeviceTeam(std::vector<DeviceStep*> steps, const TensorTable& table, const SliceMap& map,
+  DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable& table, const SliceMap& map,
              FloatAllocator memory);
   ~DeviceTeam();
   DeviceTeam(const DeviceTeam&) = delete;

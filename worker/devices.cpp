@@ -26,7 +26,7 @@ std::vector<DeviceName> choose_devices(const std::string& text,
                                        const std::function<void(const std::string&)>& say) {
   if (text.empty()) return {DeviceName{}};
   if (text == "auto") return {automatic(say)};
-  const std::vector<DeviceName> names = device::parse_devices(text, 0);
+  std::vector<DeviceName> names = device::parse_devices(text, 0);
   std::string there;
   for (const DeviceName& name : names) {
     if (name.kind == DeviceName::kCpu) return names;

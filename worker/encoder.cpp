@@ -41,6 +41,7 @@ size_t largest_floats(const std::vector<SliceCodec>& codecs) {
 
 std::vector<SliceCodec> codecs_of(const CodecMap& codecs, const SliceMap& map) {
   std::vector<SliceCodec> out;
+  out.reserve(static_cast<size_t>(map.slices()));
   for (int slice = 0; slice < map.slices(); ++slice) out.push_back(codecs.of_slice(map, slice));
   return out;
 }

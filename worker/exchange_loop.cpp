@@ -90,7 +90,7 @@ JobEnd ExchangeLoop::run() {
         links_.wait([](const wire::State&) {});
     }
   }
-  const JobEnd end = *control_.end();
+  JobEnd end = *control_.end();
   if (end.success) write_times();
   return end;
 }

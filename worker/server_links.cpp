@@ -20,11 +20,11 @@ std::string tcp_address(const wire::State& state, int server, const std::string&
 
 std::string data_address(const Job& job, uint64_t run, const wire::State& state, int server,
                          const std::string& joined) {
-  const std::string tcp = tcp_address(state, server, joined);
+  std::string tcp = tcp_address(state, server, joined);
   if (job.transport != Transport::kIpc) return tcp;
   std::string why = "it has no socket here: is it on this host, with the same TMPDIR?";
   try {
-    const std::string local = local_endpoint(run, tcp);
+    std::string local = local_endpoint(run, tcp);
     if (answers(local)) return local;
   } catch (const Error& e) {
     why = e.what();
@@ -38,6 +38,7 @@ std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wi
                                                         const std::string& joined,
                                                         zmq::context_t& context) {
   std::vector<std::unique_ptr<Dealer>> out;
+  out.reserve(static_cast<size_t>(state.data_endpoints_size()));
   for (int server = 0; server < state.data_endpoints_size(); ++server) {
     out.push_back(std::make_unique<Dealer>(context, tcp_address(state, server, joined),
                                            data_limits(job.slice_bytes)));

@@ -113,6 +113,7 @@ Prepared prepare(const Job& job, const std::string& data_dir,
   Prepared out;
   out.dataset = open_dataset(job, data_dir);
   std::vector<std::unique_ptr<Model>> models;
+  models.reserve(devices.size());
   for (const device::DeviceName& device : devices) {
     models.push_back(make_model(job, out.dataset->input(), out.dataset->classes(), device));
   }

@@ -37,7 +37,7 @@ std::string parent_folder() {
 // Its owner alone may list it and connect to what lies in it. Whoever made it first: it is only
 // used if it is ours.
 std::string private_folder() {
-  const std::string path = parent_folder() + "/pushpull-" + std::to_string(getuid());
+  std::string path = parent_folder() + "/pushpull-" + std::to_string(getuid());
   const auto fail = [&](const std::string& why) {
     throw Error(ErrorCode::kIo, "[ipc] " + path + " " + why +
                                     "; TMPDIR names another place for it, transport = tcp does "

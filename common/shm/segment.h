@@ -46,7 +46,7 @@ class MappedPages {
 // Random bytes that tell one segment from another.
 std::string fresh_token();
 
-class Segment : public SharedMemory {
+class Segment final : public SharedMemory {
  public:
   // At least `bytes` of memory, all of it there: zeros, on a page's start. Throws Error(kFailed)
   // with the size and the reason, also where the memory that is free is less.
