@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/device/device_floats.h"
 #include "common/error.h"
 
 namespace pushpull {
@@ -56,20 +57,12 @@ class Packer {
 
 }  // namespace
 
-FloatAllocator device_floats(std::shared_ptr<device::Device> device) {
-  return [device = std::move(device)](size_t floats) {
-    auto memory = std::make_shared<device::Memory>(device->allocate(floats * sizeof(float)));
-    float* first = memory->floats();
-    return std::shared_ptr<float[]>(std::move(memory), first);
-  };
-}
-
 DeviceEngine::DeviceEngine(DeviceEngineSetup setup)
     : setup_([&] {
-        if (!setup.weights) setup.weights = device_floats(setup.device);
+        if (!setup.weights) setup.weights = device::device_floats(setup.device);
         return std::move(setup);
       }()),
-      state_(device_floats(setup_.device)),
+      state_(device::device_floats(setup_.device)),
       stream_(setup_.device->stream()) {}
 
 void DeviceEngine::initialise(const RangeUpdate& rules, uint64_t seed, float* to) {

@@ -91,7 +91,4 @@ class DeviceEngine : public SliceEngine {
   std::unique_ptr<device::Stream> stream_;  // ends first: work on it uses what is above
 };
 
-// Zeroed memory of the device.
-FloatAllocator device_floats(std::shared_ptr<device::Device> device);
-
 }  // namespace pushpull

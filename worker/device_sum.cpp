@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/device/device_floats.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "worker/device_memory.h"
@@ -14,14 +15,6 @@ namespace {
 
 // Far longer than a step takes, also where others use the device.
 constexpr int64_t kDeadlineMs = 300'000;
-
-FloatAllocator on_device(const std::shared_ptr<device::Device>& device) {
-  return [device](size_t floats) -> std::shared_ptr<float[]> {
-    auto memory = std::make_shared<device::Memory>(device->allocate(floats * sizeof(float)));
-    float* first = memory->floats();
-    return {first, [device, memory = std::move(memory)](float*) mutable { memory.reset(); }};
-  };
-}
 
 FloatAllocator copied_to(const std::shared_ptr<device::Device>& device, FloatAllocator memory) {
   return device::registered(device, std::move(memory), [device](const std::string& why) {
@@ -43,7 +36,7 @@ class DeviceSum final : public GradientSum {
       : GradientSum(table, map),
         step_(step),
         device_(step.device()),
-        gradients_(total(), on_device(device_)),
+        gradients_(total(), device::device_floats(device_)),
         sent_(total(), copied_to(device_, std::move(memory.host))),
         shared_(std::move(memory.device)),
         flags_(device_->allocate(static_cast<size_t>(map.slices()) * sizeof(int32_t))),

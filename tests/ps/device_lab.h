@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/device_floats.h"
 #include "ps/device_engine.h"
 #include "tests/device/fake_device.h"
 #include "tests/device/need_device.h"
@@ -25,7 +26,7 @@ class Lab {
   explicit Lab(std::shared_ptr<device::Device> device)
       : device_(std::move(device)),
         pinned_(device::registered(device_, heap_floats, [](const std::string&) {})),
-        memory_(device_floats(device_)),
+        memory_(device::device_floats(device_)),
         stream_(device_->stream()) {}
 
   std::shared_ptr<SliceEngine> engine(size_t staging_bytes = size_t{64} << 20) const {

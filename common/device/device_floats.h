@@ -1,0 +1,28 @@
+// Device memory as an allocator of buffers.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "common/buffer_pool.h"
+#include "common/device/device.h"
+
+namespace pushpull::device {
+
+// Zeroed memory of the device, which lives at least as long. Throws Error(kDevice) where there is
+// no more.
+inline FloatAllocator device_floats(std::shared_ptr<Device> device) {
+  struct Buffer {
+    std::shared_ptr<Device> device;
+    Memory memory;  // ends first
+  };
+  return [device = std::move(device)](size_t floats) -> std::shared_ptr<float[]> {
+    auto buffer =
+        std::make_shared<Buffer>(Buffer{device, device->allocate(floats * sizeof(float))});
+    float* const first = buffer->memory.floats();
+    return {std::move(buffer), first};
+  };
+}
+
+}  // namespace pushpull::device
