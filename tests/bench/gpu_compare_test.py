@@ -10,7 +10,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench/peers"), str(ROOT / "tests/models")]
@@ -124,15 +126,6 @@ class Fakes(unittest.TestCase):
         self.assertEqual([], list((self.folder / "jobs").iterdir()))
         self.assertEqual([], self.left_behind())
 
-    def test_what_there_was_no_time_for_says_so(self):
-        done = self.run_it("--seconds", 10.5, "--rounds", 1)
-        self.assertEqual(0, done.returncode, done.stderr)
-        rows = rows_of(done.stdout)
-        self.assertIn("convnet-100: rounds", rows)
-        for name in ("convnet-1000", "mlp-bf16", "mlp-tf32"):
-            self.assertEqual(["skip", name, "out of time"], rows[name])
-        self.assertEqual([], self.left_behind())
-
     def test_wrong_words_end_with_2(self):
         for words, text in ((["--cases", "vgg"], "no case vgg"), (["--bin", "/none"], "no /none/pushpull")):
             done = self.run_it(*words)
@@ -146,6 +139,48 @@ class Fakes(unittest.TestCase):
                 if str(self.folder).encode() in (folder / "cmdline").read_bytes():
                     found.append(folder.name)
         return found
+
+
+class Clock(unittest.TestCase):
+    """The time that a comparison has, on a clock that only moves when somebody is measured."""
+
+    def compared(self, seconds, each, rounds=1):
+        clock = types.SimpleNamespace(now=100.0)
+        clock.monotonic = lambda: clock.now
+
+        class Measured:
+            name, workers = gpu_compare.EAGER, 1
+
+            def prepare(self, settings):
+                pass
+
+            def measure(self, seconds, deadline):
+                clock.now += each
+                return 1000.0
+
+            def end(self):
+                self.ended = True
+
+        one = Measured()
+        arguments = types.SimpleNamespace(seconds=seconds, round_seconds=1.0, rounds=rounds)
+        out = io.StringIO()
+        with mock.patch.object(gpu_compare, "time", clock), \
+                mock.patch.object(gpu_compare, "competitors", lambda _: ([one], [])), contextlib.redirect_stdout(out):
+            gpu_compare.compare(arguments, gpu_compare.GPU_CASES)
+        self.assertTrue(one.ended)
+        return rows_of(out.getvalue()), clock.now - 100
+
+    def test_what_there_was_no_time_for_says_so(self):
+        rows, _ = self.compared(seconds=10.5, each=0.6)
+        self.assertIn("convnet-100: PyTorch, eager", rows)
+        for name in ("convnet-1000", "mlp-bf16", "mlp-tf32"):
+            self.assertEqual(["skip", name, "out of time"], rows[name])
+
+    def test_each_case_has_its_share_of_the_time(self):
+        rows, took = self.compared(seconds=120, each=7, rounds=7)
+        self.assertEqual([], [row for row in rows.values() if row[0] == "skip"])
+        # four rounds of 7 s are what 30 s hold, and a fifth what the first three have left of theirs
+        self.assertEqual((4 + 4 + 4 + 5) * 7, took)
 
 
 @unittest.skipIf(torch is None, "no PyTorch here")
