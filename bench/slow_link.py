@@ -23,9 +23,9 @@ LINKS = ["1gbit,0ms", "1gbit,2ms", "200mbit,0ms", "200mbit,5ms"]
 
 def job_text(model, steps, workers, more=()):
     keys = {"dataset": "dummy", "train-samples": 4096, "test-samples": 64, "steps": steps,
-            "eval-every": 1000000, "optimizer": "sgd", "lr": 0.01, **MODELS[model]}
-    keys["global-batch"] = keys["micro-batch"] * workers
-    return "".join(f"{key} = {value}\n" for key, value in [*keys.items(), *more])
+            "eval-every": 1000000, "optimizer": "sgd", "lr": 0.01, **MODELS[model], **dict(more)}
+    keys.setdefault("global-batch", int(keys["micro-batch"]) * workers)
+    return "".join(f"{key} = {value}\n" for key, value in keys.items())
 
 
 def link_of(text):
