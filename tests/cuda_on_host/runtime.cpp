@@ -123,10 +123,13 @@ using cuda_on_host::Step;
 // What stand-ins of libraries put on a stream. 0: it will run; else the error's number.
 extern "C" int cuda_on_host_enqueue(cudaStream_t handle, void (*work)(void*), void* argument,
                                     void (*destroy)(void*)) {
+  const std::shared_ptr<void> kept(argument, destroy == nullptr ? [](void*) {} : destroy);
   return call([&](Runtime& all) {
     const cudaStream_t stream = all.streams.find(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    const std::shared_ptr<void> kept(argument, destroy == nullptr ? [](void*) {} : destroy);
+    if (all.streams.is_legacy(stream) && all.streams.forbids_legacy()) {
+      return cudaErrorStreamCaptureImplicit;
+    }
     all.streams.push(stream, [&all, kept, work] {
       return Step{nullptr, [&all, kept, work] {
                     all.run_work("work of a library", [&] { work(kept.get()); });
