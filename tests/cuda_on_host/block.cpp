@@ -38,7 +38,7 @@ struct Runner {
 };
 
 bool same(const Site& a, const Site& b) {
-  return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
 std::string text_of(const Site& site) {
@@ -54,6 +54,7 @@ class BlockRun {
     threads_ = launch.block.x * launch.block.y * launch.block.z;
     started_ = finished_ = at_barrier_ = 0;
     any_ = false;
+    shuffling_.fill(0);
     fault_.clear();
     ready_.clear();
     unstarted_.resize(threads_);
@@ -194,22 +195,22 @@ class BlockRun {
 
   void release_shuffle(unsigned warp) {
     const Runner& me = *current_;
+    uint32_t& shuffling = shuffling_[warp];
+    shuffling |= 1U << me.thread % kWarpThreads;
+    if (shuffling != me.mask) return;
+    shuffling = 0;
     std::array<Runner*, kWarpThreads> lanes{};
+    std::array<std::array<std::byte, kMostBytes>, kWarpThreads> values;
     for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
       if (((me.mask >> lane) & 1U) == 0) continue;
       const unsigned t = warp * kWarpThreads + lane;
-      if (t >= threads_) return fail("shuffles with a lane that the block does not have");
       Runner* const other = running_[t];
-      if (other == nullptr || other->waits != Waits::kShuffle) return;
       if (!same(other->site, me.site) || other->mask != me.mask || other->reach != me.reach) {
         return fail("shuffles at " + text_of(me.site) + " and thread " + std::to_string(t) +
                     " at " + text_of(other->site));
       }
       lanes[lane] = other;
-    }
-    std::array<std::array<std::byte, kMostBytes>, kWarpThreads> values;
-    for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
-      if (lanes[lane] != nullptr) std::memcpy(values[lane].data(), lanes[lane]->value, kMostBytes);
+      std::memcpy(values[lane].data(), other->value, kMostBytes);
     }
     for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
       if (lanes[lane] == nullptr) continue;
@@ -252,6 +253,7 @@ class BlockRun {
   unsigned finished_ = 0;
   unsigned at_barrier_ = 0;
   bool any_ = false;
+  std::array<uint32_t, kMaxThreads / kWarpThreads> shuffling_{};  // lanes that wait, by warp
   std::string fault_;
   Runner* current_ = nullptr;
   std::vector<unsigned> unstarted_;
