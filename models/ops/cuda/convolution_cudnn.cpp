@@ -147,10 +147,10 @@ class CudnnConvolution final : public Convolution {
 
   void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
     sum_channels(shared_, shape_.output(), dy, db);
-    const bool direct = element_bytes_ == 4 && is_aligned(dw);
+    const bool direct = element_bytes_ == 4 && shared_.loss_scale == 1.0F && is_aligned(dw);
     void* const to = direct ? dw : place_in_scratch(shared_, gradient_at_);
     run(kBackwardWeights, image(x), to, dy);
-    // the library's gradient is of the activations' type
+    // the library's gradient is of the activations' type, and scaled
     if (!direct) widen(shared_, to, weight_count_, 1.0F / shared_.loss_scale, dw);
   }
 
