@@ -1,7 +1,7 @@
 // cuDNN's stand-in: what it computes, and that it refuses what the real one refuses.
 #include <gtest/gtest.h>
 
-#include <optional>
+#include <array>
 
 #include "tests/cuda_on_host/convolution.h"
 #include "tests/models/reference.h"
