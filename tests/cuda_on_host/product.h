@@ -1,16 +1,13 @@
-// A product that is asked of cuBLASLt's stand-in, with memory of its own. Elements are multiples of
-// a quarter that every type holds, so that sums are exact in any order.
+// A product that is asked of cuBLASLt's stand-in, with memory of its own.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <array>
 #include <cstddef>
-#include <memory>
-#include <new>
 #include <vector>
 
-#include "tests/cuda_on_host/libs/numbers.h"
+#include "tests/cuda_on_host/bytes.h"
 #include "tests/cuda_on_host/opened.h"
 
 namespace pushpull::cuda_on_host {
@@ -18,32 +15,6 @@ namespace pushpull::cuda_on_host {
 inline cudaDataType_t library_type(Number type) {
   if (type == Number::kF32) return CUDA_R_32F;
   return type == Number::kBf16 ? CUDA_R_16BF : CUDA_R_16F;
-}
-
-// Aligned as device memory is.
-class Bytes {
- public:
-  explicit Bytes(size_t bytes) : data_(new (std::align_val_t{256}) std::byte[bytes]) {}
-  ~Bytes() { ::operator delete[](data_, std::align_val_t{256}); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  std::byte* at(size_t offset = 0) const { return data_ + offset; }
-
- private:
-  std::byte* data_;
-};
-
-// `count` small numbers that differ with `seed`.
-inline std::vector<double> some_values(size_t count, size_t seed) {
-  std::vector<double> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    values[i] = (static_cast<double>((i * 7 + seed * 5 + i / 11) % 17) - 8.0) / 4.0;
-  }
-  return values;
-}
-
-inline void write(const std::vector<double>& values, Number type, void* to) {
-  for (size_t i = 0; i < values.size(); ++i) store(static_cast<float>(values[i]), to, type, i);
 }
 
 // Column-major and packed; op(A) is [m, k], op(B) [k, n].

@@ -361,8 +361,8 @@ std::unique_ptr<Convolution> make_cudnn_convolution(Shared& shared, const Convol
 std::string cudnn_version(const Shared& shared) {
   if (shared.cudnn.expired()) return {};
   const size_t version = cudnn()->cudnnGetVersion();
-  return std::to_string(version / 10'000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  return std::to_string(version / kCudnnMajorVersion) + "." +
+         std::to_string(version % kCudnnMajorVersion / 100) + "." + std::to_string(version % 100);
 }
 
 }  // namespace pushpull::ops::cuda
