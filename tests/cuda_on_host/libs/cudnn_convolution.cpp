@@ -6,8 +6,8 @@
 #include <array>
 #include <atomic>
 
-#include "cudnn_descriptions.h"
-#include "enqueue.h"
+#include "tests/cuda_on_host/libs/cudnn_descriptions.h"
+#include "tests/cuda_on_host/libs/enqueue.h"
 
 namespace pushpull::cuda_on_host {
 

@@ -1,7 +1,7 @@
 // The loops of the stand-in for cuDNN: sums are f32, in an order that depends on the algorithm.
 #include <vector>
 
-#include "cudnn_convolution.h"
+#include "tests/cuda_on_host/libs/cudnn_convolution.h"
 
 namespace pushpull::cuda_on_host {
 

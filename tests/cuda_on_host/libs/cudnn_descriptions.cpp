@@ -1,5 +1,5 @@
 // Handles and descriptors of the stand-in for cuDNN. What they refuse was measured on cuDNN 9.19.
-#include "cudnn_descriptions.h"
+#include "tests/cuda_on_host/libs/cudnn_descriptions.h"
 
 #include <limits>
 #include <optional>

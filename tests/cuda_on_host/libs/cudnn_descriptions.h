@@ -3,7 +3,7 @@
 
 #include <cudnn.h>
 
-#include "cudnn_convolution.h"
+#include "tests/cuda_on_host/libs/cudnn_convolution.h"
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;

@@ -1,6 +1,6 @@
 // Handles and descriptors of the stand-in for cuBLASLt. Which sizes they take, and that they take
 // any value, was measured on cuBLASLt 13.1: what is wrong shows when an algorithm is asked for.
-#include "lt_descriptions.h"
+#include "tests/cuda_on_host/libs/lt_descriptions.h"
 
 #include <cstring>
 

@@ -2,15 +2,15 @@
 // documentation, "cublasLtMatmul()" (types, what is refused and how), and the comments of
 // cublasLt.h. Some algorithms are there to be refused: they want more workspace or stricter
 // alignment than was promised, or add in any order.
-#include "lt_matmul.h"
+#include "tests/cuda_on_host/libs/lt_matmul.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <optional>
 
-#include "enqueue.h"
-#include "lt_descriptions.h"
+#include "tests/cuda_on_host/libs/enqueue.h"
+#include "tests/cuda_on_host/libs/lt_descriptions.h"
 
 namespace pushpull::cuda_on_host {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "numbers.h"
+#include "tests/cuda_on_host/libs/numbers.h"
 
 namespace pushpull::cuda_on_host {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <vector>
 
-#include "lt_matmul.h"
+#include "tests/cuda_on_host/libs/lt_matmul.h"
 
 namespace pushpull::cuda_on_host {
 
