@@ -54,6 +54,7 @@ class BlockRun {
     threads_ = launch.block.x * launch.block.y * launch.block.z;
     started_ = finished_ = at_barrier_ = 0;
     any_ = false;
+    runs_ahead_ = order.below(2) == 0;
     shuffling_.fill(0);
     fault_.clear();
     ready_.clear();
@@ -141,7 +142,7 @@ class BlockRun {
   Runner* next() {
     const bool can_begin = started_ < threads_;
     if (!ready_.empty() && (!can_begin || order_->below(2) == 0)) {
-      std::swap(ready_[order_->below(ready_.size())], ready_.back());
+      if (!runs_ahead_) std::swap(ready_[order_->below(ready_.size())], ready_.back());
       Runner* const runner = ready_.back();
       ready_.pop_back();
       place(*runner);
@@ -180,9 +181,11 @@ class BlockRun {
                     " at " + text_of(running_[t]->site));
       }
     }
-    for (unsigned t = 0; t < threads_; ++t) {
-      running_[t]->any = any_;
-      make_ready(*running_[t]);
+    const auto first = static_cast<unsigned>(order_->below(threads_));
+    for (unsigned i = 0; i < threads_; ++i) {
+      Runner& runner = *running_[(first + i) % threads_];
+      runner.any = any_;
+      make_ready(runner);
     }
     at_barrier_ = 0;
     any_ = false;
@@ -253,6 +256,7 @@ class BlockRun {
   unsigned finished_ = 0;
   unsigned at_barrier_ = 0;
   bool any_ = false;
+  bool runs_ahead_ = false;  // a warp goes as far as it can before others begin; else all go alike
   std::array<uint32_t, kMaxThreads / kWarpThreads> shuffling_{};  // lanes that wait, by warp
   std::string fault_;
   Runner* current_ = nullptr;
