@@ -11,10 +11,12 @@
 #include "tests/cuda_on_host/order.h"
 #include "tests/cuda_on_host/shared_memory.h"
 
+// NOLINTBEGIN(readability-identifier-naming): names of CUDA's
 uint3 threadIdx;
 uint3 blockIdx;
 dim3 blockDim;
 dim3 gridDim;
+// NOLINTEND(readability-identifier-naming)
 
 namespace cuda_on_host {
 
