@@ -234,11 +234,11 @@ def reset_ends_every_connection_and_later_ones_work(lab):
 def drop_holds_then_resets(lab):
     proxy = Proxy(lab)
     client, server = proxy.pair()
-    proxy.do("drop 0.5")
-    client.sendall(b"lost")
     begin = time.monotonic()
+    proxy.do("drop 2")
+    client.sendall(b"lost")
     expect(is_reset(server) and is_reset(client), "no RST")
-    expect(time.monotonic() - begin >= 0.2, "not held first")
+    expect(time.monotonic() - begin >= 2, "not held first")
     client, server = proxy.pair()
     client.sendall(b"x")
     receive(server, 1)
@@ -339,7 +339,7 @@ def a_script_is_carried_out_by_itself(lab):
     script.write_text("# two lines\n+0.1 delay 7\n+0.3 quit\n")
     code, text = lab.call("pushpull-proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1",
                           "--script", script)
-    expect(code == 0 and re.search(r"0\.\d+ s: delay 7\n0\.\d+ s: quit\nconnections=0 ", text), text)
+    expect(code == 0 and re.search(r"\d\.\d+ s: delay 7\n\d\.\d+ s: quit\nconnections=0 ", text), text)
 
 
 def what_is_wrong_on_the_command_line_is_named(lab):
