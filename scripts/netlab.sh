@@ -201,7 +201,12 @@ up() {
   say "lab $name: $hosts hosts, $subnet.1 to $subnet.$hosts; $(asked_of "$name"); $(cat "$state/how")"
   echo "$name" # tells who reads that it is ready
   if [ -n "$attached" ]; then
-    while read -r _; do :; done
+    # a signal that comes just before bash blocks in a read is seen at the end of that read, which must not be far
+    local code=0
+    while [ "$code" -eq 0 ] || [ "$code" -gt 128 ]; do
+      code=0
+      read -r -t 1 _ || code=$?
+    done
     exit 0
   fi
   trap - EXIT INT TERM HUP

@@ -91,6 +91,13 @@ def is_reset(connection):
     return False
 
 
+def is_refused(proxy):
+    try:
+        return is_reset(proxy.connect())
+    except ConnectionResetError:  # before connect() had returned
+        return True
+
+
 def send_in_pieces(connection, data, seed):
     rng, at = random.Random(seed), 0
     while at < len(data):
@@ -247,7 +254,7 @@ def drop_holds_then_resets(lab):
 def refuse_lasts_until_accept(lab):
     proxy = Proxy(lab)
     proxy.do("refuse")
-    expect(is_reset(proxy.connect()), "accepted")
+    expect(is_refused(proxy), "accepted")
     proxy.do("accept")
     client, server = proxy.pair()
     client.sendall(b"x")
@@ -327,11 +334,7 @@ def who_connects_to_nobody_is_reset(lab):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     proxy = Proxy(lab, to=f"127.0.0.1:{port}")
-    try:
-        reset = is_reset(proxy.connect())
-    except ConnectionResetError:  # before connect() had returned
-        reset = True
-    expect(reset, "no RST")
+    expect(is_refused(proxy), "no RST")
 
 
 def a_script_is_carried_out_by_itself(lab):
