@@ -331,6 +331,8 @@ def main(module):
     arguments = arguments_of(module["__doc__"], tests)
     scale = arguments.scale * float(os.environ.get("PUSHPULL_TEST_SCALE", "1"))
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # a shell lets what it starts in the background ignore Ctrl-C, and so would all that is started here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     codes = set()
     for name in arguments.tests or tests:
         begin = time.monotonic()
