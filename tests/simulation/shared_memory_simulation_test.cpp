@@ -24,6 +24,8 @@ size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t 
   int64_t gradients = 0;
   int64_t weights = 0;
   int64_t in_place = 0;
+  int64_t side_by_side = 0;
+  bool several = false;
   const std::vector<uint64_t> all = seeds(count, regressions);
   for (const uint64_t seed : all) {
     Scenario scenario = calm(seed);
@@ -39,12 +41,17 @@ size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t 
     gradients += run.cluster().referred_gradients;
     weights += run.cluster().referred_weights;
     in_place += run.cluster().in_place_tasks;
+    side_by_side += run.cluster().side_by_side_tasks;
+    several = several || scenario.servers > 1;
     if (look) look(run.cluster());
   }
   if (all.size() == 1) return 1;  // may have had nothing to share
   EXPECT_GT(gradients, 0);
   EXPECT_GT(weights, 0);
   EXPECT_GT(in_place, 10);
+  if (several) {
+    EXPECT_GT(side_by_side, 10);
+  }
   return all.size();
 }
 
