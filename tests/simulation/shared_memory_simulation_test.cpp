@@ -83,22 +83,27 @@ TEST(SharedMemorySimulation, ServersOnDevicesKeepTheirBits) {
   EXPECT_GT(servers, 10);
 }
 
+// Many workers whose shares others take over again and again.
+Scenario taken_over(uint64_t seed, int servers) {
+  Scenario scenario =
+      draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
+  scenario.servers = servers;
+  scenario.workers = 6;
+  scenario.job.global_batch = 8 * scenario.job.micro_batch;
+  scenario.job.steps = 10;
+  scenario.job.stop_after = 0;
+  scenario.job.eval_every = 1;
+  scenario.compute_us = 300'000;
+  return scenario;
+}
+
 // Whoever takes over a share while it asks for weights has let go of those that it has.
 TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingThatItHasLetGoOf) {
-  share_everything(
-      [](uint64_t seed) {
-        Scenario scenario =
-            draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
-        scenario.servers = 1;
-        scenario.workers = 6;
-        scenario.job.global_batch = 8 * scenario.job.micro_batch;
-        scenario.job.steps = 10;
-        scenario.job.stop_after = 0;
-        scenario.job.eval_every = 1;
-        scenario.compute_us = 300'000;
-        return scenario;
-      },
-      500, {kLetGo});
+  share_everything([](uint64_t seed) { return taken_over(seed, 1); }, 500, {kLetGo});
+}
+
+TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingOfSeveralServersThatItHasLetGoOf) {
+  share_everything([](uint64_t seed) { return taken_over(seed, 3); }, 500);
 }
 
 TEST(SharedMemorySimulation, LocalStepsKeepTheirBits) {
