@@ -77,6 +77,18 @@ def memory_of_the_other_side_is_mapped_for_reading_only(lab):
                   lambda worker=worker: f"{worker.name} reads no segment of the server")
 
 
+def weights_of_several_servers_are_mapped_side_by_side(lab):
+    if resource.getpagesize() != 4096:
+        raise base.Skipped("slices of this small model are no whole pages here")
+    cluster = lab.cluster(lab.job(LONG), 2, 2, transport="shm", slice_bytes=4096)
+    cluster.reaches(5)
+    for worker in cluster.workers:
+        spans = [line.split()[0].split("-") for line in mapped(worker.pid, "r--s")]
+        pages = sum(int(end, 16) - int(first, 16) == 4096 for first, end in spans)
+        # 6,570 parameters are seven slices, of which no neighbours are one server's; both probes are a page, too
+        expect(pages >= 7 + 2, f"{worker.name} has mapped {pages} single pages of its servers")
+
+
 def in_shared_folders():
     return {name for folder in ("/dev/shm", "/run/shm") if os.path.isdir(folder)
             for name in os.listdir(folder) if "pushpull" in name}
