@@ -196,15 +196,20 @@ def a_server_that_loses_its_device_says_so(lab):
         started.add_worker("--device", "cuda:0")
     for process in started.all():
         expect(process.ends() == DEVICE, f"{process.name} ended with {process.returncode}: {process.said()[-600:]}")
-        expect("fake:0 is lost" in process.said().splitlines()[-1], process.said()[-600:])
+        last = process.said().splitlines()[-1]
+        expect("lost server 0 (" in last and "fake:0 is lost; its weights are gone" in last, process.said()[-600:])
 
 
-def a_run_whose_servers_lose_their_devices_ends(lab):
+def a_run_names_the_server_that_has_lost_its_device(lab):
     lab.on_fake_devices(lost_after=2000)
-    run = lab.run(lab.job({**LONG, "slice-bytes": 4096}), 2, 2, server_device="cuda:1", device="cpu")
-    expect(run.code == DEVICE, f"exit code {run.code}: {run.text[-800:]}")
-    expect("fake:1 is lost" in run.text, run.text[-800:])
-    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
+    for servers in (1, 2):
+        run = lab.run(lab.job({**LONG, "slice-bytes": 4096}), servers, 2, server_device="cuda:1", device="cpu")
+        expect(run.code == DEVICE, f"exit code {run.code}: {run.text[-800:]}")
+        last = run.text.splitlines()[-1]
+        expect(last.startswith("[run] server ") and "fake:1 is lost" in last, run.text[-800:])
+        workers = [line for line in run.text.splitlines() if line.startswith("worker ") and "error" in line]
+        expect(all("lost server " in line for line in workers), run.text[-800:])
+        expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
 if __name__ == "__main__":
