@@ -94,6 +94,7 @@ def what_the_host_must_see_goes_through_its_memory(lab):
         expect(SHARED not in run.text and run.text.count("shared memory with server 0") == 2,
                f"{keys}: {run.text[-800:]}")
         expect(("not on fake:0: " + said in run.text) == bool(said), f"{keys}: {run.text[-800:]}")
+        expect(run.text.count("keeps weights") == 1, f"{keys}: {run.text}")
         expect_same(run.summary(), want, str(keys))
 
 
@@ -103,6 +104,7 @@ def all_reduce_needs_no_device_of_its_servers(lab):
     want = lab.train(job, 1, 2)
     run = train(lab, job, 2, 2)
     expect(run.text.count("keeps weights in host memory, not on fake:0: strategy = allreduce:tree") == 2, run.text)
+    expect(run.text.count("keeps weights") == 2, run.text)
     expect_same(run.summary(), want, "all-reduce")
 
 
