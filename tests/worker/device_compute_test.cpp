@@ -433,6 +433,23 @@ TEST(DeviceCompute, TracesWhatADeviceDoes) {
   std::filesystem::remove(file);
 }
 
+// Also where a step has many micro-batches, and many parts, and so many gradient buffers.
+TEST(DeviceCompute, EveryMicroBatchOfASmallNetworkRunsAsAGraph) {
+  Job job = small_job();
+  job.global_batch = job.train_samples = 512 * job.micro_batch;
+  const Work work{0, {{0, 1}, {1, 257}, {257, 385}, {385, 512}}};
+  const auto devices = fake({.seed = 3});
+  Bench bench(job, devices);
+  int64_t launches = 0;
+  // the first run at each place is none, and buffers come in another order in each step
+  for (int i = 0; i < 6; ++i) {
+    const int64_t before = devices.front()->launches();
+    EXPECT_TRUE(bench.work(work).whole);
+    launches = devices.front()->launches() - before;
+  }
+  EXPECT_EQ(launches, 512);
+}
+
 TEST(DeviceCompute, AGradientThatIsNotFiniteIsNamed) {
   Bench bench(small_job(), fake({.seed = 1}));
   bench.weights[0] = std::numeric_limits<float>::infinity();
