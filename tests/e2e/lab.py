@@ -198,6 +198,12 @@ class Lab:
         self.bin_dir = (self.bin_dir / "../tests/fake_device/bin").resolve()
         self.fake_devices(count, seed, lost_after)
 
+    def on_host_cuda(self):
+        """From here on programs run their CUDA code on the processor (tests/cuda_on_host)."""
+        folder = (self.bin_dir / "../tests/cuda_on_host").resolve()
+        self.bin_dir = folder / "bin"
+        self.environment["PUSHPULL_CUDA_LIBS"] = str(folder / "libs")
+
     def fake_devices(self, count=2, seed=1, lost_after=-1):
         """Of programs that are started from here on. lost_after: pieces of work; -1: never."""
         self.environment.update(FAKE_DEVICES=str(count), FAKE_SEED=str(seed),

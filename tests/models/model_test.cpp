@@ -148,7 +148,10 @@ double reference_loss(const Model& model, const Case& c, const reference::Values
 
 // Central differences in double: cut and rounding stay below 1e-7 at this step, unless the step
 // crosses a ReLU's or a window's tie, which the images of these seeds do not. The rest of the
-// tolerance is f32's: 1e-4 of the tensor's largest gradient.
+// tolerance is f32's: 1e-4 of the tensor's largest gradient. Where activations are rounded, one of
+// these few samples may fall on the other side of a ReLU or win a window, which is worth some of it
+// whatever the precision. A bias in front of batch normalization has no slope: its gradients are
+// the rounding of what is summed, and compare to the weights'.
 TEST_P(ModelOn, GradientsAreTheSlopeOfTheLoss) {
   for (const Case& c :
        {Case{.micro_batch = 4, .hidden = {12, 9}},
@@ -165,8 +168,16 @@ TEST_P(ModelOn, GradientsAreTheSlopeOfTheLoss) {
     for (const TensorInfo& info : model->table().tensors) {
       if (info.rule != UpdateRule::kOptimizer) continue;
       const auto gradient = part(*model, got.gradients, info.name);
+      const std::string_view name = info.name;
+      const bool has_no_slope = c.model == "convnet" && name.ends_with(".0.bias");
       double largest = 0.0;
-      for (const float g : gradient) largest = std::max(largest, std::fabs(double{g}));
+      for (const float g : has_no_slope
+                               ? part(*model, got.gradients,
+                                      std::string(name.substr(0, name.size() - 4)) + "weight")
+                               : gradient) {
+        largest = std::max(largest, std::fabs(double{g}));
+      }
+      const double share = tolerance(1e-4) + (GetParam().is_short() ? 0.05 : 0.0);
       for (int64_t k = 0; k < std::min<int64_t>(info.size, 6); ++k) {
         const int64_t i = k * 7919 % info.size;
         double& weight = flat[static_cast<size_t>(info.offset + i)];
@@ -178,7 +189,7 @@ TEST_P(ModelOn, GradientsAreTheSlopeOfTheLoss) {
         const double down = reference_loss(*model, c, flat, inputs);
         weight = saved;
         EXPECT_NEAR(gradient[static_cast<size_t>(i)], (up - down) / (2.0 * kStep),
-                    1e-6 + tolerance(1e-4) * largest)
+                    1e-6 + share * largest)
             << info.name << "[" << i << "]";
       }
     }

@@ -147,10 +147,10 @@ class CudnnConvolution final : public Convolution {
 
   void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
     sum_channels(shared_, shape_.output(), dy, db);
-    const bool direct = element_bytes_ == 4 && is_aligned(dw);
+    const bool direct = element_bytes_ == 4 && shared_.loss_scale == 1.0F && is_aligned(dw);
     void* const to = direct ? dw : place_in_scratch(shared_, gradient_at_);
     run(kBackwardWeights, image(x), to, dy);
-    // the library's gradient is of the activations' type
+    // the library's gradient is of the activations' type, and scaled
     if (!direct) widen(shared_, to, weight_count_, 1.0F / shared_.loss_scale, dw);
   }
 
@@ -361,8 +361,8 @@ std::unique_ptr<Convolution> make_cudnn_convolution(Shared& shared, const Convol
 std::string cudnn_version(const Shared& shared) {
   if (shared.cudnn.expired()) return {};
   const size_t version = cudnn()->cudnnGetVersion();
-  return std::to_string(version / 10'000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  return std::to_string(version / kCudnnMajorVersion) + "." +
+         std::to_string(version % kCudnnMajorVersion / 100) + "." + std::to_string(version % 100);
 }
 
 }  // namespace pushpull::ops::cuda

@@ -36,7 +36,7 @@ class Opened {
 #undef PUSHPULL_FIND
     if (!missing.empty()) return missing;
     const size_t version = functions_.cudnnGetVersion();
-    if (version / 10'000 == CUDNN_MAJOR) return {};
+    if (version / kCudnnMajorVersion == CUDNN_MAJOR) return {};
     return library_.path() + " is version " + std::to_string(version) + ", not " +
            std::to_string(CUDNN_MAJOR);
   }

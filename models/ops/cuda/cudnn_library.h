@@ -4,6 +4,7 @@
 
 #include <cudnn.h>
 
+#include <cstddef>
 #include <string_view>
 
 #include "common/device/cuda/check.h"
@@ -42,6 +43,9 @@ struct Cudnn {
   PUSHPULL_CUDNN(PUSHPULL_MEMBER)
 #undef PUSHPULL_MEMBER
 };
+
+// In what cudnnGetVersion says: 8.9.7 is 8907, 9.19.0 is 91900 (CUDNN_VERSION in cudnn_version.h).
+inline constexpr size_t kCudnnMajorVersion = CUDNN_MAJOR >= 9 ? 10'000 : 1'000;
 
 // Null where it cannot be opened or is of another major version, which is logged once.
 const Cudnn* cudnn();

@@ -180,7 +180,8 @@ void Matmul::adopt(const std::string& key, const std::string& value) {
   const cublasStatus_t status = device::cublas_lt().cublasLtMatmulAlgoCheck(
       shared_->lt, description_.get(), first_.get(), second_.get(), result_.get(), result_.get(),
       &algorithm_, &result);
-  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes_) {
+  if (status != CUBLAS_STATUS_SUCCESS || result.state != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > workspace_bytes_) {
     refuse_choice(*shared_, key, value, "is refused by cuBLASLt");
   }
 }

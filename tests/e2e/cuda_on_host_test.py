@@ -1,0 +1,37 @@
+"""Whole jobs whose workers and servers compute by the product's own CUDA code, on the processor
+(tests/cuda_on_host): memory of the device is shared between processes, and nobody has a GPU."""
+import shutil
+
+import lab as base
+from lab import MLP, expect
+
+ON_GPU = {"device": "cuda:0", "server-device": "cuda:0"}
+STEPS = {**MLP, "steps": 12, "slice-bytes": 4096, "checkpoint-every": 4}
+
+
+def train(lab, keys, servers, workers, seed):
+    lab.environment["CUDA_ON_HOST_SEED"] = str(seed)
+    run = lab.run(lab.job(keys), servers, workers, **ON_GPU)
+    expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
+    return run
+
+
+def bits_do_not_depend_on_how_many_compute_or_in_which_order(lab):
+    """From one checkpoint on, which holds the algorithms that its worker chose by time."""
+    lab.on_host_cuda()
+    begin = lab.folder / "begin"
+    train(lab, {**STEPS, "checkpoint-dir": begin, "stop-after": 4}, 1, 1, 0)
+    summaries = []
+    for seed, (servers, workers) in enumerate([(1, 1), (1, 2), (2, 2), (1, 4)]):
+        folder = lab.folder / f"resumed-{seed}"
+        shutil.copytree(begin, folder)
+        run = train(lab, {**STEPS, "checkpoint-dir": folder, "resume": "true"}, servers, workers, seed)
+        expect(run.text.count("shared device memory with") == workers, f"not all share: {run.text[-800:]}")
+        summaries.append(run.summary())
+        for key in ("weights_sha256", "test_correct", "test_loss"):
+            got, want = summaries[-1][key], summaries[0][key]
+            expect(got == want, f"{servers} servers, {workers} workers: {key} {got}, one of each: {want}")
+
+
+if __name__ == "__main__":
+    base.main(globals())
