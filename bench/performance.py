@@ -103,7 +103,9 @@ def script(arguments, *words):
 
 TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames,
           "exchange": lambda a: script(a, "bench/exchange.py"),
-          "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--rounds", a.rounds)}
+          "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "exchange", "--rounds", a.rounds),
+          "ps-lite": lambda a: script(a, "bench/peers/ps_lite_compare.py", "--rounds", a.rounds),
+          "training": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "training", "--rounds", a.rounds)}
 
 
 def block(name, arguments):

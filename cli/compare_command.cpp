@@ -148,6 +148,7 @@ void Comparison::prepare() {
   result_.target_accuracy = options_.target_accuracy;
   result_.straggler = options_.straggler;
   result_.device = options_.device;
+  result_.server_device = options_.server_device;
   result_.strategies = options_.strategies;
   if (!options_.codecs.front().empty()) result_.codecs = options_.codecs;
   result_.workers = options_.workers;
@@ -197,6 +198,9 @@ void Comparison::describe() {
   for (const LinkMeasured& link : result_.links)
     text << "  link        " << link_text(link) << "\n";
   if (!result_.device.empty()) text << "  device      " << result_.device << " (of workers)\n";
+  if (!result_.server_device.empty()) {
+    text << "  device      " << result_.server_device << " (of servers)\n";
+  }
   if (!result_.straggler.empty()) {
     text << "  straggler   " << result_.straggler << " (worker:factor)\n";
   }
@@ -274,6 +278,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   line.local["workers"] = std::to_string(planned.variant.workers);
   line.local["out"] = folder;
   if (!options_.device.empty()) line.local["device"] = options_.device;
+  if (!options_.server_device.empty()) line.local["server-device"] = options_.server_device;
   LauncherOptions launcher = plan_run(line, program_dir_, false);
   const std::string log = folder + "/log.txt";
   const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));

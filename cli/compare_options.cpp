@@ -192,6 +192,13 @@ std::vector<std::string> parse_codecs(const CommandLine& line) {
   return codecs;
 }
 
+void check_server_device(const std::string& text) {
+  if (text.empty()) return;
+  if (device::parse_devices(text, 0, "server-device").size() > 1) {
+    fail("--server-device " + text + ": a server uses one device");
+  }
+}
+
 // backup:B drops the B slowest of a step; somebody must be left.
 void check_backups(const CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
@@ -281,6 +288,8 @@ const std::vector<KeyHelp>& compare_options() {
       {"device", "cpu",
        "of the workers of every run: cpu, auto, cuda (in turns), cuda:N, or several: "
        "cuda:0,cuda:1"},
+      {"server-device", "cpu",
+       "where the servers of every run keep weights: cpu, auto, cuda (in turns), cuda:N"},
       {"out", "pushpull-compare", "folder for the report, compare.json, compare.csv and all runs"},
       {"keep-checkpoints", "", "keep the final weights of every run", "", false},
   };
@@ -294,7 +303,7 @@ std::string compare_help() {
                     "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
                     "[--link RATE,DELAY[,LOSS]]",
                     "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
-                    "[--device cuda]",
+                    "[--device cuda] [--server-device cuda]",
                     "                 --out DIR [--KEY VALUE ...]"},
                    compare_options());
 }
@@ -341,6 +350,8 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.tune = parse_tune(line);
   options.device = local(line, "device", "");
   if (!options.device.empty()) device::parse_devices(options.device, 0);
+  options.server_device = local(line, "server-device", "");
+  check_server_device(options.server_device);
   options.out = local(line, "out", "pushpull-compare");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");
   const int64_t seeds = count("seeds", local(line, "seeds", "3"), kMaxSeeds);

@@ -32,7 +32,9 @@ struct CompareOptions {
   std::vector<std::string> codecs = {
       ""};  // as Codec::to_string() writes them; empty: the job's own
   std::vector<TuneKey> tune;
-  std::string device;  // of the workers, as `pushpull run` takes it; empty: the processor
+  // As `pushpull run` takes them; empty: the processor.
+  std::string device;  // of the workers
+  std::string server_device;
   std::string out;
   bool keep_checkpoints = false;
   std::string command;  // as it was typed, for a shell

@@ -231,6 +231,7 @@ std::string compare_json(const CompareResult& result) {
   json["target_accuracy"] = number(result.target_accuracy);
   json["straggler"] = text_or_null(result.straggler);
   json["device"] = text_or_null(result.device);
+  json["server_device"] = text_or_null(result.server_device);
   json["links"] = links_json(result.links);
   json["strategies"] = result.strategies;
   json["codecs"] = result.codecs;

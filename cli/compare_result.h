@@ -87,8 +87,9 @@ struct CompareResult {
   double seconds = 0.0;                          // of everything
   int64_t model_parameters = 0;
   std::optional<double> target_accuracy;
-  std::string straggler;  // "0:4"; empty: none
-  std::string device;     // of the workers, as typed; empty: the processor
+  std::string straggler;      // "0:4"; empty: none
+  std::string device;         // of the workers, as typed; empty: the processor
+  std::string server_device;  // likewise
   std::vector<LinkMeasured> links;
   std::vector<std::string> strategies;  // in the order asked for
   std::vector<std::string> codecs;      // of --codecs, likewise; empty: the job's own

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -110,7 +111,7 @@ class Launcher {
   Supervisor supervisor_;
   MergedView view_;
   std::vector<Slot> slots_;
-  std::string announcement_;
+  LineSplitter announcement_;
   std::string address_;  // of the coordinator; empty until it listens
   int64_t announce_deadline_ms_ = 0;
   std::array<bool, 2> broken_{};  // nobody reads our output any more: stdout, stderr
@@ -186,12 +187,22 @@ void Launcher::start_the_others() {
   }
 }
 
+// The address first; then, if the job fails, "failed PID CODE REASON".
 void Launcher::announced(const std::string& bytes) {
-  announcement_ += bytes;
-  const size_t end = announcement_.find('\n');
-  if (address_.empty() && end != std::string::npos) {
-    address_ = announcement_.substr(0, end);
-    start_the_others();
+  for (const std::string& line : announcement_.feed(bytes)) {
+    if (address_.empty()) {
+      address_ = line;
+      start_the_others();
+      continue;
+    }
+    std::istringstream words(line);
+    std::string word;
+    int64_t pid = 0;
+    int code = 0;
+    std::string reason;
+    if (words >> word >> pid >> code && std::getline(words >> std::ws, reason)) {
+      supervisor_.blamed(pid, code, reason);
+    }
   }
 }
 
@@ -273,7 +284,9 @@ void Launcher::reap() {
 // Shows what an ended process has left in its pipes, then closes them: something that it has
 // started may hold them open for ever.
 void Launcher::finish_output(size_t slot) {
-  slots_[slot].child->announcement.reset();  // nobody listens there any more
+  if (address_.empty()) {
+    slots_[slot].child->announcement.reset();  // nobody listens there any more
+  }
   std::string bytes;
   for (const Watch& watch : watches(slot)) {
     while (read_available(watch.fd->get(), bytes) && !bytes.empty()) {

@@ -75,7 +75,9 @@ void echo(int fd) {
   }
 }
 
-// Leaves out the first fifth of the time: TCP has to find the rate, and buckets are full.
+// Leaves out the first fifth of the time: TCP has to find the rate, and buckets are full. Counts
+// from a moment at which all that had come was read: what lies in buffers because this process was
+// late came before.
 void sink(int fd) {
   char tenths = 0;
   if (receive(fd, &tenths, 1) != 1) {
@@ -90,10 +92,11 @@ void sink(int fd) {
   double now = 0;
   for (size_t count = 1; count > 0 && now < seconds; now = seconds_since(begin)) {
     count = receive(fd, block.data(), block.size());
+    const double at = seconds_since(begin);
     if (from > 0) {
       counted += static_cast<double>(count);
-    } else if (seconds_since(begin) >= seconds / 5) {
-      from = seconds_since(begin);
+    } else if (at >= seconds / 5 && (count < block.size() || at >= seconds * 2 / 5)) {
+      from = at;
     }
   }
   send_all(fd, print_real(now > from ? counted / (now - from) : 0) + "\n");

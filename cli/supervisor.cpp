@@ -42,15 +42,17 @@ const char* code_name(int code) {
   return nullptr;
 }
 
-// A process that ends so was well itself: another one is the cause. Files are written by the
-// coordinator alone; who else ends with that code was told to.
-bool is_consequence(size_t slot, const Ending& ending) {
-  if (ending.signal != 0) {
-    return false;
-  }
-  return ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
-         ending.code == static_cast<int>(ErrorCode::kPeerLost) ||
-         (ending.code == static_cast<int>(ErrorCode::kIo) && slot != 0);
+// "exit code 3 (data)".
+std::string code_text(int code) {
+  const char* name = code_name(code);
+  return "exit code " + std::to_string(code) +
+         (name == nullptr ? std::string() : std::string(" (") + name + ")");
+}
+
+// A process that ends so was well itself: another one is the cause.
+bool is_consequence(const Ending& ending) {
+  return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
+                                ending.code == static_cast<int>(ErrorCode::kPeerLost));
 }
 
 // The next worker would end the same way.
@@ -75,9 +77,7 @@ std::string Ending::describe() const {
   if (signal != 0) {
     return "was killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
   }
-  const char* name = code_name(code);
-  return "ended with exit code " + std::to_string(code) +
-         (name == nullptr ? std::string() : std::string(" (") + name + ")");
+  return "ended with " + code_text(code);
 }
 
 Supervisor::Supervisor(const SupervisorOptions& options)
@@ -181,8 +181,18 @@ Actions Supervisor::lost_worker(size_t slot, const Ending& ending) {
   return actions;
 }
 
-// The first that failed by itself; where there is none, the first that failed.
+void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
+  for (size_t slot = 0; slot < slots(); ++slot) {
+    if (members_[slot].pid == pid) blame_ = {slot, code, reason};
+  }
+}
+
+// Whom the coordinator has named. Where it has named nobody: the first that failed by itself, or
+// else the first that failed.
 size_t Supervisor::cause() const {
+  if (blame_) {
+    return blame_->slot;
+  }
   size_t found = slots();
   for (size_t slot = 0; slot < slots(); ++slot) {
     if (!members_[slot].failure) {
@@ -192,8 +202,8 @@ size_t Supervisor::cause() const {
       found = slot;
       continue;
     }
-    const bool mine = is_consequence(slot, *members_[slot].failure);
-    const bool best = is_consequence(found, *members_[found].failure);
+    const bool mine = is_consequence(*members_[slot].failure);
+    const bool best = is_consequence(*members_[found].failure);
     if (mine != best ? best : members_[slot].failure_order < members_[found].failure_order) {
       found = slot;
     }
@@ -203,11 +213,14 @@ size_t Supervisor::cause() const {
 
 void Supervisor::settle(Actions& actions) {
   const size_t slot = cause();
-  const Ending& ending = *members_[slot].failure;
-  exit_code_ = ending.exit_code();
+  const std::optional<Ending>& failure = members_[slot].failure;
+  // who is blamed may still be on its way out: the coordinator waits for the others
+  exit_code_ = failure ? failure->exit_code() : blame_->code;
   actions.release = slot;
-  const bool others = !all_ended();
-  actions.say.push_back(who(slot) + ending.describe() + (others ? "; stopping the others" : ""));
+  const std::string how = failure ? failure->describe() : "failed with " + code_text(blame_->code);
+  const bool killed = failure && failure->signal != 0;
+  actions.say.push_back(who(slot) + how + (blame_ && !killed ? ": " + blame_->reason : "") +
+                        (all_ended() ? "" : "; stopping the others"));
   stop(actions, SIGTERM);
 }
 

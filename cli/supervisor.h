@@ -53,6 +53,9 @@ class Supervisor {
 
   void started(size_t slot, int64_t pid);
   Actions ended(size_t slot, const Ending& ending, int64_t now_ms);
+  // The coordinator says that this process has made the job fail, with the code of the job, and
+  // why. All end with that code, so nothing else tells who it was.
+  void blamed(int64_t pid, int code, const std::string& reason);
   // SIGINT, SIGTERM or SIGHUP came for the launcher.
   Actions signalled(int signal, int64_t now_ms);
   // The launcher cannot go on: a process cannot be started, an address does not come.
@@ -75,6 +78,11 @@ class Supervisor {
     kStopping,   // the others were told to end
     kKilled,
   };
+  struct Blame {
+    size_t slot = 0;
+    int code = 0;
+    std::string reason;
+  };
   struct Member {
     int64_t pid = 0;  // of the last process in this slot
     bool alive = false;
@@ -96,6 +104,7 @@ class Supervisor {
   Phase phase_ = Phase::kRunning;
   int64_t began_ms_ = 0;  // of the end: first failure, signal, or the coordinator's success
   int64_t failures_ = 0;
+  std::optional<Blame> blame_;
   bool by_signal_ = false;
   int exit_code_ = 0;
 };

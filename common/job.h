@@ -120,6 +120,8 @@ struct Job {
   double heartbeat_timeout_s = 10.0;
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
+  // Some of what workers push is no plain floats.
+  bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
   friend bool operator==(const Job&, const Job&) = default;
 };
 

@@ -119,7 +119,7 @@ void check_strategy(const Job& job, const Settings& given) {
          ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
   }
   // a replay would have to know every push of every life of a worker, also those that were lost
-  if (!job.record.empty() && (job.codec != Codec{} || !job.codec_tensors.rules.empty())) {
+  if (!job.record.empty() && job.encodes_pushes()) {
     fail(said(job, given, "record") + " cannot be kept with " +
          said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
          ": what workers keep back of their gradients is not in the record; leave one of them out");
@@ -135,8 +135,7 @@ void check_strategy(const Job& job, const Settings& given) {
          " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
          " losses in a round: take a smaller H, or a larger micro-batch");
   }
-  const bool narrow =
-      job.codec != Codec{} || !job.codec_tensors.rules.empty() || job.pull_codec != Codec{};
+  const bool narrow = job.encodes_pushes() || job.pull_codec != Codec{};
   if (kind == StrategyKind::kAllReduce && narrow) {
     const char* key = job.codec != Codec{}        ? "codec"
                       : job.pull_codec != Codec{} ? "pull-codec"

@@ -59,7 +59,12 @@ struct DeviceStepLimits {
   // In a small network kernels take less time than their launches: up to so many parameters it runs
   // as a graph, once all weights are here. A larger one starts with the layers whose weights are.
   int64_t graph_parameters = int64_t{4} << 20;
-  size_t graphs = 16;
+  // One is kept for each pair of a slot of inputs and a gradient buffer. A sum of n micro-batches
+  // along the tree uses one buffer for each level, log2(n) + 1, and servers may still read the last
+  // ones: 22 graphs at 256 micro-batches. Of several devices each subtree of a share has its own.
+  // They hold calls and no tensors, so they are small beside the gradients that they write. What
+  // comes beyond runs piece by piece.
+  size_t graphs = 128;
   int64_t upload_floats = int64_t{1} << 20;  // of one copy at least, where there are more
   size_t losses = 64;                        // runs whose losses may be on their way to the host
 };

@@ -61,6 +61,13 @@ struct OpenedBarrier {
   friend bool operator==(const OpenedBarrier&, const OpenedBarrier&) = default;
 };
 
+// The member that has ended the job.
+struct Culprit {
+  std::string host;
+  int64_t pid = 0;
+  std::string reason;
+};
+
 class Coordinator : public TrainingObserver {
  public:
   explicit Coordinator(CoordinatorOptions options);
@@ -80,8 +87,10 @@ class Coordinator : public TrainingObserver {
   void checkpoint_done(int64_t now_ms, int64_t step);
   // The summary is written: everybody may go.
   void finish();
-  // Ends the job for everybody.
+  // Ends the job for everybody. Nobody did it.
   void fail(ErrorCode code, const std::string& text);
+  // The same, where the server in this process did.
+  void fail_here(ErrorCode code, const std::string& reason);
 
   void on_commit(const Commit& commit) override;
   void on_barrier_open(int64_t step) override;
@@ -106,6 +115,8 @@ class Coordinator : public TrainingObserver {
   wire::Phase phase() const { return phase_; }
   ErrorCode failure_code() const { return failure_code_; }
   const std::string& failure_text() const { return failure_text_; }
+  // Who has ended the job; none where it goes on, or where no single member did.
+  const std::optional<Culprit>& culprit() const { return culprit_; }
   const Declaration& declaration() const { return declaration_; }
   const Barriers& barriers() const { return barriers_; }
   int64_t total_steps() const { return total_steps_; }
@@ -170,8 +181,11 @@ class Coordinator : public TrainingObserver {
   bool freeze(const wire::Declare& declare, std::string* why);
   std::string mismatch(const wire::Declare& declare) const;
   void admit_worker(MemberInfo& member);
+  void fail_by(const MemberInfo& member, ErrorCode code, const std::string& reason,
+               const std::string& text);
+  std::string lost_text(const MemberInfo& member, const std::string& reason) const;
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
-  void lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& text,
+  void lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& reason,
                    ErrorCode code);
   void promote_spares();
   void fill_vacancies();
@@ -206,6 +220,7 @@ class Coordinator : public TrainingObserver {
   bool over_ = false;
   ErrorCode failure_code_ = ErrorCode::kFailed;
   std::string failure_text_;
+  std::optional<Culprit> culprit_;
 
   Start start_;
   Barriers barriers_;

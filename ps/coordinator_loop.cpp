@@ -10,6 +10,8 @@
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/schedule.h"
+#include "common/text.h"
+#include "common/unique_fd.h"
 #include "ps/checkpoint_writer.h"
 #include "ps/coordinator.h"
 #include "ps/data_plane.h"
@@ -27,6 +29,7 @@ constexpr int64_t kMomentMs = 250;
 constexpr int64_t kTellMs = 5000;
 constexpr int kControlPerTurn = 256;  // a flood must not keep the data waiting
 constexpr int64_t kEchoMs = 300;
+constexpr size_t kMostReasonBytes = 400;
 
 class CoordinatorLoop {
  public:
@@ -36,6 +39,7 @@ class CoordinatorLoop {
  private:
   static CoordinatorOptions options_of(const CoordinatorProgram& program, const DataPlane& data);
   void announce();
+  void tell_launcher();
   void turn();
   void receive_control();
   void deliver();
@@ -60,6 +64,7 @@ class CoordinatorLoop {
 
   const CoordinatorProgram& program_;
   SignalFd& signals_;
+  UniqueFd announce_;
   Log log_{"server 0"};
   zmq::context_t context_{1};
   Router control_;
@@ -120,6 +125,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
                                  SignalFd& signals)
     : program_(program),
       signals_(signals),
+      announce_(program.announce_fd),
       control_(context_, program.listen, EndpointLimits{}),
       data_(data_address(program.listen), program.job.slice_bytes, program.device),
       start_state_(std::move(start_state)),
@@ -133,17 +139,28 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState s
   announce();
 }
 
+// All end with the job's exit code, so codes do not tell the launcher who it was. Of processes on
+// other hosts it knows nothing.
+void CoordinatorLoop::tell_launcher() {
+  const std::optional<Culprit>& culprit = coordinator_.culprit();
+  if (announce_.get() < 0 || !culprit || culprit->host != host_name()) return;
+  const std::string line = "failed " + std::to_string(culprit->pid) + " " +
+                           std::to_string(static_cast<int>(coordinator_.failure_code())) + " " +
+                           printable(culprit->reason, kMostReasonBytes) + "\n";
+  [[maybe_unused]] const ssize_t written = write(announce_.get(), line.data(), line.size());
+  announce_.reset();
+}
+
 void CoordinatorLoop::announce() {
   std::string address = advertised(control_.address(), program_.advertise);
   // who reads it is on this machine, where "everywhere" is no address to connect to
   if (parse_address(address, "listen").is_everywhere()) address = advertised(address, "127.0.0.1");
   log_.info("listening on " + address);
-  if (program_.announce_fd < 0) return;
+  if (announce_.get() < 0) return;
   const std::string line = address + "\n";
-  if (write(program_.announce_fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    log_.warn("nobody reads --announce-fd");
-  }
-  close(program_.announce_fd);
+  if (write(announce_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) return;
+  log_.warn("nobody reads --announce-fd");
+  announce_.reset();
 }
 
 int CoordinatorLoop::run() {
@@ -196,8 +213,7 @@ void CoordinatorLoop::turn() {
         if (signal_ != 0 && now - signal_ms_ > kEchoMs) _exit(128 + signal);
         if (signal_ == 0) signal_ms_ = now;
         signal_ = signal;
-        coordinator_.fail(ErrorCode::kFailed,
-                          "[job] ended by " + signal_name(signal) + " to server 0");
+        coordinator_.fail_here(ErrorCode::kFailed, "[job] ended by " + signal_name(signal));
       }
       coordinator_.on_tick(clock_.now_ms());
       if (coordinator_.wants_start()) start();
@@ -208,10 +224,11 @@ void CoordinatorLoop::turn() {
     }
     deliver();
   } catch (const Error& e) {
-    coordinator_.fail(e.code(), e.what());
+    coordinator_.fail_here(e.code(), e.what());
   } catch (const std::exception& e) {
-    coordinator_.fail(ErrorCode::kInternal, std::string("[internal] ") + e.what());
+    coordinator_.fail_here(ErrorCode::kInternal, std::string("[internal] ") + e.what());
   }
+  tell_launcher();
 }
 
 void CoordinatorLoop::receive_control() {

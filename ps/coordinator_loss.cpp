@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kStateIntervalMs = 500;  // at most; several within a heartbeat-timeout
 constexpr int64_t kFinishDeadlineMs = 5000;
+constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
 
 }  // namespace
 
@@ -19,6 +20,20 @@ void Coordinator::fail(ErrorCode code, const std::string& text) {
   wants_start_ = false;
   wants_summary_ = false;
   change_phase(wire::PHASE_FAILED);
+}
+
+void Coordinator::fail_by(const MemberInfo& member, ErrorCode code, const std::string& reason,
+                          const std::string& text) {
+  if (phase_ == wire::PHASE_FAILED) return;
+  culprit_ = {member.host, member.pid, reason};
+  fail(code, text);
+}
+
+void Coordinator::fail_here(ErrorCode code, const std::string& reason) {
+  const MemberInfo& self = *members_.find(options_.self.incarnation);
+  const bool lost = code == ErrorCode::kDevice && training_;
+  fail_by(self, code, reason,
+          lost ? lost_text(self, reason) + kWeightsAreGone : reason + " (" + self.name() + ")");
 }
 
 void Coordinator::finish() {
@@ -44,18 +59,24 @@ bool Coordinator::on_leave(int64_t now_ms, const wire::Leave& leave) {
   const bool everybodys =
       (code == ErrorCode::kNotFinite && member->declared) || phase_ == wire::PHASE_GATHERING;
   if (everybodys) {
-    const std::string who = member->name();
+    const MemberInfo who = *member;
     RecordedPush failed;
     if (logs_ && leave.has_failed() && logs_->to_push(leave.failed(), failed)) {
       failed.rank = member->rank;
       failed_push_ = failed;
     }
     members_.remove(leave.incarnation());
-    fail(code, leave.text() + " (" + who + ")");
+    fail_by(who, code, leave.text(), leave.text() + " (" + who.name() + ")");
   } else {
     lose(now_ms, leave.incarnation(), leave.text(), code);
   }
   return true;
+}
+
+std::string Coordinator::lost_text(const MemberInfo& member, const std::string& reason) const {
+  const std::string where =
+      training_ ? " at step " + std::to_string(training_->floor()) : " before the start";
+  return "[job] lost " + member.name() + where + ": " + reason;
 }
 
 void Coordinator::lose(int64_t now_ms, uint64_t incarnation, const std::string& reason,
@@ -66,25 +87,23 @@ void Coordinator::lose(int64_t now_ms, uint64_t incarnation, const std::string& 
   members_.remove(incarnation);
   ++state_version_;
   dirty_ = true;
-  const std::string where =
-      training_ ? " at step " + std::to_string(training_->floor()) : " before the start";
-  const std::string text = "[job] lost " + member.name() + where + ": " + reason;
   if (phase_ >= wire::PHASE_FINISHED) return;
   if (phase_ == wire::PHASE_GATHERING && member.role == wire::ROLE_WORKER) {
-    notices_.push_back(text);
+    notices_.push_back(lost_text(member, reason));
     promote_spares();
     check_start();
     return;
   }
   if (member.role == wire::ROLE_SERVER) {
-    fail(code, text + "; its weights are gone, resume from the last checkpoint");
+    fail_by(member, code, reason, lost_text(member, reason) + kWeightsAreGone);
     return;
   }
-  lose_worker(now_ms, member, text, code);
+  lose_worker(now_ms, member, reason, code);
 }
 
-void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& text,
+void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const std::string& reason,
                               ErrorCode code) {
+  const std::string text = lost_text(member, reason);
   departed_.add(wire::ROLE_WORKER, member.stats);
   if (pool_) pool_->lose(member.incarnation);
   bool had_work = pool_ != nullptr && member.rank >= 0;
@@ -104,7 +123,7 @@ void Coordinator::lose_worker(int64_t now_ms, const MemberInfo& member, const st
     return;
   }
   if (options_.job.on_worker_loss == OnWorkerLoss::kAbort) {
-    fail(code, text + "; on-worker-loss=abort");
+    fail_by(member, code, reason, text + "; on-worker-loss=abort");
     return;
   }
   notices_.push_back(

@@ -58,9 +58,11 @@ void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t inc
   const SliceMap map(setup.table.total, job.slice_bytes, servers);
   const Log log("server " + std::to_string(state.rank()));
   std::shared_ptr<device::Device> device = device_;
-  if (const std::string why = why_not_on_device(job); device && !why.empty()) {
-    log.info("keeps weights in host memory, not on " + device->name() + ": " + why);
-    device = nullptr;
+  if (device) {
+    const std::string why = why_not_on_device(job);
+    log.info(why.empty() ? "keeps weights on " + device->name()
+                         : "keeps weights in host memory, not on " + device->name() + ": " + why);
+    if (!why.empty()) device = nullptr;
   }
   const auto warn = [log](const std::string& why) { log.warn(why); };
   memory_ = std::make_unique<WorkerMemory>(job, run, map, warn, device, setup.rank);

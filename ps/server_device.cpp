@@ -20,9 +20,7 @@ std::shared_ptr<device::Device> open_server_device(
   }
   if (name.kind == DeviceName::kCpu) return nullptr;
   try {
-    std::shared_ptr<device::Device> device = device::open(name);
-    say("keeps weights on " + device->name());
-    return device;
+    return device::open(name);
   } catch (const Error& e) {
     if (!automatic) throw;
     say(std::string("keeps weights in host memory: ") + e.what());

@@ -11,7 +11,7 @@
 namespace pushpull {
 
 // text: cpu, cuda, cuda:N, or auto, which takes cuda:0 where it can be used. Null: the host.
-//   say: told in one line what was taken, unless it is the host and nothing else was wanted.
+//   say: told in one line why `auto` takes none.
 // Throws Error(kUsage | kDevice).
 std::shared_ptr<device::Device> open_server_device(
     const std::string& text, const std::function<void(const std::string&)>& say);

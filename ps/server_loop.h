@@ -21,8 +21,8 @@ struct CoordinatorProgram {
   std::string advertise;  // host that others reach this one by; empty: that of `listen`
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
-  double join_timeout_s = 600.0;                     // for all members to come
-  int announce_fd = -1;                              // gets the address that was picked, one line
+  double join_timeout_s = 600.0;  // for all members to come
+  int announce_fd = -1;           // gets lines: the address that was picked; who failed
   std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
 };
 

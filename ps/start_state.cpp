@@ -43,7 +43,7 @@ StartState::StartState(const Job& job, const std::string& default_dir)
                          " the workers' optimizer states are not in checkpoints: they begin at "
                          "zero again");
     }
-    if (job.codec != Codec{} || !job.codec_tensors.rules.empty()) {
+    if (job.encodes_pushes()) {
       notices_.emplace_back(
           "what codecs had kept back of the workers' gradients is not in checkpoints: it begins at "
           "zero again");

@@ -50,6 +50,9 @@ WorkerMemory::WorkerMemory(const Job& job, uint64_t run, const SliceMap& map,
   copies = device::registered(device_, std::move(copies), [failed](const std::string& why) {
     failed("copies to the host take longer: " + why);
   });
+  mapped_ = device::register_mapped(device_, [failed](const std::string& why) {
+    failed("copies of workers' gradients to the device take longer: " + why);
+  });
   mirror_ =
       std::make_unique<HostMirror>(device_, std::move(copies), generation_floats(map_, server));
 }
@@ -101,7 +104,7 @@ Message WorkerMemory::on_attach(const PeerId& peer, const wire::Attach& attach) 
       return refusal("the server can have no shared memory");
     }
     // asked again: what is mapped stays
-    if (!worker.memory) worker.memory.emplace(most_segment_bytes(map_), PagesMapped(), device_);
+    if (!worker.memory) worker.memory.emplace(most_segment_bytes(map_), mapped_, device_);
     remember(peer, found->first);
     Message answer;
     answer.header.mutable_attached()->set_ok(true);

@@ -64,6 +64,7 @@ class WorkerMemory {
   const std::shared_ptr<device::Device> device_;
   std::unique_ptr<DevicePool> device_pool_;
   std::unique_ptr<HostMirror> mirror_;
+  PagesMapped mapped_;  // workers' pages, which the device copies from
   // for workers to try; made when the first one asks
   std::shared_ptr<float[]> probe_;
   std::shared_ptr<float[]> device_probe_;

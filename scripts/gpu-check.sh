@@ -76,4 +76,5 @@ for line in "${parts[@]}"; do
 done
 write_json
 write_table
+[ -z "$why" ] || echo "[gpu-check] nothing could run: $why" >&2
 exit "$(exit_code)"

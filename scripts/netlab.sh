@@ -181,10 +181,15 @@ up() {
   check_machine
   hub=$name-hub state=$state_root/$name
   mkdir -p "$state_root"
+  # from here on a signal waits until it can take away what it interrupts
+  local stop=''
+  trap 'stop=130' INT
+  trap 'stop=143' TERM HUP
   mkdir "$state" 2>/dev/null || { say "lab $name is there already: netlab.sh down $name"; exit 2; }
   trap 'end_up $?' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
+  [ -z "$stop" ] || exit "$stop"
   echo "$hosts" >"$state/hosts"
   echo "${rate:-any},${delay:-0ms}${loss:+,$loss}" >"$state/asked"
   local said
@@ -201,7 +206,12 @@ up() {
   say "lab $name: $hosts hosts, $subnet.1 to $subnet.$hosts; $(asked_of "$name"); $(cat "$state/how")"
   echo "$name" # tells who reads that it is ready
   if [ -n "$attached" ]; then
-    while read -r _; do :; done
+    # a signal that comes just before bash blocks in a read is seen at the end of that read, which must not be far
+    local code=0
+    while [ "$code" -eq 0 ] || [ "$code" -gt 128 ]; do
+      code=0
+      read -r -t 1 _ || code=$?
+    done
     exit 0
   fi
   trap - EXIT INT TERM HUP
@@ -221,15 +231,16 @@ end_up() {
 
 # Removes what there is of a lab, in whatever state `up` has left it.
 down() {
-  local lab=$1 pid host i
+  local lab=$1 pid host hosts i
   trap '' INT TERM HUP PIPE
+  hosts=$(hosts_of "$lab" 2>/dev/null) || hosts=0 # interrupted before it was written
   if [ -f "$state_root/$lab/proxies" ]; then
     while read -r pid; do
       # only what still is our proxy: numbers are given again
       [[ $(readlink "/proc/$pid/exe" 2>/dev/null) != */pushpull-proxy* ]] || kill "$pid" 2>/dev/null || true
     done <"$state_root/$lab/proxies"
   fi
-  for ((i = 0; i < $(hosts_of "$lab"); ++i)); do
+  for ((i = 0; i < hosts; ++i)); do
     host=$lab-$i
     [ -e "/run/netns/$host" ] || continue
     ip netns del "$host" || say "cannot remove the namespace $host"

@@ -55,8 +55,9 @@ void Compute::set_rank(int rank) {
 void Compute::set_trace(Trace& trace) {
   trace_ = &trace;
   if (!trace.on() || devices_.empty()) return;
-  if (team_) return Log("worker").info("[trace] of several devices nothing is traced");
-  device_trace_ = std::make_unique<DeviceTrace>(trace, *devices_.front(), *gradient_, map_);
+  if (team_) return team_->set_trace(trace);
+  device_trace_ = std::make_unique<DeviceTrace>(trace, *devices_.front(), map_);
+  gradient_->keep_times();
 }
 
 // In pieces, so that the end of the job is noticed.
@@ -87,7 +88,7 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
   PP_ASSERT(next_ < work_.nodes.size());
   const int64_t step = work_.step;
   const GradientSum::SliceReady checked = [&](int slice, Payload part) {
-    if (device_trace_) device_trace_->copied(slice, now_seconds());
+    if (device_trace_) device_trace_->copied(*gradient_, slice, now_seconds());
     check_finite(step, slice, part);
     straggling_.lag();
     ready(slice, std::move(part));
@@ -122,11 +123,10 @@ bool Compute::compute(const Node& node, std::vector<float>& losses) {
 }
 
 bool Compute::on_host(const Node& node, std::vector<float>& losses) {
-  const bool traced = trace_ != nullptr && trace_->on();
   double begin_s = 0.0;
   double forward_s = 0.0;  // where it has ended; 0: not yet
   const GradientReady tensor_ready = [&](size_t tensor) {
-    if (traced && forward_s == 0.0) forward_s = now_seconds();
+    if (traced() && forward_s == 0.0) forward_s = now_seconds();
     if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
   };
   for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
@@ -135,13 +135,13 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
     data_hash_ += data_hash(node.step, m, batch.indices);
     straggling_.resume();
     forward_s = 0.0;
-    if (traced) begin_s = now_seconds();
+    if (traced()) begin_s = now_seconds();
     const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(),
                                     gradient_->leaf(), tensor_ready, node.needed);
     check_loss(node.step, m, loss);
     losses.push_back(loss);
     gradient_->end_leaf();
-    if (traced) {
+    if (traced()) {
       trace_->add(Trace::kForward, node.step, m, begin_s, forward_s);
       trace_->add(Trace::kBackward, node.step, m, forward_s, now_seconds());
     }
@@ -157,7 +157,8 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   const GradientReady enqueued = [&](size_t tensor) {
     if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
   };
-  if (device_trace_) device_trace_->begin(now_seconds());
+  const double begin_s = traced() ? now_seconds() : 0.0;
+  if (device_trace_) device_trace_->begin();
   try {
     straggling_.resume();
     if (node.is_first) device.begin(weights_);
@@ -178,13 +179,17 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   }
   stage_ahead();
   add_losses(node, device.wait(), losses);
-  if (device_trace_) device_trace_->end(node.step, node.range.lo, now_seconds());
+  if (traced()) {
+    trace_->add(Trace::kPart, node.step, node.range.lo, begin_s, now_seconds());
+    device_trace_->end(node.step, node.range.lo);
+  }
   straggling_.lag();
   return true;
 }
 
 // With all weights: devices that waited for each other's would gain little.
 bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
+  const double begin_s = traced() ? now_seconds() : 0.0;
   const size_t tensors = node.is_first && node.needed ? model_.table().tensors.size() : 0;
   for (size_t tensor = 0; tensor < tensors; ++tensor) node.needed(tensor);
   std::mutex reading;
@@ -203,6 +208,10 @@ bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
   }
   stage_ahead();
   add_losses(node, all, losses);
+  if (traced()) {
+    trace_->add(Trace::kPart, node.step, node.range.lo, begin_s, now_seconds());
+    team_->trace(node.step, node.range.lo);
+  }
   straggling_.lag();
   return true;
 }

@@ -35,8 +35,8 @@ class Compute {
 
   // For messages, and for the straggler. -1: not known yet.
   void set_rank(int rank);
-  // Forward and backward of each micro-batch go there, of one device also its copies; of several
-  // nothing. Borrowed. Before the first node.
+  // Forward and backward of each micro-batch go there, of devices also their copies. Borrowed.
+  // Before the first node.
   void set_trace(Trace& trace);
 
   // What is computed from here on: these nodes of `step`, in their order, a call of `node` for
@@ -87,6 +87,7 @@ class Compute {
     HashSum hash;
   };
 
+  bool traced() const { return trace_ != nullptr && trace_->on(); }
   bool compute(const Node& node, std::vector<float>& losses);
   void stage(size_t device, int64_t step, int64_t micro_batch);
   void stage_ahead();

@@ -32,27 +32,15 @@ FloatAllocator weights_memory(Model& model) {
 PagesMapped weights_mapped(Model& model) {
   DeviceStep* const step = model.device_step();
   if (step == nullptr) return {};
-  // the device lives as long as what it has registered
-  struct Pages {
-    std::shared_ptr<device::Device> device;
-    std::shared_ptr<void> registration;
-  };
-  return [device = step->device(), said = false](std::byte* first,
-                                                 size_t bytes) mutable -> std::shared_ptr<void> {
-    std::string why;
-    auto pages = std::make_shared<Pages>();
-    pages->device = device;
-    pages->registration = device->register_pages(first, bytes, device::Access::kReadOnly, why);
-    if (!pages->registration && !std::exchange(said, true)) warn(*device, why);
-    return pages;
-  };
+  std::shared_ptr<device::Device> device = step->device();
+  return device::register_mapped(device, [device](const std::string& why) { warn(*device, why); });
 }
 
 std::shared_ptr<device::Device> device_to_share(Model& model, const Job& job) {
   const std::vector<DeviceStep*> steps = model.device_steps();
-  const bool host_sees_them =
-      job.codec != Codec{} || !job.codec_tensors.rules.empty() || job.pull_codec != Codec{} ||
-      job.strategy.kind == StrategyKind::kLocal || job.strategy.kind == StrategyKind::kAllReduce;
+  const bool host_sees_them = job.encodes_pushes() || job.pull_codec != Codec{} ||
+                              job.strategy.kind == StrategyKind::kLocal ||
+                              job.strategy.kind == StrategyKind::kAllReduce;
   return steps.size() == 1 && !host_sees_them ? steps.front()->device() : nullptr;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "worker/device_sum.h"
 #include "worker/finite.h"
 
@@ -55,10 +56,27 @@ DeviceTeam::DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable&
       threads_(static_cast<int>(steps.size())),
       pool_(static_cast<size_t>(table.total), std::move(memory)),
       finite_(static_cast<size_t>(map.slices())) {
-  for (DeviceStep* step : steps) lanes_.push_back({step, false, {}, {}});
+  for (DeviceStep* step : steps) lanes_.push_back({step, false, {}, {}, nullptr});
 }
 
 DeviceTeam::~DeviceTeam() { drain(); }
+
+void DeviceTeam::set_trace(Trace& trace) {
+  PP_ASSERT(leaves_ == 0);
+  std::vector<std::string> names;
+  for (Lane& lane : lanes_) {
+    lane.trace =
+        std::make_unique<DeviceTrace>(trace, *lane.step, map_, static_cast<uint8_t>(names.size()));
+    names.push_back(lane.step->device()->name());
+  }
+  trace.set_devices(std::move(names));
+}
+
+void DeviceTeam::trace(int64_t step, int64_t first) {
+  for (const Lane& lane : lanes_) {
+    if (!lane.parts.empty()) lane.trace->end(step, first + lane.parts.front().leaves.lo);
+  }
+}
 
 // Each device takes a share of the leaves, as workers take shares of a step.
 void DeviceTeam::plan(int64_t leaves) {
@@ -79,8 +97,10 @@ void DeviceTeam::plan(int64_t leaves) {
     for (const Range& subtree : maximal_subtrees(share, leaves)) {
       if (lane.sums.size() == lane.parts.size()) {
         lane.sums.push_back(make_device_sum(*lane.step, table_, map_));
+        if (lane.trace) lane.sums.back()->keep_times();
       }
-      lane.parts.push_back({lane.step, subtree, lane.sums[lane.parts.size()].get()});
+      lane.parts.push_back(
+          {lane.step, subtree, lane.sums[lane.parts.size()].get(), lane.trace.get()});
     }
     parts_.insert(parts_.end(), lane.parts.begin(), lane.parts.end());
   }
@@ -113,6 +133,9 @@ void DeviceTeam::begin(std::span<const float> weights) {
 bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
                       const GradientSum::SliceReady& ready, std::vector<float>& losses) {
   plan(leaves);
+  for (const Lane& lane : lanes_) {
+    if (lane.trace) lane.trace->begin();
+  }
   std::atomic<bool> over = false;
   try {
     threads_.run(std::ssize(lanes_), [&](int64_t index, int /*thread*/) {
@@ -154,6 +177,7 @@ void DeviceTeam::add_up(const GradientSum::SliceReady& ready) {
   while (more) {
     for (const Part& part : parts_) {
       more = part.sum->give_next([&](int slice, Payload payload) {
+        if (part.trace != nullptr) part.trace->copied(*part.sum, slice, now_seconds());
         auto& payloads = here[static_cast<size_t>(slice)];
         payloads.push_back(std::move(payload));
         if (payloads.size() < parts_.size()) return;

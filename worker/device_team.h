@@ -14,6 +14,7 @@
 #include "common/thread_pool.h"
 #include "common/tree_sum.h"
 #include "models/device_step.h"
+#include "worker/device_trace.h"
 #include "worker/gradient_sum.h"
 
 namespace pushpull {
@@ -52,6 +53,9 @@ class DeviceTeam {
   DeviceTeam(const DeviceTeam&) = delete;
   DeviceTeam& operator=(const DeviceTeam&) = delete;
 
+  // What each device does goes there. Borrowed. Before the first node.
+  void set_trace(Trace& trace);
+
   // All nodes until the next `begin` are computed at these weights, all of which are here.
   void begin(std::span<const float> weights);
   // Computes a node of so many micro-batches and gives out the slices of its sum; `ready` may
@@ -60,6 +64,8 @@ class DeviceTeam {
   // Returns false where it was over before the end.
   bool node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
             const GradientSum::SliceReady& ready, std::vector<float>& losses);
+  // After a node that was traced: its step, and its first micro-batch there.
+  void trace(int64_t step, int64_t first);
   // Of a node of so many micro-batches: the first one of this device; none: it has no share.
   std::optional<int64_t> first_leaf(size_t device, int64_t leaves) const;
 
@@ -73,12 +79,14 @@ class DeviceTeam {
     DeviceStep* step;
     Range leaves;
     GradientSum* sum;
+    DeviceTrace* trace;  // null: nobody asks
   };
   struct Lane {
     DeviceStep* step;
     bool has_begun = false;                          // at weights_
     std::vector<std::unique_ptr<GradientSum>> sums;  // of as many subtrees as were needed
     std::vector<Part> parts;
+    std::unique_ptr<DeviceTrace> trace;
   };
 
   void plan(int64_t leaves);

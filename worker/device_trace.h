@@ -14,16 +14,17 @@ namespace pushpull {
 
 class DeviceTrace {
  public:
-  // Borrows all; makes both keep times.
-  DeviceTrace(Trace& trace, DeviceStep& step, GradientSum& sum, const SliceMap& map);
+  // Borrows all; makes the step keep times.
+  //   device: which of the worker's.
+  DeviceTrace(Trace& trace, DeviceStep& step, const SliceMap& map, uint8_t device = 0);
 
   // A part of a step begins on the host.
-  void begin(double now_s);
-  // The host has seen just now that this slice was copied.
-  void copied(int slice, double now_s);
+  void begin();
+  // The host has seen just now that this slice of the sum, which keeps times, was copied.
+  void copied(const GradientSum& sum, int slice, double now_s);
   // The step was waited for.
   //   first: its micro-batches count from here.
-  void end(int64_t step, int64_t first, double now_s);
+  void end(int64_t step, int64_t first);
 
  private:
   struct Slice {
@@ -33,9 +34,8 @@ class DeviceTrace {
 
   Trace& trace_;
   DeviceStep& step_;
-  GradientSum& sum_;
   const SliceMap map_;
-  double begin_s_ = 0.0;
+  const uint8_t device_;
   double clock_s_ = 0.0;  // of the host, where the device's is 0
   std::vector<Slice> slices_;
 };

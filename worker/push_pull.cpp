@@ -20,7 +20,8 @@ PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
       map_(setup_.total_elements, setup_.job.slice_bytes, setup_.servers),
       links_(static_cast<size_t>(setup_.servers)),
-      weights_(map_, setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory) {
+      weights_(map_, setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory,
+               setup_.side_by_side) {
   for (int server = 0; server < setup_.servers; ++server) {
     ServerLink& link = links_[static_cast<size_t>(server)];
     link.slices = map_.slices_of(server);
@@ -38,8 +39,8 @@ void PushPull::share_memory(int server, bool shared, bool on_device) {
   ServerLink& link = links_[static_cast<size_t>(server)];
   // narrow weights are made for the wire
   link.in_place = shared && setup_.job.pull_codec == Codec{};
-  // those of several servers are put together by the host
-  link.on_device = link.in_place && on_device && one_source();
+  // those of several servers are put together, or mapped side by side, by the host
+  link.on_device = link.in_place && on_device && map_.servers() == 1;
   link.reads_gradients = link.reads_gradients || shared;
 }
 
@@ -286,8 +287,7 @@ void PushPull::take_weights(int server, const wire::Weights& weights,
     if (!lockstep() && !one_version(link, entry.version())) continue;
     if (weights_.has(entry.slice())) continue;
     if (wants_exact_version() && entry.version() != pull_.clock()) continue;
-    const bool in_place = link.asked_in_place && one_source();
-    if (!weights_.place(entry.slice(), entry.version(), payload, in_place)) {
+    if (!weights_.place(entry.slice(), entry.version(), payload, link.asked_in_place)) {
       // They are not in one piece. Whatever versions there are may lie in two generations; else the
       // server shares memory no more, or had none for a generation. From here on such are copied,
       // those of a device by the server.

@@ -44,6 +44,8 @@ struct PushPullSetup {
   // loopback connection holds in its socket buffers. Less over a slow link.
   int64_t window_bytes = int64_t{8} << 20;
   FloatAllocator memory = heap_floats;  // where weights come in that do not stay with a server
+  // Weights that stay with several servers are mapped side by side, not copied to `memory`.
+  bool side_by_side = true;
   // The next pull begins when `next` is asked for it, not with the push, which the servers
   // acknowledge.
   bool acknowledge = false;
@@ -93,6 +95,8 @@ class PushPull {
   std::optional<Task> upcoming() const;
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
+  // They, or some of them, lie where a server has written them.
+  bool weights_in_place() const { return weights_.current_in_place(); }
   // ... for an evaluation: with all their bits, whatever `pull-codec` makes of the others.
   std::span<const float> evaluation_weights() const { return weights_.whole(); }
 
@@ -227,8 +231,6 @@ class PushPull {
   static void measure(ServerLink& link);
   void take_weights(int server, const wire::Weights& weights, const std::vector<Payload>& payloads);
   bool one_version(ServerLink& link, int64_t version);
-  // One server has all slices: then they may lie there in one piece.
-  bool one_source() const { return map_.servers() == 1; }
   // All that is coming is exactly barrier pull_.clock().
   bool came_at_barrier() const;
   void check_pushes(int server, bool asked_again, int64_t now_ms);

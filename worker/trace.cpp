@@ -3,6 +3,7 @@
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -17,11 +18,10 @@ constexpr double kMicro = 1e6;
 struct KindText {
   const char* category;
   const char* verb;
-  int thread = 0;  // a row of the picture
+  size_t row = 0;  // of the picture: 0 is the worker's, the others are a device's
 };
 
-constexpr std::array<const char*, 4> kThreads = {"worker", "device", "device: copies in",
-                                                 "device: copies out"};
+constexpr std::array<const char*, 3> kDeviceRows = {"", ": copies in", ": copies out"};
 
 const KindText& text_of(uint8_t kind) {
   static constexpr KindText kTexts[] = {{"compute", "forward "},
@@ -38,6 +38,12 @@ const KindText& text_of(uint8_t kind) {
                                         {"device", "copy in ", 2},
                                         {"device", "copy out slice ", 3}};
   return kTexts[kind];
+}
+
+// Several devices have their rows one below the other.
+size_t row_of(uint8_t kind, uint8_t device) {
+  const size_t row = text_of(kind).row;
+  return row == 0 ? 0 : row + device * kDeviceRows.size();
 }
 
 Error cannot_write(const std::string& file) {
@@ -65,10 +71,10 @@ Trace::~Trace() {
 }
 
 void Trace::add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s,
-                int64_t bytes) {
+                int64_t bytes, uint8_t device) {
   if (!on()) return;
   ++added_;
-  const Event event{kind, step, number, begin_s, end_s, bytes};
+  const Event event{kind, device, step, number, begin_s, end_s, bytes};
   if (events_.size() < most_) {
     events_.push_back(event);
     return;
@@ -90,6 +96,12 @@ std::string Trace::name_of(const Event& event) const {
   return "wait for " + tensor_name;
 }
 
+std::string Trace::row_name(size_t row) const {
+  const size_t device = (row - 1) / kDeviceRows.size();
+  const std::string name = device < devices_.size() ? devices_[device] : "device";
+  return name + kDeviceRows.at((row - 1) % kDeviceRows.size());
+}
+
 std::string Trace::to_json() const {
   std::string out = "[\n";
   const std::string process = "worker " + std::to_string(rank_);
@@ -109,16 +121,15 @@ std::string Trace::to_json() const {
                           {"args", {{"tensors", tensors}, {"slice_elements", slice_elements_}}}}
                .dump();
   }
-  std::array<bool, kThreads.size()> named{};
-  for (const Event& event : events_)
-    named.at(static_cast<size_t>(text_of(event.kind).thread)) = true;
-  for (size_t thread = 1; thread < kThreads.size(); ++thread) {
-    if (!named.at(thread)) continue;
+  std::set<size_t> rows;
+  for (const Event& event : events_) rows.insert(row_of(event.kind, event.device));
+  for (const size_t row : rows) {
+    if (row == 0) continue;
     out += ",\n" + nlohmann::json{{"name", "thread_name"},
                                   {"ph", "M"},
                                   {"pid", rank_},
-                                  {"tid", thread},
-                                  {"args", {{"name", kThreads.at(thread)}}}}
+                                  {"tid", row},
+                                  {"args", {{"name", row_name(row)}}}}
                        .dump();
   }
   for (size_t i = 0; i < events_.size(); ++i) {
@@ -129,7 +140,7 @@ std::string Trace::to_json() const {
                                   {"cat", text_of(event.kind).category},
                                   {"ph", "X"},
                                   {"pid", rank_},
-                                  {"tid", text_of(event.kind).thread},
+                                  {"tid", row_of(event.kind, event.device)},
                                   {"ts", event.begin_s * kMicro},
                                   {"dur", (event.end_s - event.begin_s) * kMicro},
                                   {"args", args}}

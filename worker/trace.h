@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/tensor_table.h"
@@ -48,16 +49,20 @@ class Trace {
   // Of the flat vector, so that a reader knows which slices a tensor lies in.
   void set_slice_elements(int64_t elements) { slice_elements_ = elements; }
   void set_rank(int rank) { rank_ = rank; }
+  // Of several devices, each of which has rows of its own under its name; one needs none.
+  void set_devices(std::vector<std::string> names) { devices_ = std::move(names); }
   // begin_s, end_s: of now_seconds, so that traces of one host fit together.
   // bytes: of a slice on the wire.
-  void add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s,
-           int64_t bytes = 0);
+  // device: which of several, where it is of a device.
+  void add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s, int64_t bytes = 0,
+           uint8_t device = 0);
 
   std::string to_json() const;
 
  private:
   struct Event {
     Kind kind;
+    uint8_t device;
     int64_t step;
     int64_t number;
     double begin_s;
@@ -65,10 +70,12 @@ class Trace {
     int64_t bytes;
   };
   std::string name_of(const Event& event) const;
+  std::string row_name(size_t row) const;
 
   const std::string file_;
   const size_t most_;
   std::vector<TensorInfo> tensors_;
+  std::vector<std::string> devices_;
   int64_t slice_elements_ = 0;
   int rank_ = -1;
   std::vector<Event> events_;  // a ring once it is full

@@ -27,6 +27,8 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
         PushPullSetup setup =
             push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks());
         setup.memory = weights_memory(model);
+        // a device copies directly from pages that are registered with it, which `memory` is
+        setup.side_by_side = model.device_step() == nullptr;
         return setup;
       }()),
       links_(job, state, push_pull_, control, context, weights_mapped(model),

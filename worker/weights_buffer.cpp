@@ -8,10 +8,19 @@
 
 namespace pushpull {
 
-WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow, FloatAllocator memory)
+namespace {
+
+size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
+
+}  // namespace
+
+WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow, FloatAllocator memory,
+                             bool side_by_side)
     : map_(map),
       narrow_(narrow),
       memory_(std::move(memory)),
+      side_by_side_(side_by_side && map.servers() > 1 &&
+                    PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()))),
       version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {
@@ -32,18 +41,14 @@ bool WeightsBuffer::fits(int slice, const Payload& payload) const {
 
 bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bool in_place) {
   PP_ASSERT(fits(slice, payload));
-  const int64_t offset = map_.elements(slice).lo;
-  const float* base = payload.address() - offset;
-  if (here_ == 0) {
-    coming_.in_place = in_place ? base : nullptr;
-    coming_.owner = in_place ? payload.owner : nullptr;
-  }
-  if (coming_.in_place == nullptr) {
+  const float* base = payload.address() - map_.elements(slice).lo;
+  if (here_ == 0) begin(base, payload, in_place);
+  if (coming_.lies == Lies::kInPlace) {
+    const bool there = in_place && base == coming_.in_place && payload.owner == coming_.owner;
+    if (!there) return false;
+  } else {
     if (payload.on_device) return false;  // the host cannot copy it
-    if (!coming_.own) coming_.own = memory_(static_cast<size_t>(map_.total()));
-    copy(slice, payload);
-  } else if (!in_place || base != coming_.in_place || payload.owner != coming_.owner) {
-    return false;
+    put(slice, payload, in_place);
   }
   int64_t& known = version_[static_cast<size_t>(slice)];
   if (known == kNone) ++here_;
@@ -51,9 +56,31 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
   return true;
 }
 
-void WeightsBuffer::copy(int slice, const Payload& payload) {
+void WeightsBuffer::begin(const float* base, const Payload& payload, bool in_place) {
+  coming_.lies = Lies::kOwn;
+  if (in_place && map_.servers() == 1) coming_.lies = Lies::kInPlace;
+  if (in_place && side_by_side_) coming_.lies = Lies::kInView;
+  const bool there = coming_.lies == Lies::kInPlace;
+  coming_.in_place = there ? base : nullptr;
+  coming_.owner = there ? payload.owner : nullptr;
+}
+
+void WeightsBuffer::put(int slice, const Payload& payload, bool in_place) {
+  if (coming_.lies == Lies::kOwn) {
+    if (!coming_.own) coming_.own = memory_(static_cast<size_t>(map_.total()));
+    return copy(slice, payload, coming_.own.get() + map_.elements(slice).lo);
+  }
+  if (!coming_.view) {
+    coming_.view =
+        std::make_unique<PageView>(bytes_of(map_.total()), bytes_of(map_.elements(0).size()));
+  }
+  const auto piece = static_cast<size_t>(slice);
+  if (in_place && coming_.view->show(piece, payload.owner, payload.bytes)) return;
+  copy(slice, payload, coming_.view->own(piece));
+}
+
+void WeightsBuffer::copy(int slice, const Payload& payload, float* to) {
   const Range elements = map_.elements(slice);
-  float* to = coming_.own.get() + elements.lo;
   if (is_narrow(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
   } else if (narrow_) {
@@ -72,8 +99,15 @@ void WeightsBuffer::forget(int slice) {
 }
 
 std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
-  const float* first = weights.in_place != nullptr ? weights.in_place : weights.own.get();
+  const float* first = weights.in_place;
+  if (weights.lies == Lies::kOwn) first = weights.own.get();
+  if (weights.lies == Lies::kInView) first = weights.view ? weights.view->floats() : nullptr;
   return {first, static_cast<size_t>(map_.total())};
+}
+
+bool WeightsBuffer::lies_there(const Flat& weights) {
+  return weights.lies == Lies::kInPlace ||
+         (weights.lies == Lies::kInView && weights.view && weights.view->shown() > 0);
 }
 
 bool WeightsBuffer::has(Range elements) const {

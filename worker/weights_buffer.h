@@ -1,7 +1,8 @@
 // The memory of a worker's weights: the flat vector that it computes on, and the one that is coming
 // in slice by slice, with the version of each slice. Either is memory of our own, or lies where
-// the server has written it, which may be memory of a device. Knows no message and no strategy:
-// what is wanted, PushPull decides. One thread.
+// the server has written it, which may be memory of a device; what several servers have written
+// is mapped side by side. Knows no message and no strategy: what is wanted, PushPull decides. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "common/buffer_pool.h"
 #include "common/net/message.h"
+#include "common/shm/page_view.h"
 #include "common/slice_map.h"
 
 namespace pushpull {
@@ -22,8 +24,9 @@ class WeightsBuffer {
   // weights also where all bits have come, for an evaluation: so when evaluations are made does not
   // change what is learned.
   //   memory: where they lie that come in.
+  //   side_by_side: what stays with several servers is mapped rather than copied there.
   explicit WeightsBuffer(const SliceMap& map, bool narrow = false,
-                         FloatAllocator memory = heap_floats);
+                         FloatAllocator memory = heap_floats, bool side_by_side = false);
 
   // Nothing of the coming weights is here.
   void expect();
@@ -31,7 +34,7 @@ class WeightsBuffer {
   bool fits(int slice, const Payload& payload) const;
   // Puts a slice of the coming weights, which fits, in its place.
   //   in_place: the payload stays as it is for as long as it is held. If it is the first slice to
-  //   come, all weights are taken to lie around it.
+  //   come, all weights of a single server are taken to lie around it.
   // False: the others lie elsewhere, or it is on a device and not in place; `expect` them anew.
   bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
   // What has come of this slice counts no more.
@@ -43,7 +46,7 @@ class WeightsBuffer {
   std::span<const float> current() const { return flat(current_); }
   // Where it lies is known once a slice is here.
   std::span<const float> coming() const { return flat(coming_); }
-  bool current_in_place() const { return current_.in_place != nullptr; }
+  bool current_in_place() const { return lies_there(current_); }
   // What came with all its bits, for an evaluation; elsewhere the current weights.
   std::span<const float> whole() const {
     return narrow_ ? std::span<const float>(current_.whole) : current();
@@ -59,21 +62,30 @@ class WeightsBuffer {
   static constexpr int64_t kNone = -1;
 
  private:
+  enum class Lies { kOwn, kInPlace, kInView };
+  // The last three are made when they are first needed.
   struct Flat {
+    Lies lies = Lies::kOwn;
     const float* in_place = nullptr;    // element 0, where it lies with the server's
     std::shared_ptr<const void> owner;  // of in_place
-    std::shared_ptr<float[]> own;       // otherwise; made when it is first needed
-    std::vector<float> whole;           // where weights come narrow: what came with all its bits
+    std::unique_ptr<PageView> view;
+    std::shared_ptr<float[]> own;
+    std::vector<float> whole;  // where weights come narrow: what came with all its bits
   };
 
   std::span<const float> flat(const Flat& weights) const;
-
+  // Some of it, with a server.
+  static bool lies_there(const Flat& weights);
   bool is_narrow(int slice, const Payload& payload) const;
-  void copy(int slice, const Payload& payload);
+  // Where the coming weights lie, of which this is the first slice.
+  void begin(const float* base, const Payload& payload, bool in_place);
+  void put(int slice, const Payload& payload, bool in_place);
+  void copy(int slice, const Payload& payload, float* to);
 
   SliceMap map_;
   bool narrow_;
   FloatAllocator memory_;
+  bool side_by_side_;
   Flat current_;
   Flat coming_;
   std::vector<int64_t> version_;  // by slice, of coming_; kNone: not here yet

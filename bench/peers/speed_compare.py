@@ -85,8 +85,8 @@ def exchange_rows(rounds, sizes):
                          "over_floor": ratios(rounds, ours, ("floor", transport, size)),
                          "gloo_us": values(rounds, ("gloo", size)),
                          "over_gloo": ratios(rounds, ours, ("gloo", size)),
-                         "mpi_us": values(rounds, ("mpi", size)),
-                         "over_mpi": ratios(rounds, ours, ("mpi", size))})
+                         "mpi_us": values(rounds, ("mpi", transport, size)),
+                         "over_mpi": ratios(rounds, ours, ("mpi", transport, size))})
     return rows
 
 

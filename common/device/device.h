@@ -134,4 +134,10 @@ std::shared_ptr<Device> open(const DeviceName& name);
 FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
                           std::function<void(const std::string& why)> refused);
 
+// For pages that are mapped to read what another process writes there (PagesMapped of
+// common/shm/segment.h): registers them until the last holder of the result lets go. refused: as
+// above.
+std::function<std::shared_ptr<void>(std::byte* first, size_t bytes)> register_mapped(
+    std::shared_ptr<Device> device, std::function<void(const std::string& why)> refused);
+
 }  // namespace pushpull::device

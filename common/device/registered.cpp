@@ -43,4 +43,23 @@ FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
   };
 }
 
+std::function<std::shared_ptr<void>(std::byte*, size_t)> register_mapped(
+    std::shared_ptr<Device> device, std::function<void(const std::string& why)> refused) {
+  // the device lives as long as what it has registered
+  struct Pages {
+    std::shared_ptr<Device> device;
+    std::shared_ptr<void> registration;
+  };
+  auto told = std::make_shared<std::atomic<bool>>(false);
+  return [device = std::move(device), refused = std::move(refused), told = std::move(told)](
+             std::byte* first, size_t bytes) -> std::shared_ptr<void> {
+    std::string why;
+    auto pages = std::make_shared<Pages>();
+    pages->device = device;
+    pages->registration = device->register_pages(first, bytes, Access::kReadOnly, why);
+    if (!pages->registration && !told->exchange(true)) refused(why);
+    return pages;
+  };
+}
+
 }  // namespace pushpull::device

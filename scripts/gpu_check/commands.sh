@@ -45,6 +45,8 @@ limited() {
   fi
   timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
   running=$!
+  # a signal that came before its number was known
+  [ "$signal" = 0 ] || kill "$running" 2>/dev/null
   wait "$running"
   code=$?
   [ "$signal" = 0 ] || wait "$running" 2>/dev/null

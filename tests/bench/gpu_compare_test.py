@@ -51,7 +51,7 @@ for line in sys.stdin:
 
 def compared(*words, python=sys.executable, script=ROOT / "bench/peers/gpu_compare.py"):
     return subprocess.run([python, script, *map(str, words)], capture_output=True, text=True, check=False,
-                          timeout=200)
+                          timeout=500)
 
 
 def rows_of(text):
@@ -204,7 +204,7 @@ class RealPyTorch(unittest.TestCase):
             self.assertTrue(torch.equal(mine(images), theirs(images.reshape(4, *shape))), case)
 
     def test_pushpull_and_pytorch_train_beside_each_other(self):
-        done = compared("--bin", BIN, "--device", "cpu", "--seconds", 100, "--rounds", 1, "--round-seconds", 0.3)
+        done = compared("--bin", BIN, "--device", "cpu", "--seconds", 400, "--rounds", 1, "--round-seconds", 0.3)
         self.assertEqual(0, done.returncode, done.stderr)
         rows = rows_of(done.stdout)
         for line in done.stdout.splitlines():

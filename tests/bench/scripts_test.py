@@ -75,7 +75,7 @@ class SpeedTables(unittest.TestCase):
         for slow in (1.0, 2.0, 4.0):  # a machine that slows down for all alike
             round_ = {("pushpull", "shm", MIB): 120 * slow, ("floor", "shm", MIB): 100 * slow,
                       ("pushpull", "tcp", MIB): 900 * slow, ("floor", "tcp", MIB): 800 * slow,
-                      ("gloo", MIB): 1200 * slow, ("push", "tcp", MIB): 210 * slow,
+                      ("gloo", MIB): 1200 * slow, ("mpi", "tcp", MIB): 600 * slow, ("push", "tcp", MIB): 210 * slow,
                       ("raw push", "tcp", MIB): 200 * slow, ("zmq push", "tcp", MIB): 300 * slow,
                       ("sync", "mlp"): 300 / slow, ("async", "mlp"): 330 / slow,
                       ("ddp", "mlp"): 200 / slow, ("alone", "mlp"): 400 / slow}
@@ -88,6 +88,7 @@ class SpeedTables(unittest.TestCase):
         self.assertAlmostEqual(0.75, tcp["over_gloo"]["min"])
         self.assertEqual({"median": 240, "min": 120, "max": 480}, shm["pushpull_us"])
         self.assertIsNone(shm["over_mpi"])
+        self.assertAlmostEqual(1.5, tcp["over_mpi"]["median"])
         self.assertIn("| shm, 1 MiB | 0.24 (0.12-0.48) |", speed_compare.exchange_table([shm, tcp]))
 
     def test_training_stands_over_ddp_and_over_no_exchange(self):

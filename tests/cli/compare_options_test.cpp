@@ -39,10 +39,27 @@ std::string refusal(std::vector<const char*> words) {
 }
 
 TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {
-  const CompareOptions options =
-      parse({"--steps=10", "--strategies", "sync,ssp:4,local:8,allreduce:ring", "--workers",
-             "1,2,4", "--seeds", "3", "--servers=2", "--target-accuracy", "0.97", "--seed", "5",
-             "--lr=0.2", "--straggler", "0:4", "--out", "o", "--device", "cuda:0,cuda:1"});
+  const CompareOptions options = parse({"--steps=10",
+                                        "--strategies",
+                                        "sync,ssp:4,local:8,allreduce:ring",
+                                        "--workers",
+                                        "1,2,4",
+                                        "--seeds",
+                                        "3",
+                                        "--servers=2",
+                                        "--target-accuracy",
+                                        "0.97",
+                                        "--seed",
+                                        "5",
+                                        "--lr=0.2",
+                                        "--straggler",
+                                        "0:4",
+                                        "--out",
+                                        "o",
+                                        "--device",
+                                        "cuda:0,cuda:1",
+                                        "--server-device",
+                                        "cuda:2"});
   EXPECT_THAT(options.strategies, ElementsAre("sync", "ssp:4", "local:8", "allreduce:ring"));
   EXPECT_THAT(options.workers, ElementsAre(1, 2, 4));
   EXPECT_THAT(options.seeds, ElementsAre(5, 6, 7));
@@ -51,6 +68,7 @@ TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {
   EXPECT_EQ(options.straggler, "0:4");
   EXPECT_EQ(options.out, "o");
   EXPECT_EQ(options.device, "cuda:0,cuda:1");
+  EXPECT_EQ(options.server_device, "cuda:2");
   EXPECT_EQ(options.command, "typed");
   EXPECT_EQ(options.keys.at("lr"), "0.2");
 }
@@ -62,6 +80,7 @@ TEST(CompareOptions, HasDefaultsForAllButTheJob) {
   EXPECT_EQ(options.seeds.size(), 3U);
   EXPECT_EQ(options.straggler, "");
   EXPECT_EQ(options.device, "");
+  EXPECT_EQ(options.server_device, "");
   EXPECT_FALSE(options.target_accuracy);
   EXPECT_FALSE(options.keep_checkpoints);
 }
@@ -72,6 +91,9 @@ TEST(CompareOptions, NamesTheWordThatIsWrongAndTheWayOut) {
   EXPECT_THAT(refusal({"--device", "gpu"}),
               AllOf(StartsWith("[device] --device gpu: gpu is unknown"), HasSubstr("cuda:N")));
   EXPECT_THAT(refusal({"--device", "cpu,cuda"}), HasSubstr("cpu stands alone"));
+  EXPECT_EQ(refusal({"--server-device", "auto"}), "");
+  EXPECT_THAT(refusal({"--server-device", "gpu"}), StartsWith("[device] --server-device gpu"));
+  EXPECT_THAT(refusal({"--server-device", "cuda:0,cuda:1"}), HasSubstr("a server uses one device"));
   EXPECT_THAT(refusal({"--strategies", "sync,psync"}),
               AllOf(StartsWith("[compare] --strategies"), HasSubstr("psync"), HasSubstr("async")));
   EXPECT_THAT(refusal({"--strategies", "local:0"}), HasSubstr("local:0"));

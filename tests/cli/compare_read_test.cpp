@@ -183,14 +183,14 @@ TEST(CompareRead, TheLastErrorOfTheLogSaysWhyARunFailed) {
   EXPECT_EQ(
       failure_line("worker 1 | worker: error: [device] cuda:7 cannot be used\n"
                    "[run] worker 0 (pid 7) ended with exit code 9 (device); stopping the others\n"
-                   "server 0: error: [job] ended by SIGTERM to server 0\n",
+                   "server 0: error: [job] ended by SIGTERM (server 0 (vm, pid 5))\n",
                    9),
       "[device] cuda:7 cannot be used (exit code 9)");
   EXPECT_EQ(failure_line("[job] lr = -1: must be > 0\n\n", 2),
             "[job] lr = -1: must be > 0 (exit code 2)");
   EXPECT_EQ(
       failure_line("[run] worker 0 (pid 7) was killed by signal 9 (SIGKILL); stopping the others\n"
-                   "server 0: error: [job] ended by SIGTERM to server 0\n",
+                   "server 0: error: [job] ended by SIGTERM (server 0 (vm, pid 5))\n",
                    137),
       "[run] worker 0 (pid 7) was killed by signal 9 (SIGKILL) (exit code 137)");
   EXPECT_THAT(failure_line("", 137), HasSubstr("137"));

@@ -203,6 +203,22 @@ echo "$$ lost the server" >&2; exit 5)");
                            Not(HasSubstr("[run] server"))));
 }
 
+TEST_F(LauncherTest, WhomTheCoordinatorNamesIsTheCauseThoughAllEndWithItsCode) {
+  options_.supervisor.workers = 2;
+  options_.supervisor.settle_ms = 20000;
+  script("server", std::string(kAnnounce) + R"sh(
+echo "failed $$ 9 [device] cuda:0 is lost" >&3
+touch "$dir/told"
+while [ "$(wc -l < "$dir/ended" 2> /dev/null)" != 2 ]; do sleep 0.01; done
+exit 9)sh");
+  script("worker",
+         "while [ ! -e \"$dir/told\" ]; do sleep 0.01; done; echo >> \"$dir/ended\"; exit 9");
+  EXPECT_EQ(run(), 9);
+  EXPECT_THAT(err(),
+              ::testing::ContainsRegex("\\[run\\] server 0 \\(pid [0-9]+\\) ended with exit "
+                                       "code 9 \\(device\\): \\[device\\] cuda:0 is lost\n$"));
+}
+
 TEST_F(LauncherTest, ADeadWorkerIsNamedWithItsSignal) {
   options_.supervisor.workers = 2;
   script("server", std::string(kAnnounce) + "exec sleep 100");
@@ -242,7 +258,7 @@ TEST_F(LauncherTest, ASecondInterruptKillsWhoDoesNotListen) {
 }
 
 TEST_F(LauncherTest, WhoDoesNotEndInTimeIsKilledEvenWhenItStandsStill) {
-  options_.supervisor.grace_ms = 500;
+  options_.supervisor.grace_ms = 2000;
   const std::string deaf = "trap '' TERM; echo x >> \"$dir/ready\"; exec sleep 100";
   script("server", kAnnounce + deaf);
   script("worker", "echo x >> \"$dir/ready\"; kill -STOP $$; exec sleep 100");

@@ -76,7 +76,7 @@ TEST(ReportHtml, TextFromOutsideIsNeverMarkup) {
   const std::string good = "&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;\\x01\\xff";
   result.command = result.commit = result.version = result.machine = bad;
   result.congestion_control = result.job_ini = result.began = result.straggler = bad;
-  result.device = bad;
+  result.device = result.server_device = bad;
   result.libraries = {{bad, bad}};
   result.links = {{bad, 1e6, 1, bad}};
   result.notes = {bad};

@@ -69,11 +69,45 @@ TEST_F(SupervisorTest, TheFirstFailureIsNamedAndTheOthersAreStopped) {
   EXPECT_EQ(supervisor.exit_code(), 3);
 }
 
-TEST_F(SupervisorTest, TheCoordinatorIsTheCauseOfWhatCannotBeWritten) {
+TEST_F(SupervisorTest, WhomTheCoordinatorNamesIsTheCauseThoughAllEndWithOneCode) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
-  end_all(supervisor, {2, 3, 4, 1}, code(8));  // told so by the coordinator, which ends last
-  const Actions actions = supervisor.ended(0, code(8), 40);
-  EXPECT_THAT(actions.say, ElementsAre("[run] server 0 (pid 100) ended with exit code 8 (file)"));
+  supervisor.blamed(100, 9, "[device] cuda:0 is lost");
+  end_all(supervisor, {2, 3, 4, 1}, code(9));  // told so by the coordinator, which ends last
+  const Actions actions = supervisor.ended(0, code(9), 5001);
+  EXPECT_THAT(actions.say, ElementsAre("[run] server 0 (pid 100) ended with exit code 9 (device): "
+                                       "[device] cuda:0 is lost"));
+  EXPECT_EQ(actions.release, 0U);
+  EXPECT_EQ(supervisor.exit_code(), 9);
+}
+
+TEST_F(SupervisorTest, WhoIsNamedIsTheCauseWhileItStillWaitsForOthers) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.ended(2, code(8), 0);
+  supervisor.blamed(100, 8, "[out] disk full");
+  EXPECT_THAT(supervisor.tick(1000).say,
+              ElementsAre("[run] server 0 (pid 100) failed with exit code 8 (file): [out] disk "
+                          "full; stopping the others"));
+  end_all(supervisor, {0, 1, 3, 4}, code(128 + SIGTERM));
+  EXPECT_EQ(supervisor.exit_code(), 8);
+}
+
+TEST_F(SupervisorTest, WhoIsNamedAndWasKilledGivesItsSignal) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.ended(3, kShot, 0);
+  supervisor.blamed(103, 5, "its connection closed 2.0 s ago");
+  EXPECT_THAT(supervisor.tick(1000).say,
+              ElementsAre("[run] worker 1 (pid 103) was killed by signal "
+                          "9 (SIGKILL); stopping the others"));
+  EXPECT_EQ(supervisor.exit_code(), 137);
+}
+
+TEST_F(SupervisorTest, AProcessThatIsNoneOfItsOwnIsNotTheCause) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.blamed(999, 9, "[device] cuda:0 is lost");
+  supervisor.ended(4, code(9), 0);
+  EXPECT_THAT(supervisor.tick(1000).say,
+              ElementsAre("[run] worker 2 (pid 104) ended with exit code 9 (device); stopping the "
+                          "others"));
 }
 
 TEST_F(SupervisorTest, WhoLostAPeerIsNotTheCauseWhereSomebodyFailedByItself) {

@@ -143,7 +143,7 @@ def ctrl_c_ends_the_job(lab):
 
 
 def a_stopped_job_goes_on(lab):
-    keys = reduced({**MLP, "steps": lab.steps(2000), "heartbeat-timeout": lab.seconds(2)}, "ring")
+    keys = lab.in_parts(reduced({**MLP, "heartbeat-timeout": lab.seconds(2)}, "ring"), 2000)
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(1)
     for number in (signal.SIGSTOP, signal.SIGCONT):

@@ -104,6 +104,18 @@ def workers_of_every_run_get_the_device(lab):
     expect(all("cuda:7 cannot be used" in run["failure"] for run in result_of(out)["runs"]), text)
 
 
+def servers_of_every_run_get_theirs(lab):
+    lab.on_fake_devices()
+    out, text = compare(lab, {**MLP, "steps": 6}, "--strategies", "sync,async", "--workers", 2, "--seeds", 1,
+                        "--servers", 2, "--server-device", "cuda")
+    expect("device      cuda (of servers)" in text and result_of(out)["server_device"] == "cuda", text)
+    expect(result_of(out)["device"] is None, text)
+    for run in result_of(out)["runs"]:
+        log = (out / run["out"] / "log.txt").read_text()
+        expect("keeps weights on fake:0" in log and "keeps weights on fake:1" in log, f"{run['out']}: {log}")
+    expect("device of the servers" in (out / "report.html").read_text(), "the report does not tell")
+
+
 def a_target_that_is_never_reached_is_no_number(lab):
     out, text = compare(lab, {**MLP, "steps": 5}, "--strategies", "sync", "--workers", 1, "--seeds", 2,
                         "--target-accuracy", "0.9999")
@@ -151,6 +163,7 @@ def mistakes_are_named_before_anything_runs(lab):
                         (["--target-accuracy", "97"], ["--target-accuracy", "97"]),
                         (["--straggler", "2:4", "--workers", "4,2"], ["straggler", "2:4", "--workers is 2"]),
                         (["--device", "gpu"], ["--device gpu", "cuda:N"]),
+                        (["--server-device", "gpu"], ["--server-device gpu", "cuda:N"]),
                         (["--tune", "speed=1,2"], ["--tune", "speed"]),
                         (["--tune", "lr=0,1"], ["--tune", "lr=0"]),
                         (["--strategy", "sync"], ["--strategy", "--strategies"]),

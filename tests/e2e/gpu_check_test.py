@@ -302,6 +302,7 @@ def no_gpu_is_the_reason_of_every_part(lab):
     expect(check.code == 3 and check.found["no_device"] == "there is no NVIDIA driver here", check.text)
     for row in check.found["rows"]:
         expect(row["verdict"] == "not run" and row["seen"] == check.found["no_device"], f"{row}")
+    expect(check.text.splitlines()[-1] == f"[gpu-check] nothing could run: {check.found['no_device']}", check.text)
     # a build without CUDA has no cuda_test
     check = checked(lab, package_of(lab, {"device_test": TEST}))
     expect(check.code == 3 and "no CUDA in it" in check.found["no_device"], check.text)

@@ -82,9 +82,12 @@ def a_server_too_many_is_refused(lab):
 
 
 def a_worker_too_many_waits_as_a_spare(lab):
-    cluster = lab.cluster(lab.job({**MLP, "steps": lab.steps(3000)}), 1, 2)
-    spare = cluster.add_worker()
-    cluster.servers[0].says(f"pid {spare.pid}) joined as a spare")
+    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
+    with cluster.workers[0].stands_still():  # so that the job is not over before the spare is there
+        cluster.add_worker()
+        cluster.servers[0].says("joined, 2 of 2")
+        spare = cluster.add_worker()
+        cluster.servers[0].says(f"pid {spare.pid}) joined as a spare")
     summary = cluster.ends_well()
     expect(len(summary["samples_per_worker"]) == 2, f"{summary['samples_per_worker']}")
 

@@ -90,6 +90,15 @@ class Process(subprocess.Popen):
             raise Failed(f"{self.name} (pid {self.pid}) has not ended within "
                          f"{self.lab.seconds(seconds):.0f} s; it said: {self.said()[-600:]}") from None
 
+    @contextlib.contextmanager
+    def stands_still(self):
+        """Stopped until the block ends."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
     def says(self, word, seconds=60, since=0):
         """Waits until the output has this word."""
         self.lab.until(lambda: word in self.said(since), seconds,
@@ -207,6 +216,12 @@ class Lab:
         """As many as a slow build does in about the same time."""
         return max(200, int(steps / self.scale))
 
+    def in_parts(self, keys, steps):
+        """A job that says how far it is after a twelfth of its steps, though the machine be so fast that all of
+        them take less than the time between two lines: who waits for the first line is early in the job."""
+        steps = self.steps(steps)
+        return {**keys, "steps": steps, "eval-every": steps // 12}
+
     def name(self, stem):
         self.names[stem] = self.names.get(stem, -1) + 1
         return f"{stem}-{self.names[stem]}"
@@ -247,6 +262,16 @@ class Lab:
         """`pushpull run` to its end."""
         process = self.launch(job, servers, workers, **keys)
         return Run(process.ends(seconds), process.said(), process.out)
+
+    def run_with_answers(self, *words, **keys):
+        """A run whose servers all answered in time: where the machine is busy, training begins over the socket
+        of one that is silent, and memory is shared a little later. Then it is run again."""
+        for _ in range(8):
+            run = self.run(*words, **keys)
+            expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
+            if "(no answer yet)" not in run.text:
+                return run
+        raise Failed(f"a server is silent every time: {run.text[:3000]}")
 
     def train(self, job, servers=1, workers=1, **keys):
         """`pushpull run` that must end well. Returns the summary."""
@@ -312,6 +337,8 @@ def main(module):
     arguments = arguments_of(module["__doc__"], tests)
     scale = arguments.scale * float(os.environ.get("PUSHPULL_TEST_SCALE", "1"))
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # a shell lets what it starts in the background ignore Ctrl-C, and so would all that is started here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     codes = set()
     for name in arguments.tests or tests:
         begin = time.monotonic()

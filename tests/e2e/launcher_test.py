@@ -84,7 +84,7 @@ def a_killed_worker_is_named(lab):
 
 
 def a_killed_worker_is_replaced(lab):
-    keys = {**MLP, "steps": lab.steps(6000), "on-worker-loss": "wait"}
+    keys = lab.in_parts({**MLP, "on-worker-loss": "wait"}, 6000)
     calm = lab.train(lab.job(keys))["weights_sha256"]
     run = lab.launch(lab.job(keys), 1, 2)
     trains(lab, run)

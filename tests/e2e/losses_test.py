@@ -60,12 +60,12 @@ def calm_hash(lab, keys):
 
 
 def hurt_keys(lab, **more):
-    # long enough that a kill after the first metrics line comes in the middle
-    return {**MLP, "steps": lab.steps(6000), "clip-norm": 1, **more}
+    # a kill after the first metrics line comes in the middle
+    return lab.in_parts({**MLP, "clip-norm": 1, **more}, 6000)
 
 
 def a_replacement_by_hand_keeps_the_bits(lab):
-    keys = hurt_keys(lab, **{"on-worker-loss": "wait", "eval-every": 1000})
+    keys = hurt_keys(lab, **{"on-worker-loss": "wait"})
     calm = calm_hash(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
     cluster.reaches(1)

@@ -86,6 +86,7 @@ def the_gpu_check_says_what_could_not_run(lab):
         expect(row["verdict"] == "not run" and row["seen"] == found["no_device"], f"{row}")
         expect(row["name"] in text and found["no_device"] in text, text)
     expect("0 passed, 0 failed" in text, text)
+    expect(text.splitlines()[-1] == f"[gpu-check] nothing could run: {found['no_device']}", text)
 
 
 def mistakes_are_refused_in_one_line(lab):

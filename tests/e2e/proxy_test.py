@@ -91,6 +91,13 @@ def is_reset(connection):
     return False
 
 
+def is_refused(proxy):
+    try:
+        return is_reset(proxy.connect())
+    except ConnectionResetError:  # before connect() had returned
+        return True
+
+
 def send_in_pieces(connection, data, seed):
     rng, at = random.Random(seed), 0
     while at < len(data):
@@ -234,11 +241,11 @@ def reset_ends_every_connection_and_later_ones_work(lab):
 def drop_holds_then_resets(lab):
     proxy = Proxy(lab)
     client, server = proxy.pair()
-    proxy.do("drop 0.5")
-    client.sendall(b"lost")
     begin = time.monotonic()
+    proxy.do("drop 2")
+    client.sendall(b"lost")
     expect(is_reset(server) and is_reset(client), "no RST")
-    expect(time.monotonic() - begin >= 0.2, "not held first")
+    expect(time.monotonic() - begin >= 2, "not held first")
     client, server = proxy.pair()
     client.sendall(b"x")
     receive(server, 1)
@@ -247,7 +254,7 @@ def drop_holds_then_resets(lab):
 def refuse_lasts_until_accept(lab):
     proxy = Proxy(lab)
     proxy.do("refuse")
-    expect(is_reset(proxy.connect()), "accepted")
+    expect(is_refused(proxy), "accepted")
     proxy.do("accept")
     client, server = proxy.pair()
     client.sendall(b"x")
@@ -327,11 +334,7 @@ def who_connects_to_nobody_is_reset(lab):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     proxy = Proxy(lab, to=f"127.0.0.1:{port}")
-    try:
-        reset = is_reset(proxy.connect())
-    except ConnectionResetError:  # before connect() had returned
-        reset = True
-    expect(reset, "no RST")
+    expect(is_refused(proxy), "no RST")
 
 
 def a_script_is_carried_out_by_itself(lab):
@@ -339,7 +342,7 @@ def a_script_is_carried_out_by_itself(lab):
     script.write_text("# two lines\n+0.1 delay 7\n+0.3 quit\n")
     code, text = lab.call("pushpull-proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1",
                           "--script", script)
-    expect(code == 0 and re.search(r"0\.\d+ s: delay 7\n0\.\d+ s: quit\nconnections=0 ", text), text)
+    expect(code == 0 and re.search(r"\d\.\d+ s: delay 7\n\d\.\d+ s: quit\nconnections=0 ", text), text)
 
 
 def what_is_wrong_on_the_command_line_is_named(lab):

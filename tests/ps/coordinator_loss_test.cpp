@@ -19,6 +19,8 @@ TEST_F(CoordinatorTest, AbortEndsTheJobAndNamesTheLostWorker) {
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("no heartbeat for 5."));
   EXPECT_EQ(state_of(kAnna).phase(), wire::PHASE_FAILED);
   EXPECT_EQ(state_of(kAnna).text(), coordinator_->failure_text());
+  ASSERT_TRUE(coordinator_->culprit());
+  EXPECT_EQ(coordinator_->culprit()->pid, 1102);
   EXPECT_FALSE(coordinator_->over());
   leave(kAnna, 5);
   tick();
@@ -107,6 +109,7 @@ TEST_F(CoordinatorTest, AsyncWithoutAnyWorkerEndsAfterTheReplacementTimeout) {
   live(2000, {});
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("no worker is left"));
+  EXPECT_FALSE(coordinator_->culprit());
 }
 
 TEST_F(CoordinatorTest, ALostSpareCostsNothing) {
@@ -127,6 +130,31 @@ TEST_F(CoordinatorTest, ALostServerEndsTheJobAndPointsAtTheCheckpoint) {
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("server 1 (node, pid 1050)"));
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("last checkpoint"));
+  ASSERT_TRUE(coordinator_->culprit());
+  EXPECT_EQ(coordinator_->culprit()->pid, 1050);
+  EXPECT_EQ(coordinator_->culprit()->host, "node");
+  EXPECT_THAT(coordinator_->culprit()->reason, HasSubstr("no heartbeat for"));
+}
+
+TEST_F(CoordinatorTest, WhereItsOwnServerLosesItsDeviceAllAreToldSo) {
+  train("strategy = sync\non-worker-loss = abort\n");
+  coordinator_->fail_here(ErrorCode::kDevice, "[device] cuda:0 is lost");
+  tick();
+  EXPECT_EQ(state_of(kAnna).code(), static_cast<int>(ErrorCode::kDevice));
+  EXPECT_EQ(state_of(kAnna).text(),
+            "[job] lost server 0 (head, pid 1) at step 0: [device] cuda:0 is lost; its weights are "
+            "gone, resume from the last checkpoint");
+  leave(kBert, static_cast<int>(ErrorCode::kDevice), "[device] cuda:1 is lost");
+  ASSERT_TRUE(coordinator_->culprit());
+  EXPECT_EQ(coordinator_->culprit()->pid, 1) << "who fails later is not the cause";
+  EXPECT_EQ(coordinator_->culprit()->host, "head");
+  EXPECT_EQ(coordinator_->culprit()->reason, "[device] cuda:0 is lost");
+}
+
+TEST_F(CoordinatorTest, AMistakeOfItsOwnServerIsSaidWithItsName) {
+  make("strategy = sync\n");
+  coordinator_->fail_here(ErrorCode::kIo, "[out] disk full");
+  EXPECT_EQ(coordinator_->failure_text(), "[out] disk full (server 0 (head, pid 1))");
 }
 
 TEST_F(CoordinatorTest, AWorkerThatIsLostBeforeTheStartIsReplacedByTheNext) {
@@ -148,6 +176,8 @@ TEST_F(CoordinatorTest, AGradientThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kNotFinite);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("[train] the loss is nan (worker 1"));
+  ASSERT_TRUE(coordinator_->culprit());
+  EXPECT_EQ(coordinator_->culprit()->pid, 1102);
 }
 
 TEST_F(CoordinatorTest, NoLastWordsMakeABrokenRunASuccess) {

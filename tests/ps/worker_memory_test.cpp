@@ -73,6 +73,19 @@ class DeviceWorkerMemory : public testing::Test {
     return server_->on_attach("peer", attach_of(probes)).header.attached();
   }
 
+  // A push of slice 0, which lies where `gradient` does.
+  Message push(const std::shared_ptr<float[]>& gradient, bool on_device) const {
+    Message push;
+    wire::Exchange* exchange = push.header.mutable_exchange();
+    exchange->mutable_sender()->set_run(kRun);
+    exchange->mutable_sender()->set_incarnation(kWorker);
+    exchange->mutable_push()->add_parts()->set_slice(0);
+    push.payloads.push_back(
+        {gradient, std::as_bytes(std::span<const float>(gradient.get(), 1024)), on_device});
+    refer(push, pool_, map_, &device_pool_);
+    EXPECT_TRUE(push.payloads.empty());
+    return push;
+  }
   std::optional<Message> pull(bool in_place, bool on_device) {
     Message message;
     wire::Exchange* exchange = message.header.mutable_exchange();
@@ -216,28 +229,34 @@ TEST_F(DeviceWorkerMemory, WhatIsFetchedIsCopied) {
 
 TEST_F(DeviceWorkerMemory, GradientsAreReadOnTheDevice) {
   const auto gradient = device_pool_.get(kElements);
-  Message push;
-  wire::Exchange* exchange = push.header.mutable_exchange();
-  exchange->mutable_sender()->set_run(kRun);
-  exchange->mutable_sender()->set_incarnation(kWorker);
-  exchange->mutable_push()->add_parts()->set_slice(0);
-  push.payloads.push_back(
-      {gradient, std::as_bytes(std::span<const float>(gradient.get(), 1024)), true});
-  refer(push, pool_, map_, &device_pool_);
-  ASSERT_TRUE(push.payloads.empty());
-
-  Message early = push;
+  const Message sent = push(gradient, true);
+  Message early = sent;
   const std::optional<Message> refused = server_->on_message("peer", early);
   ASSERT_TRUE(refused);
   EXPECT_THAT(refused->header.attached().text(), HasSubstr("not attached"));
 
   ASSERT_TRUE(attach().ok());
-  Message forged = push;
+  Message forged = sent;
   forged.header.mutable_exchange()->mutable_segments(0)->set_handle("x");
   EXPECT_TRUE(server_->on_message("peer", forged));
-  ASSERT_FALSE(server_->on_message("peer", push));
-  ASSERT_EQ(push.payloads.size(), 1U);
-  EXPECT_TRUE(push.payloads[0].on_device);
+  Message taken = sent;
+  ASSERT_FALSE(server_->on_message("peer", taken));
+  ASSERT_EQ(taken.payloads.size(), 1U);
+  EXPECT_TRUE(taken.payloads[0].on_device);
+}
+
+TEST_F(DeviceWorkerMemory, GradientsInHostMemoryAreRegisteredOnceForAllTheirPushes) {
+  ASSERT_TRUE(attach("").ok());
+  const auto gradient = pool_.get(kElements);
+  const size_t before = device_->registrations();
+  for (int i = 0; i < 3; ++i) {
+    Message taken = push(gradient, false);
+    ASSERT_FALSE(server_->on_message("peer", taken));
+    ASSERT_EQ(taken.payloads.size(), 1U);
+    EXPECT_EQ(device_->registrations(), before + 1);
+  }
+  server_->on_state({});
+  EXPECT_EQ(device_->registrations(), before) << "the worker is gone";
 }
 
 TEST_F(DeviceWorkerMemory, ThePullThatIsNewestDecides) {
@@ -304,6 +323,14 @@ TEST_F(DeviceWorkerMemory, CopiesThatAreSlowerAreSaidOnce) {
   serve(std::make_shared<FakeDevice>(FakeOptions{.registers = false}));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(sent(weights(generation())).payloads[0].floats()[3], 3.0F);
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("copies to the host take longer")));
+  ASSERT_TRUE(attach("").ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto gradient = pool_.get(kElements);
+    Message taken = push(gradient, false);
+    ASSERT_FALSE(server_->on_message("peer", taken)) << "they are read all the same";
+  }
+  EXPECT_THAT(said_, testing::ElementsAre(
+                         testing::_, HasSubstr("copies of workers' gradients to the device take")));
 }
 
 // It is not the worker's fault: nobody is told to use the socket.

@@ -53,8 +53,9 @@ class Cluster {
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
   int64_t servers_on_devices = 0;
-  int64_t checkpoint_waits = 0;  // coordinators that said so
-  int64_t in_place_tasks = 0;    // computed on weights where a server has them
+  int64_t checkpoint_waits = 0;    // coordinators that said so
+  int64_t in_place_tasks = 0;      // computed on weights where a server has them
+  int64_t side_by_side_tasks = 0;  // ... where several have them
   std::vector<wire::Stats> server_stats() const;
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 

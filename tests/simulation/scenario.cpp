@@ -156,7 +156,7 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
 
 void add_sharing(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kSharing);
-  // in one server's memory weights lie in one piece, and are read there
+  // in one server's memory weights lie in one piece; those of several are read side by side
   if (dice.chance(0.5)) s.servers = 1;
   s.sharing.on = true;
   s.sharing.workers = dice.chance(0.6) ? 1.0 : 0.5;

@@ -1,5 +1,10 @@
 #include "tests/simulation/shared_memory.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -13,11 +18,20 @@ void copy(Payload& payload) {
   payload.owner = std::move(bytes);
 }
 
+// As segments are: whole pages, which can be mapped a second time.
+std::shared_ptr<float[]> shared_floats(size_t floats) {
+  const size_t bytes = std::max<size_t>(1, floats) * sizeof(float);
+  void* first = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (first == MAP_FAILED) throw std::bad_alloc();
+  std::fill_n(static_cast<float*>(first), floats, std::numeric_limits<float>::quiet_NaN());
+  return {static_cast<float*>(first), [bytes](float* pages) { munmap(pages, bytes); }};
+}
+
 }  // namespace
 
 FloatAllocator SharedMemory::allocator() {
   return [this](size_t floats) {
-    std::shared_ptr<float[]> pages = heap_floats(floats);
+    std::shared_ptr<float[]> pages = shared_floats(floats);
     buffers_[reinterpret_cast<const std::byte*>(pages.get())] = {floats * sizeof(float), pages};
     return pages;
   };

@@ -24,6 +24,8 @@ size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t 
   int64_t gradients = 0;
   int64_t weights = 0;
   int64_t in_place = 0;
+  int64_t side_by_side = 0;
+  bool several = false;
   const std::vector<uint64_t> all = seeds(count, regressions);
   for (const uint64_t seed : all) {
     Scenario scenario = calm(seed);
@@ -39,12 +41,17 @@ size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t 
     gradients += run.cluster().referred_gradients;
     weights += run.cluster().referred_weights;
     in_place += run.cluster().in_place_tasks;
+    side_by_side += run.cluster().side_by_side_tasks;
+    several = several || scenario.servers > 1;
     if (look) look(run.cluster());
   }
   if (all.size() == 1) return 1;  // may have had nothing to share
   EXPECT_GT(gradients, 0);
   EXPECT_GT(weights, 0);
   EXPECT_GT(in_place, 10);
+  if (several) {
+    EXPECT_GT(side_by_side, 10);
+  }
   return all.size();
 }
 
@@ -76,22 +83,27 @@ TEST(SharedMemorySimulation, ServersOnDevicesKeepTheirBits) {
   EXPECT_GT(servers, 10);
 }
 
+// Many workers whose shares others take over again and again.
+Scenario taken_over(uint64_t seed, int servers) {
+  Scenario scenario =
+      draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
+  scenario.servers = servers;
+  scenario.workers = 6;
+  scenario.job.global_batch = 8 * scenario.job.micro_batch;
+  scenario.job.steps = 10;
+  scenario.job.stop_after = 0;
+  scenario.job.eval_every = 1;
+  scenario.compute_us = 300'000;
+  return scenario;
+}
+
 // Whoever takes over a share while it asks for weights has let go of those that it has.
 TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingThatItHasLetGoOf) {
-  share_everything(
-      [](uint64_t seed) {
-        Scenario scenario =
-            draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
-        scenario.servers = 1;
-        scenario.workers = 6;
-        scenario.job.global_batch = 8 * scenario.job.micro_batch;
-        scenario.job.steps = 10;
-        scenario.job.stop_after = 0;
-        scenario.job.eval_every = 1;
-        scenario.compute_us = 300'000;
-        return scenario;
-      },
-      500, {kLetGo});
+  share_everything([](uint64_t seed) { return taken_over(seed, 1); }, 500, {kLetGo});
+}
+
+TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingOfSeveralServersThatItHasLetGoOf) {
+  share_everything([](uint64_t seed) { return taken_over(seed, 3); }, 500);
 }
 
 TEST(SharedMemorySimulation, LocalStepsKeepTheirBits) {

@@ -347,6 +347,7 @@ void WorkerNode::compute(const Task& task) {
   check_weights(task, false);
   const std::span<const float> weights = push_pull_->weights();
   if (std::as_bytes(weights).data() == first_slice_) ++cluster_.in_place_tasks;
+  if (servers_.size() > 1 && push_pull_->weights_in_place()) ++cluster_.side_by_side_tasks;
   read_.assign(weights.begin(), weights.end());
   push_pull_->upcoming();
   busy_ = true;

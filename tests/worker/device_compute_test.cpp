@@ -433,6 +433,77 @@ TEST(DeviceCompute, TracesWhatADeviceDoes) {
   std::filesystem::remove(file);
 }
 
+// Also where a step has many micro-batches, and many parts, and so many gradient buffers.
+TEST(DeviceCompute, EveryMicroBatchOfASmallNetworkRunsAsAGraph) {
+  Job job = small_job();
+  job.global_batch = job.train_samples = 512 * job.micro_batch;
+  const Work work{0, {{0, 1}, {1, 257}, {257, 385}, {385, 512}}};
+  const auto devices = fake({.seed = 3});
+  Bench bench(job, devices);
+  int64_t launches = 0;
+  // the first run at each place is none, and buffers come in another order in each step
+  for (int i = 0; i < 6; ++i) {
+    const int64_t before = devices.front()->launches();
+    EXPECT_TRUE(bench.work(work).whole);
+    launches = devices.front()->launches() - before;
+  }
+  EXPECT_EQ(launches, 512);
+}
+
+// Each of several devices has rows of its own, with its share of the micro-batches.
+TEST(DeviceCompute, TracesEachOfSeveralDevices) {
+  Bench plain(small_job(), {});
+  const std::string file = testing::TempDir() + "devices-trace-" + std::to_string(getpid());
+  const Work work{1, {{0, 7}, {7, 8}}};  // of the second part one device computes all
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    Trace trace(file);
+    Bench bench(small_job(), fake({.seed = seed}, 2));
+    bench.trace_to(trace);
+    const double begin_s = now_seconds();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(bench.work(work, work), plain.work(work)) << seed;
+    const double end_s = now_seconds();
+    std::map<int, std::map<std::string, int>> seen;  // by row
+    std::map<int, std::string> names;
+    for (const auto& event : nlohmann::json::parse(trace.to_json())) {
+      if (event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
+      if (event["ph"] != "X") continue;
+      const std::string name = event["name"];
+      ++seen[event["tid"]][name];
+      EXPECT_EQ(event["args"]["step"], 1) << name;
+      EXPECT_GE(event["dur"], 0.0) << name;
+      EXPECT_LE(event["ts"], end_s * 1e6) << name;
+      if (event["cat"] == "compute") {
+        EXPECT_GE(event["ts"], begin_s * 1e6) << name;
+      }
+    }
+    EXPECT_EQ(seen[0]["part from 0"], 3);
+    EXPECT_EQ(seen[0]["part from 7"], 3);
+    const auto count = [&](int row, int64_t m) {
+      const std::string number = std::to_string(m);
+      EXPECT_EQ(seen[row]["forward " + number], seen[row]["backward " + number]);
+      return seen[row]["forward " + number] + seen[row]["forward and backward " + number];
+    };
+    const Range first = share_range(0, 2, 7);
+    for (int64_t m = 0; m < 7; ++m) {
+      EXPECT_EQ(count(1, m), m < first.hi ? 3 : 0) << m;
+      EXPECT_EQ(count(4, m), m < first.hi ? 0 : 3) << m;
+    }
+    const bool last_is_second = share_range(1, 2, 1).size() == 1;
+    EXPECT_EQ(count(1, 7), last_is_second ? 0 : 3);
+    EXPECT_EQ(count(4, 7), last_is_second ? 3 : 0);
+    // each subtree of a share is copied out by itself
+    const auto subtrees = [](const Range& share) {
+      return static_cast<int>(maximal_subtrees(share, 7).size());
+    };
+    EXPECT_EQ(seen[3]["copy out slice 0"], 3 * (subtrees(first) + (last_is_second ? 0 : 1)));
+    EXPECT_EQ(seen[6]["copy out slice 0"],
+              3 * (subtrees({first.hi, 7}) + (last_is_second ? 1 : 0)));
+    EXPECT_EQ(names.at(1), "fake:0");
+    EXPECT_EQ(names.at(5), "fake:0: copies in") << "fakes of a test have one name";
+  }
+  std::filesystem::remove(file);
+}
+
 TEST(DeviceCompute, AGradientThatIsNotFiniteIsNamed) {
   Bench bench(small_job(), fake({.seed = 1}));
   bench.weights[0] = std::numeric_limits<float>::infinity();

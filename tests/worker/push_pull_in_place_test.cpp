@@ -107,7 +107,8 @@ TEST_F(InPlace, WhatIsNotSharedIsCopied) {
   EXPECT_EQ(worker_->weights()[2999], 3.0F);
 }
 
-TEST_F(InPlace, WeightsOfSeveralServersAreCopiedTogether) {
+// Memory of one process alone cannot be mapped a second time.
+TEST_F(InPlace, WeightsOfSeveralServersThatAreNotSharedAreCopiedTogether) {
   make_shared("strategy = sync\n", 2);
   assign({0});
   next();

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/block_codec.h"
+#include "common/shm/segment_pool.h"
 
 namespace pushpull {
 namespace {
@@ -77,6 +80,98 @@ TEST(WeightsBuffer, WithoutACodecNarrowSlicesDoNotFit) {
   buffer.take_over();
   EXPECT_EQ(floats(buffer.current()), weights());
   EXPECT_EQ(floats(buffer.whole()), weights());
+}
+
+// Two servers: the first has slices 0 and 2 one after the other, the second slice 1.
+const SliceMap kTwoServers(kElements, 4096, 2);
+
+// A server's generation of weights in a segment, as another process maps it.
+std::vector<Payload> generation(int server, float value) {
+  static SegmentPool pool([](const std::string& why) { FAIL() << why; });
+  int64_t total = 0;
+  for (const int slice : kTwoServers.slices_of(server)) total += kTwoServers.elements(slice).size();
+  const std::shared_ptr<float[]> made = pool.get(static_cast<size_t>(total));
+  std::fill_n(made.get(), total, value);
+  const auto place = pool.find(std::as_bytes(std::span(made.get(), static_cast<size_t>(total))));
+  const auto mapping =
+      std::make_shared<const Mapping>(place.segment->description(), int64_t{1} << 30);
+  std::vector<Payload> out;
+  size_t first = 0;
+  for (const int slice : kTwoServers.slices_of(server)) {
+    const size_t bytes = static_cast<size_t>(kTwoServers.elements(slice).size()) * sizeof(float);
+    out.push_back({mapping, mapping->bytes().subspan(first, bytes)});
+    first += bytes;
+  }
+  return out;
+}
+
+// Slices 0 and 2 are `even`, slice 1 is `odd`.
+std::vector<float> mixed(float even, float odd) {
+  std::vector<float> out(kElements, even);
+  std::fill_n(out.begin() + 1024, 1024, odd);
+  return out;
+}
+
+void place_all(WeightsBuffer& buffer, const std::vector<Payload>& even, const Payload& odd,
+               bool odd_in_place = true) {
+  buffer.expect();
+  ASSERT_TRUE(buffer.place(0, 5, even[0], true));
+  ASSERT_TRUE(buffer.place(1, 5, odd, odd_in_place));
+  ASSERT_TRUE(buffer.place(2, 5, even[1], true));
+  buffer.take_over();
+}
+
+TEST(WeightsBuffer, WeightsOfSeveralServersAreMappedSideBySide) {
+  WeightsBuffer buffer(kTwoServers, false, heap_floats, true);
+  for (int step = 0; step < 4; ++step) {
+    const auto value = static_cast<float>(step);
+    place_all(buffer, generation(0, value), generation(1, -value)[0]);
+    EXPECT_EQ(floats(buffer.current()), mixed(value, -value));
+    EXPECT_TRUE(buffer.current_in_place());
+  }
+}
+
+TEST(WeightsBuffer, SideBySideTheWeightsInUseStayWhereOthersComeIn) {
+  WeightsBuffer buffer(kTwoServers, false, heap_floats, true);
+  place_all(buffer, generation(0, 1.0F), generation(1, 2.0F)[0]);
+  const float* in_use = buffer.current().data();
+  buffer.expect();
+  ASSERT_TRUE(buffer.place(1, 6, generation(1, 4.0F)[0], true));
+  EXPECT_NE(buffer.coming().data(), in_use);
+  EXPECT_EQ(buffer.coming()[1024], 4.0F);
+  EXPECT_EQ(buffer.current().data(), in_use);
+  EXPECT_EQ(floats(buffer.current()), mixed(1.0F, 2.0F));
+}
+
+TEST(WeightsBuffer, WhatIsNotSharedIsCopiedAmongWhatIs) {
+  WeightsBuffer buffer(kTwoServers, false, heap_floats, true);
+  // of one server with a socket, then of one whose memory is the heap, then shared again
+  const std::vector<float> odd(1024, 8.0F);
+  const Payload copied{std::make_shared<int>(), std::as_bytes(std::span(odd))};
+  for (const bool in_place : {false, true}) {
+    place_all(buffer, generation(0, 7.0F), copied, in_place);
+    EXPECT_EQ(floats(buffer.current()), mixed(7.0F, 8.0F));
+    EXPECT_TRUE(buffer.current_in_place());
+  }
+  for (int i = 0; i < 2; ++i) {
+    place_all(buffer, generation(0, 9.0F), generation(1, 10.0F)[0]);
+    EXPECT_EQ(floats(buffer.current()), mixed(9.0F, 10.0F));
+  }
+  place_all(buffer, generation(0, 7.0F), copied, false);
+  EXPECT_EQ(floats(buffer.current()), mixed(7.0F, 8.0F));
+}
+
+TEST(WeightsBuffer, WhereTheyAreNotToLieSideBySideWeightsAreCopied) {
+  int asked = 0;
+  const auto memory = [&asked](size_t count) {
+    ++asked;
+    return heap_floats(count);
+  };
+  WeightsBuffer buffer(kTwoServers, false, memory, false);
+  place_all(buffer, generation(0, 1.0F), generation(1, 2.0F)[0]);
+  EXPECT_EQ(floats(buffer.current()), mixed(1.0F, 2.0F));
+  EXPECT_FALSE(buffer.current_in_place());
+  EXPECT_EQ(asked, 1);
 }
 
 // Memory that the host must not read.

@@ -1,0 +1,7 @@
+// BytePS's own server as a program; the release has it as a library that its Python launcher loads.
+extern "C" void byteps_server();
+
+int main() {
+  byteps_server();
+  return 0;
+}
