@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
-#include "common/process.h"
-#include "worker/collective.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "worker/all_reduce/collective.h"
 
 namespace pushpull {
 namespace {

@@ -2,7 +2,7 @@
 //   floors_bench --benchmark_filter='memory|link_tcp' --benchmark_out=FILE.json
 #include <benchmark/benchmark.h>
 
-#include "common/process.h"
+#include "common/base/process.h"
 
 int main(int argc, char** argv) {
   pushpull::keep_heap();  // as our own programs do

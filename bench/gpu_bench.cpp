@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "bench/gpu_rows.h"
+#include "common/base/error.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
 #include "common/device/slice_update.h"
-#include "common/error.h"
-#include "common/optimizer.h"
+#include "common/update/optimizer.h"
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/operations.h"
 

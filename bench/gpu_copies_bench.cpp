@@ -14,10 +14,10 @@
 
 #include "bench/gpu_pipeline.h"
 #include "bench/gpu_rows.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
-#include "common/error.h"
-#include "common/process.h"
 
 namespace pushpull {
 namespace {

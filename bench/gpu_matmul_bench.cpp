@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "bench/gpu_rows.h"
+#include "common/base/error.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
-#include "common/error.h"
 #include "models/ops/cuda/matmul.h"
 #include "models/ops/cuda/operations.h"
 

@@ -1,10 +1,10 @@
 #include "bench/gpu_pipeline.h"
 
-#include "common/error.h"
-#include "common/process.h"
-#include "common/slice_map.h"
-#include "worker/device_memory.h"
-#include "worker/device_sum.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/layout/slice_map.h"
+#include "worker/compute/device_sum.h"
+#include "worker/exchange/device_memory.h"
 
 namespace pushpull {
 

@@ -10,7 +10,7 @@
 
 #include "models/device_step.h"
 #include "models/model.h"
-#include "worker/gradient_sum.h"
+#include "worker/compute/gradient_sum.h"
 
 namespace pushpull {
 

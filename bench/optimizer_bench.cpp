@@ -7,8 +7,8 @@
 
 #include "bench/floors/floats.h"
 #include "bench/floors/samples.h"
-#include "common/optimizer.h"
-#include "common/simd.h"
+#include "common/base/simd.h"
+#include "common/update/optimizer.h"
 
 namespace {
 

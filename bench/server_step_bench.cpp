@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "common/buffer_pool.h"
-#include "common/simd.h"
-#include "common/thread_pool.h"
-#include "ps/shard.h"
+#include "common/base/buffer_pool.h"
+#include "common/base/simd.h"
+#include "common/base/thread_pool.h"
+#include "ps/engine/shard.h"
 
 namespace {
 

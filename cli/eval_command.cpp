@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "common/command_line.h"
-#include "common/error.h"
-#include "worker/devices.h"
-#include "worker/evaluate.h"
+#include "common/base/error.h"
+#include "common/job/command_line.h"
+#include "worker/compute/devices.h"
+#include "worker/compute/evaluate.h"
 
 namespace pushpull {
 namespace {

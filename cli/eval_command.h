@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/job.h"
+#include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 

@@ -9,12 +9,12 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/bench_command.h"
-#include "cli/compare_command.h"
+#include "cli/bench/bench_command.h"
+#include "cli/compare/compare_command.h"
 #include "cli/eval_command.h"
-#include "cli/replay_command.h"
-#include "cli/run_command.h"
-#include "common/error.h"
+#include "cli/replay/replay_command.h"
+#include "cli/run/run_command.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "datasets/dummy.h"
 #include "datasets/idx.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "common/job.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "common/error.h"
-#include "common/random.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
 #include "datasets/digest.h"
 
 namespace pushpull {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "datasets/idx_file.h"
 #include "datasets/image_set.h"
 #include "datasets/limits.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <span>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "datasets/byte_source.h"
 
 namespace pushpull {

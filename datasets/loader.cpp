@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -3,8 +3,8 @@
 #include <limits>
 #include <numeric>
 
-#include "common/error.h"
-#include "common/random.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
 
 namespace pushpull {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "common/job.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 

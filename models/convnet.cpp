@@ -1,6 +1,6 @@
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/network.h"
 
 namespace pushpull {

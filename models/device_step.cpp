@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/buffer_pool.h"
-#include "common/error.h"
-#include "common/log.h"
+#include "common/base/buffer_pool.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
 #include "models/network.h"
 
 namespace pushpull {

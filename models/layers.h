@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "common/tensor_table.h"
+#include "common/layout/tensor_table.h"
 #include "models/model.h"
 #include "models/ops/ops.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/device/device_name.h"
-#include "common/job.h"
-#include "common/tensor_table.h"
+#include "common/job/job.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/tensor_table.h"
+#include "common/layout/tensor_table.h"
 #include "models/layers.h"
 #include "models/model.h"
 #include "models/ops/ops.h"

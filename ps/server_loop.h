@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "common/base/process.h"
 #include "common/device/device.h"
-#include "common/job.h"
-#include "common/process.h"
-#include "ps/report.h"
+#include "common/job/job.h"
+#include "ps/coordinator/report.h"
 
 namespace pushpull {
 

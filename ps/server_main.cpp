@@ -4,15 +4,15 @@
 #include <exception>
 #include <iostream>
 
-#include "common/command_line.h"
-#include "common/error.h"
-#include "common/job_check.h"
-#include "common/log.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/process.h"
+#include "common/base/strict_number.h"
+#include "common/job/command_line.h"
+#include "common/job/job_check.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
-#include "common/process.h"
-#include "common/strict_number.h"
-#include "ps/server_device.h"
+#include "ps/engine/server_device.h"
 #include "ps/server_loop.h"
 
 namespace pushpull {

@@ -28,7 +28,7 @@ def kept_files():
 
 
 def expand(pattern):
-    """ps/shard.{h,cpp} -> ps/shard.h, ps/shard.cpp; several braces give all combinations."""
+    """ps/shard.{h,cpp} -> ps/engine/shard.h, ps/engine/shard.cpp; several braces give all combinations."""
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [p.split(",") if i % 2 else [p] for i, p in enumerate(pieces)]
     return ["".join(parts) for parts in itertools.product(*choices)]

@@ -191,12 +191,12 @@ TEST(Layering, NoFileNamesTheMachineItWasWrittenOn) {
 }
 
 TEST(Layering, TheCheckSeesWhatIsWrong) {
-  EXPECT_EQ(wrong_includes("ps/server.cpp", "\n#include \"models/model.h\"\n"),
-            std::vector<std::string>{"ps/server.cpp:2: ps may not include models"});
+  EXPECT_EQ(wrong_includes("ps/server/server.cpp", "\n#include \"models/model.h\"\n"),
+            std::vector<std::string>{"ps/server/server.cpp:2: ps may not include models"});
   EXPECT_EQ(wrong_includes("common/a.h", "#include <worker/b.h>").size(), 1U);
   EXPECT_EQ(wrong_includes("common/net/a.proto", "import \"ps/b.proto\";").size(), 1U);
   EXPECT_EQ(wrong_includes("ps/a.cpp", "#include \"server.h\"").size(), 1U);
-  EXPECT_EQ(wrong_includes("ps/a.cpp", "#include \"../common/job.h\"").size(), 1U);
+  EXPECT_EQ(wrong_includes("ps/a.cpp", "#include \"../common/job/job.h\"").size(), 1U);
   EXPECT_EQ(wrong_includes("ps/a.cpp", "  #  include <models/a.h>").size(), 1U);
   EXPECT_TRUE(wrong_includes("ps/a.cpp", "// as in models/a.h\n#define A \"models/a.h\"").empty());
   EXPECT_TRUE(wrong_includes("cli/a.cpp", "#include \"ps/b.h\"\n#include <vector>").empty());

@@ -1,7 +1,7 @@
 #include "worker/trainer.h"
 
-#include "common/error.h"
-#include "worker/device_memory.h"
+#include "common/base/error.h"
+#include "worker/exchange/device_memory.h"
 
 namespace pushpull {
 

@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "common/job.h"
+#include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
-#include "worker/compute.h"
-#include "worker/control.h"
-#include "worker/encoder.h"
-#include "worker/evaluate.h"
-#include "worker/links.h"
-#include "worker/local_steps.h"
-#include "worker/push_pull.h"
-#include "worker/time_split.h"
-#include "worker/trace.h"
+#include "worker/compute/compute.h"
+#include "worker/compute/evaluate.h"
+#include "worker/exchange/encoder.h"
+#include "worker/exchange/links.h"
+#include "worker/exchange/local_steps.h"
+#include "worker/exchange/push_pull.h"
+#include "worker/member/control.h"
+#include "worker/trace/time_split.h"
+#include "worker/trace/trace.h"
 
 namespace pushpull {
 

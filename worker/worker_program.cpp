@@ -3,18 +3,18 @@
 #include <exception>
 #include <iostream>
 
-#include "common/command_line.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+#include "common/job/command_line.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
-#include "common/strict_number.h"
-#include "worker/all_reduce_trainer.h"
-#include "worker/collective.h"
-#include "worker/control.h"
-#include "worker/device_team.h"
-#include "worker/devices.h"
-#include "worker/exchange_loop.h"
+#include "worker/all_reduce/all_reduce_trainer.h"
+#include "worker/all_reduce/collective.h"
+#include "worker/compute/device_team.h"
+#include "worker/compute/devices.h"
+#include "worker/exchange/exchange_loop.h"
+#include "worker/member/control.h"
 #include "worker/trainer.h"
 
 namespace pushpull {

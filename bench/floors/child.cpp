@@ -11,8 +11,8 @@
 #include <exception>
 #include <string>
 
-#include "common/error.h"
-#include "common/process.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
 
 namespace pushpull::floors {
 

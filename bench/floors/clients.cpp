@@ -2,7 +2,7 @@
 
 #include <sys/socket.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull::floors {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "bench/floors/child.h"
 #include "bench/floors/link.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 
 namespace pushpull::floors {
 

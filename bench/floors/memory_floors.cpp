@@ -9,7 +9,7 @@
 #include "bench/floors/floats.h"
 #include "bench/floors/samples.h"
 #include "bench/floors/team.h"
-#include "common/simd.h"
+#include "common/base/simd.h"
 
 namespace pushpull::floors {
 namespace {

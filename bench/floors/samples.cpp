@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/process.h"
+#include "common/base/process.h"
 
 namespace pushpull::floors {
 

@@ -18,8 +18,8 @@
 #include "bench/floors/child.h"
 #include "bench/floors/floats.h"
 #include "bench/floors/link.h"
-#include "common/error.h"
-#include "common/unique_fd.h"
+#include "common/base/error.h"
+#include "common/base/unique_fd.h"
 
 namespace pushpull::floors {
 namespace {

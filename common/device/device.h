@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "common/buffer_pool.h"
+#include "common/base/buffer_pool.h"
 #include "common/device/device_name.h"
 #include "common/device/slice_update.h"
 

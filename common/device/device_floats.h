@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/buffer_pool.h"
+#include "common/base/buffer_pool.h"
 #include "common/device/device.h"
 
 namespace pushpull::device {

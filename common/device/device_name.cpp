@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace pushpull::device {
 

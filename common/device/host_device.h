@@ -8,5 +8,5 @@
 #define PP_HOST_DEVICE
 #endif
 
-// For what has to be inlined into each copy of a loop of the host (common/simd.h).
+// For what has to be inlined into each copy of a loop of the host (common/base/simd.h).
 #define PP_HOST_DEVICE_INLINE PP_HOST_DEVICE inline __attribute__((always_inline))

@@ -1,6 +1,6 @@
 // Stands for common/device/cuda/ in a build without CUDA.
+#include "common/base/error.h"
 #include "common/device/device.h"
-#include "common/error.h"
 
 namespace pushpull::device {
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
+#include "common/base/error.h"
 #include "common/device/device.h"
-#include "common/error.h"
 
 namespace pushpull::device {
 

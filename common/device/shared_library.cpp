@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "common/text.h"
+#include "common/base/text.h"
 
 namespace pushpull::device {
 

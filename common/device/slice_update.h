@@ -1,8 +1,8 @@
 // What a device does with a batch of slices of the flat vector: sums the parts of each along the
 // fixed tree and moves it by one update, or squares the sum for the norm. Plain descriptors, which
 // lie in device memory as all that they point to, and what one thread of a kernel does with them:
-// functions that the fake device runs too. Bits are those of the host (common/tree_sum.h,
-// common/optimizer_rule.h, common/norm.h), whoever computes which element.
+// functions that the fake device runs too. Bits are those of the host (common/update/tree_sum.h,
+// common/update/optimizer_rule.h, common/update/norm.h), whoever computes which element.
 //
 // A tile is what a block of threads takes at once: elements of one slice, all with one rule.
 #pragma once
@@ -12,12 +12,12 @@
 #include <cstring>
 
 #include "common/device/host_device.h"
-#include "common/optimizer_rule.h"
+#include "common/update/optimizer_rule.h"
 
 namespace pushpull::device {
 
 // A partial sum of a slice. Behind it `merges` times the two newest on the stack become their sum
-// (common/fixed_tree.h, merge_plan).
+// (common/layout/fixed_tree.h, merge_plan).
 struct SlicePart {
   const float* floats;
   int64_t merges;
@@ -64,8 +64,8 @@ struct SliceBatch {
 };
 
 constexpr int kUpdateThreads = 256;  // of a block of threads
-constexpr int kNormBlock = 1024;     // elements whose squares are added up, see common/norm.h
-constexpr int kNormLanes = 8;        // running sums of them
+constexpr int kNormBlock = 1024;  // elements whose squares are added up, see common/update/norm.h
+constexpr int kNormLanes = 8;     // running sums of them
 
 // So many neighbours at once; four are one load.
 template <int kWidth>
@@ -257,7 +257,7 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
   }
 }
 
-// Running sum `lane` of a tile's squares, as block_squares of common/norm.h adds it up.
+// Running sum `lane` of a tile's squares, as block_squares of common/update/norm.h adds it up.
 PP_HOST_DEVICE inline double lane_of_squares(const float* means, int elements, int lane) {
   double sum = 0.0;
   for (int i = lane; i < elements; i += kNormLanes) {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/file.h"
 #include "common/io/safetensors.h"

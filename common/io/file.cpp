@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/file.h"
 #include "common/io/record.pb.h"
 #include "common/io/sha256.h"

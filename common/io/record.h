@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fixed_tree.h"
+#include "common/layout/fixed_tree.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/safetensors_header.h"
 
 namespace pushpull {

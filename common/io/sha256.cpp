@@ -2,7 +2,7 @@
 
 #include <openssl/evp.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

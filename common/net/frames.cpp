@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/net/address.h"
-#include "common/process.h"
 
 namespace pushpull {
 

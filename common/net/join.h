@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "common/net/endpoint.h"
 
 namespace pushpull {

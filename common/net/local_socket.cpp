@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/base/unique_fd.h"
 #include "common/net/address.h"
-#include "common/unique_fd.h"
 
 namespace pushpull {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/layout/slice_map.h"
 #include "common/net/message.h"
-#include "common/slice_map.h"
 
 namespace pushpull {
 

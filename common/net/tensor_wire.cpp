@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

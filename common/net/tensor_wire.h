@@ -1,8 +1,8 @@
 // TensorTable <-> protobuf. Any thread.
 #pragma once
 
+#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
-#include "common/tensor_table.h"
 
 namespace pushpull {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "common/device/device.h"
-#include "common/job.h"
+#include "common/job/job.h"
+#include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/shm/device_pool.h"
 #include "common/shm/segment_pool.h"
-#include "common/slice_map.h"
 
 namespace pushpull {
 

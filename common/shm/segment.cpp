@@ -14,7 +14,7 @@
 #include <sstream>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

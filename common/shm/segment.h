@@ -12,9 +12,9 @@
 #include <span>
 #include <string>
 
+#include "common/base/unique_fd.h"
 #include "common/net/wire.pb.h"
 #include "common/shm/segment_index.h"
-#include "common/unique_fd.h"
 
 namespace pushpull {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/buffer_pool.h"
-#include "common/error.h"
+#include "common/base/buffer_pool.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 

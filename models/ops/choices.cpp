@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace pushpull::ops {
 

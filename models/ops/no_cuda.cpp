@@ -1,5 +1,5 @@
 // In place of models/ops/cuda where the build found no CUDA toolkit.
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/base/error.h"
 #include "common/device/host_device.h"
-#include "common/error.h"
 
 // Loops over registers: an array that is indexed at run time would lie in memory.
 #if defined(__CUDA_ARCH__)

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull::ops {
 

@@ -1,9 +1,9 @@
-#include "cli/bench_options.h"
+#include "cli/bench/bench_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/bench_result.h"
+#include "cli/bench/bench_result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

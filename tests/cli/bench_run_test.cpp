@@ -1,11 +1,11 @@
-#include "cli/bench_run.h"
+#include "cli/bench/bench_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/memory_floor.h"
-#include "cli/socket_floor.h"
-#include "common/error.h"
+#include "cli/bench/memory_floor.h"
+#include "cli/bench/socket_floor.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

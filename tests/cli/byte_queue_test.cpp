@@ -1,4 +1,4 @@
-#include "cli/byte_queue.h"
+#include "cli/link/byte_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/compare_notes.h"
+#include "cli/compare/compare_notes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

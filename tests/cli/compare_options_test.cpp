@@ -1,9 +1,9 @@
-#include "cli/compare_options.h"
+#include "cli/compare/compare_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "cli/compare_output.h"
+#include "cli/compare/compare_output.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "cli/compare_plan.h"
+#include "cli/compare/compare_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "cli/compare_read.h"
+#include "cli/result/compare_read.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "ps/report.h"
+#include "ps/coordinator/report.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "cli/compare_result.h"
+#include "cli/result/compare_result.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/compare_table.h"
+#include "cli/compare/compare_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <sstream>
 
-#include "common/text.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {

@@ -1,6 +1,6 @@
 // The launcher with shell scripts in the place of the real programs. It runs in a process of its
 // own, as `pushpull run` does, so that a test can signal and kill it.
-#include "cli/launcher.h"
+#include "cli/run/launcher.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 #include <sstream>
 #include <thread>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

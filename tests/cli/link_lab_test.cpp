@@ -1,12 +1,12 @@
 // What is asked of a lab; labs themselves are made in tests/e2e/netlab_test.py.
-#include "cli/link_lab.h"
+#include "cli/run/link_lab.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -1,9 +1,9 @@
-#include "cli/link_model.h"
+#include "cli/link/link_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/merged_view.h"
+#include "cli/run/merged_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What `pushpull replay` compares before it computes, and a small run computed by hand.
-#include "cli/replay_command.h"
+#include "cli/replay/replay_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,13 +8,13 @@
 #include <span>
 #include <utility>
 
-#include "cli/replay.h"
-#include "common/error.h"
+#include "cli/replay/replay.h"
+#include "common/base/error.h"
 #include "common/io/checkpoint.h"
-#include "common/norm.h"
-#include "ps/run_recorder.h"
+#include "common/update/norm.h"
+#include "ps/coordinator/run_recorder.h"
 #include "tests/common/scratch_folder.h"
-#include "worker/compute.h"
+#include "worker/compute/compute.h"
 
 namespace pushpull {
 namespace {

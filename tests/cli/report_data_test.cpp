@@ -1,10 +1,10 @@
-#include "cli/report_data.h"
+#include "cli/report/report_data.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "cli/report_links.h"
+#include "cli/report/report_links.h"
 
 namespace pushpull {
 namespace {

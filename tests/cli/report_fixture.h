@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/compare_result.h"
+#include "cli/result/compare_result.h"
 
 namespace pushpull::testing {
 

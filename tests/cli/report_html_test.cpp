@@ -1,4 +1,4 @@
-#include "cli/report_html.h"
+#include "cli/report/report_html.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

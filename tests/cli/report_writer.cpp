@@ -4,7 +4,7 @@
 #include <iostream>
 #include <string>
 
-#include "cli/report_html.h"
+#include "cli/report/report_html.h"
 #include "tests/cli/report_fixture.h"
 
 namespace {

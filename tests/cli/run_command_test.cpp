@@ -1,4 +1,4 @@
-#include "cli/run_command.h"
+#include "cli/run/run_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/error.h"
-#include "worker/devices.h"
+#include "common/base/error.h"
+#include "worker/compute/devices.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/supervisor.h"
+#include "cli/run/supervisor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/barriers.h"
+#include "common/job/barriers.h"
 
 #include <gtest/gtest.h>
 

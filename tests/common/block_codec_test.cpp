@@ -1,4 +1,4 @@
-#include "common/block_codec.h"
+#include "common/codec/block_codec.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "common/slice_map.h"
+#include "common/layout/slice_map.h"
 #include "tests/common/block_codec_width.h"
 
 namespace pushpull {

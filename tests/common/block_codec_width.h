@@ -1,9 +1,9 @@
-// common/block_codec.cpp compiled once per instruction set, as optimizer_width.h.
+// common/codec/block_codec.cpp compiled once per instruction set, as optimizer_width.h.
 #pragma once
 
 #include <vector>
 
-#include "common/block_codec.h"
+#include "common/codec/block_codec.h"
 
 namespace pushpull {
 

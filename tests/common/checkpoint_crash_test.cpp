@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "tests/common/scratch_folder.h"
 

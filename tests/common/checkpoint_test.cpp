@@ -15,7 +15,7 @@
 #include <functional>
 #include <limits>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/safetensors.h"
 #include "tests/common/scratch_folder.h"
 

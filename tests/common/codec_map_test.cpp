@@ -1,10 +1,10 @@
-#include "common/codec_map.h"
+#include "common/codec/codec_map.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "common/block_codec.h"
+#include "common/codec/block_codec.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/command_line.h"
+#include "common/job/command_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/delay_compensation.h"
+#include "common/update/delay_compensation.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "common/range_update.h"
+#include "common/update/range_update.h"
 #include "tests/common/optimizer_width.h"
 
 namespace pushpull {

@@ -1,11 +1,11 @@
-#include "common/fixed_tree.h"
+#include "common/layout/fixed_tree.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

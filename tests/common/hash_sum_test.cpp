@@ -1,4 +1,4 @@
-#include "common/hash_sum.h"
+#include "common/base/hash_sum.h"
 
 #include <gtest/gtest.h>
 

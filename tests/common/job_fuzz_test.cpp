@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
-#include "common/error.h"
-#include "common/job.h"
+#include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {

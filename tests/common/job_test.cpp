@@ -1,5 +1,5 @@
 // Sources, precedence, combinations, data, resume. Single values: job_values_test.cpp.
-#include "common/job.h"
+#include "common/job/job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/job.h"
-#include "common/strict_number.h"
+#include "common/base/strict_number.h"
+#include "common/job/job.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {

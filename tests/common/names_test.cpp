@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "common/job.h"
-#include "common/nearest_name.h"
-#include "common/text.h"
+#include "common/base/nearest_name.h"
+#include "common/base/text.h"
+#include "common/job/job.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {

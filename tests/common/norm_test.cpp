@@ -1,4 +1,4 @@
-#include "common/norm.h"
+#include "common/update/norm.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "common/error.h"
-#include "common/random.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
 
 namespace pushpull {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/optimizer.h"
-#include "common/schedule.h"
+#include "common/update/optimizer.h"
+#include "common/update/schedule.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "common/optimizer.h"
+#include "common/update/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <functional>
 #include <random>
 
-#include "common/error.h"
-#include "common/simd.h"
+#include "common/base/error.h"
+#include "common/base/simd.h"
 #include "tests/common/optimizer_width.h"
 
 // The oracle must stay one element at a time.

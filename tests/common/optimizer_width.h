@@ -1,4 +1,4 @@
-// common/optimizer.cpp and common/delay_compensation.cpp compiled once per instruction set, so that
+// common/update/optimizer.cpp and common/update/delay_compensation.cpp compiled once per instruction set, so that
 // a test can compare them on one machine; the library's own dispatch would only ever run the
 // widest.
 #pragma once
@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <span>
 
-#include "common/delay_compensation.h"
-#include "common/optimizer.h"
+#include "common/update/delay_compensation.h"
+#include "common/update/optimizer.h"
 
 namespace pushpull {
 

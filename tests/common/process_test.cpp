@@ -1,4 +1,4 @@
-#include "common/process.h"
+#include "common/base/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/log.h"
+#include "common/base/log.h"
 
 namespace pushpull {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 #include <span>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "tests/common/scratch_folder.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

@@ -1,10 +1,10 @@
-#include "common/schedule.h"
+#include "common/update/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

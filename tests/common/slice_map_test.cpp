@@ -1,11 +1,11 @@
-#include "common/slice_map.h"
+#include "common/layout/slice_map.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "datasets/dataset.h"
 #include "tests/datasets/idx_writer.h"
 

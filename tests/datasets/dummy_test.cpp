@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <sstream>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "datasets/idx_file.h"
 #include "tests/datasets/allocations.h"
 #include "tests/datasets/idx_writer.h"

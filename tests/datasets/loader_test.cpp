@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/datasets/allocations.h"
 
 namespace pushpull {

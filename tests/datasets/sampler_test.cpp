@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "common/base/error.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/shared_library.h"
-#include "common/error.h"
 #include "tests/device/need_device.h"
 
 namespace pushpull::device {

@@ -7,10 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "common/base/error.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
 #include "common/device/device.h"
-#include "common/error.h"
 #include "tests/device/failure.h"
 #include "tests/device/need_device.h"
 

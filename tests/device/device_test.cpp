@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/buffer_pool.h"
-#include "common/error.h"
+#include "common/base/buffer_pool.h"
+#include "common/base/error.h"
 #include "common/shm/segment.h"
 #include "tests/device/failure.h"
 #include "tests/device/fake_device.h"

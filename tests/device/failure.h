@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull::device {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/device/fake_kernels.h"
 #include "tests/device/fake_memory.h"
 

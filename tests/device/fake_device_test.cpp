@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "common/buffer_pool.h"
-#include "common/error.h"
+#include "common/base/buffer_pool.h"
+#include "common/base/error.h"
 #include "tests/device/failure.h"
 
 namespace pushpull::device {

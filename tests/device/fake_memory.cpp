@@ -10,8 +10,8 @@
 #include <sstream>
 #include <utility>
 
-#include "common/error.h"
-#include "common/process.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
 
 namespace pushpull::device {
 

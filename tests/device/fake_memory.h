@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "common/base/unique_fd.h"
 #include "common/device/device.h"
-#include "common/unique_fd.h"
 
 namespace pushpull::device {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "common/base/error.h"
 #include "common/device/device.h"
-#include "common/error.h"
 
 namespace pushpull::device {
 namespace {

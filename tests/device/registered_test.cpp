@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/buffer_pool.h"
+#include "common/base/buffer_pool.h"
 #include "common/device/device.h"
 #include "tests/device/fake_device.h"
 

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <string>
 
+#include "common/base/error.h"
 #include "common/device/device.h"
-#include "common/error.h"
 #include "models/ops/ops.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/queued_backend.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull::ops {
 namespace {

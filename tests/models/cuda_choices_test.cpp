@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/ops/choices.h"
 #include "models/ops/ops.h"
 #include "tests/device/need_device.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

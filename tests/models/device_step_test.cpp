@@ -12,7 +12,7 @@
 #include <map>
 #include <random>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/network.h"
 #include "models/sequential.h"
 #include "tests/models/fixture.h"

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "common/tensor_table.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 

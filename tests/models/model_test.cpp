@@ -9,7 +9,7 @@
 #include <limits>
 #include <numeric>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/numerics.h"
 #include "tests/models/backend_case.h"
 #include "tests/models/fixture.h"

@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/models/backend_case.h"
 #include "tests/models/reference.h"
 

@@ -1,4 +1,4 @@
-#include "ps/aggregation.h"
+#include "ps/aggregation/aggregation.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

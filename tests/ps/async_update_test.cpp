@@ -1,10 +1,10 @@
 // How far one push of async or ssp moves the weights, in numbers worked out by hand, and what a
 // server keeps for it.
-#include "ps/async_update.h"
+#include "ps/aggregation/async_update.h"
 
 #include <gtest/gtest.h>
 
-#include "ps/server.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "ps/backup_set.h"
+#include "ps/aggregation/backup_set.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/checkpoint_writer.h"
+#include "ps/coordinator/checkpoint_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/ps/cluster_parts.h"
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "common/job.h"
+#include "common/job/job.h"
+#include "common/layout/slice_map.h"
+#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
-#include "common/slice_map.h"
-#include "common/tensor_table.h"
-#include "ps/server.h"
+#include "ps/server/server.h"
 
 namespace pushpull {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/net/tensor_wire.h"
-#include "ps/coordinator.h"
+#include "ps/coordinator/coordinator.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

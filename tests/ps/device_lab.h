@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/device/device_floats.h"
-#include "ps/device_engine.h"
+#include "ps/engine/device_engine.h"
 #include "tests/device/fake_device.h"
 #include "tests/device/need_device.h"
 #include "tests/ps/cluster_parts.h"

@@ -1,11 +1,11 @@
-#include "ps/host_mirror.h"
+#include "ps/engine/host_mirror.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/device/fake_device.h"
 
 namespace pushpull {

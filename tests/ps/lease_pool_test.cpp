@@ -1,4 +1,4 @@
-#include "ps/lease_pool.h"
+#include "ps/coordinator/lease_pool.h"
 
 #include <gtest/gtest.h>
 

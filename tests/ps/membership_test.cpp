@@ -1,4 +1,4 @@
-#include "ps/membership.h"
+#include "ps/coordinator/membership.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ps/report.h"
+#include "ps/coordinator/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

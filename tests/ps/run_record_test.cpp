@@ -1,4 +1,4 @@
-#include "ps/run_record.h"
+#include "ps/record/run_record.h"
 
 #include <gtest/gtest.h>
 

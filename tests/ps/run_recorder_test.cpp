@@ -1,5 +1,5 @@
 // The record from the coordinator's side: who may tell it what, when the job may end, and the file.
-#include "ps/run_recorder.h"
+#include "ps/coordinator/run_recorder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/run_totals.h"
+#include "ps/coordinator/run_totals.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "common/block_codec.h"
-#include "common/codec_map.h"
-#include "ps/server.h"
+#include "common/codec/block_codec.h"
+#include "common/codec/codec_map.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

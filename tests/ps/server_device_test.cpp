@@ -1,9 +1,9 @@
-#include "ps/server_device.h"
+#include "ps/engine/server_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

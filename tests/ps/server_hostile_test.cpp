@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ps/server.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -1,12 +1,12 @@
 // What servers log, how it gets to the coordinator, and how the logs become one order.
-#include "ps/server_logs.h"
+#include "ps/record/server_logs.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "ps/update_log.h"
+#include "ps/record/update_log.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

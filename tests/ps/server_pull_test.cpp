@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps/server.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "ps/server.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

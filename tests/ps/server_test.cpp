@@ -1,4 +1,4 @@
-#include "ps/server.h"
+#include "ps/server/server.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-#include "ps/shard.h"
+#include "ps/engine/shard.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "common/error.h"
-#include "common/random.h"
-#include "common/thread_pool.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/base/thread_pool.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

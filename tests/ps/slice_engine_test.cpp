@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
-#include "ps/shard.h"
+#include "common/base/error.h"
+#include "ps/engine/shard.h"
 #include "tests/device/failure.h"
 #include "tests/device/fake_device.h"
 #include "tests/ps/cluster_parts.h"

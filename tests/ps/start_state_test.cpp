@@ -1,4 +1,4 @@
-#include "ps/start_state.h"
+#include "ps/coordinator/start_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/io/safetensors.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/ps/cluster_parts.h"

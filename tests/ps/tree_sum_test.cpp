@@ -1,10 +1,10 @@
-#include "common/tree_sum.h"
+#include "common/update/tree_sum.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

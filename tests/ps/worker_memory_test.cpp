@@ -1,6 +1,6 @@
 // The server's side of shared memory where its weights lie on a device. What host memory does,
 // tests/worker/server_memory_test.cpp shows.
-#include "ps/worker_memory.h"
+#include "ps/server/worker_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/device/fake_device.h"
 
 namespace pushpull {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/net/shard_client.h"
-#include "ps/coordinator.h"
+#include "ps/coordinator/coordinator.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/toy.h"

@@ -1,4 +1,4 @@
-// BufferPool again, linked instead of the one of common/buffer_pool.cpp: whoever still reads what
+// BufferPool again, linked instead of the one of common/base/buffer_pool.cpp: whoever still reads what
 // has been given back, or reads what has not been written yet, reads NaNs.
 #include <algorithm>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/buffer_pool.h"
+#include "common/base/buffer_pool.h"
 #include "tests/device/fake_memory.h"
 
 namespace pushpull {

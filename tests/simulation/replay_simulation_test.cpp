@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ps/replay.h"
-#include "ps/run_recorder.h"
+#include "ps/coordinator/run_recorder.h"
+#include "ps/record/replay.h"
 #include "tests/simulation/cluster.h"
 
 namespace pushpull::sim {

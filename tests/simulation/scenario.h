@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/job.h"
+#include "common/job/job.h"
 #include "tests/simulation/network.h"
 
 namespace pushpull::sim {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ps/device_engine.h"
-#include "ps/server_device.h"
+#include "ps/engine/device_engine.h"
+#include "ps/engine/server_device.h"
 #include "tests/device/fake_device.h"
 
 namespace pushpull::sim {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/net/shard_client.h"
-#include "ps/coordinator.h"
-#include "ps/host_mirror.h"
-#include "ps/server.h"
+#include "ps/coordinator/coordinator.h"
+#include "ps/engine/host_mirror.h"
+#include "ps/server/server.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/shared_memory.h"
 

@@ -2,9 +2,9 @@
 
 #include <array>
 
-#include "common/optimizer.h"
-#include "common/schedule.h"
-#include "ps/server.h"
+#include "common/update/optimizer.h"
+#include "common/update/schedule.h"
+#include "ps/server/server.h"
 
 namespace pushpull::sim {
 

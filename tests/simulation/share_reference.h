@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "common/barriers.h"
+#include "common/job/barriers.h"
 #include "tests/simulation/toy.h"
 
 namespace pushpull::sim {

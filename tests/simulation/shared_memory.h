@@ -8,9 +8,9 @@
 #include <memory>
 #include <utility>
 
-#include "common/buffer_pool.h"
+#include "common/base/buffer_pool.h"
 #include "common/net/message.h"
-#include "ps/server.h"
+#include "ps/server/server.h"
 
 namespace pushpull::sim {
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "tests/simulation/checked_run.h"
-#include "worker/push_pull.h"
+#include "worker/exchange/push_pull.h"
 
 namespace pushpull::sim {
 namespace {

@@ -4,10 +4,10 @@
 #include <bit>
 #include <cmath>
 
-#include "common/norm.h"
-#include "common/optimizer.h"
-#include "common/random.h"
-#include "common/schedule.h"
+#include "common/base/random.h"
+#include "common/update/norm.h"
+#include "common/update/optimizer.h"
+#include "common/update/schedule.h"
 
 namespace pushpull::sim {
 

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "common/hash_sum.h"
-#include "common/job.h"
+#include "common/base/hash_sum.h"
+#include "common/job/job.h"
+#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 #include "common/net/shard_client.h"
-#include "common/tensor_table.h"
-#include "ps/run_record.h"
+#include "ps/record/run_record.h"
 
 namespace pushpull::sim {
 

@@ -13,10 +13,10 @@
 
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/shared_memory.h"
-#include "worker/encoder.h"
-#include "worker/gradient_sum.h"
-#include "worker/local_steps.h"
-#include "worker/push_pull.h"
+#include "worker/compute/gradient_sum.h"
+#include "worker/exchange/encoder.h"
+#include "worker/exchange/local_steps.h"
+#include "worker/exchange/push_pull.h"
 
 namespace pushpull::sim {
 

@@ -1,4 +1,4 @@
-#include "worker/buckets.h"
+#include "worker/all_reduce/buckets.h"
 
 #include <gtest/gtest.h>
 

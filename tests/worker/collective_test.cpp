@@ -1,5 +1,5 @@
 // One suite for every all-reduce: ranks are threads, connections are real ones over loopback.
-#include "worker/collective.h"
+#include "worker/all_reduce/collective.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <random>
 #include <thread>
 
-#include "common/error.h"
-#include "common/tree_sum.h"
+#include "common/base/error.h"
+#include "common/update/tree_sum.h"
 
 namespace pushpull {
 namespace {

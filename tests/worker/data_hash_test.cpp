@@ -1,11 +1,11 @@
-#include "worker/data_hash.h"
+#include "worker/compute/data_hash.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/job.h"
+#include "common/job/job.h"
 #include "datasets/sampler.h"
 
 namespace pushpull {

@@ -18,13 +18,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
-#include "common/process.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
 #include "models/sequential.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/initial_weights.h"
 #include "tests/models/queued_backend.h"
-#include "worker/compute.h"
+#include "worker/compute/compute.h"
 
 namespace pushpull {
 namespace {

@@ -1,5 +1,5 @@
 // The sum of gradients on a device has the bits of the tree, in whatever order its streams run.
-#include "worker/device_sum.h"
+#include "worker/compute/device_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/shm/device_pool.h"
 #include "tests/device/fake_device.h"
 #include "tests/worker/leaf_gradients.h"

@@ -1,11 +1,11 @@
-#include "worker/evaluate.h"
+#include "worker/compute/evaluate.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

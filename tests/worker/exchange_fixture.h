@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/push_pull.h"
+#include "worker/exchange/push_pull.h"
 
 namespace pushpull {
 

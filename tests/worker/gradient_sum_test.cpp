@@ -1,11 +1,11 @@
-#include "worker/gradient_sum.h"
+#include "worker/compute/gradient_sum.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/worker/leaf_gradients.h"
 
 namespace pushpull {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/fixed_tree.h"
+#include "common/base/random.h"
+#include "common/layout/fixed_tree.h"
+#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
-#include "common/random.h"
-#include "common/tensor_table.h"
 
 namespace pushpull {
 

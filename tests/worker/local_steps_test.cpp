@@ -1,4 +1,4 @@
-#include "worker/local_steps.h"
+#include "worker/exchange/local_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/exchange_fixture.h"
-#include "worker/push_pull.h"
+#include "worker/exchange/push_pull.h"
 
 namespace pushpull {
 namespace {

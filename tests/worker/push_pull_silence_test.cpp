@@ -5,7 +5,7 @@
 #include <climits>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/worker/exchange_fixture.h"
 
 namespace pushpull {

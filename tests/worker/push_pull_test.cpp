@@ -1,5 +1,5 @@
 // The worker's exchange against messages of servers written by hand.
-#include "worker/push_pull.h"
+#include "worker/exchange/push_pull.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tests/worker/exchange_fixture.h"
 
 namespace pushpull {

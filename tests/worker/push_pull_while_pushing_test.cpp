@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/worker/exchange_fixture.h"
-#include "worker/push_pull.h"
+#include "worker/exchange/push_pull.h"
 
 namespace pushpull {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
-#include "ps/worker_memory.h"
+#include "common/base/error.h"
+#include "ps/server/worker_memory.h"
 #include "tests/device/fake_device.h"
-#include "worker/server_memory.h"
+#include "worker/exchange/server_memory.h"
 
 namespace pushpull {
 namespace {

@@ -1,6 +1,6 @@
 // The two ends of shared memory, ServerMemory of a worker and WorkerMemory of a server, without a
 // socket between them.
-#include "worker/server_memory.h"
+#include "worker/exchange/server_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ps/worker_memory.h"
+#include "ps/server/worker_memory.h"
 
 namespace pushpull {
 namespace {

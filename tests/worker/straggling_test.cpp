@@ -1,4 +1,4 @@
-#include "worker/straggling.h"
+#include "worker/compute/straggling.h"
 
 #include <gtest/gtest.h>
 

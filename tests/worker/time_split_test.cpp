@@ -1,4 +1,4 @@
-#include "worker/time_split.h"
+#include "worker/trace/time_split.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "worker/trace.h"
+#include "worker/trace/trace.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

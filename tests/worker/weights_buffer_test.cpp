@@ -1,4 +1,4 @@
-#include "worker/weights_buffer.h"
+#include "worker/exchange/weights_buffer.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/block_codec.h"
+#include "common/codec/block_codec.h"
 #include "common/shm/segment_pool.h"
 
 namespace pushpull {

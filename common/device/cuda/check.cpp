@@ -3,8 +3,8 @@
 #include <atomic>
 #include <memory>
 
-#include "common/error.h"
-#include "common/log.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
 
 namespace pushpull::device {
 

@@ -9,14 +9,14 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/device/cuda/check.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/kernels.h"
 #include "common/device/cuda/native.h"
 #include "common/device/device.h"
 #include "common/device/registered_pages.h"
-#include "common/error.h"
-#include "common/process.h"
 
 namespace pushpull::device {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "common/base/error.h"
 #include "common/device/shared_library.h"
-#include "common/error.h"
 
 namespace pushpull::device {
 

@@ -5,13 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/device/cuda/check.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/kernels.h"
 #include "common/device/cuda/native.h"
 #include "common/device/device.h"
-#include "common/error.h"
-#include "common/text.h"
 
 namespace pushpull::device {
 

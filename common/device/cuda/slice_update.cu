@@ -2,9 +2,9 @@
 // common/device/slice_update.h.
 #include <cstddef>
 
+#include "common/base/error.h"
 #include "common/device/cuda/check.h"
 #include "common/device/cuda/kernels.h"
-#include "common/error.h"
 
 namespace pushpull::device {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/numerics.h"
 #include "models/ops/cpu/operations.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/device/cuda/handle.h"
-#include "common/error.h"
-#include "common/text.h"
 
 namespace pushpull::ops::cuda {
 

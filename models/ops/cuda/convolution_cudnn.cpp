@@ -6,8 +6,8 @@
 #include <sstream>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/device/cuda/handle.h"
-#include "common/log.h"
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/cudnn_library.h"
 #include "models/ops/cuda/elementwise.h"

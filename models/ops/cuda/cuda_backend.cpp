@@ -3,10 +3,10 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/error.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
-#include "common/error.h"
 #include "models/ops/cuda/operations.h"
 #include "models/ops/device_numerics.h"
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "common/base/log.h"
 #include "common/device/shared_library.h"
-#include "common/log.h"
 
 namespace pushpull::ops::cuda {
 

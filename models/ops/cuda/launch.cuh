@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/error.h"
 #include "common/device/cuda/handle.h"
-#include "common/error.h"
 #include "models/ops/arithmetic.h"
 #include "models/ops/cuda/shared.h"
 

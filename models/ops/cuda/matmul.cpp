@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/error.h"
 #include "common/device/cuda/libraries.h"
-#include "common/error.h"
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/passes.h"
 #include "models/ops/cuda/staging.h"

@@ -1,7 +1,7 @@
 #include "models/ops/cuda/staging.h"
 
+#include "common/base/error.h"
 #include "common/device/cuda/check.h"
-#include "common/error.h"
 
 namespace pushpull::ops::cuda {
 

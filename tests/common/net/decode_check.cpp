@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/frames.h"
 #include "common/net/tensor_wire.h"
 

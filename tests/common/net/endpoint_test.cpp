@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/address.h"
 #include "tests/common/net/loopback.h"
 #include "tests/common/net/wire_samples.h"

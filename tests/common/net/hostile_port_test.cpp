@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/frames.h"
 #include "tests/common/net/loopback.h"
 #include "tests/common/net/raw_zmtp.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/frames.h"
 #include "tests/common/net/loopback.h"
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/net/endpoint.h"
 
 namespace pushpull {

@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/process.h"
 #include "common/net/endpoint.h"
-#include "common/process.h"
 
 namespace pushpull {
 

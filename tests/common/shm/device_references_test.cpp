@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/shm/references.h"
 #include "tests/device/fake_device.h"
 

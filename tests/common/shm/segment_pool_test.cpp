@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/buffer_pool.h"
+#include "common/base/buffer_pool.h"
 
 namespace pushpull {
 namespace {

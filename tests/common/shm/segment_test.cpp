@@ -16,7 +16,7 @@
 #include <fstream>
 #include <string>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 namespace pushpull {
 namespace {

@@ -1,0 +1,235 @@
+#include "cli/bench/bench_command.h"
+
+#include <array>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+
+#include "cli/bench/bench_options.h"
+#include "cli/bench/bench_result.h"
+#include "cli/bench/bench_run.h"
+#include "cli/bench/memory_floor.h"
+#include "cli/bench/socket_floor.h"
+#include "cli/compare/compare_options.h"
+#include "cli/result/machine_info.h"
+#include "cli/run/held_signals.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/net/address.h"
+
+namespace pushpull {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+std::string plural(int64_t count, const std::string& word) {
+  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
+}
+
+// Two measurements of one floor, right before and after what stands on it.
+SocketFloor mean(const SocketFloor& a, const SocketFloor& b) {
+  const auto middle = [](const Percentiles& x, const Percentiles& y) {
+    return Percentiles{(x.p50 + y.p50) / 2, (x.p99 + y.p99) / 2};
+  };
+  return {(a.exchange_us + b.exchange_us) / 2,
+          {middle(a.way.push, b.way.push), middle(a.way.pull, b.way.pull)}};
+}
+
+class Bench {
+ public:
+  Bench(BenchOptions options, std::string program_dir)
+      : options_(std::move(options)), program_dir_(std::move(program_dir)) {}
+
+  int run();
+
+ private:
+  void describe();
+  void measure(int64_t bytes, Transport transport);
+  void measure_joined();
+  // False: a signal has ended it.
+  bool exchange(BenchRow& row, const ExchangePlan& plan);
+  bool one_worker_alone(BenchRow& row);
+  // The floor of the whole exchange.
+  double floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const;
+  void show(BenchRow row);
+  void write() const;
+  bool stopped();
+
+  const BenchOptions options_;
+  const std::string program_dir_;
+  HeldSignals signals_;
+  BenchResult result_;
+  int signal_ = 0;
+};
+
+int Bench::run() {
+  result_.command = options_.command;
+  result_.version = PUSHPULL_VERSION;
+  result_.commit = built_commit();
+  result_.machine = machine_info().text;
+  result_.began = utc_now();
+  if (options_.join.empty()) result_.optimizer = to_string(options_.optimizer);
+  describe();
+  try {
+    if (options_.join.empty()) {
+      for (const Transport transport : options_.transports) {
+        for (const int64_t bytes : options_.bytes) {
+          if (!stopped()) measure(bytes, transport);
+        }
+      }
+    } else {
+      measure_joined();
+    }
+  } catch (const Error&) {
+    write();  // what was measured before is kept
+    throw;
+  }
+  write();
+  if (signal_ == 0) return 0;
+  std::cerr << "[bench] ended by " << signal_name(signal_) << " after "
+            << plural(static_cast<int64_t>(result_.rows.size()), "row") << std::endl;
+  return 128 + signal_;
+}
+
+bool Bench::stopped() {
+  if (signal_ == 0) signal_ = signals_.take();
+  return signal_ != 0;
+}
+
+void Bench::describe() {
+  std::cout << "# " << result_.machine << "\n";
+  if (options_.join.empty()) {
+    std::cout << "# " << plural(options_.workers, "worker") << ", "
+              << plural(options_.servers, "server") << ", " << result_.optimizer << "\n";
+  } else {
+    std::cout << "# " << plural(options_.workers, "worker") << " here, servers at " << options_.join
+              << "\n";
+  }
+  std::cout << "# exchange: all pushes, the update, all workers have the new weights\n"
+            << "# floor: the same bytes without pushpull, measured beside it; ratio: exchange over "
+               "floor\n"
+            << "# push, pull: one worker alone; in brackets raw sockets\n"
+            << bench_head() << std::flush;
+}
+
+void Bench::measure(int64_t bytes, Transport transport) {
+  BenchRow row;
+  row.bytes = bytes;
+  row.transport = transport_name(transport);
+  row.workers = options_.workers;
+  row.servers = options_.servers;
+  const double before = floor_us(row, transport, options_.optimizer);
+  if (!exchange(row, plan_exchange(options_, bytes, transport, options_.workers))) return;
+  row.floor_us = (before + floor_us(row, transport, options_.optimizer)) / 2;
+  if (transport != Transport::kShm && (stopped() || !one_worker_alone(row))) return;
+  show(std::move(row));
+}
+
+double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {
+  if (transport == Transport::kTcp || transport == Transport::kIpc) {
+    return socket_floor(transport, row.bytes, row.workers).exchange_us;
+  }
+  return memory_floor_us(row.bytes, row.workers, optimizer);
+}
+
+bool Bench::exchange(BenchRow& row, const ExchangePlan& plan) {
+  const ExchangeRecord record = run_exchange(options_, plan, program_dir_);
+  signal_ = record.signal;
+  if (signal_ != 0) return false;
+  const std::vector<double> times = exchange_us(record, plan.warm_up);
+  if (times.empty()) throw Error(ErrorCode::kFailed, "[bench] no exchange was finished");
+  row.exchange = percentiles(times);
+  row.steps = static_cast<int64_t>(times.size());
+  row.note = record.note;
+  return true;
+}
+
+bool Bench::one_worker_alone(BenchRow& row) {
+  const Transport transport = row.transport == "tcp" ? Transport::kTcp : Transport::kIpc;
+  ExchangePlan plan = plan_exchange(options_, row.bytes, transport, 1);
+  plan.apart = true;
+  const SocketFloor before = socket_floor(transport, row.bytes, 1);
+  const ExchangeRecord record = run_exchange(options_, plan, program_dir_);
+  signal_ = record.signal;
+  if (signal_ != 0) return false;
+  row.alone = one_way(record, plan.warm_up);
+  row.alone_floor = mean(before, socket_floor(transport, row.bytes, 1)).way;
+  return true;
+}
+
+// The job is the servers': its transport and optimizer decide which floor there is, on this host
+// only.
+void Bench::measure_joined() {
+  BenchRow row;
+  row.bytes = options_.bytes.front();
+  row.workers = options_.workers;
+  const ExchangeRecord record = join_exchange(options_, program_dir_, signals_);
+  signal_ = record.signal;
+  if (signal_ != 0) return;
+  const auto steps = static_cast<int64_t>(record.workers.front().size());
+  const std::vector<double> times =
+      exchange_us(record, std::min<int64_t>(steps / 10 + 1, steps - 1));
+  if (times.empty()) throw Error(ErrorCode::kFailed, "[bench] no exchange was finished");
+  row.exchange = percentiles(times);
+  row.steps = static_cast<int64_t>(times.size());
+  row.note = record.note;
+  row.transport = record.setting.transport;
+  row.servers = record.setting.servers;
+  result_.optimizer = record.setting.optimizer;
+  if (parse_address(options_.join, "join").is_loopback()) {
+    Transport transport = Transport::kShm;
+    for (const Transport sockets : {Transport::kTcp, Transport::kIpc}) {
+      if (row.transport == transport_name(sockets)) transport = sockets;
+    }
+    row.floor_us = floor_us(row, transport, parse_optimizer(result_.optimizer));
+  } else {
+    row.note += row.note.empty() ? "" : "; ";
+    row.note += "no floor: the servers are on other hosts, and nothing of ours listens there";
+  }
+  show(std::move(row));
+}
+
+void Bench::show(BenchRow row) {
+  std::cout << bench_line(row) << std::flush;
+  result_.rows.push_back(std::move(row));
+}
+
+void Bench::write() const {
+  if (options_.out.empty()) return;
+  std::ofstream file(options_.out);
+  file << bench_json(result_);
+  file.close();
+  if (!file) throw Error(ErrorCode::kIo, "[bench] cannot write " + options_.out);
+}
+
+}  // namespace
+
+int bench_command(int argc, const char* const* argv) {
+  const CommandLine line = parse_command_line(argc, argv, bench_options());
+  if (line.help) {
+    std::cout << bench_help();
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  BenchOptions options =
+      parse_bench(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)),
+                  available_memory());
+  const fs::path self = fs::read_symlink("/proc/self/exe");
+  return Bench(std::move(options), self.parent_path().string()).run();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,239 @@
+#include "cli/bench/bench_options.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+#include "common/net/address.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxProcesses = 1024;   // of a role: beyond this it is a slip of the finger
+constexpr int64_t kMaxSteps = 1'000'000;  // that are measured
+constexpr const char* kSizes = "4096,65536,1048576,26214400,104857600";
+constexpr const char* kTransports = "shm,tcp,ipc";
+
+[[noreturn]] void fail(const std::string& text) {
+  throw Error(ErrorCode::kUsage, "[bench] " + text);
+}
+
+// Keys of the job that change what an exchange costs; bench sets the others.
+constexpr std::array kTunable = {"slice-bytes", "connections",  "server-threads", "codec",
+                                 "pull-codec",  "weight-decay", "clip-norm",      "lr"};
+
+// transport, optimizer and steps are keys of the job too, and come as such.
+std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
+  for (const auto* words : {&line.local, &line.keys}) {
+    if (const auto found = words->find(flag); found != words->end()) return found->second;
+  }
+  return fallback;
+}
+
+std::map<std::string, std::string> tuned_keys(const CommandLine& line) {
+  std::map<std::string, std::string> keys;
+  for (const auto& [key, value] : line.keys) {
+    if (key == "transport" || key == "optimizer" || key == "steps") continue;
+    if (std::ranges::count(kTunable, key) == 0) {
+      fail("--" + key +
+           " is set by bench for each row, or changes nothing of an exchange: leave it " + "away");
+    }
+    keys[key] = value;
+  }
+  return keys;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  for (std::string& part : parts) part = std::string(trim(part));
+  return parts;
+}
+
+int64_t count(const CommandLine& line, const std::string& flag, const char* fallback, int64_t max) {
+  const std::string text = local(line, flag, fallback);
+  const std::optional<int64_t> value = parse_int64(text);
+  if (!value || *value < 1 || *value > max) {
+    fail("--" + flag + ": '" + printable(text) + "' must be a whole number from 1 to " +
+         std::to_string(max));
+  }
+  return *value;
+}
+
+std::vector<int64_t> parse_bytes(const std::string& text) {
+  std::vector<int64_t> sizes;
+  for (const std::string& word : split(text)) {
+    const std::optional<int64_t> value = parse_int64(word);
+    if (!value || *value < 4 || *value % 4 != 0) {
+      fail("--bytes: '" + printable(word) +
+           "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576");
+    }
+    if (std::ranges::count(sizes, *value) > 0) {
+      fail("--bytes: " + word + " is there twice: leave one out");
+    }
+    sizes.push_back(*value);
+  }
+  return sizes;
+}
+
+std::vector<Transport> parse_transports(const std::string& text) {
+  std::vector<Transport> transports;
+  for (const std::string& word : split(text)) {
+    std::optional<Transport> found;
+    for (const Transport known : {Transport::kShm, Transport::kTcp, Transport::kIpc}) {
+      if (word == transport_name(known)) found = known;
+    }
+    if (!found) fail("--transport: '" + printable(word) + "' must be shm, tcp or ipc");
+    if (std::ranges::count(transports, *found) > 0) {
+      fail("--transport: " + word + " is there twice: leave one out");
+    }
+    transports.push_back(*found);
+  }
+  return transports;
+}
+
+OptimizerKind optimizer_of(const std::string& text) {
+  try {
+    return parse_optimizer(text);
+  } catch (const Error&) {
+    fail("--optimizer: '" + printable(text) + "' must be sgd, momentum, nesterov, adam or adamw");
+  }
+}
+
+std::string gib(int64_t bytes) {
+  constexpr int64_t kTenths = int64_t{1} << 30;
+  const int64_t tenths = bytes / (kTenths / 10);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
+}
+
+// Servers that run already have their own number, optimizer, transport and length.
+void check_join(const CommandLine& line, const BenchOptions& options) {
+  if (options.join.empty()) return;
+  parse_address(options.join, "join");
+  std::vector<std::string> theirs;
+  if (line.local.contains("servers")) theirs.emplace_back("servers");
+  for (const auto& [key, value] : line.keys) theirs.push_back(key);
+  if (!theirs.empty()) {
+    fail("--" + theirs.front() + " belongs to the job of the servers at " + options.join +
+         ": set it there, and leave it away here");
+  }
+  if (options.bytes.size() != 1) {
+    fail("--join measures one size, and --bytes has " + std::to_string(options.bytes.size()) +
+         ": give one; the servers' job ends with it");
+  }
+}
+
+}  // namespace
+
+const std::vector<KeyHelp>& bench_options() {
+  static const std::vector<KeyHelp> options = {
+      {"bytes", kSizes, "sizes of the tensor that is exchanged, in bytes, between commas"},
+      {"workers", "2", "workers to start"},
+      {"servers", "1", "servers to start"},
+      {"join", "",
+       "tcp://HOST:PORT: exchange with servers that run there already, one size; the workers start "
+       "here"},
+      {"out", "", "also write the rows to this file, as JSON"},
+  };
+  return options;
+}
+
+std::string bench_help() {
+  std::vector<KeyHelp> all = bench_options();
+  const std::vector<KeyHelp> of_the_job = {
+      {"transport", kTransports, "transports to measure, between commas"},
+      {"optimizer", "momentum", "update rule: sgd, momentum, nesterov, adam or adamw"},
+      {"steps", "by size", "exchanges to measure in each row"},
+  };
+  all.insert(all.begin() + 3, of_the_job.begin(), of_the_job.end());
+  for (const KeyHelp& key : job_keys()) {
+    if (std::ranges::count(kTunable, key.key) == 0) continue;
+    all.push_back(key);
+    all.back().group = "Of the job";
+  }
+  return help_text(
+      "pushpull bench: what one exchange of push, update and pull costs here, beside what the "
+      "machine allows",
+      {"pushpull bench [--bytes 4096,1048576] [--workers W] [--servers S] [--transport "
+       "shm,tcp,ipc]",
+       "               [--optimizer X] [--steps N] [--out FILE.json] [--KEY VALUE ...]",
+       "pushpull bench --join tcp://HOST:PORT --bytes N --workers W [--out FILE.json]"},
+      all, JobFlags::kRefuse);
+}
+
+std::string transport_name(Transport transport) {
+  switch (transport) {
+    case Transport::kShm:
+      return "shm";
+    case Transport::kTcp:
+      return "tcp";
+    case Transport::kIpc:
+      return "ipc";
+    default:
+      return "auto";
+  }
+}
+
+int64_t memory_of_exchange(int64_t bytes, int64_t workers, OptimizerKind optimizer) {
+  // a worker: gradient, weights in use and coming in; what is under way each way. The server: what
+  // has come of each worker, weights, the version before, state, and a checkpoint of those
+  const auto states = static_cast<int64_t>(state_names(optimizer).size());
+  const int64_t tensors = workers * 5 + 3 + 2 * (1 + states);
+  if (bytes > std::numeric_limits<int64_t>::max() / tensors) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return bytes * tensors;
+}
+
+int64_t available_memory() {
+  constexpr int64_t kKib = 1024;
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word) {
+    int64_t kib = 0;
+    if (word == "MemAvailable:" && file >> kib) return kib * kKib;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+BenchOptions parse_bench(const CommandLine& line, const std::string& command,
+                         int64_t memory_bytes) {
+  if (!line.positional.empty()) {
+    fail("'" + printable(line.positional.front()) +
+         "' is no flag; lists are written without blanks: --bytes 4096,1048576");
+  }
+  BenchOptions options;
+  options.command = command;
+  options.join = local(line, "join", "");
+  options.bytes = parse_bytes(local(line, "bytes", kSizes));
+  options.transports = parse_transports(local(line, "transport", kTransports));
+  options.workers = count(line, "workers", "2", kMaxProcesses);
+  options.servers = count(line, "servers", "1", kMaxProcesses);
+  options.optimizer = optimizer_of(local(line, "optimizer", "momentum"));
+  options.keys = tuned_keys(line);
+  if (line.keys.contains("steps")) options.steps = count(line, "steps", "", kMaxSteps);
+  options.out = local(line, "out", "");
+  if (line.local.contains("out") && options.out.empty()) fail("--out: '' is no name of a file");
+  check_join(line, options);
+  const int64_t largest = std::ranges::max(options.bytes);
+  const int64_t needed = memory_of_exchange(largest, options.workers, options.optimizer);
+  if (needed > memory_bytes) {
+    fail("--bytes: " + std::to_string(largest) + " with " + std::to_string(options.workers) +
+         " workers needs about " + gib(needed) + ", and this machine has " + gib(memory_bytes) +
+         " to give: take a smaller size or fewer workers");
+  }
+  return options;
+}
+
+}  // namespace pushpull

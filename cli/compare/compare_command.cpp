@@ -1,0 +1,401 @@
+#include "cli/compare/compare_command.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "cli/compare/compare_notes.h"
+#include "cli/compare/compare_options.h"
+#include "cli/compare/compare_output.h"
+#include "cli/compare/compare_plan.h"
+#include "cli/compare/compare_table.h"
+#include "cli/result/compare_read.h"
+#include "cli/result/machine_info.h"
+#include "cli/run/child.h"
+#include "cli/run/held_signals.h"
+#include "cli/run/link_lab.h"
+#include "cli/run/run_command.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
+#include "datasets/dataset.h"
+#include "models/model.h"
+
+namespace pushpull {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kClear[] = "\r\x1b[K";  // start of line, erase to its end (ECMA-48 EL)
+constexpr int64_t kMaxLogBytes = int64_t{1} << 20;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+template <class T>
+std::string joined(const std::vector<T>& values) {
+  std::string text;
+  for (const T& value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
+  return text;
+}
+
+// Counted on the processor, which does not know all the precisions that the workers' device does.
+int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
+  if (!device.empty() && device != "cpu") job.precision = "fp32";
+  return make_model(job, dataset.input(), dataset.classes())->table().total;
+}
+
+class Comparison {
+ public:
+  Comparison(CompareOptions options, std::string program_dir)
+      : options_(std::move(options)),
+        program_dir_(std::move(program_dir)),
+        terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+  int run();
+
+ private:
+  void prepare();
+  void make_labs();
+  void describe();
+  void make_folder();
+  void choose();
+  // False where a signal has ended it.
+  bool run_all(const std::vector<PlannedRun>& plan, std::vector<CompareRun>& done);
+  CompareRun run_one(const PlannedRun& planned);
+  int start(const PlannedRun& planned, const std::string& folder);
+  void announce(const PlannedRun& planned);
+  void report(const CompareRun& run);
+  void finish();
+  int exit_code() const;
+  std::vector<std::string> names_of_links() const;
+
+  CompareOptions options_;
+  const std::string program_dir_;
+  const bool terminal_;
+  HeldSignals signals_;
+  CompareResult result_;
+  std::optional<LinkLabs> labs_;
+  std::map<Variant, Tuned> chosen_;
+  std::vector<std::string> notes_before_;
+  int64_t eval_every_ = 0;
+  int64_t steps_ = 0;
+  int64_t began_ms_ = 0;
+  size_t runs_done_ = 0;
+  size_t runs_planned_ = 0;
+  int signal_ = 0;  // that ended the comparison
+};
+
+int Comparison::run() {
+  began_ms_ = now_ms();
+  prepare();
+  make_folder();
+  make_labs();
+  describe();
+  const std::vector<PlannedRun> tries = plan_tries(options_);
+  runs_planned_ = tries.size() + plan_repeats(options_, {}).size();
+  if (run_all(tries, result_.tuning)) {
+    choose();
+    run_all(plan_repeats(options_, chosen_), result_.runs);
+  }
+  finish();
+  return exit_code();
+}
+
+// What all runs have in common, and what they are measured with. Nothing runs for data that do not
+// fit.
+void Comparison::prepare() {
+  const Job& job = options_.job;
+  const std::unique_ptr<Dataset> dataset = open_dataset(job);
+  check_job_against_data(job, dataset->train_size());
+  steps_ = total_steps(job, dataset->train_size());
+  eval_every_ =
+      job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
+  result_.model_parameters = parameters_of(job, *dataset, options_.device);
+
+  const MachineInfo machine = machine_info();
+  result_.machine = machine.text;
+  result_.cores = machine.cores;
+  result_.congestion_control = machine.congestion_control;
+  result_.libraries = machine.libraries;
+  result_.command = options_.command;
+  result_.commit = built_commit();
+  result_.version = PUSHPULL_VERSION;
+  result_.began = utc_now();
+  result_.target_accuracy = options_.target_accuracy;
+  result_.straggler = options_.straggler;
+  result_.device = options_.device;
+  result_.server_device = options_.server_device;
+  result_.strategies = options_.strategies;
+  if (!options_.codecs.front().empty()) result_.codecs = options_.codecs;
+  result_.workers = options_.workers;
+  std::vector<Job> jobs;
+  for (const PlannedRun& planned : plan_repeats(options_, {})) {
+    jobs.push_back(parse_job(options_.job_file, keys_of(options_, planned, eval_every_)));
+  }
+  result_.job_ini = shared_ini(jobs);
+  notes_before_ = notes_before(result_, options_.servers, job.threads, job.micro_batches());
+}
+
+// Results of an earlier comparison must not be taken for those of this one.
+void Comparison::make_folder() {
+  std::error_code error;
+  fs::create_directories(options_.out + "/runs", error);
+  if (error) {
+    throw Error(ErrorCode::kIo,
+                "[compare] cannot make the folder " + options_.out + "/runs: " + error.message());
+  }
+  for (const char* name : {"compare.json", "compare.csv", "report.html"}) {
+    fs::remove(fs::path(options_.out) / name, error);
+  }
+}
+
+// Links that cannot be had here are said, and the rest goes on.
+void Comparison::make_labs() {
+  const int64_t hosts = options_.servers + std::ranges::max(options_.workers);
+  labs_.emplace(options_.links, hosts, program_dir_, notes_before_);
+  options_.links = labs_->links();
+  result_.links = labs_->measured();
+}
+
+void Comparison::describe() {
+  const Job& job = options_.job;
+  std::ostringstream text;
+  text << "comparing " << joined(options_.strategies)
+       << (result_.codecs.empty() ? "" : "; codecs " + joined(result_.codecs)) << "\n"
+       << "  job         " << job.model << " on " << job.dataset << ", " << result_.model_parameters
+       << " parameters, " << steps_ << " steps of " << job.global_batch << " samples\n"
+       << "  workers     " << joined(options_.workers) << "; servers " << options_.servers
+       << "; seeds " << joined(options_.seeds) << "\n"
+       << "  machine     " << result_.machine << "\n"
+       << "  network     " << joined(names_of_links()) << "; TCP congestion control "
+       << (result_.congestion_control.empty() ? "unknown" : result_.congestion_control) << "\n"
+       << "  evaluation  every " << eval_every_ << " steps"
+       << (job.eval_every > 0 ? "" : ", set by compare (eval-every was not given)") << "\n";
+  for (const LinkMeasured& link : result_.links)
+    text << "  link        " << link_text(link) << "\n";
+  if (!result_.device.empty()) text << "  device      " << result_.device << " (of workers)\n";
+  if (!result_.server_device.empty()) {
+    text << "  device      " << result_.server_device << " (of servers)\n";
+  }
+  if (!result_.straggler.empty()) {
+    text << "  straggler   " << result_.straggler << " (worker:factor)\n";
+  }
+  for (const std::string& note : notes_before_) text << "  note        " << note << "\n";
+  std::cout << text.str() << std::flush;
+}
+
+std::vector<std::string> Comparison::names_of_links() const {
+  std::vector<std::string> names;
+  for (const std::string& link : options_.links) names.push_back(link.empty() ? "loopback" : link);
+  return names;
+}
+
+bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<CompareRun>& done) {
+  for (const PlannedRun& planned : plan) {
+    if (signal_ == 0) signal_ = signals_.take();
+    if (signal_ != 0) return false;
+    announce(planned);
+    CompareRun run = run_one(planned);
+    // a run that a signal has ended is no failure of its strategy, and no result
+    if (signal_ != 0 && !run.failure.empty()) {
+      if (terminal_) std::cout << kClear << std::flush;
+      return false;
+    }
+    ++runs_done_;
+    report(run);
+    done.push_back(std::move(run));
+    result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
+    try {
+      write_results(result_, options_.out);  // whatever happens later, this is kept
+    } catch (const Error& error) {           // and `finish` tries once more
+      std::cout << "note: " << error.what() << std::endl;
+    }
+  }
+  return signal_ == 0;
+}
+
+CompareRun Comparison::run_one(const PlannedRun& planned) {
+  CompareRun run;
+  run.strategy = planned.variant.strategy;
+  run.codec = planned.variant.codec;
+  run.workers = planned.variant.workers;
+  run.servers = options_.servers;
+  run.seed = planned.seed;
+  run.link = planned.variant.link;
+  run.tuned = to_string(planned.tuned);
+  run.out = "runs/" + planned.name;
+  const std::string folder = options_.out + "/" + run.out;
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);  // of an earlier comparison
+  fs::create_directories(folder, ignored);
+  try {
+    run.exit_code = start(planned, folder);
+  } catch (const Error& error) {
+    run.exit_code = static_cast<int>(error.code());
+    run.failure = error.what();
+  }
+  if (run.failure.empty() && run.exit_code != 0) {
+    run.failure = failure_line(read_tail(folder + "/log.txt", kMaxLogBytes), run.exit_code);
+  }
+  if (run.failure.empty()) {
+    read_run(folder, options_.job.global_batch, run);
+    find_target(options_.target_accuracy, run);
+    if (!run.failure.empty()) run.exit_code = static_cast<int>(ErrorCode::kFailed);
+  }
+  if (!options_.keep_checkpoints) fs::remove_all(folder + "/checkpoints", ignored);
+  return run;
+}
+
+int Comparison::start(const PlannedRun& planned, const std::string& folder) {
+  CommandLine line;
+  line.keys = keys_of(options_, planned, eval_every_);
+  if (!options_.job_file.empty()) line.local["job"] = options_.job_file;
+  line.local["servers"] = std::to_string(options_.servers);
+  line.local["workers"] = std::to_string(planned.variant.workers);
+  line.local["out"] = folder;
+  if (!options_.device.empty()) line.local["device"] = options_.device;
+  if (!options_.server_device.empty()) line.local["server-device"] = options_.server_device;
+  LauncherOptions launcher = plan_run(line, program_dir_, false);
+  const std::string log = folder + "/log.txt";
+  const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fd.get() < 0) {
+    throw Error(ErrorCode::kIo, "[compare] cannot write " + log + ": " +
+                                    std::error_code(errno, std::generic_category()).message());
+  }
+  launcher.out_fd = fd.get();
+  launcher.err_fd = fd.get();
+  launcher.stopped_by = &signal_;
+  labs_->put_on(planned.variant.link, launcher);
+  return launch(launcher);
+}
+
+void Comparison::announce(const PlannedRun& planned) {
+  if (!terminal_) return;
+  std::cout << kClear << "[" << runs_done_ + 1 << "/" << runs_planned_ << "] "
+            << variant_name(row_name(planned.variant.strategy, planned.variant.codec),
+                            planned.variant.workers, planned.variant.link)
+            << ", seed " << planned.seed << " ..." << std::flush;
+}
+
+void Comparison::report(const CompareRun& run) {
+  const double seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
+  const double left =
+      seconds / static_cast<double>(runs_done_) * static_cast<double>(runs_planned_ - runs_done_);
+  std::ostringstream text;
+  text << (terminal_ ? kClear : "") << "[" << runs_done_ << "/" << runs_planned_ << "] "
+       << variant_name(run) << ", seed " << run.seed << (run.tuned.empty() ? "" : ", " + run.tuned)
+       << ": ";
+  if (run.failure.empty()) {
+    text << spread_text({run.samples_per_second}, 0) << " samples/s";
+    if (run.test_accuracy)
+      text << ", accuracy " << spread_text({*run.test_accuracy * 100}, 2) << " %";
+  } else {
+    text << "FAILED: " << run.failure;
+  }
+  if (runs_done_ < runs_planned_) text << ", ETA " << clock_text(left);
+  std::cout << text.str() << std::endl;
+}
+
+void Comparison::choose() {
+  if (options_.tune.empty()) return;
+  std::map<Variant, std::vector<size_t>> tries;
+  const std::vector<PlannedRun> plan = plan_tries(options_);
+  for (size_t i = 0; i < plan.size(); ++i) tries[plan[i].variant].push_back(i);
+  for (const auto& [variant, indices] : tries) {
+    std::vector<CompareRun> runs;
+    for (const size_t i : indices) runs.push_back(result_.tuning[i]);
+    const std::string name = variant_name(runs.front());
+    if (const std::optional<size_t> best = best_try(runs)) {
+      chosen_[variant] = plan[indices[*best]].tuned;
+      std::cout << "tuned " << name << ": " << runs[*best].tuned << ", the best of " << runs.size()
+                << std::endl;
+    } else {
+      notes_before_.push_back(name + ": all " + std::to_string(runs.size()) +
+                              " tries of --tune failed; it runs with the job's own values");
+      std::cout << notes_before_.back() << std::endl;
+    }
+  }
+}
+
+void Comparison::finish() {
+  result_.notes = notes_before_;
+  if (signal_ != 0) {
+    result_.notes.push_back("INTERRUPTED by " + signal_name(signal_) + " after " +
+                            std::to_string(runs_done_) + " of " + std::to_string(runs_planned_) +
+                            " runs; the figures are of those");
+  }
+  const std::vector<std::string> after = notes_after(result_);
+  result_.notes.insert(result_.notes.end(), after.begin(), after.end());
+  result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
+
+  std::ostringstream text;
+  text << "\nsame start for all\n";
+  for (const std::string& line : same_start_lines(result_)) text << "  " << line << "\n";
+  text << "\nspeed, median (min-max)\n" << speed_table(result_);
+  text << "\nlearning, median (min-max)\n" << learning_table(result_);
+  if (!result_.notes.empty()) text << "\nnotes\n";
+  for (const std::string& note : result_.notes) text << "  - " << note << "\n";
+  std::cout << text.str() << std::flush;
+  write_results(result_, options_.out);  // on a full disk the tables above are all there is
+  std::cout << "\nwritten to " << options_.out
+            << ": report.html, compare.json, compare.csv, runs (one folder each)" << std::endl;
+}
+
+int Comparison::exit_code() const {
+  if (signal_ != 0) return 128 + signal_;
+  int first_failure = 0;
+  for (const CompareRun& run : result_.runs) {
+    if (run.failure.empty()) return 0;
+    if (first_failure == 0) first_failure = run.exit_code;
+  }
+  return first_failure;
+}
+
+}  // namespace
+
+int compare_command(int argc, const char* const* argv) {
+  const std::vector<std::string> words = gather_repeated(argc, argv);
+  std::vector<const char*> pointers;
+  pointers.reserve(words.size());
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  const CommandLine line =
+      parse_command_line(static_cast<int>(pointers.size()), pointers.data(), compare_options());
+  if (line.help) {
+    std::cout << compare_help();
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  CompareOptions options =
+      parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
+  const fs::path self = fs::read_symlink("/proc/self/exe");
+  return Comparison(std::move(options), self.parent_path().string()).run();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,433 @@
+#include "cli/compare/compare_options.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "cli/run/link_lab.h"
+#include "common/base/error.h"
+#include "common/base/nearest_name.h"
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+#include "common/device/device_name.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxWorkers = 1024;  // beyond these it is a slip of the finger
+constexpr int64_t kMaxSeeds = 1000;
+constexpr size_t kMaxTries = 1000;
+
+[[noreturn]] void fail(const std::string& text) {
+  throw Error(ErrorCode::kUsage, "[compare] " + text);
+}
+
+std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
+  const auto found = line.local.find(flag);
+  return found == line.local.end() ? fallback : found->second;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  for (std::string& part : parts) part = std::string(trim(part));
+  return parts;
+}
+
+int64_t count(const std::string& flag, const std::string& text, int64_t max) {
+  const std::optional<int64_t> value = parse_int64(text);
+  if (!value || *value < 1 || *value > max) {
+    fail("--" + flag + ": '" + printable(text) + "' must be a whole number from 1 to " +
+         std::to_string(max));
+  }
+  return *value;
+}
+
+std::vector<std::string> parse_strategies(const std::string& text) {
+  std::vector<std::string> strategies;
+  for (const std::string& word : split(text, ',')) {
+    std::string name;
+    try {
+      name = Strategy::parse(word).to_string();
+    } catch (const Error& error) {
+      constexpr std::string_view kTag = "[job] ";
+      const std::string_view why = error.what();
+      fail("--strategies: " + std::string(why.starts_with(kTag) ? why.substr(kTag.size()) : why));
+    }
+    if (std::ranges::count(strategies, name) > 0) {
+      fail("--strategies: '" + printable(word) + "' is there twice" +
+           (word == name ? "" : " (it is another name of " + name + ")") + ": leave one out");
+    }
+    strategies.push_back(name);
+  }
+  return strategies;
+}
+
+std::vector<int64_t> parse_workers(const std::string& text) {
+  std::vector<int64_t> workers;
+  for (const std::string& word : split(text, ',')) {
+    const int64_t value = count("workers", word, kMaxWorkers);
+    if (std::ranges::count(workers, value) > 0) {
+      fail("--workers: " + word + " is there twice: leave one out");
+    }
+    workers.push_back(value);
+  }
+  return workers;
+}
+
+std::optional<double> parse_target(const CommandLine& line) {
+  const std::string text = local(line, "target-accuracy", "");
+  if (!line.local.contains("target-accuracy")) return std::nullopt;
+  const std::optional<double> value = parse_real(text);
+  if (!value || *value <= 0.0 || *value > 1.0) {
+    fail("--target-accuracy: '" + printable(text) +
+         "' must be a number > 0 and <= 1, such as 0.97 for 97 %");
+  }
+  return value;
+}
+
+// Keys that compare sets itself, or that would make the tries of unequal length.
+constexpr std::array kNotTuned = {"seed",
+                                  "steps",
+                                  "epochs",
+                                  "stop-after",
+                                  "eval-every",
+                                  "checkpoint-every",
+                                  "checkpoint-keep",
+                                  "straggler"};
+
+std::vector<std::string> tunable_keys() {
+  std::vector<std::string> names;
+  for (const KeyHelp& key : job_keys()) {
+    if (parse_real(job_value(Job{}, key.key)) && std::ranges::count(kNotTuned, key.key) == 0) {
+      names.push_back(key.key);
+    }
+  }
+  return names;
+}
+
+TuneKey parse_tune_key(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    fail("--tune: '" + printable(text) + "' must be KEY=VALUE,VALUE,..., such as lr=0.05,0.1,0.2");
+  }
+  TuneKey tune{std::string(trim(text.substr(0, equals))), split(text.substr(equals + 1), ',')};
+  const std::vector<std::string> names = tunable_keys();
+  if (std::ranges::count(names, tune.key) == 0) {
+    fail("--tune: '" + printable(tune.key) + "' is no number of the job that can be tuned" +
+         did_you_mean(tune.key, names) + "; lr is one");
+  }
+  std::set<double> seen;
+  for (const std::string& value : tune.values) {
+    const std::optional<double> number = parse_real(value);
+    if (!number) {
+      fail("--tune " + tune.key + ": '" + printable(value) +
+           "' is no number; values stand between commas");
+    }
+    if (!seen.insert(*number).second) {
+      fail("--tune " + tune.key + ": " + value + " is there twice: leave one out");
+    }
+  }
+  return tune;
+}
+
+std::vector<TuneKey> parse_tune(const CommandLine& line) {
+  std::vector<TuneKey> all;
+  if (!line.local.contains("tune")) return all;
+  size_t tries = 1;
+  for (const std::string& text : split(local(line, "tune", ""), ';')) {
+    all.push_back(parse_tune_key(text));
+    tries *= all.back().values.size();
+    if (tries > kMaxTries) {
+      fail("--tune: more than " + std::to_string(kMaxTries) +
+           " combinations for every strategy: give fewer values");
+    }
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      if (all[i].key == all.back().key) {
+        fail("--tune: " + all[i].key + " is there twice: put all its values behind one");
+      }
+    }
+  }
+  return all;
+}
+
+// "none" is this machine's loopback, beside which others may stand.
+std::vector<std::string> parse_links(const std::string& text) {
+  std::vector<std::string> links;
+  for (const std::string& word : split(text, ';')) {
+    const std::string link = word == "none" ? "" : word;
+    if (word.empty()) fail("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
+    parse_link(word);
+    if (std::ranges::count(links, link) > 0) {
+      fail("--link: " + printable(word) + " is there twice: leave one out");
+    }
+    links.push_back(link);
+  }
+  return links;
+}
+
+std::vector<std::string> parse_codecs(const CommandLine& line) {
+  if (!line.local.contains("codecs")) return {""};
+  if (line.keys.contains("codec")) fail("--codec is one of --codecs: leave one of them out");
+  std::vector<std::string> codecs;
+  for (const std::string& word : split(local(line, "codecs", ""), ',')) {
+    try {
+      codecs.push_back(Codec::parse(word).to_string());
+    } catch (const Error& error) {
+      fail(std::string("--codecs: ") + error.what());
+    }
+    if (std::ranges::count(codecs, codecs.back()) > 1) {
+      fail("--codecs: " + codecs.back() + " is there twice: leave one out");
+    }
+  }
+  return codecs;
+}
+
+void check_server_device(const std::string& text) {
+  if (text.empty()) return;
+  if (device::parse_devices(text, 0, "server-device").size() > 1) {
+    fail("--server-device " + text + ": a server uses one device");
+  }
+}
+
+// backup:B drops the B slowest of a step; somebody must be left.
+void check_backups(const CompareOptions& options) {
+  for (const std::string& strategy : options.strategies) {
+    const int64_t backups = Strategy::parse(strategy).backups;
+    for (const int64_t workers : options.workers) {
+      if (backups > 0 && backups >= workers) {
+        fail(strategy + " drops the " + std::to_string(backups) +
+             " slowest workers, and --workers has " + std::to_string(workers) +
+             ": it needs at least " + std::to_string(backups + 1) + " in every entry");
+      }
+    }
+  }
+}
+
+// The rank must exist in every run, or some would have a straggler and some would not.
+void check_straggler(const CompareOptions& options) {
+  const Straggler& straggler = options.job.straggler;
+  for (const int64_t workers : options.workers) {
+    if (straggler.rank >= workers) {
+      fail("--straggler " + straggler.to_string() + ": there is no worker " +
+           std::to_string(straggler.rank) + " where --workers is " + std::to_string(workers) +
+           "; name a rank below " + std::to_string(std::ranges::min(options.workers)));
+    }
+  }
+}
+
+// Keys that compare decides; a value given for all runs would contradict it.
+void refuse_keys_of_ours(const CommandLine& line) {
+  for (const auto& [key, instead] : {std::pair{"strategy", "--strategies"},
+                                     {"resume", "a folder of its own, --out"},
+                                     {"checkpoint-dir", "--keep-checkpoints"},
+                                     {"record", "`pushpull run --record`"}}) {
+    if (line.keys.contains(key)) {
+      fail(std::string("--") + key + " is set by compare for each run: use " + instead);
+    }
+  }
+}
+
+// The job under a strategy. An error says `where` it came from.
+Job parse_with(const CompareOptions& options, const std::string& strategy,
+               std::map<std::string, std::string> changes, const std::string& where) {
+  changes.merge(keys_of_strategy(strategy));
+  changes.insert(options.keys.begin(), options.keys.end());
+  try {
+    return parse_job(options.job_file, changes);
+  } catch (const Error& error) {
+    if (where.empty()) throw;
+    fail(where + ": " + error.what());
+  }
+}
+
+// A key that is wrong under every strategy is the job's fault, and said as such.
+void check_jobs(CompareOptions& options) {
+  parse_with(options, "sync", {}, "");
+  for (const std::string& strategy : options.strategies) {
+    const std::string under = "strategy " + strategy;
+    parse_with(options, strategy, {}, under);
+    for (const TuneKey& tune : options.tune) {
+      for (const std::string& value : tune.values) {
+        std::string where = under;
+        where.append(", --tune ").append(tune.key).append("=").append(value);
+        parse_with(options, strategy, {{tune.key, value}}, where);
+      }
+    }
+  }
+  options.job = parse_with(options, options.strategies.front(), {}, "");
+}
+
+}  // namespace
+
+const std::vector<KeyHelp>& compare_options() {
+  static const std::vector<KeyHelp> options = {
+      {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
+      {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"},
+      {"workers", "1,2", "numbers of workers; 1 gives the scaling something to stand on"},
+      {"servers", "1", "servers of every run"},
+      {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
+      {"target-accuracy", "", "also report time and samples until the test accuracy is this: 0.97"},
+      {"link", "none",
+       "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
+       "none: this machine's loopback; may be given several times"},
+      {"codecs", "the job's", "codecs of what is pushed, between commas: fp32,bf16,int8,topk:0.05"},
+      {"tune", "",
+       "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
+       "the "
+       "best; may be given several times"},
+      {"device", "cpu",
+       "of the workers of every run: cpu, auto, cuda (in turns), cuda:N, or several: "
+       "cuda:0,cuda:1"},
+      {"server-device", "cpu",
+       "where the servers of every run keep weights: cpu, auto, cuda (in turns), cuda:N"},
+      {"out", "pushpull-compare", "folder for the report, compare.json, compare.csv and all runs"},
+      {"keep-checkpoints", "", "keep the final weights of every run", "", false},
+  };
+  return options;
+}
+
+std::string compare_help() {
+  return help_text("pushpull compare: the same job under several strategies, side by side",
+                   {"pushpull compare --job FILE --strategies sync,async,ssp:4 --workers 1,2,4 "
+                    "--seeds 5",
+                    "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
+                    "[--link RATE,DELAY[,LOSS]]",
+                    "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
+                    "[--device cuda] [--server-device cuda]",
+                    "                 --out DIR [--KEY VALUE ...]"},
+                   compare_options());
+}
+
+std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  std::map<std::string, std::string> values;  // by flag
+  for (int i = 0; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::string flag = word.substr(0, word.find('='));
+    const bool apart = flag == word;
+    const bool repeated = flag == "--tune" || flag == "--link";
+    // without a value of its own, the parser says so
+    if (!repeated ||
+        (apart && (i + 1 == argc || std::string_view(argv[i + 1]).starts_with("--")))) {
+      words.push_back(word);
+      continue;
+    }
+    const std::string value = apart ? argv[++i] : word.substr(flag.size() + 1);
+    const auto [found, is_new] = values.try_emplace(flag, value);
+    if (!is_new) found->second.append(";").append(value);
+  }
+  for (const auto& [flag, value] : values)
+    words.push_back(std::string(flag).append("=").append(value));
+  return words;
+}
+
+CompareOptions parse_compare(const CommandLine& line, const std::string& command) {
+  if (!line.positional.empty()) {
+    fail("'" + printable(line.positional.front()) +
+         "' is no flag; the job file is given as --job FILE, lists are written without blanks");
+  }
+  refuse_keys_of_ours(line);
+  CompareOptions options;
+  options.command = command;
+  options.keys = line.keys;
+  options.job_file = local(line, "job", "");
+  options.strategies = parse_strategies(local(line, "strategies", "sync,async,ssp:4"));
+  options.workers = parse_workers(local(line, "workers", "1,2"));
+  options.servers = count("servers", local(line, "servers", "1"), kMaxWorkers);
+  options.target_accuracy = parse_target(line);
+  options.links = parse_links(local(line, "link", "none"));
+  options.codecs = parse_codecs(line);
+  options.tune = parse_tune(line);
+  options.device = local(line, "device", "");
+  if (!options.device.empty()) device::parse_devices(options.device, 0);
+  options.server_device = local(line, "server-device", "");
+  check_server_device(options.server_device);
+  options.out = local(line, "out", "pushpull-compare");
+  options.keep_checkpoints = line.local.contains("keep-checkpoints");
+  const int64_t seeds = count("seeds", local(line, "seeds", "3"), kMaxSeeds);
+  check_backups(options);
+  check_jobs(options);
+  if (options.job.seed > std::numeric_limits<uint64_t>::max() - static_cast<uint64_t>(seeds)) {
+    fail("--seeds " + std::to_string(seeds) + " behind seed " + std::to_string(options.job.seed) +
+         " goes beyond the largest seed: take a smaller one");
+  }
+  for (int64_t i = 0; i < seeds; ++i) {
+    options.seeds.push_back(options.job.seed + static_cast<uint64_t>(i));
+  }
+  check_straggler(options);
+  if (options.job.straggler.rank >= 0) options.straggler = options.job.straggler.to_string();
+  return options;
+}
+
+std::map<std::string, std::string> keys_of_strategy(const std::string& strategy) {
+  std::map<std::string, std::string> keys = {{"strategy", strategy},
+                                             {"resume", "false"},
+                                             {"checkpoint-every", "0"},
+                                             {"checkpoint-dir", ""},
+                                             {"record", ""}};
+  const Strategy parsed = Strategy::parse(strategy);
+  if (parsed.in_lockstep()) {
+    keys.insert({{"staleness-aware", "false"}, {"delay-compensation", "0"}});
+  }
+  if (parsed.kind == StrategyKind::kAllReduce) {
+    keys["on-worker-loss"] = "abort";
+    keys.insert({{"codec", "fp32"}, {"codec-tensors", ""}, {"pull-codec", "fp32"}});
+  }
+  return keys;
+}
+
+std::string shell_command(const std::string& program, const std::vector<std::string>& words) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=+@%";
+  std::string text = program;
+  for (const std::string& word : words) {
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      text.append(" ").append(word);
+      continue;
+    }
+    text += " '";
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += "'";
+  }
+  return text;
+}
+
+std::string job_value(const Job& job, const std::string& key) {
+  std::istringstream lines(to_ini(job));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find(" = ");
+    if (equals != std::string::npos && line.substr(0, equals) == key)
+      return line.substr(equals + 3);
+  }
+  return "";
+}
+
+std::string shared_ini(const std::vector<Job>& jobs) {
+  PP_ASSERT(!jobs.empty());
+  std::vector<std::set<std::string>> others;
+  for (const Job& job : jobs) {
+    std::istringstream lines(to_ini(job));
+    others.emplace_back();
+    for (std::string line; std::getline(lines, line);) others.back().insert(line);
+  }
+  std::string shared;
+  std::istringstream lines(to_ini(jobs.front()));
+  for (std::string line; std::getline(lines, line);) {
+    const bool in_all = std::ranges::all_of(
+        others, [&](const std::set<std::string>& other) { return other.contains(line); });
+    if (in_all) shared += line + "\n";
+  }
+  return shared;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,266 @@
+#include "cli/compare/compare_output.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/report/report_html.h"
+#include "common/base/strict_number.h"
+#include "ps/coordinator/report.h"
+
+namespace pushpull {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json number(std::optional<double> value) {
+  if (!value || !std::isfinite(*value)) return nullptr;
+  return *value;
+}
+
+ordered_json whole(std::optional<int64_t> value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+ordered_json text_or_null(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
+
+// Empty where no role told it.
+std::optional<double> sum(const std::map<std::string, double>& roles) {
+  if (roles.empty()) return std::nullopt;
+  double total = 0.0;
+  for (const auto& [role, value] : roles) total += value;
+  return total;
+}
+
+ordered_json roles_json(const std::map<std::string, double>& roles) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [role, value] : roles) json[role] = number(value);
+  return json;
+}
+
+ordered_json staleness_json(const std::map<int64_t, int64_t>& staleness) {
+  const StalenessSummary summary = summarize(staleness);
+  ordered_json histogram = ordered_json::object();
+  for (const auto& [value, updates] : staleness) histogram[std::to_string(value)] = updates;
+  return {{"mean", number(summary.mean)}, {"max", summary.max}, {"histogram", histogram}};
+}
+
+// null where the run did not tell it.
+ordered_json split_json(const StepSplit& split) {
+  if (!is_told(split)) return nullptr;
+  return {
+      {"compute", split.compute}, {"push", split.push}, {"wait", split.wait}, {"pull", split.pull}};
+}
+
+ordered_json curve_json(const std::vector<CurvePoint>& curve) {
+  ordered_json json = ordered_json::array();
+  for (const CurvePoint& point : curve) {
+    json.push_back({{"seconds", number(point.seconds)},
+                    {"samples", point.samples},
+                    {"step", point.step},
+                    {"test_accuracy", number(point.test_accuracy)},
+                    {"test_loss", number(point.test_loss)},
+                    {"train_loss", number(point.train_loss)}});
+  }
+  return json;
+}
+
+// What the run measured; null in each field where it failed.
+void add_measures(const CompareResult& result, const CompareRun& run, ordered_json& json) {
+  json["initial_weights_sha256"] = text_or_null(run.initial_weights_sha256);
+  json["data_order_sha256"] = text_or_null(run.data_order_sha256);
+  json["weights_sha256"] = text_or_null(run.weights_sha256);
+  json["steps"] = run.steps;
+  json["samples"] = run.samples;
+  json["seconds"] = number(run.seconds);
+  json["samples_per_second"] = number(run.samples_per_second);
+  json["scaling"] = number(scaling(result, run));
+  json["train_loss"] = number(run.train_loss);
+  json["test_loss"] = number(run.test_loss);
+  json["test_accuracy"] = number(run.test_accuracy);
+  json["seconds_to_target"] = number(run.seconds_to_target);
+  json["samples_to_target"] = whole(run.samples_to_target);
+  json["split"] = split_json(run.split);
+  json["staleness"] = staleness_json(run.staleness);
+  json["bytes_pushed"] = run.bytes_pushed;
+  json["bytes_pulled"] = run.bytes_pulled;
+  json["bytes_pushed_per_step"] = number(bytes_pushed_per_step(run));
+  json["bytes_per_step"] = number(bytes_per_step(run));
+  json["pushes_applied"] = run.pushes_applied;
+  json["pushes_dropped"] = run.pushes_dropped;
+  json["cpu_seconds"] = number(sum(run.cpu_seconds));
+  json["cpu_seconds_per_role"] = roles_json(run.cpu_seconds);
+  json["peak_mib"] = roles_json(run.peak_mib);
+  json["curve"] = curve_json(run.curve);
+}
+
+ordered_json run_json(const CompareResult& result, const CompareRun& run) {
+  ordered_json json;
+  json["strategy"] = run.strategy;
+  json["workers"] = run.workers;
+  json["servers"] = run.servers;
+  json["seed"] = run.seed;
+  json["link"] = text_or_null(run.link);
+  json["codec"] = text_or_null(run.codec);
+  json["tuned"] = text_or_null(run.tuned);
+  json["out"] = run.out;
+  json["failure"] = text_or_null(run.failure);
+  json["exit_code"] = run.exit_code;
+  ordered_json measures;
+  add_measures(result, run, measures);
+  for (const auto& [key, value] : measures.items()) {
+    json[key] = run.failure.empty() ? value : ordered_json(nullptr);
+  }
+  return json;
+}
+
+ordered_json runs_json(const CompareResult& result, const std::vector<CompareRun>& runs) {
+  ordered_json json = ordered_json::array();
+  for (const CompareRun& run : runs) json.push_back(run_json(result, run));
+  return json;
+}
+
+ordered_json links_json(const std::vector<LinkMeasured>& links) {
+  ordered_json json = ordered_json::array();
+  for (const LinkMeasured& link : links) {
+    json.push_back({{"asked", link.asked},
+                    {"bytes_per_second", number(link.bytes_per_second)},
+                    {"round_trip_ms", number(link.round_trip_ms)},
+                    {"how", link.how}});
+  }
+  return json;
+}
+
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string cell(std::optional<double> value) {
+  return value && std::isfinite(*value) ? print_real(*value) : std::string();
+}
+
+std::string cell(const std::map<std::string, double>& roles, const char* role) {
+  const auto found = roles.find(role);
+  return found == roles.end() ? std::string() : cell(found->second);
+}
+
+using Row = std::vector<std::pair<const char*, std::string>>;  // header, field
+
+Row settings_row(const CompareRun& run) {
+  return {{"strategy", run.strategy},
+          {"workers", std::to_string(run.workers)},
+          {"servers", std::to_string(run.servers)},
+          {"seed", std::to_string(run.seed)},
+          {"link", run.link},
+          {"codec", run.codec},
+          {"tuned", run.tuned},
+          {"failure", run.failure},
+          {"exit_code", std::to_string(run.exit_code)}};
+}
+
+Row measures_row(const CompareResult& result, const CompareRun& run) {
+  const StalenessSummary staleness = summarize(run.staleness);
+  const auto samples = run.samples_to_target;
+  const auto part = [&](double StepSplit::*value) {
+    return is_told(run.split) ? cell(run.split.*value) : std::string();
+  };
+  return {{"samples_per_second", cell(run.samples_per_second)},
+          {"scaling", cell(scaling(result, run))},
+          {"steps", std::to_string(run.steps)},
+          {"samples", std::to_string(run.samples)},
+          {"seconds", cell(run.seconds)},
+          {"compute_seconds_per_step", part(&StepSplit::compute)},
+          {"push_seconds_per_step", part(&StepSplit::push)},
+          {"wait_seconds_per_step", part(&StepSplit::wait)},
+          {"pull_seconds_per_step", part(&StepSplit::pull)},
+          {"staleness_mean", cell(staleness.mean)},
+          {"staleness_max", std::to_string(staleness.max)},
+          {"bytes_pushed", std::to_string(run.bytes_pushed)},
+          {"bytes_pulled", std::to_string(run.bytes_pulled)},
+          {"bytes_pushed_per_step", cell(bytes_pushed_per_step(run))},
+          {"bytes_per_step", cell(bytes_per_step(run))},
+          {"pushes_applied", std::to_string(run.pushes_applied)},
+          {"pushes_dropped", std::to_string(run.pushes_dropped)},
+          {"train_loss", cell(run.train_loss)},
+          {"test_loss", cell(run.test_loss)},
+          {"test_accuracy", cell(run.test_accuracy)},
+          {"seconds_to_target", cell(run.seconds_to_target)},
+          {"samples_to_target", samples ? std::to_string(*samples) : std::string()},
+          {"cpu_seconds", cell(sum(run.cpu_seconds))},
+          {"cpu_seconds_server", cell(run.cpu_seconds, "server")},
+          {"cpu_seconds_worker", cell(run.cpu_seconds, "worker")},
+          {"peak_mib_server", cell(run.peak_mib, "server")},
+          {"peak_mib_worker", cell(run.peak_mib, "worker")},
+          {"initial_weights_sha256", run.initial_weights_sha256},
+          {"data_order_sha256", run.data_order_sha256},
+          {"weights_sha256", run.weights_sha256},
+          {"out", run.out}};
+}
+
+// A run that failed leaves its measures empty.
+Row row_of(const CompareResult& result, const CompareRun& run) {
+  Row row = settings_row(run);
+  for (auto& [name, field] : measures_row(result, run)) {
+    const bool known = run.failure.empty() || std::string_view(name) == "out";
+    row.emplace_back(name, known ? field : std::string());
+  }
+  return row;
+}
+
+}  // namespace
+
+std::string compare_json(const CompareResult& result) {
+  ordered_json json;
+  json["command"] = result.command;
+  json["version"] = result.version;
+  json["commit"] = text_or_null(result.commit);
+  json["began"] = result.began;
+  json["seconds"] = number(result.seconds);
+  json["machine"] = result.machine;
+  json["cores"] = result.cores;
+  json["congestion_control"] = text_or_null(result.congestion_control);
+  json["libraries"] = result.libraries;
+  json["model_parameters"] = result.model_parameters;
+  json["target_accuracy"] = number(result.target_accuracy);
+  json["straggler"] = text_or_null(result.straggler);
+  json["device"] = text_or_null(result.device);
+  json["server_device"] = text_or_null(result.server_device);
+  json["links"] = links_json(result.links);
+  json["strategies"] = result.strategies;
+  json["codecs"] = result.codecs;
+  json["workers"] = result.workers;
+  json["notes"] = result.notes;
+  json["job_ini"] = result.job_ini;
+  json["runs"] = runs_json(result, result.runs);
+  json["tuning"] = runs_json(result, result.tuning);
+  // the command and paths may hold any bytes
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string compare_csv(const CompareResult& result) {
+  std::string text;
+  const auto add = [&text](const Row& row, bool header) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      text.append(i == 0 ? "" : ",").append(header ? row[i].first : quoted(row[i].second));
+    }
+    text += "\n";
+  };
+  add(row_of(result, CompareRun{}), true);
+  for (const CompareRun& run : result.runs) add(row_of(result, run), false);
+  return text;
+}
+
+void write_results(const CompareResult& result, const std::string& folder) {
+  write_file(folder + "/compare.json", compare_json(result));
+  write_file(folder + "/compare.csv", compare_csv(result));
+  write_file(folder + "/report.html", report_html(result));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,277 @@
+#include "cli/compare/compare_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <limits>
+
+#include "common/base/strict_number.h"
+
+namespace pushpull {
+namespace {
+
+using Row = std::vector<std::string>;
+using Measure = std::function<std::optional<double>(const CompareRun&)>;
+
+constexpr double kMilli = 1e3;
+constexpr double kMega = 1e6;
+constexpr double kPercent = 100.0;
+
+// Large numbers need no decimals, and the tables no more columns.
+std::string fixed(double value, int digits) {
+  if (std::isinf(value)) return "never";
+  const double size = std::abs(value);
+  digits = std::min(digits, size >= 1000.0 ? 0 : size >= 100.0 ? 1 : digits);
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+// The runs of one row.
+struct Group {
+  std::vector<const CompareRun*> all;
+  std::vector<const CompareRun*> well;
+
+  std::vector<double> values(const Measure& measure) const { return values_of(well, measure); }
+  static std::vector<double> values_of(const std::vector<const CompareRun*>& runs,
+                                       const Measure& measure) {
+    std::vector<double> found;
+    for (const CompareRun* run : runs) {
+      if (const std::optional<double> value = measure(*run)) found.push_back(*value);
+    }
+    return found;
+  }
+  // The median alone.
+  std::string median(const Measure& measure, int digits) const {
+    const std::optional<Spread> found = spread(values(measure));
+    return found ? fixed(found->median, digits) : "-";
+  }
+  std::string with_range(const Measure& measure, int digits) const {
+    return spread_text(values(measure), digits);
+  }
+  // Over all runs; nothing where none went well.
+  std::string target_text(const Measure& measure, int digits) const {
+    return well.empty() ? "-" : spread_text(values_of(all, measure), digits);
+  }
+  std::string runs() const {
+    const size_t failed = all.size() - well.size();
+    const std::string whole = std::to_string(all.size());
+    return failed == 0 ? whole : std::to_string(failed) + " of " + whole + " FAILED";
+  }
+};
+
+// In the order of their first run.
+std::vector<std::string> links_of(const CompareResult& result) {
+  std::vector<std::string> links;
+  for (const CompareRun& run : result.runs) {
+    if (std::ranges::count(links, run.link) == 0) links.push_back(run.link);
+  }
+  return links;
+}
+
+Group group_of(const CompareResult& result, const std::string& row, int64_t workers,
+               const std::string& link) {
+  Group group;
+  for (const CompareRun& run : result.runs) {
+    if (row_name(run) != row || run.workers != workers || run.link != link) continue;
+    group.all.push_back(&run);
+    if (run.failure.empty()) group.well.push_back(&run);
+  }
+  return group;
+}
+
+// By link, then by number of workers, then in the order of the strategies.
+std::vector<Group> groups_of(const CompareResult& result) {
+  std::vector<Group> groups;
+  for (const std::string& link : links_of(result)) {
+    for (const int64_t workers : result.workers) {
+      for (const std::string& row : row_names(result)) {
+        groups.push_back(group_of(result, row, workers, link));
+        if (groups.back().all.empty()) groups.pop_back();
+      }
+    }
+  }
+  return groups;
+}
+
+// Where all runs were on loopback, nobody needs to be told.
+bool has_links(const CompareResult& result) {
+  return std::ranges::any_of(result.runs, [](const CompareRun& run) { return !run.link.empty(); });
+}
+
+// Strategy, workers, and the link and the codec where there is one.
+Row begin_row(const CompareResult& result, const Group& group) {
+  const CompareRun& first = *group.all.front();
+  Row row = {first.strategy, std::to_string(first.workers)};
+  if (has_links(result)) row.push_back(first.link.empty() ? "loopback" : first.link);
+  if (!result.codecs.empty()) row.push_back(first.codec);
+  return row;
+}
+
+// Headings of what begin_row has behind the workers.
+void add_places(const CompareResult& result, Row& header, bool names) {
+  auto at = header.begin() + 2;
+  if (has_links(result)) at = header.insert(at, names ? "link" : "") + 1;
+  if (!result.codecs.empty()) header.insert(at, names ? "codec" : "");
+}
+
+std::optional<double> positive(double value) {
+  return value > 0.0 ? std::optional(value) : std::nullopt;
+}
+
+std::optional<double> of_role(const std::map<std::string, double>& roles, const char* role) {
+  const auto found = roles.find(role);
+  return found == roles.end() ? std::nullopt : std::optional(found->second);
+}
+
+Measure cpu(const char* role) {
+  return [role](const CompareRun& run) { return of_role(run.cpu_seconds, role); };
+}
+
+Measure peak(const char* role) {
+  return [role](const CompareRun& run) { return of_role(run.peak_mib, role); };
+}
+
+Measure milliseconds(double StepSplit::*part) {
+  return [part](const CompareRun& run) -> std::optional<double> {
+    return is_told(run.split) ? std::optional(run.split.*part * kMilli) : std::nullopt;
+  };
+}
+
+// What is not reached lies beyond every time, so the median over all runs stays honest. A run that
+// failed has not reached it either.
+template <class T>
+Measure to_target(std::optional<T> CompareRun::*value) {
+  return [value](const CompareRun& run) -> std::optional<double> {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    return run.*value ? static_cast<double>(*(run.*value)) : kNever;
+  };
+}
+
+std::string staleness(const Group& group) {
+  int64_t most = 0;
+  std::vector<double> means;
+  for (const CompareRun* run : group.well) {
+    const StalenessSummary summary = summarize(run->staleness);
+    means.push_back(summary.mean);
+    most = std::max(most, summary.max);
+  }
+  const std::optional<Spread> mean = spread(means);
+  return mean ? fixed(mean->median, 1) + "/" + std::to_string(most) : "-";
+}
+
+std::string tuned(const Group& group) {
+  return group.all.front()->tuned.empty() ? "-" : group.all.front()->tuned;
+}
+
+// Of a step; where codecs are compared, what was pushed first.
+std::string megabytes(const CompareResult& result, const Group& group) {
+  const auto all = [](const CompareRun& run) { return positive(bytes_per_step(run) / kMega); };
+  const auto pushed = [](const CompareRun& run) {
+    return positive(bytes_pushed_per_step(run) / kMega);
+  };
+  return (result.codecs.empty() ? "" : group.median(pushed, 3) + "/") + group.median(all, 3);
+}
+
+}  // namespace
+
+std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string blanks(widths[i] - row[i].size(), ' ');
+      line.append("  ").append(i == 0 ? row[i] + blanks : blanks + row[i]);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string spread_text(const std::vector<double>& values, int digits) {
+  const std::optional<Spread> found = spread(values);
+  if (!found) return "-";
+  std::string text = fixed(found->median, digits);
+  const std::string range = fixed(found->min, digits) + "-" + fixed(found->max, digits);
+  if (found->count > 1 && found->min != found->max) text += " (" + range + ")";
+  return text;
+}
+
+std::string speed_table(const CompareResult& result) {
+  std::vector<Row> rows = {
+      {"", "", "", "", "ms of a step", "", "", "", "staleness", "MB per", "CPU s", "peak MiB", ""},
+      {"strategy", "workers", "samples/s", "scaling", "compute", "push", "wait", "pull", "mean/max",
+       "step", "srv/wrk", "srv/wrk", "runs"}};
+  if (!result.codecs.empty()) {
+    std::ranges::replace(rows[0], "MB per", "MB per step");
+    std::ranges::replace(rows[1], "step", "pushed/all");
+  }
+  add_places(result, rows[0], false);
+  add_places(result, rows[1], true);
+  for (const Group& group : groups_of(result)) {
+    Row row = begin_row(result, group);
+    if (group.well.empty()) {
+      row.insert(row.end(), {"FAILED", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+    } else {
+      const auto scaled = [&](const CompareRun& run) { return scaling(result, run); };
+      const auto rate = [](const CompareRun& run) { return positive(run.samples_per_second); };
+      row.insert(row.end(),
+                 {group.with_range(rate, 0), group.median(scaled, 2),
+                  group.median(milliseconds(&StepSplit::compute), 2),
+                  group.median(milliseconds(&StepSplit::push), 2),
+                  group.median(milliseconds(&StepSplit::wait), 2),
+                  group.median(milliseconds(&StepSplit::pull), 2), staleness(group),
+                  megabytes(result, group),
+                  group.median(cpu("server"), 2) + "/" + group.median(cpu("worker"), 2),
+                  group.median(peak("server"), 0) + "/" + group.median(peak("worker"), 0)});
+    }
+    row.push_back(group.runs());
+    rows.push_back(row);
+  }
+  return in_columns(rows);
+}
+
+std::string learning_table(const CompareResult& result) {
+  const bool has_target = result.target_accuracy.has_value();
+  const bool has_tuning = !result.tuning.empty();
+  const std::string target =
+      has_target ? "to " + print_real(*result.target_accuracy) : std::string();
+  Row header = {"strategy", "workers", "accuracy %", "test loss", "seconds"};
+  add_places(result, header, true);
+  if (has_target) {
+    header.insert(header.end(), {"seconds " + target, "samples " + target, "reached"});
+  }
+  if (has_tuning) header.emplace_back("tuned");
+  header.emplace_back("runs");
+  std::vector<Row> rows = {header};
+  for (const Group& group : groups_of(result)) {
+    const auto accuracy = [](const CompareRun& run) -> std::optional<double> {
+      return run.test_accuracy ? std::optional(*run.test_accuracy * kPercent) : std::nullopt;
+    };
+    Row row = begin_row(result, group);
+    row.insert(row.end(),
+               {group.well.empty() ? "FAILED" : group.with_range(accuracy, 2),
+                group.median([](const CompareRun& run) { return run.test_loss; }, 4),
+                group.median([](const CompareRun& run) { return positive(run.seconds); }, 2)});
+    if (has_target) {
+      const auto reached = std::ranges::count_if(
+          group.well, [](const CompareRun* run) { return run->seconds_to_target.has_value(); });
+      row.insert(row.end(), {group.target_text(to_target(&CompareRun::seconds_to_target), 2),
+                             group.target_text(to_target(&CompareRun::samples_to_target), 0),
+                             std::to_string(reached) + " of " + std::to_string(group.all.size())});
+    }
+    if (has_tuning) row.push_back(tuned(group));
+    row.push_back(group.runs());
+    rows.push_back(row);
+  }
+  return in_columns(rows);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,188 @@
+#include "cli/result/compare_read.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+#include "common/io/file.h"
+
+namespace pushpull {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxSummaryBytes = int64_t{64} << 20;
+constexpr int64_t kMaxMetricsBytes = int64_t{256} << 20;
+
+// Null where it is no object or has no such member.
+const json* member(const json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::optional<double> real(const json& object, const char* key) {
+  const json* const value = member(object, key);
+  if (value == nullptr || !value->is_number()) return std::nullopt;
+  const double number = value->get<double>();
+  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
+
+std::optional<int64_t> integer(const json& object, const char* key) {
+  const json* const value = member(object, key);
+  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  return value->get<int64_t>();
+}
+
+std::string text(const json& object, const char* key) {
+  const json* const value = member(object, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+const json& object_at(const json& parent, const char* key) {
+  static const json none = json::object();
+  const json* const value = member(parent, key);
+  return value != nullptr && value->is_object() ? *value : none;
+}
+
+std::map<std::string, double> by_role(const json& parent, const char* key) {
+  std::map<std::string, double> roles;
+  for (const auto& [role, value] : object_at(parent, key).items()) {
+    if (value.is_number()) roles[role] = value.get<double>();
+  }
+  return roles;
+}
+
+std::map<int64_t, int64_t> histogram(const json& staleness) {
+  std::map<int64_t, int64_t> updates;
+  for (const auto& [value, count] : object_at(staleness, "histogram").items()) {
+    const std::optional<int64_t> key = parse_int64(value);
+    if (key && count.is_number_integer()) updates[*key] = count.get<int64_t>();
+  }
+  return updates;
+}
+
+void read_summary(const json& summary, CompareRun& run) {
+  run.initial_weights_sha256 = text(summary, "initial_weights_sha256");
+  run.data_order_sha256 = text(summary, "data_order_sha256");
+  run.weights_sha256 = text(summary, "weights_sha256");
+  run.steps = integer(summary, "steps").value_or(0);
+  run.samples = integer(summary, "samples").value_or(0);
+  run.seconds = real(summary, "seconds").value_or(0.0);
+  run.samples_per_second = real(summary, "samples_per_second").value_or(0.0);
+  run.train_loss = real(summary, "train_loss");
+  run.test_loss = real(summary, "test_loss");
+  run.test_accuracy = real(summary, "test_accuracy");
+  const json& split = object_at(summary, "split");
+  run.split = {real(split, "compute").value_or(0.0), real(split, "push").value_or(0.0),
+               real(split, "wait").value_or(0.0), real(split, "pull").value_or(0.0)};
+  run.staleness = histogram(object_at(summary, "staleness"));
+  run.bytes_pushed = integer(summary, "bytes_pushed").value_or(0);
+  run.bytes_pulled = integer(summary, "bytes_pulled").value_or(0);
+  run.pushes_applied = integer(summary, "pushes_applied").value_or(0);
+  run.pushes_dropped = integer(summary, "pushes_dropped").value_or(0);
+  run.cpu_seconds = by_role(summary, "cpu_seconds");
+  run.peak_mib = by_role(summary, "peak_rss_mib");
+}
+
+std::string one_line(std::string_view text) {
+  constexpr size_t kMostBytes = 300;
+  return printable(trim(text), kMostBytes);
+}
+
+}  // namespace
+
+std::string read_tail(const std::string& path, int64_t limit_bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const auto size = static_cast<int64_t>(file.tellg());
+  file.seekg(std::max<int64_t>(0, size - limit_bytes));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch) {
+  std::vector<CurvePoint> curve;
+  std::istringstream lines(metrics);
+  for (std::string line; std::getline(lines, line);) {
+    const json moment = json::parse(line, nullptr, false);
+    const std::optional<double> seconds = real(moment, "seconds");
+    const std::optional<int64_t> step = integer(moment, "test_step");
+    const std::optional<int64_t> correct = integer(moment, "test_correct");
+    const std::optional<int64_t> total = integer(moment, "test_total");
+    if (!seconds || !step || !correct || !total || *total <= 0) continue;
+    CurvePoint point;
+    // of the weights that were evaluated; when the result is in, training is further on
+    point.seconds = real(moment, "test_seconds").value_or(*seconds);
+    point.samples = integer(moment, "test_samples").value_or(*step * global_batch);
+    point.step = *step;
+    point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
+    point.test_loss = real(moment, "test_loss");
+    point.train_loss = real(moment, "loss");
+    curve.push_back(point);
+  }
+  return curve;
+}
+
+void find_target(std::optional<double> target, CompareRun& run) {
+  run.seconds_to_target.reset();
+  run.samples_to_target.reset();
+  if (!target) return;
+  const auto first = std::ranges::find_if(
+      run.curve, [&](const CurvePoint& point) { return point.test_accuracy >= *target; });
+  if (first == run.curve.end()) return;
+  run.seconds_to_target = first->seconds;
+  run.samples_to_target = first->samples;
+}
+
+void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) {
+  const std::string path = folder + "/summary.json";
+  std::string bytes;
+  try {
+    bytes = read_text_file(path, kMaxSummaryBytes);
+  } catch (const Error& error) {
+    run.failure = error.what();
+    return;
+  }
+  const json summary = json::parse(bytes, nullptr, false);
+  if (!summary.is_object() || !real(summary, "samples_per_second")) {
+    run.failure = "[compare] " + path + " is damaged: no JSON object with samples_per_second";
+    return;
+  }
+  read_summary(summary, run);
+  run.curve = read_curve(read_tail(folder + "/metrics.jsonl", kMaxMetricsBytes), global_batch);
+}
+
+std::string failure_line(const std::string& log, int exit_code) {
+  std::string killed;  // the first: what others say after it are consequences
+  std::string cause;   // the last error before the others were stopped, who then say that they were
+  std::string last_error;
+  std::string last_line;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    if (trim(line).empty()) continue;
+    last_line = line;
+    if (killed.empty() && line.starts_with("[run] ") && line.find(" was killed by ") != line.npos) {
+      killed = line.substr(0, line.find(';'));
+    }
+    if (cause.empty() && line.starts_with("[run] ") && line.find("; stopping") != line.npos) {
+      cause = last_error;
+    }
+    const size_t error = line.find("error: [");
+    if (error != std::string::npos) last_error = line.substr(line.find('[', error));
+  }
+  const bool by_signal = exit_code > 128 && !killed.empty();
+  const std::string& error = cause.empty() ? last_error : cause;
+  const std::string& best = by_signal ? killed : error.empty() ? last_line : error;
+  if (best.empty()) return "exit code " + std::to_string(exit_code) + ", and its log is empty";
+  return one_line(best) + " (exit code " + std::to_string(exit_code) + ")";
+}
+
+}  // namespace pushpull

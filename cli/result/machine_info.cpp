@@ -1,0 +1,105 @@
+#include "cli/result/machine_info.h"
+
+#include <gnu/libc-version.h>
+#include <google/protobuf/stubs/common.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <openssl/crypto.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+namespace {
+
+std::string file_text(const char* path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Linux knows more than cpu_set_t's 1,024 processors; a larger machine answers EINVAL.
+int64_t cores_of_affinity(int64_t otherwise) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : otherwise;
+}
+
+std::string version(int major, int minor, int patch) {
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+}
+
+std::map<std::string, std::string> libraries() {
+  std::map<std::string, std::string> all;
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+  zmq_version(&major, &minor, &patch);
+  all["libzmq"] = version(major, minor, patch);
+  const dnnl_version_t* const dnnl = dnnl_version();
+  all["oneDNN"] = version(dnnl->major, dnnl->minor, dnnl->patch);
+  all["protobuf"] = google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION);
+  all["OpenSSL"] = OpenSSL_version(OPENSSL_FULL_VERSION_STRING);
+  all["glibc"] = gnu_get_libc_version();
+  all["g++"] = __VERSION__;
+  return all;
+}
+
+}  // namespace
+
+std::string processor_name(const std::string& cpuinfo) {
+  std::istringstream lines(cpuinfo);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return std::string(trim(std::string_view(line).substr(colon + 1)));
+    }
+  }
+  return "";
+}
+
+int64_t cores_of_quota(const std::string& cpu_max, int64_t otherwise) {
+  const std::string line = first_line(cpu_max);
+  const size_t blank = line.find(' ');
+  if (blank == std::string::npos) return otherwise;
+  const auto quota = parse_int64(line.substr(0, blank));
+  const auto period = parse_int64(line.substr(blank + 1));
+  if (!quota || !period || *quota <= 0 || *period <= 0) return otherwise;  // "max 100000"
+  return std::max<int64_t>(1, std::min(otherwise, *quota / *period));
+}
+
+MachineInfo machine_info() {
+  MachineInfo info;
+  const int64_t present = std::max(1, get_nprocs());
+  info.cores = cores_of_quota(file_text("/sys/fs/cgroup/cpu.max"), cores_of_affinity(present));
+  info.congestion_control = first_line(file_text("/proc/sys/net/ipv4/tcp_congestion_control"));
+  info.libraries = libraries();
+
+  const std::string processor = processor_name(file_text("/proc/cpuinfo"));
+  utsname kernel{};
+  uname(&kernel);
+  struct sysinfo memory {};
+  sysinfo(&memory);
+  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+  std::array<char, 32> gib{};
+  std::snprintf(gib.data(), gib.size(), "%.1f GiB",
+                static_cast<double>(memory.totalram) * memory.mem_unit / kGib);
+  info.text = (processor.empty() ? "unknown processor" : processor) + ", " +
+              std::to_string(info.cores) + " of " + std::to_string(present) + " cores usable, " +
+              gib.data() + ", " + kernel.sysname + " " + kernel.release + " " + kernel.machine;
+  return info;
+}
+
+}  // namespace pushpull

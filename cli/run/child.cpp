@@ -1,0 +1,137 @@
+#include "cli/run/child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+namespace {
+
+std::string reason() {
+  return std::strerror(errno);  // NOLINT(concurrency-mt-unsafe): one thread
+}
+
+struct Pipe {
+  UniqueFd reader;  // not blocking
+  UniqueFd writer;
+
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+      throw Error(ErrorCode::kFailed, "[run] cannot make a pipe: " + reason());
+    }
+    reader = UniqueFd(ends[0]);
+    writer = UniqueFd(ends[1]);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  }
+};
+
+// Everything between fork and exec; only async-signal-safe calls.
+[[noreturn]] void become(char* const* argv, pid_t parent, int in, int out, int err, int announce) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) {
+    _exit(128 + SIGTERM);  // it died before the kernel was told to say so
+  }
+  setpgid(0, 0);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) {
+    std::signal(signal, SIG_DFL);  // but SIGHUP, which nohup(1) has set to be ignored
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  if (announce == Child::kAnnounceFd) {
+    fcntl(announce, F_SETFD, 0);
+  } else if (announce >= 0) {
+    dup2(announce, Child::kAnnounceFd);
+  }
+  execv(argv[0], argv);
+  constexpr std::string_view kText = "[run] this program cannot be executed\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(127);
+}
+
+}  // namespace
+
+Child::Child(const std::string& program, const std::vector<std::string>& arguments, bool announce) {
+  if (access(program.c_str(), X_OK) != 0) {
+    throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());
+  }
+  Pipe out_pipe;
+  Pipe err_pipe;
+  Pipe announce_pipe;
+  const UniqueFd in(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::vector<std::string> words{program};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) {
+    argv.push_back(word.data());
+  }
+  argv.push_back(nullptr);
+
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ < 0) {
+    throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());
+  }
+  if (pid_ == 0) {
+    become(argv.data(), parent, in.get(), out_pipe.writer.get(), err_pipe.writer.get(),
+           announce ? announce_pipe.writer.get() : -1);
+  }
+  setpgid(pid_, pid_);  // here too, so that send() finds the group at once
+  out = std::move(out_pipe.reader);
+  err = std::move(err_pipe.reader);
+  if (announce) {
+    announcement = std::move(announce_pipe.reader);
+  }
+}
+
+Child::~Child() {
+  if (!ended_) {
+    send(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+}
+
+void Child::send(int signal) const {
+  if (!ended_) {
+    kill(-pid_, signal);
+  }
+}
+
+std::optional<Ending> Child::poll_end() {
+  int status = 0;
+  if (ended_ || waitpid(pid_, &status, WNOHANG) != pid_) {
+    return std::nullopt;
+  }
+  ended_ = true;
+  if (WIFSIGNALED(status)) {
+    return Ending{.code = 0, .signal = WTERMSIG(status)};
+  }
+  return Ending{.code = WEXITSTATUS(status), .signal = 0};
+}
+
+bool read_available(int fd, std::string& bytes) {
+  bytes.resize(65536);
+  while (true) {
+    const ssize_t count = read(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
+    return count > 0 || (count < 0 && errno == EAGAIN);
+  }
+}
+
+}  // namespace pushpull

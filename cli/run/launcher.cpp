@@ -1,0 +1,405 @@
+#include "cli/run/launcher.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "cli/run/child.h"
+#include "cli/run/merged_view.h"
+#include "common/base/error.h"
+
+namespace pushpull {
+namespace {
+
+int64_t now_ms() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+}
+
+// Signals as something to read, for the time of a job.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) {
+      sigaddset(&mask, signal);
+    }
+    for (const int signal : {SIGHUP, SIGTSTP}) {
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) {  // nohup(1) and shells without job control ignore them
+        sigaddset(&mask, signal);
+      }
+    }
+    sigprocmask(SIG_BLOCK, &mask, &before_);
+    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not stop a training
+    fd_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (fd_.get() < 0) {
+      throw Error(ErrorCode::kFailed, "[run] cannot make a signalfd");
+    }
+  }
+  ~SignalQueue() {
+    std::signal(SIGPIPE, pipe_before_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int fd() const { return fd_.get(); }
+  // The oldest that has not been taken; 0: none.
+  int take() {
+    signalfd_siginfo info{};
+    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                              : 0;
+  }
+
+ private:
+  sigset_t before_{};
+  void (*pipe_before_)(int) = SIG_DFL;
+  UniqueFd fd_;
+};
+
+class Launcher {
+ public:
+  explicit Launcher(const LauncherOptions& options)
+      : options_(options), supervisor_(options.supervisor), slots_(supervisor_.slots()) {}
+
+  int run();
+
+ private:
+  struct Slot {
+    std::unique_ptr<Child> child;
+    LineSplitter out_lines;
+    LineSplitter err_lines;
+  };
+  // A descriptor to watch, and what its bytes are for.
+  struct Watch {
+    UniqueFd* fd;
+    std::function<void(const std::string&)> take;
+  };
+
+  void start(size_t slot);
+  void start_the_others();
+  void announced(const std::string& bytes);
+  void act(const Actions& actions);
+  void signal_all(int signal);
+  void handle_signals();
+  void stop_with_the_terminal();
+  void reap();
+  void finish_output(size_t slot);
+  void wait_for_events();
+  std::vector<Watch> watches(size_t slot);
+  void lines_of(size_t slot, const std::vector<std::string>& lines);
+  std::string prefix(size_t slot) const;
+  void write_out(const std::vector<Output>& outputs);
+
+  const LauncherOptions& options_;
+  SignalQueue signals_;
+  Supervisor supervisor_;
+  MergedView view_;
+  std::vector<Slot> slots_;
+  LineSplitter announcement_;
+  std::string address_;  // of the coordinator; empty until it listens
+  int64_t announce_deadline_ms_ = 0;
+  std::array<bool, 2> broken_{};  // nobody reads our output any more: stdout, stderr
+};
+
+int Launcher::run() {
+  announce_deadline_ms_ = now_ms() + options_.announce_timeout_ms;
+  start(0);
+  while (!supervisor_.all_ended()) {
+    wait_for_events();
+    handle_signals();
+    reap();
+    if (address_.empty() && !supervisor_.stopping() && now_ms() >= announce_deadline_ms_) {
+      act(supervisor_.give_up("the coordinator did not listen within " +
+                                  std::to_string(options_.announce_timeout_ms / 1000) + " s",
+                              static_cast<int>(ErrorCode::kUnreachable), now_ms()));
+    }
+    act(supervisor_.tick(now_ms()));
+  }
+  std::vector<Output> last;
+  view_.end_progress(last);
+  if (view_.left_out() > 0) {
+    view_.say("[run] " + std::to_string(view_.left_out()) + " more lines of the others left out",
+              last);
+  }
+  write_out(last);
+  return supervisor_.exit_code();
+}
+
+void Launcher::start(size_t slot) {
+  std::vector<std::string> arguments;
+  if (slot == 0) {
+    arguments = options_.coordinator_arguments;
+    arguments.insert(arguments.end(), {"--announce-fd", std::to_string(Child::kAnnounceFd)});
+  } else {
+    arguments = {"--join", address_};
+  }
+  const size_t number = slot - static_cast<size_t>(options_.supervisor.servers);  // of a worker
+  if (!supervisor_.is_worker(slot) && !options_.server_devices.empty()) {
+    arguments.insert(arguments.end(), {"--device", options_.server_devices.at(slot)});
+  }
+  if (supervisor_.is_worker(slot) && !options_.worker_devices.empty()) {
+    arguments.insert(arguments.end(), {"--device", options_.worker_devices.at(number)});
+  }
+  if (supervisor_.is_worker(slot) && !options_.trace_dir.empty()) {
+    arguments.insert(arguments.end(), {"--trace", options_.trace_dir + "/worker-" +
+                                                      std::to_string(number) + ".json"});
+  }
+  std::vector<std::string> words;
+  if (!options_.places.empty()) {
+    const Place& place = options_.places.at(slot);
+    words = place.prefix;
+    arguments.insert(arguments.end(), place.arguments.begin(), place.arguments.end());
+  }
+  words.push_back(supervisor_.is_worker(slot) ? options_.worker_program : options_.server_program);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  slots_[slot].child = std::make_unique<Child>(
+      words.front(), std::vector<std::string>(words.begin() + 1, words.end()), slot == 0);
+  supervisor_.started(slot, slots_[slot].child->pid());
+}
+
+void Launcher::start_the_others() {
+  for (size_t slot = 1; slot < slots_.size() && !supervisor_.stopping(); ++slot) {
+    try {
+      start(slot);
+    } catch (const Error& error) {
+      std::vector<Output> said;
+      view_.say(error.what(), said);
+      write_out(said);
+      act(supervisor_.give_up("not all processes could be started; stopping the job",
+                              static_cast<int>(error.code()), now_ms()));
+    }
+  }
+}
+
+// The address first; then, if the job fails, "failed PID CODE REASON".
+void Launcher::announced(const std::string& bytes) {
+  for (const std::string& line : announcement_.feed(bytes)) {
+    if (address_.empty()) {
+      address_ = line;
+      start_the_others();
+      continue;
+    }
+    std::istringstream words(line);
+    std::string word;
+    int64_t pid = 0;
+    int code = 0;
+    std::string reason;
+    if (words >> word >> pid >> code && std::getline(words >> std::ws, reason)) {
+      supervisor_.blamed(pid, code, reason);
+    }
+  }
+}
+
+void Launcher::act(const Actions& actions) {
+  std::vector<Output> outputs;
+  if (actions.hold) {
+    view_.hold();
+  }
+  if (actions.release) {
+    view_.release(*actions.release, outputs);
+  }
+  for (const std::string& text : actions.say) {
+    view_.say(text, outputs);
+  }
+  write_out(outputs);
+  if (actions.signal_all != 0) {
+    signal_all(actions.signal_all);
+    signal_all(SIGCONT);  // who is stopped could not end
+  }
+  if (actions.restart) {
+    slots_[*actions.restart] = Slot{};
+    try {
+      start(*actions.restart);
+    } catch (const Error& error) {
+      act(supervisor_.give_up(error.what(), static_cast<int>(error.code()), now_ms()));
+    }
+  }
+}
+
+void Launcher::signal_all(int signal) {
+  for (const Slot& slot : slots_) {
+    if (slot.child != nullptr) {
+      slot.child->send(signal);
+    }
+  }
+}
+
+void Launcher::handle_signals() {
+  for (int signal = signals_.take(); signal != 0; signal = signals_.take()) {
+    switch (signal) {
+      case SIGTSTP:
+        stop_with_the_terminal();
+        break;
+      case SIGCHLD:
+        break;  // reap() follows anyway
+      default:
+        if (options_.stopped_by != nullptr) {
+          *options_.stopped_by = signal;
+        }
+        act(supervisor_.signalled(signal, now_ms()));
+    }
+  }
+}
+
+// Ctrl-Z stops the whole job, as if the processes were in the terminal's group; `fg` goes on.
+void Launcher::stop_with_the_terminal() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  signal_all(SIGSTOP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // we stand still here until SIGCONT
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  signal_all(SIGCONT);
+}
+
+void Launcher::reap() {
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].child == nullptr) {
+      continue;
+    }
+    if (const std::optional<Ending> ending = slots_[slot].child->poll_end()) {
+      finish_output(slot);
+      act(supervisor_.ended(slot, *ending, now_ms()));
+    }
+  }
+}
+
+// Shows what an ended process has left in its pipes, then closes them: something that it has
+// started may hold them open for ever.
+void Launcher::finish_output(size_t slot) {
+  if (address_.empty()) {
+    slots_[slot].child->announcement.reset();  // nobody listens there any more
+  }
+  std::string bytes;
+  for (const Watch& watch : watches(slot)) {
+    while (read_available(watch.fd->get(), bytes) && !bytes.empty()) {
+      watch.take(bytes);
+    }
+    watch.fd->reset();
+  }
+  if (slot == 0) {
+    std::vector<Output> outputs;
+    view_.end_progress(outputs);
+    write_out(outputs);
+  }
+  for (LineSplitter* lines : {&slots_[slot].out_lines, &slots_[slot].err_lines}) {
+    if (const std::string rest = lines->rest(); !rest.empty()) {
+      lines_of(slot, {rest});
+    }
+  }
+}
+
+std::vector<Launcher::Watch> Launcher::watches(size_t slot) {
+  Slot& of = slots_[slot];
+  std::vector<Watch> all;
+  const auto add = [&](UniqueFd& fd, std::function<void(const std::string&)> take) {
+    if (fd.get() >= 0) {
+      all.push_back({&fd, std::move(take)});
+    }
+  };
+  if (of.child == nullptr) {
+    return all;
+  }
+  add(of.child->announcement, [this](const std::string& bytes) { announced(bytes); });
+  if (slot == 0) {
+    add(of.child->out, [this](const std::string& bytes) {
+      std::vector<Output> outputs;
+      view_.progress(bytes, outputs);
+      write_out(outputs);
+    });
+  } else {
+    add(of.child->out,
+        [this, slot](const std::string& b) { lines_of(slot, slots_[slot].out_lines.feed(b)); });
+  }
+  add(of.child->err,
+      [this, slot](const std::string& b) { lines_of(slot, slots_[slot].err_lines.feed(b)); });
+  return all;
+}
+
+void Launcher::wait_for_events() {
+  std::vector<Watch> all;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    for (Watch& watch : watches(slot)) {
+      all.push_back(std::move(watch));
+    }
+  }
+  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
+  for (const Watch& watch : all) {
+    fds.push_back({watch.fd->get(), POLLIN, 0});
+  }
+  std::optional<int64_t> deadline = supervisor_.deadline_ms();
+  if (!deadline && address_.empty()) {
+    deadline = announce_deadline_ms_;
+  }
+  const int64_t wait_ms = deadline ? std::max<int64_t>(0, *deadline - now_ms()) : -1;
+  if (poll(fds.data(), fds.size(), static_cast<int>(wait_ms)) <= 0) {
+    return;
+  }
+  std::string bytes;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (fds[i + 1].revents == 0) {
+      continue;
+    }
+    if (!read_available(all[i].fd->get(), bytes)) {
+      all[i].fd->reset();
+    } else if (!bytes.empty()) {
+      all[i].take(bytes);
+    }
+  }
+}
+
+void Launcher::lines_of(size_t slot, const std::vector<std::string>& lines) {
+  std::vector<Output> outputs;
+  for (const std::string& text : lines) {
+    if (slot == 0) {
+      view_.say(text, outputs);
+    } else {
+      view_.line(slot, prefix(slot), text, outputs);
+    }
+  }
+  write_out(outputs);
+}
+
+std::string Launcher::prefix(size_t slot) const { return supervisor_.name(slot) + " | "; }
+
+void Launcher::write_out(const std::vector<Output>& outputs) {
+  for (const Output& output : outputs) {
+    const int fd = output.to_stderr ? options_.err_fd : options_.out_fd;
+    bool& broken = broken_[output.to_stderr ? 1 : 0];
+    std::string_view rest = output.bytes;
+    while (!rest.empty() && !broken) {
+      const ssize_t count = write(fd, rest.data(), rest.size());
+      if (count > 0) {
+        rest.remove_prefix(static_cast<size_t>(count));
+      } else if (errno == EAGAIN) {
+        pollfd writable{fd, POLLOUT, 0};
+        poll(&writable, 1, -1);
+      } else if (errno != EINTR) {
+        broken = true;  // the job goes on: its files hold all that matters
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int launch(const LauncherOptions& options) { return Launcher(options).run(); }
+
+}  // namespace pushpull

@@ -1,0 +1,130 @@
+#include "cli/run/merged_view.h"
+
+#include <algorithm>
+
+namespace pushpull {
+namespace {
+
+constexpr size_t kRemembered = 64;     // lines that are compared with a new one
+constexpr size_t kMaxHeld = 1000;      // lines kept back while the cause is looked for
+constexpr char kClear[] = "\r\x1b[K";  // start of line, erase to its end (ECMA-48 EL)
+
+}  // namespace
+
+std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
+  pending_ += bytes;
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  while (true) {
+    const size_t end = pending_.find('\n', begin);
+    if (end != std::string::npos && end - begin <= kMaxLine) {
+      lines.push_back(pending_.substr(begin, end - begin));
+      begin = end + 1;
+    } else if (pending_.size() - begin > kMaxLine) {
+      lines.push_back(pending_.substr(begin, kMaxLine));
+      begin += kMaxLine;
+    } else {
+      break;
+    }
+  }
+  pending_.erase(0, begin);
+  return lines;
+}
+
+std::string LineSplitter::rest() { return std::exchange(pending_, {}); }
+
+void MergedView::progress(std::string_view bytes, std::vector<Output>& out) {
+  unfinished_ += bytes;
+  const size_t last_end = unfinished_.rfind('\n');
+  const size_t whole = last_end == std::string::npos ? 0 : last_end + 1;
+  // a piece of an ordinary line waits for its rest, so that no other line lands within it
+  const bool is_progress = unfinished_.find('\r', whole) != std::string::npos;
+  const size_t shown = is_progress || unfinished_.size() - whole > LineSplitter::kMaxLine
+                           ? unfinished_.size()
+                           : whole;
+  if (shown == 0) {
+    return;
+  }
+  out.push_back({false, unfinished_.substr(0, shown)});
+  unfinished_.erase(0, shown);
+  progress_shown_ = is_progress;
+}
+
+void MergedView::end_progress(std::vector<Output>& out) {
+  if (!unfinished_.empty() || progress_shown_) {
+    out.push_back({false, std::exchange(unfinished_, {}) + "\n"});
+    progress_shown_ = false;
+  }
+}
+
+void MergedView::line(size_t source, const std::string& prefix, const std::string& text,
+                      std::vector<Output>& out) {
+  const Line line{source, prefix, text};
+  if (holding_) {
+    if (held_.size() < kMaxHeld) {
+      held_.push_back(line);
+    } else {
+      ++left_out_;
+    }
+  } else if (ending_) {
+    show_of_others(line, out);
+  } else if (!said_by_another(line)) {
+    show(line, out);
+  }
+}
+
+void MergedView::say(const std::string& text, std::vector<Output>& out) {
+  if (progress_shown_) {
+    out.push_back({false, kClear});
+    progress_shown_ = false;
+  }
+  out.push_back({true, text + "\n"});
+}
+
+void MergedView::release(size_t cause, std::vector<Output>& out) {
+  holding_ = false;
+  ending_ = true;
+  allowance_ = kLinesAfterTheEnd;
+  const std::vector<Line> held = std::exchange(held_, {});
+  for (const Line& line : held) {
+    if (line.source == cause && !said_by_another(line)) {
+      show(line, out);
+    }
+  }
+  for (const Line& line : held) {
+    if (line.source != cause) {
+      show_of_others(line, out);
+    }
+  }
+}
+
+bool MergedView::said_by_another(const Line& line) {
+  const bool repeated = std::any_of(said_.begin(), said_.end(), [&](const Line& other) {
+    return other.source != line.source && other.text == line.text;
+  });
+  if (!repeated) {
+    said_.push_back(line);
+    if (said_.size() > kRemembered) {
+      said_.pop_front();
+    }
+  }
+  return repeated;
+}
+
+void MergedView::show(const Line& line, std::vector<Output>& out) {
+  say(line.prefix + line.text, out);
+}
+
+void MergedView::show_of_others(const Line& line, std::vector<Output>& out) {
+  if (said_by_another(line)) {
+    return;
+  }
+  if (allowance_ > 0) {
+    --allowance_;
+    show(line, out);
+  } else {
+    ++left_out_;
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,149 @@
+#include "cli/run/run_command.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "cli/run/link_lab.h"
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+#include "common/device/device.h"
+#include "common/job/job.h"
+#include "common/job/job_check.h"
+#include "worker/compute/devices.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxProcesses = 1024;  // of a role: beyond this it is a slip of the finger
+
+std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
+  const auto found = line.local.find(flag);
+  return found == line.local.end() ? fallback : found->second;
+}
+
+int64_t count(const CommandLine& line, const std::string& flag) {
+  const std::string text = local(line, flag, "1");
+  const std::optional<int64_t> value = parse_int64(text);
+  if (!value || *value < 1 || *value > kMaxProcesses) {
+    throw Error(ErrorCode::kUsage, "[run] --" + flag + " is '" + printable(text) +
+                                       "': must be a whole number from 1 to " +
+                                       std::to_string(kMaxProcesses));
+  }
+  return *value;
+}
+
+// What is wrong with the flag is said before anything starts.
+std::vector<std::string> devices(const CommandLine& line, const std::string& flag,
+                                 int64_t processes) {
+  const std::string text = local(line, flag, "");
+  if (text.empty()) return {};
+  const bool in_turns = text == "cuda";
+  if (!in_turns) device::parse_devices(text, 0, flag);
+  return devices_in_turns(text, processes, in_turns ? device::count() : 0);
+}
+
+}  // namespace
+
+const std::vector<KeyHelp>& run_options() {
+  static const std::vector<KeyHelp> options = {
+      {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
+      {"servers", "1", "servers to start; the weights are spread over them"},
+      {"workers", "1", "workers to start"},
+      {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
+      {"link", "",
+       "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
+       "links; needs root"},
+      {"device", "cpu",
+       "of the workers: cpu, auto, cuda (in turns), cuda:N, or several: cuda:0,cuda:1"},
+      {"server-device", "cpu",
+       "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
+      {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
+      {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
+  };
+  return options;
+}
+
+LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal) {
+  if (!line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[run] '" + printable(line.positional.front()) +
+                                       "' is no flag; the job file is given as --job FILE");
+  }
+  if (line.local.contains("link")) {
+    parse_link(line.local.at("link"));  // what is wrong with it is said before anything starts
+    if (line.local.contains("listen")) {
+      throw Error(ErrorCode::kUsage,
+                  "[run] --listen and --link: the hosts of a link have addresses of their own; "
+                  "leave --listen away");
+    }
+  }
+  LauncherOptions options;
+  options.supervisor.servers = count(line, "servers");
+  options.supervisor.workers = count(line, "workers");
+  const std::string file = local(line, "job", "");
+  const Job job = parse_job(file, line.keys);
+  check_job_against_workers(job, options.supervisor.workers);
+  options.supervisor.on_worker_loss = job.on_worker_loss;
+  options.server_program = program_dir + "/pushpull-server";
+  options.server_devices = devices(line, "server-device", options.supervisor.servers);
+  options.worker_devices = devices(line, "device", options.supervisor.workers);
+  if (!options.server_devices.empty() &&
+      options.server_devices.front().find(',') != std::string::npos) {
+    throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
+                                       ": a server uses one device");
+  }
+  options.trace_dir = local(line, "trace", "");
+  options.worker_program = program_dir + "/pushpull-worker";
+
+  std::vector<std::string>& words = options.coordinator_arguments;
+  if (!file.empty()) {
+    words.insert(words.end(), {"--job", file});
+  }
+  words.insert(words.end(),
+               {"--listen", local(line, "listen", "tcp://127.0.0.1:*"),  //
+                "--servers", std::to_string(options.supervisor.servers), "--workers",
+                std::to_string(options.supervisor.workers), "--out",
+                local(line, "out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
+  if (line.local.contains("insecure")) {
+    words.emplace_back("--insecure");
+  }
+  for (const auto& [key, value] : line.keys) {
+    words.push_back(std::string("--").append(key).append("=").append(value));
+  }
+  return options;
+}
+
+int run_command(int argc, const char* const* argv) {
+  const CommandLine line = parse_command_line(argc, argv, run_options());
+  if (line.help) {
+    std::cout << help_text("pushpull run: trains on this machine, with real servers and workers",
+                           {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]"},
+                           run_options());
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string dir = self.parent_path().string();
+  if (line.local.contains("trace")) {
+    std::filesystem::create_directories(line.local.at("trace"));
+  }
+  LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
+  const std::optional<LinkSpec> link = parse_link(local(line, "link", "none"));
+  if (!link) {
+    return launch(options);
+  }
+  const LinkLab lab(*link, options.supervisor.servers + options.supervisor.workers, dir);
+  std::cout << "[link] " << link_text(lab.measured()) << "; TCP " << lab.congestion_control()
+            << std::endl;
+  put_on_hosts(options, lab);
+  return launch(options);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,309 @@
+#include "cli/run/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kEchoMs = 300;  // a signal that comes again within this is the same one
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
+}
+
+const char* code_name(int code) {
+  switch (static_cast<ErrorCode>(code)) {
+    case ErrorCode::kFailed:
+      return "failed";
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kData:
+      return "data";
+    case ErrorCode::kUnreachable:
+      return "unreachable";
+    case ErrorCode::kPeerLost:
+      return "peer lost";
+    case ErrorCode::kProtocol:
+      return "protocol";
+    case ErrorCode::kNotFinite:
+      return "not finite";
+    case ErrorCode::kIo:
+      return "file";
+    case ErrorCode::kDevice:
+      return "device";
+    case ErrorCode::kInternal:
+      return "internal";
+  }
+  return nullptr;
+}
+
+// "exit code 3 (data)".
+std::string code_text(int code) {
+  const char* name = code_name(code);
+  return "exit code " + std::to_string(code) +
+         (name == nullptr ? std::string() : std::string(" (") + name + ")");
+}
+
+// A process that ends so was well itself: another one is the cause.
+bool is_consequence(const Ending& ending) {
+  return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
+                                ending.code == static_cast<int>(ErrorCode::kPeerLost));
+}
+
+// The next worker would end the same way.
+bool is_for_good(const Ending& ending) {
+  if (ending.signal != 0) {
+    return false;
+  }
+  switch (static_cast<ErrorCode>(ending.code)) {
+    case ErrorCode::kUsage:
+    case ErrorCode::kData:
+    case ErrorCode::kProtocol:
+    case ErrorCode::kNotFinite:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string Ending::describe() const {
+  if (signal != 0) {
+    return "was killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
+  }
+  return "ended with " + code_text(code);
+}
+
+Supervisor::Supervisor(const SupervisorOptions& options)
+    : options_(options), members_(static_cast<size_t>(options.servers + options.workers)) {
+  PP_ASSERT(options.servers > 0 && options.workers > 0);
+}
+
+bool Supervisor::is_worker(size_t slot) const {
+  return slot >= static_cast<size_t>(options_.servers);
+}
+
+std::string Supervisor::name(size_t slot) const {
+  return is_worker(slot) ? "worker " + std::to_string(slot - static_cast<size_t>(options_.servers))
+                         : "server " + std::to_string(slot);
+}
+
+std::string Supervisor::who(size_t slot) const {
+  return "[run] " + name(slot) + " (pid " + std::to_string(members_[slot].pid) + ") ";
+}
+
+void Supervisor::started(size_t slot, int64_t pid) {
+  members_[slot].pid = pid;
+  members_[slot].alive = true;
+}
+
+bool Supervisor::all_ended() const {
+  return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.alive; });
+}
+
+bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
+  // when the job is done no worker can break it any more
+  if (!is_worker(slot) || (is_for_good(ending) && phase_ != Phase::kFinishing)) {
+    return false;
+  }
+  switch (options_.on_worker_loss) {
+    case OnWorkerLoss::kAbort:
+      return false;
+    case OnWorkerLoss::kWait:
+      return true;
+    case OnWorkerLoss::kContinue:
+      break;
+  }
+  // somebody must be there to go on, or the work must be done
+  for (size_t other = 0; other < slots(); ++other) {
+    if (is_worker(other) && (members_[other].alive || members_[other].succeeded)) {
+      return true;
+    }
+  }
+  return phase_ == Phase::kFinishing;
+}
+
+Actions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
+  members_[slot].alive = false;
+  members_[slot].succeeded = ending.success();
+  Actions actions;
+  const bool running = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
+  if (!ending.success()) {
+    if (running && may_be_lost(slot, ending)) {
+      actions = lost_worker(slot, ending);
+    } else {
+      members_[slot].failure = ending;
+      members_[slot].failure_order = ++failures_;
+      if (running) {
+        phase_ = Phase::kSettling;
+        began_ms_ = now_ms;
+        actions.hold = true;
+      }
+    }
+  } else if (slot == 0 && phase_ == Phase::kRunning) {
+    phase_ = Phase::kFinishing;
+    began_ms_ = now_ms;
+  }
+  if (phase_ == Phase::kSettling && all_ended()) {
+    settle(actions);
+  }
+  // a signal that came when the job was done anyway has broken nothing
+  if (by_signal_ && all_ended() && failures_ == 0) {
+    exit_code_ = 0;
+  }
+  return actions;
+}
+
+Actions Supervisor::lost_worker(size_t slot, const Ending& ending) {
+  Actions actions;
+  Member& member = members_[slot];
+  const std::string lost = who(slot) + ending.describe();
+  if (phase_ == Phase::kFinishing) {
+    actions.say.push_back(lost + " after the job was done");
+  } else if (options_.on_worker_loss == OnWorkerLoss::kContinue) {
+    actions.say.push_back(lost + "; the job goes on without it");
+  } else if (member.replacements < options_.replacements) {
+    ++member.replacements;
+    actions.restart = slot;
+    actions.say.push_back(lost + "; starting a replacement, " +
+                          std::to_string(member.replacements) + " of at most " +
+                          std::to_string(options_.replacements));
+  } else {
+    actions.say.push_back(lost + "; it was replaced " + std::to_string(options_.replacements) +
+                          " times, the job waits for a worker from elsewhere");
+  }
+  return actions;
+}
+
+void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
+  for (size_t slot = 0; slot < slots(); ++slot) {
+    if (members_[slot].pid == pid) blame_ = {slot, code, reason};
+  }
+}
+
+// Whom the coordinator has named. Where it has named nobody: the first that failed by itself, or
+// else the first that failed.
+size_t Supervisor::cause() const {
+  if (blame_) {
+    return blame_->slot;
+  }
+  size_t found = slots();
+  for (size_t slot = 0; slot < slots(); ++slot) {
+    if (!members_[slot].failure) {
+      continue;
+    }
+    if (found == slots()) {
+      found = slot;
+      continue;
+    }
+    const bool mine = is_consequence(*members_[slot].failure);
+    const bool best = is_consequence(*members_[found].failure);
+    if (mine != best ? best : members_[slot].failure_order < members_[found].failure_order) {
+      found = slot;
+    }
+  }
+  return found;
+}
+
+void Supervisor::settle(Actions& actions) {
+  const size_t slot = cause();
+  const std::optional<Ending>& failure = members_[slot].failure;
+  // who is blamed may still be on its way out: the coordinator waits for the others
+  exit_code_ = failure ? failure->exit_code() : blame_->code;
+  actions.release = slot;
+  const std::string how = failure ? failure->describe() : "failed with " + code_text(blame_->code);
+  const bool killed = failure && failure->signal != 0;
+  actions.say.push_back(who(slot) + how + (blame_ && !killed ? ": " + blame_->reason : "") +
+                        (all_ended() ? "" : "; stopping the others"));
+  stop(actions, SIGTERM);
+}
+
+void Supervisor::stop(Actions& actions, int signal) {
+  actions.signal_all = signal;
+  phase_ = signal == SIGKILL ? Phase::kKilled : Phase::kStopping;
+}
+
+Actions Supervisor::signalled(int signal, int64_t now_ms) {
+  Actions actions;
+  if (phase_ == Phase::kStopping || phase_ == Phase::kSettling) {
+    // the impatient second Ctrl-C; schedulers repeat the others, and those do not shorten the
+    // grace. One Ctrl-C can come twice, from the terminal and from a wrapper such as timeout(1).
+    const bool echo = by_signal_ && now_ms - began_ms_ < kEchoMs;
+    if (signal == SIGINT && !echo) {
+      if (phase_ == Phase::kSettling) {
+        settle(actions);
+      }
+      actions.say.push_back("[run] SIGINT again: killing what still runs");
+      stop(actions, SIGKILL);
+    }
+    return actions;
+  }
+  if (phase_ == Phase::kKilled) {
+    return actions;
+  }
+  by_signal_ = true;
+  exit_code_ = 128 + signal;
+  began_ms_ = now_ms;
+  actions.release = slots();
+  actions.say.push_back("[run] " + signal_name(signal) + ": stopping the job" +
+                        (signal == SIGINT ? "; once more kills it" : ""));
+  stop(actions, signal);
+  return actions;
+}
+
+Actions Supervisor::give_up(const std::string& text, int code, int64_t now_ms) {
+  Actions actions;
+  if (phase_ != Phase::kRunning) {
+    return actions;
+  }
+  ++failures_;
+  exit_code_ = code;
+  began_ms_ = now_ms;
+  actions.release = slots();
+  actions.say.push_back("[run] " + text);
+  stop(actions, SIGTERM);
+  return actions;
+}
+
+Actions Supervisor::tick(int64_t now_ms) {
+  Actions actions;
+  if (phase_ == Phase::kSettling && now_ms >= began_ms_ + options_.settle_ms) {
+    settle(actions);
+    return actions;
+  }
+  if ((phase_ != Phase::kStopping && phase_ != Phase::kFinishing) ||
+      now_ms < began_ms_ + options_.grace_ms) {
+    return actions;
+  }
+  for (size_t slot = 0; slot < slots(); ++slot) {
+    if (!members_[slot].alive) {
+      continue;
+    }
+    actions.say.push_back(who(slot) + "did not end within " +
+                          std::to_string(options_.grace_ms / 1000) + " s; killed");
+    // under abort the job is every process's success
+    if (phase_ == Phase::kFinishing && !may_be_lost(slot, {.code = 0, .signal = SIGKILL})) {
+      exit_code_ = 128 + SIGKILL;
+    }
+  }
+  stop(actions, SIGKILL);
+  return actions;
+}
+
+std::optional<int64_t> Supervisor::deadline_ms() const {
+  if (phase_ == Phase::kSettling) {
+    return began_ms_ + options_.settle_ms;
+  }
+  if (phase_ == Phase::kStopping || phase_ == Phase::kFinishing) {
+    return began_ms_ + options_.grace_ms;
+  }
+  return std::nullopt;
+}
+
+}  // namespace pushpull

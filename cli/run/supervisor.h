@@ -1,0 +1,112 @@
+// What `pushpull run` does about its processes: who may end, what a death means, when the rest is
+// signalled or killed, and which exit code it all gives. Takes events and the time, returns
+// actions; knows no process. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/job/job.h"
+
+namespace pushpull {
+
+// How a process ended: with a code, or by a signal (then `signal` is not 0).
+struct Ending {
+  int code = 0;
+  int signal = 0;
+
+  bool success() const { return code == 0 && signal == 0; }
+  // What a shell would say: the code, or 128 + signal.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
+  // "ended with exit code 3 (data)", "was killed by signal 9 (SIGKILL)".
+  std::string describe() const;
+};
+
+struct SupervisorOptions {
+  int64_t servers = 1;  // slot 0 is the coordinator
+  int64_t workers = 1;
+  OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
+  int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
+                             // know the cause, and end by themselves
+  int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
+  int64_t replacements = 3;  // per worker, where the job waits for one
+};
+
+struct Actions {
+  std::vector<std::string> say;
+  bool hold = false;              // a failure was seen; its cause will follow
+  std::optional<size_t> release;  // the cause's slot is known (or slots(): nobody's)
+  int signal_all = 0;             // for every living process
+  std::optional<size_t> restart;  // slot to start anew
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options);
+
+  // Slots: servers, then workers. "server 0", "worker 2".
+  size_t slots() const { return members_.size(); }
+  bool is_worker(size_t slot) const;
+  std::string name(size_t slot) const;
+
+  void started(size_t slot, int64_t pid);
+  Actions ended(size_t slot, const Ending& ending, int64_t now_ms);
+  // The coordinator says that this process has made the job fail, with the code of the job, and
+  // why. All end with that code, so nothing else tells who it was.
+  void blamed(int64_t pid, int code, const std::string& reason);
+  // SIGINT, SIGTERM or SIGHUP came for the launcher.
+  Actions signalled(int signal, int64_t now_ms);
+  // The launcher cannot go on: a process cannot be started, an address does not come.
+  Actions give_up(const std::string& text, int code, int64_t now_ms);
+  Actions tick(int64_t now_ms);
+
+  // When `tick` wants to be called; none: never.
+  std::optional<int64_t> deadline_ms() const;
+  // No further process is to be started.
+  bool stopping() const { return phase_ != Phase::kRunning; }
+  bool all_ended() const;
+  // 0 only when the job was done. Valid once all have ended.
+  int exit_code() const { return exit_code_; }
+
+ private:
+  enum class Phase {
+    kRunning,
+    kFinishing,  // the coordinator has ended well; the others are expected to end
+    kSettling,   // a failure was seen; who caused it?
+    kStopping,   // the others were told to end
+    kKilled,
+  };
+  struct Blame {
+    size_t slot = 0;
+    int code = 0;
+    std::string reason;
+  };
+  struct Member {
+    int64_t pid = 0;  // of the last process in this slot
+    bool alive = false;
+    bool succeeded = false;
+    int64_t replacements = 0;
+    std::optional<Ending> failure;
+    int64_t failure_order = 0;
+  };
+
+  Actions lost_worker(size_t slot, const Ending& ending);
+  bool may_be_lost(size_t slot, const Ending& ending) const;
+  void settle(Actions& actions);
+  void stop(Actions& actions, int signal);
+  size_t cause() const;
+  std::string who(size_t slot) const;
+
+  const SupervisorOptions options_;
+  std::vector<Member> members_;
+  Phase phase_ = Phase::kRunning;
+  int64_t began_ms_ = 0;  // of the end: first failure, signal, or the coordinator's success
+  int64_t failures_ = 0;
+  std::optional<Blame> blame_;
+  bool by_signal_ = false;
+  int exit_code_ = 0;
+};
+
+}  // namespace pushpull

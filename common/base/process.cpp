@@ -1,0 +1,118 @@
+#include "common/base/process.h"
+
+#include <malloc.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t AwakeClock::advance(int64_t real_ms) {
+  constexpr int64_t kLongestTurnMs = 500;
+  if (real_ms_ >= 0) awake_ms_ += std::min(real_ms - real_ms_, kLongestTurnMs);
+  real_ms_ = real_ms;
+  return awake_ms_;
+}
+
+uint64_t random_id() {
+  uint64_t id = 0;
+  while (id == 0) {
+    if (getrandom(&id, sizeof id, 0) != sizeof id) id = 0;
+  }
+  return id;
+}
+
+int64_t peak_rss_kib() {
+  // ru_maxrss would do, but exec() hands it on: a child of a large process looks large (Linux keeps
+  // it with the process, VmHWM with the address space)
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib;
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+void keep_heap() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT32_MAX);
+}
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // where it fails, the old limit holds
+}
+
+SignalFd::SignalFd() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit becomes an error of write()
+  fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  PP_ASSERT(fd_ >= 0);
+}
+
+SignalFd::~SignalFd() { close(fd_); }
+
+int SignalFd::take() {
+  signalfd_siginfo info{};
+  return read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
+}
+
+WakeFd::WakeFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) { PP_ASSERT(fd_ >= 0); }
+
+WakeFd::~WakeFd() { close(fd_); }
+
+void WakeFd::wake() {
+  const uint64_t one = 1;
+  const ssize_t ignored = write(fd_, &one, sizeof one);
+  (void)ignored;  // a full counter is awake already
+}
+
+void WakeFd::clear() {
+  uint64_t count = 0;
+  const ssize_t ignored = read(fd_, &count, sizeof count);
+  (void)ignored;
+}
+
+}  // namespace pushpull

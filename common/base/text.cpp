@@ -1,0 +1,89 @@
+#include "common/base/text.h"
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+
+namespace pushpull {
+namespace {
+
+bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
+
+// Bytes of the UTF-8 sequence that opens `text`; 0 where it is not one (RFC 3629, section 4:
+// overlong forms, surrogates and what lies above U+10FFFF are refused).
+size_t utf8_length(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return 1;
+  const size_t length = first < 0xc2   ? 0
+                        : first < 0xe0 ? 2
+                        : first < 0xf0 ? 3
+                        : first < 0xf5 ? 4
+                                       : 0;
+  if (length == 0 || length > text.size()) return 0;
+  uint32_t code = first & (0x7fU >> length);
+  for (size_t i = 1; i < length; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xc0U) != 0x80U) return 0;
+    code = (code << 6U) | (next & 0x3fU);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  return overlong || surrogate || code > 0x10ffff ? 0 : length;
+}
+
+void append_escaped(std::string& out, unsigned char c) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  out += "\\x";
+  out += kDigits[c >> 4U];
+  out += kDigits[c & 15U];
+}
+
+}  // namespace
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+bool is_plain_text(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0 || is_control(static_cast<unsigned char>(text[0]))) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  std::string out;
+  while (!text.empty()) {
+    if (out.size() >= max_bytes) return out + "...";
+    const auto first = static_cast<unsigned char>(text[0]);
+    const size_t length = utf8_length(text);
+    if (length == 0 || is_control(first)) {
+      append_escaped(out, first);
+      text.remove_prefix(1);
+    } else {
+      out += text.substr(0, length);
+      text.remove_prefix(length);
+    }
+  }
+  return out;
+}
+
+std::string clock_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0.0) return "?";
+  const long s = std::lround(seconds);
+  std::array<char, 64> text{};
+  if (s >= 3600) {
+    std::snprintf(text.data(), text.size(), "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+  } else {
+    std::snprintf(text.data(), text.size(), "%ld:%02ld", s / 60, s % 60);
+  }
+  return text.data();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,163 @@
+// The job: every setting that all members of a run share. Read by the coordinator from an INI file,
+// flags and PUSHPULL_... variables (Boost.Program_options), sent to everybody else as text.
+// docs/job-file.md is its reference. Plain data after parsing; any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/codec/codec.h"
+#include "common/update/optimizer.h"
+#include "common/update/schedule.h"
+
+namespace pushpull {
+
+enum class StrategyKind { kSync, kAsync, kSsp, kBackup, kLocal, kAllReduce };
+enum class AllReduceKind { kTree, kRing, kGloo };
+
+// When gradients move the weights, and where; docs/strategies.md compares them.
+struct Strategy {
+  StrategyKind kind = StrategyKind::kSync;
+  int64_t staleness = 0;                           // S of ssp:S; ssp:0 is parsed as kSync
+  int64_t backups = 0;                             // B of backup:B; backup:0 is parsed as kSync
+  int64_t local_steps = 1;                         // H of local:H
+  AllReduceKind algorithm = AllReduceKind::kTree;  // of allreduce:KIND
+
+  // "sync", "async", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
+  // names the text.
+  static Strategy parse(const std::string& text);
+  std::string to_string() const;
+
+  // All updates of a step at once, on fixed shares: the weights have one version per step.
+  bool in_lockstep() const { return kind != StrategyKind::kAsync && kind != StrategyKind::kSsp; }
+  friend bool operator==(const Strategy&, const Strategy&) = default;
+};
+
+// A worker that computes `factor` times slower, to see what that does.
+struct Straggler {
+  int64_t rank = -1;  // -1: none
+  double factor = 1.0;
+
+  // "0:4", "none". Throws Error(kUsage).
+  static Straggler parse(const std::string& text);
+  std::string to_string() const;
+  friend bool operator==(const Straggler&, const Straggler&) = default;
+};
+
+enum class OnWorkerLoss {
+  kAbort,     // the job ends and names the worker
+  kWait,      // its share waits for a spare or a new worker, up to replacement-timeout
+  kContinue,  // the others take its share over
+};
+
+// How workers and servers talk.
+enum class Transport {
+  kAuto,  // shared memory between processes of one host, tcp otherwise
+  kShm,   // as kAuto, and what cannot share memory says so in a warning
+  kIpc,   // unix sockets between processes of one host, tcp otherwise
+  kTcp,
+};
+
+enum class Resume { kFalse, kTrue, kAuto };
+
+// Shape of one sample: channels, height, width. A vector input "784" is {784, 1, 1}.
+struct InputShape {
+  int64_t channels = 1;
+  int64_t height = 1;
+  int64_t width = 1;
+  int64_t size() const { return channels * height * width; }
+  friend bool operator==(const InputShape&, const InputShape&) = default;
+};
+
+struct Job {
+  std::string model = "mlp";            // mlp | convnet
+  std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty: none
+  std::string dataset = "dummy";        // dummy | idx | digits
+  std::string data_dir;                 // folder of idx; empty for the others
+  int64_t train_samples = 0;            // first N of the training split; 0: all
+  int64_t test_samples = 0;             // first N of the test split; 0: all
+  bool shuffle = true;                  // permute each epoch by seed
+  InputShape input{1, 28, 28};          // dummy only
+  int64_t classes = 10;                 // dummy only
+  int64_t epochs = 0;                   // either epochs or steps is > 0
+  int64_t steps = 0;
+  int64_t stop_after = 0;          // end early after this step, with a checkpoint; 0: never
+  int64_t global_batch = 64;       // samples of one step
+  int64_t micro_batch = 8;         // samples computed at once; divides global_batch
+  int64_t threads = 1;             // compute threads per worker
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: what devices compute on
+  int64_t loss_scale = 1024;       // fp16: a power of two
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  double clip_norm = 0.0;  // 0: no clipping
+  uint64_t seed = 1;
+  Strategy strategy;
+  double outer_lr = 0.7;            // local:H: rate of the outer optimizer (DiLoCo)
+  double outer_momentum = 0.9;      // local:H: its Nesterov momentum; 0: none
+  bool staleness_aware = false;     // async, ssp: lr / (1 + staleness)
+  double delay_compensation = 0.0;  // async, ssp: lambda of DC-ASGD; 0: off
+  Straggler straggler;
+  std::string record;             // file of the run's record (async, ssp, backup); empty: none
+  int64_t slice_bytes = 1 << 20;  // at most; rounded up to 4 KiB
+  Transport transport = Transport::kAuto;
+  int64_t connections = 1;       // for data, of each worker to each server
+  int64_t server_threads = 0;    // that update weights, of each server; 0: one for each core
+  Codec codec;                   // of gradients
+  TensorCodecs codec_tensors;    // of some tensors' gradients
+  Codec pull_codec;              // of weights: fp32 or bf16
+  int64_t eval_every = 0;        // steps; 0: at the end only
+  std::string checkpoint_dir;    // empty: OUT/checkpoints
+  int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  int64_t checkpoint_keep = 3;
+  Resume resume = Resume::kFalse;
+  std::string init_from;  // safetensors file with initial weights; empty: init rules
+  OnWorkerLoss on_worker_loss =
+      OnWorkerLoss::kAbort;  // default: continue in async, ssp and backup, else abort
+  double replacement_timeout_s = 60.0;
+  double heartbeat_timeout_s = 10.0;
+
+  int64_t micro_batches() const { return global_batch / micro_batch; }
+  // Some of what workers push is no plain floats.
+  bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+// One key of the job, or one flag of a program, as help and reference show it.
+struct KeyHelp {
+  std::string key;
+  std::string value_default;  // as a person reads it; empty: none
+  std::string text;
+  std::string group = {};   // heading in the help: "Model", "Data", ...
+  bool takes_value = true;  // job keys always do; a program's own flag may be a bare switch
+};
+
+// All keys with defaults and one line of help, in the order of the reference.
+const std::vector<KeyHelp>& job_keys();
+
+// "global-batch" -> "PUSHPULL_GLOBAL_BATCH".
+std::string environment_name(const std::string& key);
+
+// Reads `path` (may be empty: no file), then environment `PUSHPULL_<KEY>`, then `flags` (key
+// without dashes -> value); later sources win. Checks every value and the combinations that need no
+// data. Throws Error(kUsage) with one line that names key, value, source and what would be right:
+// "[job] lr = -1 (job.ini:3): must be a number > 0".
+Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags);
+
+// The resolved job as INI text that parse_job_text() reads back to an equal Job.
+std::string to_ini(const Job& job);
+Job parse_job_text(const std::string& ini, const std::string& source);
+
+// Checks what depends on the data: sizes against batch, epochs. Throws Error(kUsage | kData).
+void check_job_against_data(const Job& job, int64_t train_samples);
+
+// Steps of one epoch (the last incomplete batch is dropped), and of the whole job.
+int64_t steps_per_epoch(const Job& job, int64_t train_samples);
+int64_t total_steps(const Job& job, int64_t train_samples);
+
+// Keys whose values differ between the two and may not change at a resume.
+std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now);
+
+}  // namespace pushpull

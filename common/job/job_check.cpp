@@ -1,0 +1,204 @@
+#include "common/job/job_check.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/job/job_keys.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxMicroBatches = 65'536;  // of one step
+
+[[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kUsage, "[job] " + text); }
+
+// "lr = 0.1 (job.ini:3)".
+std::string said(const Job& job, const Settings& given, const std::string& key) {
+  const JobKey* const entry = find_job_key(key);
+  PP_ASSERT(entry != nullptr);
+  const auto found = given.find(key);
+  return key + " = " + entry->get(job) + " (" +
+         (found == given.end() ? "default" : found->second.source) + ")";
+}
+
+bool batches_fit(int64_t global_batch, int64_t micro_batch) {
+  return global_batch % micro_batch == 0 && global_batch / micro_batch <= kMaxMicroBatches;
+}
+
+// "64 or 72".
+std::string either(const std::vector<int64_t>& values) {
+  std::string text;
+  for (const int64_t value : values) {
+    if (!text.empty()) text += " or ";
+    text += std::to_string(value);
+  }
+  return text;
+}
+
+// The values next to the job's micro-batch, at most one on each side, that fit its global batch.
+// There always is one: the global batch itself.
+std::vector<int64_t> fitting_micro_batches(const Job& job) {
+  int64_t below = 0;
+  int64_t above = job.global_batch + 1;
+  const auto consider = [&](int64_t divisor) {
+    if (!batches_fit(job.global_batch, divisor)) return;
+    if (divisor <= job.micro_batch) below = std::max(below, divisor);
+    if (divisor >= job.micro_batch) above = std::min(above, divisor);
+  };
+  for (int64_t i = 1; i * i <= job.global_batch; ++i) {
+    if (job.global_batch % i != 0) continue;
+    consider(i);
+    consider(job.global_batch / i);
+  }
+  std::vector<int64_t> values;
+  if (below >= 1) values.push_back(below);
+  if (above <= job.global_batch) values.push_back(above);
+  return values;
+}
+
+// The multiples of the micro-batch on both sides of the global batch.
+std::vector<int64_t> fitting_global_batches(const Job& job) {
+  const int64_t below = job.global_batch / job.micro_batch * job.micro_batch;
+  std::vector<int64_t> values;
+  for (const int64_t value : {below, below + job.micro_batch}) {
+    if (value > 0 && batches_fit(value, job.micro_batch)) values.push_back(value);
+  }
+  return values;
+}
+
+void check_batches(const Job& job, const Settings& given) {
+  if (batches_fit(job.global_batch, job.micro_batch)) return;
+  const bool divides = job.global_batch % job.micro_batch == 0;
+  const std::vector<int64_t> global_batches = fitting_global_batches(job);
+  const std::string why = divides ? " is more than " + std::to_string(kMaxMicroBatches) + " times "
+                                  : " is not a multiple of ";
+  fail(said(job, given, "global-batch") + why + said(job, given, "micro-batch") + ": take " +
+       (divides || global_batches.empty() ? ""
+                                          : "global-batch " + either(global_batches) + ", or ") +
+       "micro-batch " + either(fitting_micro_batches(job)));
+}
+
+void check_length(const Job& job, const Settings& given) {
+  if (job.epochs > 0 && job.steps > 0) {
+    fail(said(job, given, "epochs") + " and " + said(job, given, "steps") +
+         " both set the length: give one, and set the other to 0 or leave it out");
+  }
+  if (job.epochs == 0 && job.steps == 0) {
+    fail(said(job, given, "epochs") + " and " + said(job, given, "steps") +
+         " leave nothing to do: one of them must be > 0");
+  }
+  if (job.steps > 0 && job.stop_after > job.steps) {
+    fail(said(job, given, "stop-after") + " lies beyond the end of the job, " +
+         said(job, given, "steps"));
+  }
+}
+
+void check_schedule(const Job& job, const Settings& given) {
+  const ScheduleOptions& schedule = job.schedule;
+  if (schedule.kind == ScheduleKind::kStep && schedule.step == 0) {
+    fail(said(job, given, "lr-schedule") + " needs lr-step > 0, the steps between two drops");
+  }
+  if (schedule.kind == ScheduleKind::kCosine && schedule.min > schedule.lr) {
+    fail(said(job, given, "lr-min") + " is above " + said(job, given, "lr") +
+         ": the cosine falls from lr to lr-min");
+  }
+}
+
+}  // namespace
+
+namespace {
+
+void check_strategy(const Job& job, const Settings& given) {
+  const StrategyKind kind = job.strategy.kind;
+  if (!job.record.empty() && job.strategy.in_lockstep() && kind != StrategyKind::kBackup) {
+    fail(said(job, given, "record") + " has nothing to record under " +
+         said(job, given, "strategy") +
+         ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
+  }
+  // a replay would have to know every push of every life of a worker, also those that were lost
+  if (!job.record.empty() && job.encodes_pushes()) {
+    fail(said(job, given, "record") + " cannot be kept with " +
+         said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
+         ": what workers keep back of their gradients is not in the record; leave one of them out");
+  }
+  if (job.strategy.in_lockstep() && (job.staleness_aware || job.delay_compensation > 0)) {
+    fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
+         " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
+  }
+  // they are one message, and its header holds at most 16 MiB
+  constexpr int64_t kMaxLosses = 2'000'000;
+  if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
+    fail(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
+         " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
+         " losses in a round: take a smaller H, or a larger micro-batch");
+  }
+  const bool narrow = job.encodes_pushes() || job.pull_codec != Codec{};
+  if (kind == StrategyKind::kAllReduce && narrow) {
+    const char* key = job.codec != Codec{}        ? "codec"
+                      : job.pull_codec != Codec{} ? "pull-codec"
+                                                  : "codec-tensors";
+    fail(said(job, given, key) + " is for push and pull; under " + said(job, given, "strategy") +
+         " workers sum among themselves: leave it out");
+  }
+  if (kind == StrategyKind::kAllReduce && job.on_worker_loss != OnWorkerLoss::kAbort) {
+    fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
+         said(job, given, "strategy") +
+         ", whose workers hold the weights: take abort, and resume from a checkpoint");
+  }
+}
+
+}  // namespace
+
+void check_combinations(const Job& job, const Settings& given) {
+  check_batches(job, given);
+  check_strategy(job, given);
+  check_length(job, given);
+  check_schedule(job, given);
+  if (job.train_samples > 0 && job.global_batch > job.train_samples) {
+    fail(said(job, given, "global-batch") + " is more than " + said(job, given, "train-samples") +
+         ": no step would be complete");
+  }
+  if (job.dataset == "idx" && job.data_dir.empty()) {
+    fail(said(job, given, "dataset") + " needs data-dir, the folder with its files");
+  }
+}
+
+void check_job_against_data(const Job& job, int64_t train_samples) {
+  const std::string dataset =
+      "dataset " + job.dataset + " has " + std::to_string(train_samples) + " training samples";
+  if (job.train_samples > train_samples) {
+    fail("train-samples = " + std::to_string(job.train_samples) + " is too many: " + dataset);
+  }
+  if (steps_per_epoch(job, train_samples) == 0) {
+    const int64_t used = job.train_samples > 0 ? job.train_samples : train_samples;
+    fail("global-batch = " + std::to_string(job.global_batch) + " is more than the " +
+         std::to_string(used) + " samples to train on (train-samples = " +
+         std::to_string(job.train_samples) + "; " + dataset + "): no step would be complete");
+  }
+  const int64_t steps = total_steps(job, train_samples);
+  if (job.stop_after > steps) {
+    fail("stop-after = " + std::to_string(job.stop_after) + " lies beyond the end of the job, " +
+         std::to_string(steps) + " steps");
+  }
+}
+
+void check_job_against_workers(const Job& job, int64_t workers) {
+  if (job.straggler.rank >= workers) {
+    fail("straggler = " + job.straggler.to_string() + " names worker " +
+         std::to_string(job.straggler.rank) + ", but there are only " + std::to_string(workers) +
+         ": ranks go from 0 to " + std::to_string(workers - 1));
+  }
+  const int64_t shares = std::min(workers, job.micro_batches());
+  if (job.strategy.backups < shares) return;
+  const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
+                                                   " micro-batches for the " +
+                                                   std::to_string(workers) + " workers"
+                                             : "there are " + std::to_string(workers) + " workers";
+  fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
+       ", so B must be below " + std::to_string(shares));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,17 @@
+// Checks of values against each other and against the number of workers. Any thread.
+#pragma once
+
+#include "common/job/job.h"
+#include "common/job/job_sources.h"
+
+namespace pushpull {
+
+// What the number of workers makes impossible. Throws Error(kUsage) that names key and value.
+void check_job_against_workers(const Job& job, int64_t workers);
+
+// Inside of job*.cpp only: the combinations that need no data. `given`: where the values came from,
+// for messages.
+// Throws Error(kUsage) that names the keys, their values and sources, and values that would work.
+void check_combinations(const Job& job, const Settings& given);
+
+}  // namespace pushpull

@@ -1,0 +1,485 @@
+#include "common/job/job_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxSamples = 1'000'000'000'000;
+constexpr int64_t kMaxSteps = 1'000'000'000'000;
+constexpr int64_t kMaxEpochs = 1'000'000;  // times kMaxSamples still fits in an int64_t
+constexpr int64_t kMaxInputSize = 100'000'000;
+constexpr int64_t kMaxInputSide = 100'000;
+constexpr int64_t kMaxWidth = 1'000'000;
+constexpr size_t kMaxHiddenLayers = 1000;
+
+// A member of Job, or of one of its option structs, for reading and for writing.
+template <class T>
+struct Field {
+  T Job::*member;
+  T& operator()(Job& job) const { return job.*member; }
+  const T& operator()(const Job& job) const { return job.*member; }
+};
+
+template <class Options, class T>
+struct NestedField {
+  Options Job::*options;
+  T Options::*member;
+  T& operator()(Job& job) const { return job.*options.*member; }
+  const T& operator()(const Job& job) const { return job.*options.*member; }
+};
+
+template <class T>
+Field<T> field(T Job::*member) {
+  return {member};
+}
+
+template <class Options, class T>
+NestedField<Options, T> field(Options Job::*options, T Options::*member) {
+  return {options, member};
+}
+
+// Key and help of an entry. An empty `shown_default` shows the value of a fresh Job.
+struct About {
+  const char* key;
+  const char* text;
+  AtResume at_resume = AtResume::kFixed;
+  const char* shown_default = "";
+};
+
+JobKey entry(const About& about, std::string expects,
+             std::function<bool(Job&, const std::string&)> set,
+             std::function<std::string(const Job&)> get) {
+  std::string shown = *about.shown_default != '\0' ? about.shown_default : get(Job{});
+  return {{about.key, std::move(shown), about.text},
+          std::move(expects),
+          about.at_resume,
+          std::move(set),
+          std::move(get)};
+}
+
+template <class F>
+JobKey integer(const About& about, F value, int64_t min, int64_t max) {
+  return entry(
+      about, "a whole number from " + std::to_string(min) + " to " + std::to_string(max),
+      [value, min, max](Job& job, const std::string& text) {
+        const auto number = parse_int64(text);
+        if (!number || *number < min || *number > max) return false;
+        value(job) = *number;
+        return true;
+      },
+      [value](const Job& job) { return std::to_string(value(job)); });
+}
+
+template <class F>
+JobKey real(const About& about, F value, const char* expects, bool (*in_range)(double)) {
+  return entry(
+      about, expects,
+      [value, in_range](Job& job, const std::string& text) {
+        const auto number = parse_real(text);
+        if (!number || !in_range(*number)) return false;
+        value(job) = *number;
+        return true;
+      },
+      [value](const Job& job) { return print_real(value(job)); });
+}
+
+// One of a few words, each standing for a value of T.
+template <class F, class T, size_t n>
+JobKey word(const About& about, F value, const char* expects,
+            const std::array<std::pair<const char*, T>, n>& words) {
+  return entry(
+      about, expects,
+      [value, words](Job& job, const std::string& text) {
+        for (const auto& [name, meaning] : words) {
+          if (text != name) continue;
+          value(job) = meaning;
+          return true;
+        }
+        return false;
+      },
+      [value, words](const Job& job) -> std::string {
+        for (const auto& [name, meaning] : words) {
+          if (value(job) == meaning) return name;
+        }
+        PP_ASSERT(!"every value has a word");
+        return "";
+      });
+}
+
+// A value with a parser of its own that throws Error, and a printer.
+template <class F, class Parse, class Print>
+JobKey parsed(const About& about, F value, const char* expects, Parse parse, Print print) {
+  return entry(
+      about, expects,
+      [value, parse](Job& job, const std::string& text) {
+        try {
+          value(job) = parse(text);
+          return true;
+        } catch (const Error&) {
+          return false;  // the caller's message also names key and source
+        }
+      },
+      [value, print](const Job& job) { return print(value(job)); });
+}
+
+// A path has to survive the trip through a job file, in which '#' opens a comment.
+JobKey path(const About& about, std::string Job::*member) {
+  return entry(
+      about, "a path in UTF-8 without '#', control characters or blanks at its ends",
+      [member](Job& job, const std::string& text) {
+        if (text.size() > kMaxPathBytes || !is_plain_text(text)) return false;
+        if (text.find('#') != std::string::npos || trim(text) != text) return false;
+        job.*member = text;
+        return true;
+      },
+      [member](const Job& job) { return job.*member; });
+}
+
+// Parts of `text` between separators; "a,,b" has an empty one.
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t end = text.find(separator); end != std::string_view::npos;
+       end = text.find(separator)) {
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+std::string join(const std::vector<int64_t>& numbers, char separator) {
+  std::string out;
+  for (const int64_t number : numbers) {
+    if (!out.empty()) out += separator;
+    out += std::to_string(number);
+  }
+  return out;
+}
+
+// Whole numbers 1..max between separators; empty where one is not.
+std::vector<int64_t> parse_sizes(std::string_view text, char separator, int64_t max) {
+  std::vector<int64_t> sizes;
+  for (const std::string_view part : split(text, separator)) {
+    const auto size = parse_int64(trim(part));
+    if (!size || *size < 1 || *size > max) return {};
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+bool set_hidden(Job& job, const std::string& text) {
+  std::vector<int64_t> widths;
+  if (!text.empty() && text != "none") {
+    widths = parse_sizes(text, ',', kMaxWidth);
+    if (widths.empty() || widths.size() > kMaxHiddenLayers) return false;
+  }
+  job.hidden = std::move(widths);
+  return true;
+}
+
+bool set_input(Job& job, const std::string& text) {
+  const std::vector<int64_t> sides = parse_sizes(text, 'x', kMaxInputSide);
+  if (sides.size() != 1 && sides.size() != 3) return false;
+  const InputShape shape =
+      sides.size() == 1 ? InputShape{sides[0], 1, 1} : InputShape{sides[0], sides[1], sides[2]};
+  if (shape.size() > kMaxInputSize) return false;
+  job.input = shape;
+  return true;
+}
+
+std::string get_input(const Job& job) {
+  const InputShape& shape = job.input;
+  if (shape.height == 1 && shape.width == 1) return std::to_string(shape.channels);
+  return join({shape.channels, shape.height, shape.width}, 'x');
+}
+
+// The value is its own word.
+template <size_t n>
+JobKey name(const About& about, std::string Job::*member, const char* expects,
+            const std::array<const char*, n>& names) {
+  std::array<std::pair<const char*, std::string>, n> words;
+  for (size_t i = 0; i < n; ++i) words[i] = {names[i], names[i]};
+  return word(about, field(member), expects, words);
+}
+
+using Keys = std::vector<JobKey>;
+
+Keys model_keys() {
+  return {
+      name({"model", "network to train: mlp (fully connected, ReLU) or convnet"}, &Job::model,
+           "mlp or convnet", std::array{"mlp", "convnet"}),
+      entry({"hidden", "widths of mlp's hidden layers: 64,32; none: no hidden layer"},
+            "widths from 1 to 1000000 between commas, such as 64,32, or none", set_hidden,
+            [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
+      path({"init-from", "safetensors file with the initial weights", AtResume::kMayChange,
+            "the model's own initialisation"},
+           &Job::init_from),
+      entry(
+          {"seed", "seed of initial weights and of the order of the samples"},
+          "a whole number from 0 to 18446744073709551615",
+          [](Job& job, const std::string& text) {
+            const auto number = parse_uint64(text);
+            job.seed = number.value_or(job.seed);
+            return number.has_value();
+          },
+          [](const Job& job) { return std::to_string(job.seed); }),
+  };
+}
+
+Keys data_keys() {
+  return {
+      name({"dataset",
+            "dummy (made up, no download), digits (8x8, shipped) or idx (MNIST's format)"},
+           &Job::dataset, "dummy, digits or idx", std::array{"dummy", "digits", "idx"}),
+      path({"data-dir", "folder with the files of dataset idx", AtResume::kMayChange, "none"},
+           &Job::data_dir),
+      integer({"train-samples", "train on the first N samples of the training split; 0: all"},
+              field(&Job::train_samples), 0, kMaxSamples),
+      integer({"test-samples", "evaluate on the first N samples of the test split; 0: all",
+               AtResume::kMayChange},
+              field(&Job::test_samples), 0, kMaxSamples),
+      word({"shuffle", "permute the samples anew in each epoch, by seed: true or false"},
+           field(&Job::shuffle), "true or false",
+           std::array<std::pair<const char*, bool>, 2>{{{"true", true}, {"false", false}}}),
+      entry({"input",
+             "shape of a sample of dataset dummy: 784 or 1x28x28 (channels x height x width)"},
+            "N or CxHxW, each from 1 to 100000 and at most 100000000 together, such as 784 or "
+            "1x28x28",
+            set_input, get_input),
+      integer({"classes", "number of classes of dataset dummy"}, field(&Job::classes), 2,
+              1'000'000),
+  };
+}
+
+Keys batch_keys() {
+  return {
+      integer({"epochs", "passes over the training samples; give epochs or steps, not both",
+               AtResume::kHorizon, "1 where steps is not given"},
+              field(&Job::epochs), 0, kMaxEpochs),
+      integer({"steps", "length of the job in steps (global batches), instead of epochs",
+               AtResume::kHorizon, "0 (count in epochs)"},
+              field(&Job::steps), 0, kMaxSteps),
+      integer({"stop-after", "end early after this step, with a checkpoint; 0: never",
+               AtResume::kMayChange},
+              field(&Job::stop_after), 0, kMaxSteps),
+      integer({"global-batch", "samples of one step, over all workers"}, field(&Job::global_batch),
+              1, 1'000'000'000),
+      integer({"micro-batch", "samples that a worker computes at once; divides global-batch"},
+              field(&Job::micro_batch), 1, 1'000'000'000),
+      integer({"threads", "compute threads of each worker"}, field(&Job::threads), 1, 1024),
+      name({"precision", "what GPUs compute on: fp32, tf32, bf16 or fp16; only fp32 on processors"},
+           &Job::precision, "fp32, tf32, bf16 or fp16", std::array{"fp32", "tf32", "bf16", "fp16"}),
+      entry(
+          {"loss-scale", "gradients are so much larger on their way (precision = fp16)"},
+          "a power of two from 1 to 16777216",
+          [](Job& job, const std::string& text) {
+            const auto number = parse_int64(text);
+            if (!number || *number < 1 || *number > (1 << 24)) return false;
+            if (!std::has_single_bit(static_cast<uint64_t>(*number))) return false;
+            job.loss_scale = *number;
+            return true;
+          },
+          [](const Job& job) { return std::to_string(job.loss_scale); }),
+  };
+}
+
+Keys optimizer_keys() {
+  constexpr const char* kFraction = "a number >= 0 and < 1";
+  constexpr auto kIsFraction = [](double v) { return v >= 0.0 && v < 1.0; };
+  constexpr auto kIsPositive = [](double v) { return v > 0.0; };
+  constexpr auto kIsNotNegative = [](double v) { return v >= 0.0; };
+  const auto optimizer = [](auto member) { return field(&Job::optimizer, member); };
+  const auto schedule = [](auto member) { return field(&Job::schedule, member); };
+  return {
+      parsed({"optimizer", "update rule: sgd, momentum, nesterov, adam or adamw"},
+             optimizer(&OptimizerOptions::kind), "sgd, momentum, nesterov, adam or adamw",
+             parse_optimizer, [](OptimizerKind kind) { return to_string(kind); }),
+      real({"lr", "learning rate after the warm-up"}, schedule(&ScheduleOptions::lr),
+           "a number > 0", kIsPositive),
+      real({"momentum", "factor of the running gradient (momentum, nesterov)"},
+           optimizer(&OptimizerOptions::momentum), kFraction, kIsFraction),
+      real({"beta1", "decay of the first moment (adam, adamw)"},
+           optimizer(&OptimizerOptions::beta1), kFraction, kIsFraction),
+      real({"beta2", "decay of the second moment (adam, adamw)"},
+           optimizer(&OptimizerOptions::beta2), kFraction, kIsFraction),
+      real({"epsilon", "added to the denominator (adam, adamw)"},
+           optimizer(&OptimizerOptions::epsilon), "a number > 0", kIsPositive),
+      real({"weight-decay", "L2 term in the gradient; decoupled in adamw"},
+           optimizer(&OptimizerOptions::weight_decay), "a number >= 0", kIsNotNegative),
+      parsed({"lr-schedule", "how the rate falls after the warm-up: constant, step or cosine"},
+             schedule(&ScheduleOptions::kind), "constant, step or cosine", parse_schedule,
+             [](ScheduleKind kind) { return to_string(kind); }),
+      integer({"lr-step", "steps between two drops (lr-schedule = step)"},
+              schedule(&ScheduleOptions::step), 0, kMaxSteps),
+      real({"lr-gamma", "factor of a drop (lr-schedule = step)"}, schedule(&ScheduleOptions::gamma),
+           "a number > 0 and <= 1", [](double v) { return v > 0.0 && v <= 1.0; }),
+      real({"lr-min", "rate at the end (lr-schedule = cosine)"}, schedule(&ScheduleOptions::min),
+           "a number >= 0", kIsNotNegative),
+      integer({"warmup-steps", "steps in which the rate rises linearly to lr"},
+              schedule(&ScheduleOptions::warmup_steps), 0, kMaxSteps),
+      real({"clip-norm", "largest global norm of a gradient; 0: no clipping"},
+           field(&Job::clip_norm), "a number >= 0", kIsNotNegative),
+  };
+}
+
+Codec parse_pull_codec(const std::string& text) {
+  const Codec codec = Codec::parse(text);
+  if (codec.kind == CodecKind::kFp32 || codec.kind == CodecKind::kBf16) return codec;
+  throw Error(ErrorCode::kUsage, "[job] pull-codec '" + printable(text) + "' must be fp32 or bf16");
+}
+
+Keys strategy_keys() {
+  constexpr std::array<std::pair<const char*, OnWorkerLoss>, 3> kLosses = {
+      {{"abort", OnWorkerLoss::kAbort},
+       {"wait", OnWorkerLoss::kWait},
+       {"continue", OnWorkerLoss::kContinue}}};
+  constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
+      {{"false", false}, {"true", true}}};
+  constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
+      {{"auto", Transport::kAuto},
+       {"shm", Transport::kShm},
+       {"ipc", Transport::kIpc},
+       {"tcp", Transport::kTcp}}};
+  return {
+      parsed(
+          {"strategy",
+           "when a push counts: sync, async, ssp:S, backup:B, local:H; or allreduce:tree, :ring, "
+           ":gloo"},
+          field(&Job::strategy), kStrategyWords.data(), Strategy::parse,
+          [](const Strategy& strategy) { return strategy.to_string(); }),
+      real({"outer-lr", "rate at which mean changes are applied (local:H)"}, field(&Job::outer_lr),
+           "a number > 0", [](double v) { return v > 0.0; }),
+      real({"outer-momentum", "Nesterov momentum of the mean changes (local:H); 0: none"},
+           field(&Job::outer_momentum), "a number >= 0 and < 1",
+           [](double v) { return v >= 0.0 && v < 1.0; }),
+      word({"staleness-aware", "divide a push's learning rate by 1 + its staleness (async, ssp)"},
+           field(&Job::staleness_aware), "false or true", kTruths),
+      real({"delay-compensation", "lambda of DC-ASGD (async, ssp); 0: off"},
+           field(&Job::delay_compensation), "a number >= 0", [](double v) { return v >= 0.0; }),
+      parsed({"straggler", "RANK:FACTOR: this worker computes FACTOR times slower, on purpose",
+              AtResume::kMayChange},
+             field(&Job::straggler), kStragglerWords.data(), Straggler::parse,
+             [](const Straggler& straggler) { return straggler.to_string(); }),
+      path({"record", "file to record the order of updates in, for replay (async, ssp, backup)",
+            AtResume::kMayChange, "none"},
+           &Job::record),
+      integer(
+          {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
+          field(&Job::slice_bytes), 256, int64_t{1} << 30),
+      word({"transport", "how workers and servers talk: auto, shm, ipc or tcp",
+            AtResume::kMayChange},
+           field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
+      integer({"connections", "for data, of each worker to each server", AtResume::kMayChange},
+              field(&Job::connections), 1, 16),
+      integer({"server-threads", "that update weights, of each server; 0: one for each core",
+               AtResume::kMayChange},
+              field(&Job::server_threads), 0, 256),
+      parsed(
+          {"codec", "gradients go narrow over the wire: fp32, fp16, bf16, int8 or topk:FRACTION"},
+          field(&Job::codec), "fp32, fp16, bf16, int8, or topk:F with 0 < F <= 1", Codec::parse,
+          [](const Codec& codec) { return codec.to_string(); }),
+      parsed({"codec-tensors", "PATTERN=CODEC,...: other codecs for some tensors", AtResume::kFixed,
+              "none"},
+             field(&Job::codec_tensors), "PATTERN=CODEC,..., as fc.*=int8,*.bias=fp32",
+             TensorCodecs::parse, [](const TensorCodecs& codecs) { return codecs.to_string(); }),
+      parsed({"pull-codec", "weights go narrow over the wire: fp32 or bf16"},
+             field(&Job::pull_codec), "fp32 or bf16", parse_pull_codec,
+             [](const Codec& codec) { return codec.to_string(); }),
+      word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
+            AtResume::kMayChange, "continue in async, ssp and backup, else abort"},
+           field(&Job::on_worker_loss), "abort, wait or continue", kLosses),
+  };
+}
+
+Keys checkpoint_keys() {
+  constexpr std::array<std::pair<const char*, Resume>, 3> kResumes = {
+      {{"false", Resume::kFalse}, {"true", Resume::kTrue}, {"auto", Resume::kAuto}}};
+  return {
+      integer({"eval-every", "evaluate every N steps; 0: at the end only", AtResume::kMayChange},
+              field(&Job::eval_every), 0, kMaxSteps),
+      path({"checkpoint-dir", "folder of the checkpoints", AtResume::kMayChange, "OUT/checkpoints"},
+           &Job::checkpoint_dir),
+      integer({"checkpoint-every", "checkpoint every N steps; 0: at the end only",
+               AtResume::kMayChange},
+              field(&Job::checkpoint_every), 0, kMaxSteps),
+      integer({"checkpoint-keep", "newest checkpoints to keep", AtResume::kMayChange},
+              field(&Job::checkpoint_keep), 1, 1'000'000),
+      word({"resume", "go on from the newest checkpoint: false, true, or auto (where there is one)",
+            AtResume::kMayChange},
+           field(&Job::resume), "false, true or auto", kResumes),
+  };
+}
+
+Keys limit_keys() {
+  constexpr const char* kTimeout = "a number of seconds from 0.1 to 1000000";
+  constexpr auto kIsTimeout = [](double v) { return v >= 0.1 && v <= 1e6; };
+  return {
+      real({"heartbeat-timeout", "seconds of silence after which a member counts as lost",
+            AtResume::kMayChange},
+           field(&Job::heartbeat_timeout_s), kTimeout, kIsTimeout),
+      real({"replacement-timeout", "seconds to wait for a new worker (on-worker-loss = wait)",
+            AtResume::kMayChange},
+           field(&Job::replacement_timeout_s), kTimeout, kIsTimeout),
+  };
+}
+
+std::vector<JobKey> build_table() {
+  Keys table;
+  const auto append = [&table](const char* group, Keys keys) {
+    for (JobKey& key : keys) {
+      key.help.group = group;
+      table.push_back(std::move(key));
+    }
+  };
+  append("Model", model_keys());
+  append("Data", data_keys());
+  append("Batch and length", batch_keys());
+  append("Optimizer", optimizer_keys());
+  append("Strategy", strategy_keys());
+  append("Checkpoints and evaluation", checkpoint_keys());
+  append("Limits", limit_keys());
+  return table;
+}
+
+}  // namespace
+
+const std::vector<JobKey>& job_key_table() {
+  static const std::vector<JobKey> table = build_table();
+  return table;
+}
+
+const JobKey* find_job_key(const std::string& key) {
+  const auto& table = job_key_table();
+  const auto found = std::ranges::find(table, key, [](const JobKey& k) { return k.help.key; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+const std::vector<std::string>& job_key_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const JobKey& key : job_key_table()) out.push_back(key.help.key);
+    return out;
+  }();
+  return names;
+}
+
+const std::vector<KeyHelp>& job_keys() {
+  static const std::vector<KeyHelp> help = [] {
+    std::vector<KeyHelp> out;
+    for (const JobKey& key : job_key_table()) out.push_back(key.help);
+    return out;
+  }();
+  return help;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,222 @@
+#include "common/update/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "common/base/error.h"
+#include "common/base/simd.h"
+
+namespace pushpull {
+
+namespace {
+
+// How many elements pass through the buffers below at once. They stay in the first cache, and the
+// stores that go past the caches are so close to the loads that both are under way together: on an
+// EPYC 9005 this is as fast as a loop that updates in place, and 1.25 times as fast as one that
+// writes w_out through the cache, which reads it first.
+constexpr size_t kBlock = 128;
+constexpr size_t kLine = 64;  // bytes
+
+// w_out of the elements from `first` on.
+//   rule(i, sum): the new weight of element i.
+//   elements: their number, a constant where it can be, so that loops have a fixed length.
+template <class Count, class Rule>
+PUSHPULL_INLINE void one_block(size_t first, Count elements, SumHalves sum, float* w_out,
+                               bool stream, const Rule& rule) {
+  const size_t count = elements;
+  alignas(kLine) float g[kBlock];
+  alignas(kLine) float w[kBlock];
+  if (sum.right != nullptr) {
+    PUSHPULL_ELEMENTWISE
+    for (size_t k = 0; k < count; ++k) g[k] = sum.left[first + k] + sum.right[first + k];
+  } else {
+    PUSHPULL_ELEMENTWISE
+    for (size_t k = 0; k < count; ++k) g[k] = sum.left[first + k];
+  }
+  PUSHPULL_ELEMENTWISE
+  for (size_t k = 0; k < count; ++k) w[k] = rule(first + k, g[k]);
+  if (stream) {
+    stream_floats(w, count, w_out + first);
+  } else {
+    PUSHPULL_ELEMENTWISE
+    for (size_t k = 0; k < count; ++k) w_out[first + k] = w[k];
+  }
+}
+
+template <class Rule>
+PUSHPULL_INLINE void in_blocks(size_t n, SumHalves sum, float* w_out, bool stream,
+                               const Rule& rule) {
+  size_t i = 0;
+  if (stream) {
+    // whole lines alone go past the cache
+    const size_t over = reinterpret_cast<uintptr_t>(w_out) % kLine / sizeof(float);
+    i = over == 0 ? 0 : std::min(n, kLine / sizeof(float) - over);
+    one_block(0, i, sum, w_out, false, rule);
+  }
+  for (; i + kBlock <= n; i += kBlock) {
+    one_block(i, std::integral_constant<size_t, kBlock>{}, sum, w_out, stream, rule);
+  }
+  one_block(i, n - i, sum, w_out, false, rule);
+}
+
+template <Decay kDecay>
+PUSHPULL_SIMD void sgd(GradientScale scale, float lr, size_t n, const float* w_in, SumHalves sum,
+                       float* w_out, bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    return sgd_element<kDecay>(scale, lr, s, w_in[i]);
+  });
+}
+
+template <Decay kDecay, bool kNesterov>
+PUSHPULL_SIMD void momentum(GradientScale scale, float lr, float mu, size_t n, const float* w_in,
+                            SumHalves sum, float* buffer, float* w_out, bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    return momentum_element<kDecay, kNesterov>(scale, lr, mu, s, w_in[i], buffer[i]);
+  });
+}
+
+template <Decay kDecay>
+PUSHPULL_SIMD void adam(GradientScale scale, AdamScalars a, size_t n, const float* w_in,
+                        SumHalves sum, float* exp_avg, float* exp_avg_sq, float* w_out,
+                        bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    return adam_element<kDecay>(scale, a, s, w_in[i], exp_avg[i], exp_avg_sq[i]);
+  });
+}
+
+PUSHPULL_SIMD void average(AverageScalars a, size_t n, const float* r_in, const float* sum,
+                           float* r_out) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) r_out[i] = average_element(a, sum[i], r_in[i]);
+}
+
+// base^n by squaring: unlike the math library's pow, the same bits on every processor.
+double power(double base, int64_t n) {
+  double result = 1.0;
+  for (; n > 0; n /= 2) {
+    if (n % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+AdamScalars adam_scalars(const OptimizerOptions& options, const UpdateContext& context) {
+  const double correction1 = 1.0 - power(options.beta1, context.updates);
+  const double correction2 = 1.0 - power(options.beta2, context.updates);
+  AdamScalars s{};
+  s.beta1 = static_cast<float>(options.beta1);
+  s.beta2 = static_cast<float>(options.beta2);
+  s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
+  s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
+  s.step = static_cast<float>(context.learning_rate / correction1);
+  s.root_correction = static_cast<float>(std::sqrt(correction2));
+  s.epsilon = static_cast<float>(options.epsilon);
+  s.keep = static_cast<float>(1.0 - context.learning_rate * options.weight_decay);
+  return s;
+}
+
+}  // namespace
+
+const std::vector<std::string>& state_names(OptimizerKind kind) {
+  static const std::vector<std::string> of_sgd;
+  static const std::vector<std::string> of_momentum = {"momentum_buffer"};
+  static const std::vector<std::string> of_adam = {"exp_avg", "exp_avg_sq"};
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return of_sgd;
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return of_momentum;
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      return of_adam;
+  }
+  PP_ASSERT(!"an optimizer of the enumeration");
+  return of_sgd;
+}
+
+ElementRule optimizer_rule(const OptimizerOptions& options, const UpdateContext& context) {
+  PP_ASSERT(context.updates >= 1 && context.divisor > 0.0);
+  ElementRule rule{};
+  rule.decay = options.weight_decay == 0.0 ? Decay::kNone : Decay::kL2;
+  rule.scale = {static_cast<float>(context.divisor), static_cast<float>(context.clip),
+                static_cast<float>(options.weight_decay)};
+  rule.lr = static_cast<float>(context.learning_rate);
+  rule.mu = static_cast<float>(options.momentum);
+  switch (options.kind) {
+    case OptimizerKind::kSgd:
+      rule.kind = ElementRule::kSgd;
+      return rule;
+    case OptimizerKind::kMomentum:
+      rule.kind = ElementRule::kMomentum;
+      return rule;
+    case OptimizerKind::kNesterov:
+      rule.kind = ElementRule::kNesterov;
+      return rule;
+    case OptimizerKind::kAdamW:
+      if (rule.decay == Decay::kL2) rule.decay = Decay::kDecoupled;
+      [[fallthrough]];
+    case OptimizerKind::kAdam:
+      rule.kind = ElementRule::kAdam;
+      rule.adam = adam_scalars(options, context);
+      return rule;
+  }
+  PP_ASSERT(!"an optimizer of the enumeration");
+  return rule;
+}
+
+ElementRule average_rule(double momentum, double share, double divisor) {
+  PP_ASSERT(divisor > 0.0 && share >= 0.0);
+  // A whole step, the only case in sync, stays clear of the math library's pow (see `power`).
+  const double keep = share == 1.0 ? 1.0 - momentum : std::pow(1.0 - momentum, share);
+  ElementRule rule{};
+  rule.kind = ElementRule::kAverage;
+  rule.average = {static_cast<float>(keep), static_cast<float>(1.0 - keep),
+                  static_cast<float>(divisor)};
+  return rule;
+}
+
+void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
+                  const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
+                  float* w_out) {
+  PP_ASSERT(state.size() == state_names(options.kind).size());
+  const ElementRule r = optimizer_rule(options, context);
+  const bool stream = context.stream;
+  const bool decay = r.decay != Decay::kNone;
+  switch (options.kind) {
+    case OptimizerKind::kSgd: {
+      const auto rule = decay ? sgd<Decay::kL2> : sgd<Decay::kNone>;
+      rule(r.scale, r.lr, n, w_in, gradient_sum, w_out, stream);
+      return;
+    }
+    case OptimizerKind::kMomentum: {
+      const auto rule = decay ? momentum<Decay::kL2, false> : momentum<Decay::kNone, false>;
+      rule(r.scale, r.lr, r.mu, n, w_in, gradient_sum, state[0], w_out, stream);
+      return;
+    }
+    case OptimizerKind::kNesterov: {
+      const auto rule = decay ? momentum<Decay::kL2, true> : momentum<Decay::kNone, true>;
+      rule(r.scale, r.lr, r.mu, n, w_in, gradient_sum, state[0], w_out, stream);
+      return;
+    }
+    case OptimizerKind::kAdam: {
+      const auto rule = decay ? adam<Decay::kL2> : adam<Decay::kNone>;
+      rule(r.scale, r.adam, n, w_in, gradient_sum, state[0], state[1], w_out, stream);
+      return;
+    }
+    case OptimizerKind::kAdamW: {
+      const auto rule = decay ? adam<Decay::kDecoupled> : adam<Decay::kNone>;
+      rule(r.scale, r.adam, n, w_in, gradient_sum, state[0], state[1], w_out, stream);
+      return;
+    }
+  }
+  PP_ASSERT(!"an optimizer of the enumeration");
+}
+
+void average_range(double momentum, double share, double divisor, size_t n, const float* r_in,
+                   const float* sum, float* r_out) {
+  average(average_rule(momentum, share, divisor).average, n, r_in, sum, r_out);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,141 @@
+#include "common/update/range_update.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/layout/slice_map.h"
+#include "common/update/delay_compensation.h"
+#include "common/update/norm.h"
+
+namespace pushpull {
+
+RangeUpdate::RangeUpdate(const TensorTable& table, Range elements,
+                         const OptimizerOptions& optimizer)
+    : size_(elements.size()), optimizer_(optimizer) {
+  for (size_t t = 0; t < table.tensors.size(); ++t) {
+    const TensorInfo& tensor = table.tensors[t];
+    const int64_t lo = std::max(elements.lo, tensor.offset);
+    const int64_t hi = std::min(elements.hi, tensor.offset + tensor.size);
+    if (lo >= hi) continue;
+    segments_.push_back({{lo - elements.lo, hi - elements.lo}, t, lo - tensor.offset, tensor});
+  }
+}
+
+void RangeUpdate::initialise(uint64_t seed, float* out) const {
+  for (const Segment& segment : segments_) {
+    float* to = out + segment.elements.lo;
+    const auto count = static_cast<uint64_t>(segment.elements.size());
+    if (segment.tensor.init == InitKind::kConstant) {
+      std::fill_n(to, count, segment.tensor.value);
+    } else {
+      fill_uniform(seed, RandomStream::kInit, static_cast<uint32_t>(segment.index),
+                   static_cast<uint64_t>(segment.first), segment.tensor.value, count, to);
+    }
+  }
+}
+
+// sum: its first element is that of elements.lo; all else counts from the range's first one.
+void RangeUpdate::move(const UpdateContext& context, Range elements, const float* before,
+                       SumHalves sum, std::span<float* const> state, float* out) const {
+  std::array<float*, 2> here{};
+  for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + elements.lo;
+  update_range(optimizer_, context, static_cast<size_t>(elements.size()), before + elements.lo, sum,
+               std::span(here.data(), state.size()), out + elements.lo);
+}
+
+void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
+                        SumHalves sum, std::span<float* const> state, float* out,
+                        const float* read) const {
+  PP_ASSERT(state.size() == state_vectors());
+  const UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates,
+                              info.stream};
+  for (const Segment& segment : segments_) {
+    const Range here{std::max(stride.lo, segment.elements.lo),
+                     std::min(stride.hi, segment.elements.hi)};
+    if (here.lo >= here.hi) continue;
+    const SumHalves g = sum + (here.lo - stride.lo);
+    const bool compensate = read != nullptr && info.delay_compensation != 0.0;
+    if (segment.tensor.rule == UpdateRule::kOptimizer && !compensate) {
+      move(context, here, before, g, state, out);
+    } else {
+      move_unlike(segment, info, here, context, before, g, state, out, read);
+    }
+  }
+}
+
+// What is seldom: block by block, the sum made first.
+void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Range elements,
+                              const UpdateContext& context, const float* before, SumHalves sum,
+                              std::span<float* const> state, float* out, const float* read) const {
+  std::array<float, kBlockElements> whole{};
+  std::array<float, kBlockElements> mean{};
+  for (int64_t lo = elements.lo; lo < elements.hi; lo += kBlockElements) {
+    const int64_t count = std::min(kBlockElements, elements.hi - lo);
+    const auto n = static_cast<size_t>(count);
+    const SumHalves halves = sum + (lo - elements.lo);
+    const float* g = halves.left;
+    if (halves.right != nullptr) {
+      for (size_t i = 0; i < n; ++i) whole[i] = halves.left[i] + halves.right[i];
+      g = whole.data();
+    }
+    if (segment.tensor.rule == UpdateRule::kOptimizer) {
+      compensate_delay({info.divisor, info.clip, info.delay_compensation}, n, g, before + lo,
+                       read + lo, mean.data());
+      // the optimizer gets the compensated mean gradient instead of the sum
+      UpdateContext of_mean = context;
+      of_mean.divisor = 1.0;
+      of_mean.clip = 1.0;
+      move(of_mean, {lo, lo + count}, before, mean.data(), state, out);
+    } else if (info.changes) {
+      update_range(OptimizerOptions{}, {1.0, info.divisor, 1.0, context.updates}, n, before + lo, g,
+                   {}, out + lo);
+    } else {
+      average_range(segment.tensor.average_momentum, info.share, info.divisor, n, before + lo, g,
+                    out + lo);
+    }
+  }
+}
+
+void RangeUpdate::add_rules(const UpdateInfo& info, int64_t updates, bool has_read,
+                            std::vector<RuleSegment>& out) const {
+  UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
+  const DelayCompensation delay{info.divisor, info.clip, info.delay_compensation};
+  const bool compensate = has_read && info.delay_compensation != 0.0;
+  if (compensate) context.divisor = context.clip = 1.0;
+  ElementRule trained = optimizer_rule(optimizer_, context);
+  trained.compensates = compensate;
+  trained.compensation = compensation_scalars(delay);
+  const ElementRule change = optimizer_rule({}, {1.0, info.divisor, 1.0, updates});
+  for (const Segment& segment : segments_) {
+    const bool counts = segment.tensor.rule == UpdateRule::kOptimizer;
+    out.push_back({segment.elements, counts ? trained : change, counts});
+    if (counts || info.changes) continue;
+    out.back().rule = average_rule(segment.tensor.average_momentum, info.share, info.divisor);
+  }
+}
+
+double RangeUpdate::squares(Range block, const float* sum, double divisor) const {
+  PP_ASSERT(block.size() <= kBlockElements);
+  std::array<float, kBlockElements> mean{};
+  for (const Segment& segment : segments_) {
+    if (segment.tensor.rule != UpdateRule::kOptimizer) continue;
+    const int64_t first = std::max(block.lo, segment.elements.lo);
+    const int64_t last = std::min(block.hi, segment.elements.hi);
+    for (int64_t i = first; i < last; ++i) {
+      mean[static_cast<size_t>(i - block.lo)] = sum[i - block.lo] / static_cast<float>(divisor);
+    }
+  }
+  return block_squares(mean.data(), block.size());
+}
+
+double RangeUpdate::all_squares(const float* sum, double divisor) const {
+  std::vector<double> blocks;
+  for (int64_t lo = 0; lo < size_; lo += kBlockElements) {
+    blocks.push_back(squares({lo, std::min(lo + kBlockElements, size_)}, sum + lo, divisor));
+  }
+  return total_squares(norm_parts(blocks, 0, std::ssize(blocks)), std::ssize(blocks));
+}
+
+}  // namespace pushpull

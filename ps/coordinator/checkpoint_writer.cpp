@@ -1,0 +1,66 @@
+#include "ps/coordinator/checkpoint_writer.h"
+
+#include <utility>
+
+namespace pushpull {
+
+namespace {
+
+std::string hash_of(const FlatState& snapshot) {
+  return sha256_hex(std::as_bytes(std::span<const float>(snapshot.weights)));
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(CheckpointStore store, TensorTable table,
+                                   std::vector<std::string> slot_names)
+    : store_(std::move(store)), table_(std::move(table)), slot_names_(std::move(slot_names)) {}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
+                                               const std::optional<CheckpointState>& state,
+                                               bool hash_weights) {
+  Result result;
+  result.step = gathered.step;
+  try {
+    const FlatState snapshot = flatten(std::move(gathered));
+    if (hash_weights) result.weights_sha256 = hash_of(snapshot);
+    if (!state) return result;
+    const std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
+    store_.write(*state, table_, snapshot.weights, slots, slot_names_);
+  } catch (...) {
+    result.error = std::current_exception();
+  }
+  return result;
+}
+
+void CheckpointWriter::write(GatheredState snapshot, CheckpointState state, bool hash_weights) {
+  start(std::move(snapshot), std::move(state), hash_weights);
+}
+
+void CheckpointWriter::hash(GatheredState snapshot) {
+  start(std::move(snapshot), std::nullopt, true);
+}
+
+void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state,
+                             bool hash_weights) {
+  thread_ = std::jthread(
+      [this, snapshot = std::move(snapshot), state = std::move(state), hash_weights]() mutable {
+        finish(run(std::move(snapshot), state, hash_weights));
+      });
+}
+
+void CheckpointWriter::finish(Result result) {
+  const std::lock_guard lock(mutex_);
+  result_ = std::move(result);
+  done_.wake();
+}
+
+std::optional<CheckpointWriter::Result> CheckpointWriter::take() {
+  const std::lock_guard lock(mutex_);
+  if (result_) done_.clear();
+  return std::exchange(result_, std::nullopt);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,57 @@
+// The pool that async workers draw from: every (step, share) once, in order, evaluation at
+// barriers, and what a lost worker left undone. State machine of the coordinator; one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/job/barriers.h"
+#include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
+
+namespace pushpull {
+
+class LeasePool {
+ public:
+  // shares: leases that a step is cut into, and groups that the chunks of an evaluation are cut
+  // into.
+  LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks);
+
+  // All leases that the worker holds, topped up to kHeld from the pool.
+  std::vector<wire::Lease> grant(uint64_t incarnation);
+  // The servers have passed barrier `step`: its evaluation and the leases behind it may be drawn.
+  void open_barrier(int64_t step);
+  // A push was taken in by server 0.
+  void finish_training(uint64_t incarnation, int64_t step, Range range);
+  void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
+  // Puts back what the worker may not have finished everywhere: all that it holds, and the lease it
+  // finished last, which may not have reached every server (those that have it drop it by their
+  // ledgers).
+  void lose(uint64_t incarnation);
+
+ private:
+  static constexpr size_t kHeld = 2;  // one to compute, one so that data can be read ahead
+
+  struct Holder {
+    int64_t next_number = 1;
+    std::vector<wire::Lease> held;
+    std::optional<wire::Lease> last_finished;
+  };
+  std::optional<wire::Lease> draw();
+  bool evaluating() const;
+
+  Barriers barriers_;
+  int shares_;
+  int64_t micro_batches_;
+  int64_t chunks_;
+  int64_t step_;
+  int share_ = 0;
+  int64_t open_barrier_;
+  std::deque<wire::Lease> first_;  // drawn before the pool: returned leases, evaluations
+  std::map<uint64_t, Holder> holders_;
+};
+
+}  // namespace pushpull

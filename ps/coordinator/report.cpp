@@ -1,0 +1,270 @@
+#include "ps/coordinator/report.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/base/error.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kPlainEverySeconds = 2.0;
+// ECMA-48 EL, and the private mode DECAWM that terminals share with the VT100
+constexpr char kStartOfLine[] = "\r\033[K";
+constexpr char kNoWrap[] = "\033[?7l";
+constexpr char kWrap[] = "\033[?7h";
+
+Error io_error(const std::string& path) {
+  return {ErrorCode::kIo, "[out] cannot write " + path + ": " + std::strerror(errno)};
+}
+
+ordered_json number(std::optional<double> value) {
+  if (!value || !std::isfinite(*value)) return nullptr;
+  return *value;
+}
+
+std::string fixed(double value, int digits) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::pair<double, int64_t> mean_and_max(const std::map<int64_t, int64_t>& histogram) {
+  double sum = 0.0;
+  double count = 0.0;
+  int64_t most = 0;
+  for (const auto& [value, times] : histogram) {
+    sum += static_cast<double>(value * times);
+    count += static_cast<double>(times);
+    most = std::max(most, value);
+  }
+  return {count > 0 ? sum / count : 0.0, most};
+}
+
+double mib(int64_t kib) { return static_cast<double>(kib) / 1024.0; }
+
+std::string list(const std::vector<int64_t>& values) {
+  std::string out;
+  for (const int64_t value : values) out += (out.empty() ? "" : " ") + std::to_string(value);
+  return out;
+}
+
+}  // namespace
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) throw io_error(path);
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n < 0) break;
+    done += static_cast<size_t>(n);
+  }
+  bool whole = done == text.size() && fsync(fd) == 0;
+  int reason = errno;
+  close(fd);
+  if (whole && rename(temporary.c_str(), path.c_str()) != 0) {
+    whole = false;
+    reason = errno;
+  }
+  if (!whole) {
+    unlink(temporary.c_str());
+    errno = reason;
+    throw io_error(path);
+  }
+}
+
+std::string summary_json(const Summary& s) {
+  const RunTotals& t = s.totals;
+  const RunTotals::Split split = t.mean_split();
+  const auto [mean, most] = mean_and_max(s.staleness);
+  ordered_json histogram = ordered_json::object();
+  for (const auto& [staleness, updates] : s.staleness) {
+    histogram[std::to_string(staleness)] = updates;
+  }
+  ordered_json j;
+  j["strategy"] = s.strategy;
+  j["workers"] = s.workers;
+  j["servers"] = s.servers;
+  j["steps"] = s.steps;
+  j["resumed_from_step"] = s.resumed_from_step ? ordered_json(*s.resumed_from_step) : nullptr;
+  j["samples"] = s.samples;
+  j["samples_per_worker"] = s.samples_per_worker;
+  j["pushes_applied"] = s.pushes_applied;
+  j["pushes_dropped"] = s.pushes_dropped;
+  j["pushes_dropped_per_worker"] = s.pushes_dropped_per_worker;
+  j["seconds"] = number(s.seconds);
+  j["samples_per_second"] = number(s.samples_per_second);
+  j["train_loss"] = number(s.train_loss);
+  j["test_loss"] = number(s.test_loss);
+  j["test_correct"] = s.test_correct;
+  j["test_total"] = s.test_total;
+  j["test_accuracy"] =
+      s.test_total > 0
+          ? number(static_cast<double>(s.test_correct) / static_cast<double>(s.test_total))
+          : ordered_json(nullptr);
+  j["initial_weights_sha256"] = s.initial_weights_sha256;
+  j["data_order_sha256"] = s.data_order_sha256;
+  j["weights_sha256"] = s.weights_sha256;
+  j["slices_per_server"] = s.slices_per_server;
+  j["staleness"] = {
+      {"max", most}, {"mean", mean}, {"histogram", histogram}, {"clock_gap_max", t.clock_gap_max}};
+  j["bytes_pushed"] = t.bytes_pushed;
+  j["bytes_pulled"] = t.bytes_pulled;
+  j["rejected_frames"] = t.rejected_frames;
+  j["split"] = {{"compute", number(split.compute)},
+                {"push", number(split.push)},
+                {"wait", number(split.wait)},
+                {"pull", number(split.pull)}};
+  j["cpu_seconds"] = {{"server", number(t.servers.cpu_seconds)},
+                      {"worker", number(t.workers.cpu_seconds)}};
+  j["peak_rss_mib"] = {{"server", mib(t.servers.peak_rss_kib)},
+                       {"worker", mib(t.workers.peak_rss_kib)}};
+  return j.dump(2) + "\n";
+}
+
+std::string summary_table(const Summary& s, const std::string& out_dir) {
+  const RunTotals& t = s.totals;
+  const RunTotals::Split split = t.mean_split();
+  std::ostringstream out;
+  const auto row = [&](const std::string& name, const std::string& value) {
+    out << "  " << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ') << value
+        << "\n";
+  };
+  const auto or_none = [](std::optional<double> v) { return v ? fixed(*v, 4) : std::string("-"); };
+  const auto [mean, most] = mean_and_max(s.staleness);
+  out << "finished\n";
+  row("strategy", s.strategy + ", " + std::to_string(s.workers) + " workers, " +
+                      std::to_string(s.servers) + " servers");
+  row("steps", std::to_string(s.steps) +
+                   (s.resumed_from_step ? ", resumed at " + std::to_string(*s.resumed_from_step)
+                                        : std::string()));
+  row("samples", std::to_string(s.samples) + " (per worker: " + list(s.samples_per_worker) + ")");
+  row("pushes",
+      std::to_string(s.pushes_applied) + " applied, " + std::to_string(s.pushes_dropped) +
+          " dropped" +
+          (s.pushes_dropped > 0 ? " (per worker: " + list(s.pushes_dropped_per_worker) + ")"
+                                : std::string()));
+  row("time", fixed(s.seconds, 2) + " s, " + fixed(s.samples_per_second, 0) + " samples/s");
+  row("train loss", or_none(s.train_loss));
+  row("test loss", or_none(s.test_loss));
+  if (s.test_total > 0) {
+    row("accuracy",
+        fixed(100.0 * static_cast<double>(s.test_correct) / static_cast<double>(s.test_total), 2) +
+            " % (" + std::to_string(s.test_correct) + " of " + std::to_string(s.test_total) + ")");
+  }
+  row("staleness", "mean " + fixed(mean, 2) + ", max " + std::to_string(most) + " updates");
+  row("traffic", fixed(static_cast<double>(t.bytes_pushed) / 1e6, 1) + " MB pushed, " +
+                     fixed(static_cast<double>(t.bytes_pulled) / 1e6, 1) + " MB pulled");
+  row("mean task", "compute " + fixed(1e3 * split.compute, 2) + ", push " +
+                       fixed(1e3 * split.push, 2) + ", wait " + fixed(1e3 * split.wait, 2) +
+                       ", pull " + fixed(1e3 * split.pull, 2) + " ms");
+  row("CPU time", fixed(t.servers.cpu_seconds, 2) + " s servers, " +
+                      fixed(t.workers.cpu_seconds, 2) + " s workers");
+  row("memory", fixed(mib(t.servers.peak_rss_kib), 0) + " MiB server, " +
+                    fixed(mib(t.workers.peak_rss_kib), 0) + " MiB worker (peak)");
+  row("weights", s.weights_sha256);
+  row("written to", out_dir);
+  return out.str();
+}
+
+Report::Report(std::string dir, ProgressStyle style) : dir_(std::move(dir)), style_(style) {
+  std::error_code error;
+  std::filesystem::create_directories(dir_, error);
+  if (error) {
+    throw Error(ErrorCode::kIo, "[out] cannot make the folder " + dir_ + ": " + error.message());
+  }
+  std::filesystem::remove(dir_ + "/summary.json", error);
+  metrics_.open(dir_ + "/metrics.jsonl", std::ios::trunc);
+  if (!metrics_) throw io_error(dir_ + "/metrics.jsonl");
+}
+
+void Report::write_job(const std::string& ini) const { write_file(dir_ + "/job.ini", ini); }
+
+void Report::end_line() {
+  if (!line_open_) return;
+  std::cout << std::endl;
+  line_open_ = false;
+}
+
+void Report::progress(const Moment& m) {
+  const bool terminal = style_ == ProgressStyle::kTerminal;
+  const bool last = m.step >= m.end_step;
+  if (!terminal && !last && m.seconds - last_plain_s_ < kPlainEverySeconds) return;
+  if (!terminal && m.step == last_plain_step_ && !m.evaluation) return;
+  last_plain_step_ = m.step;
+  last_plain_s_ = m.seconds;
+  const double left = m.samples > 0 && m.samples_per_second > 0
+                          ? static_cast<double>(m.end_step - m.step) *
+                                (static_cast<double>(m.samples) /
+                                 std::max<double>(1.0, static_cast<double>(m.step_done))) /
+                                std::max(m.samples_per_second, 1e-9)
+                          : NAN;
+  std::ostringstream line;
+  line << "step " << m.step << "/" << m.end_step << "  epoch " << m.step / m.steps_per_epoch
+       << "  loss " << (m.loss ? fixed(*m.loss, 4) : "-") << "  " << fixed(m.samples_per_second, 0)
+       << " samples/s  ETA " << clock_text(left) << "  staleness " << fixed(m.staleness_mean, 1)
+       << " (max " << m.staleness_max << ")";
+  if (m.evaluation && m.evaluation->total > 0) {
+    line << "  accuracy "
+         << fixed(100.0 * static_cast<double>(m.evaluation->correct) /
+                      static_cast<double>(m.evaluation->total),
+                  2)
+         << " %";
+  }
+  if (terminal) {
+    // a narrow window cuts the line off: a wrapped one could not be renewed
+    std::cout << kStartOfLine << kNoWrap << line.str() << kWrap << std::flush;
+    line_open_ = true;
+  } else {
+    std::cout << line.str() << std::endl;
+  }
+}
+
+void Report::moment(const Moment& m) {
+  ordered_json j;
+  j["seconds"] = m.seconds;
+  j["step"] = m.step;
+  j["epoch"] = m.step / m.steps_per_epoch;
+  j["samples"] = m.samples;
+  j["samples_per_second"] = number(m.samples_per_second);
+  j["learning_rate"] = number(m.learning_rate);
+  j["loss"] = number(m.loss);
+  j["staleness_mean"] = number(m.staleness_mean);
+  j["staleness_max"] = m.staleness_max;
+  if (m.evaluation) {
+    j["test_step"] = m.evaluation->step;
+    j["test_seconds"] = number(m.test_seconds);
+    j["test_samples"] = m.test_samples;
+    j["test_loss"] = number(m.evaluation->loss);
+    j["test_correct"] = m.evaluation->correct;
+    j["test_total"] = m.evaluation->total;
+  }
+  metrics_ << j.dump() << "\n" << std::flush;
+  if (!metrics_) throw io_error(dir_ + "/metrics.jsonl");
+  progress(m);
+}
+
+void Report::write_summary(const Summary& summary) {
+  write_file(dir_ + "/summary.json", summary_json(summary));
+  end_line();
+  std::cout << summary_table(summary, dir_) << std::flush;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,96 @@
+// What a person sees of a run: progress lines, metrics.jsonl, summary.json and its table. Written
+// by the coordinator's thread.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/job/job.h"
+#include "ps/coordinator/run_totals.h"
+#include "ps/record/run_record.h"
+
+namespace pushpull {
+
+struct Summary {
+  std::string strategy;
+  int64_t workers = 0;
+  int64_t servers = 0;
+  int64_t steps = 0;  // of the job that are done, earlier runs included
+  std::optional<int64_t> resumed_from_step;
+  int64_t samples = 0;
+  std::vector<int64_t> samples_per_worker;
+  int64_t pushes_applied = 0;
+  int64_t pushes_dropped = 0;  // backup:B
+  std::vector<int64_t> pushes_dropped_per_worker;
+  double seconds = 0.0;
+  double samples_per_second = 0.0;
+  std::optional<double> train_loss;  // mean over the newest epoch, of this run's steps only
+  std::optional<double> test_loss;
+  int64_t test_correct = 0;
+  int64_t test_total = 0;
+  std::string initial_weights_sha256;
+  std::string data_order_sha256;  // of the samples that this run has drawn
+  std::string weights_sha256;
+  std::vector<int64_t> slices_per_server;
+  std::map<int64_t, int64_t> staleness;  // updates by staleness
+  RunTotals totals;
+};
+
+// summary.json, and the table that is printed.
+std::string summary_json(const Summary& summary);
+std::string summary_table(const Summary& summary, const std::string& out_dir);
+
+// One moment of a run.
+struct Moment {
+  double seconds = 0.0;  // since training began
+  int64_t step = 0;
+  int64_t end_step = 0;
+  int64_t steps_per_epoch = 1;
+  int64_t step_done = 0;  // steps of this run
+  int64_t samples = 0;    // of this run
+  double samples_per_second = 0.0;
+  double learning_rate = 0.0;
+  std::optional<double> loss;
+  double staleness_mean = 0.0;
+  int64_t staleness_max = 0;
+  std::optional<Evaluation> evaluation;  // new since the moment before
+  double test_seconds = 0.0;             // since training began, when its weights came to be
+  int64_t test_samples = 0;              // of this run, that are in these weights
+};
+
+enum class ProgressStyle { kTerminal, kPlain };
+
+class Report {
+ public:
+  // Makes `dir` and opens metrics.jsonl anew; removes an earlier run's summary. Throws Error(kIo)
+  // naming the file.
+  Report(std::string dir, ProgressStyle style);
+
+  void write_job(const std::string& ini) const;
+  // A line of metrics, flushed, and the progress line where it is time for one.
+  void moment(const Moment& moment);
+  // Ends the progress line, so that something else can be printed.
+  void end_line();
+  void write_summary(const Summary& summary);
+
+  const std::string& dir() const { return dir_; }
+
+ private:
+  void progress(const Moment& moment);
+
+  std::string dir_;
+  ProgressStyle style_;
+  std::ofstream metrics_;
+  double last_plain_s_ = -1e9;
+  int64_t last_plain_step_ = -1;
+  bool line_open_ = false;
+};
+
+// Writes through a temporary name, fsync, rename. Throws Error(kIo) naming the file.
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace pushpull

@@ -1,0 +1,110 @@
+#include "ps/coordinator/run_recorder.h"
+
+#include <bit>
+#include <filesystem>
+#include <span>
+#include <sstream>
+
+#include "common/base/error.h"
+#include "common/io/checkpoint.h"
+#include "common/io/file.h"
+#include "common/io/sha256.h"
+#include "common/update/range_update.h"
+
+namespace pushpull {
+
+std::string table_sha256(const TensorTable& table) {
+  std::ostringstream text;
+  for (const TensorInfo& t : table.tensors) {
+    text << t.name.size() << ":" << t.name;
+    for (const int64_t size : t.shape) text << " " << size;
+    text << " rule " << static_cast<int>(t.rule) << " init " << static_cast<int>(t.init) << " "
+         << std::bit_cast<uint32_t>(t.value) << " " << std::bit_cast<uint32_t>(t.average_momentum)
+         << "\n";
+  }
+  const std::string all = text.str();
+  return sha256_hex(std::as_bytes(std::span(all.data(), all.size())));
+}
+
+std::vector<float> initial_weights(const Job& job, const TensorTable& table) {
+  std::vector<float> out(static_cast<size_t>(table.total));
+  RangeUpdate(table, {0, table.total}, job.optimizer).initialise(job.seed, out.data());
+  return out;
+}
+
+RecordedStart recorded_start(const Job& job, const TensorTable& table, const FlatState* initial,
+                             bool resumed) {
+  RecordedStart out;
+  if (initial == nullptr) {
+    const std::vector<float> weights = initial_weights(job, table);
+    out.weights_sha256 = sha256_hex(std::as_bytes(std::span<const float>(weights)));
+    return out;
+  }
+  out.kind = resumed ? StartKind::kResumed : StartKind::kInitFrom;
+  out.step = initial->step;
+  out.updates = initial->updates;
+  out.weights_sha256 = sha256_hex(std::as_bytes(std::span<const float>(initial->weights)));
+  if (initial->slots.empty()) return out;
+  Sha256 state;
+  for (const std::vector<float>& slot : initial->slots) {
+    state.update(std::as_bytes(std::span<const float>(slot)));
+  }
+  out.state_sha256 = state.hex();
+  return out;
+}
+
+RunRecorder::RunRecorder(const Job& job) : job_(job) {
+  // at the end of a long run it would be too late to hear of it
+  if (std::filesystem::is_directory(job.record)) {
+    throw Error(ErrorCode::kIo, "[record] " + job.record + " is a folder; name a file");
+  }
+  const std::string probe = job.record + ".tmp";
+  {
+    OutputFile file(probe);
+    file.finish();
+  }
+  std::error_code ignored;
+  std::filesystem::remove(probe, ignored);
+  std::filesystem::remove(job.record, ignored);
+}
+
+void RunRecorder::start(const Coordinator& coordinator, int servers, const FlatState* initial,
+                        bool resumed) {
+  const Declaration& declaration = coordinator.declaration();
+  record_.job_ini = to_ini(job_);
+  record_.numerics = declaration.numerics;
+  record_.choices = declaration.choices;
+  record_.data_digest = declaration.data_digest;
+  record_.table_sha256 = table_sha256(declaration.table);
+  record_.servers = servers;
+  record_.total_steps = coordinator.total_steps();
+  record_.start = recorded_start(job_, declaration.table, initial, resumed);
+  rules_ = version_rules(job_, record_.start, declaration.table.total, servers);
+  started_ = true;
+}
+
+bool RunRecorder::finish(const Coordinator& coordinator, const std::string& weights_sha256,
+                         const std::string& ended) {
+  if (!started_ || written_) return false;
+  written_ = true;
+  const ServerLogs& logs = *coordinator.logs();
+  record_.incomplete = ended;
+  record_.weights_sha256 = weights_sha256;
+  record_.failed = coordinator.failed_push();
+  const int64_t left = merge_logs(logs, rules_, record_);
+  if (left > 0 && ended.empty()) {
+    record_.incomplete = std::to_string(left) + " updates have read what no server has reported";
+  }
+  for (const auto& [incarnation, member] : coordinator.members().all()) {
+    if (member.role != wire::ROLE_SERVER || member.peer.empty()) continue;
+    const int64_t missing = member.stats.recorded() - logs.have(member.rank);
+    if (missing > 0 && ended.empty()) {
+      record_.incomplete = "the last " + std::to_string(missing) + " updates of server " +
+                           std::to_string(member.rank) + " were not reported";
+    }
+  }
+  write_record(job_.record, record_);
+  return true;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,51 @@
+// Makes the record of a run and writes it, when the job ends in whatever way. Reads and writes
+// files; the coordinator's thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/io/record.h"
+#include "common/job/job.h"
+#include "common/layout/tensor_table.h"
+#include "common/net/shard_client.h"
+#include "ps/coordinator/coordinator.h"
+
+namespace pushpull {
+
+// Of names, shapes, update and init rules, so that a replay notices another model.
+std::string table_sha256(const TensorTable& table);
+
+// The weights that the init rules give.
+std::vector<float> initial_weights(const Job& job, const TensorTable& table);
+
+// What a run starts from. initial: loaded weights and optimizer state; null for init rules.
+RecordedStart recorded_start(const Job& job, const TensorTable& table, const FlatState* initial,
+                             bool resumed);
+
+class RunRecorder {
+ public:
+  // Removes an earlier run's record. Throws Error(kIo) where none could be written.
+  explicit RunRecorder(const Job& job);
+
+  void start(const Coordinator& coordinator, int servers, const FlatState* initial, bool resumed);
+  bool started() const { return started_; }
+
+  // Merges what the servers have applied and writes the file; once. Does nothing before `start`.
+  // True: it is written now.
+  //   ended: why the run did not come to its end; empty: it did.
+  // Throws Error(kIo) naming the file.
+  bool finish(const Coordinator& coordinator, const std::string& weights_sha256,
+              const std::string& ended);
+
+ private:
+  Job job_;
+  bool started_ = false;
+  bool written_ = false;
+  RunRecord record_;
+  VersionRules rules_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,123 @@
+#include "ps/coordinator/start_state.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/base/error.h"
+#include "common/io/safetensors.h"
+
+namespace pushpull {
+
+namespace {
+
+std::vector<int64_t> steps_in(const std::string& dir, int64_t keep) {
+  if (!std::filesystem::exists(dir)) return {};
+  return CheckpointStore(dir, keep).steps();
+}
+
+}  // namespace
+
+StartState::StartState(const Job& job, const std::string& default_dir)
+    : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir) {
+  const std::vector<int64_t> steps = steps_in(dir_, job.checkpoint_keep);
+  if (job.resume == Resume::kFalse && !steps.empty()) {
+    if (!job.checkpoint_dir.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "[resume] checkpoint-dir " + dir_ + " holds checkpoints up to step " +
+                      std::to_string(steps.back()) +
+                      "; resume=true or auto goes on from there, or name another folder");
+    }
+    CheckpointStore(dir_, job.checkpoint_keep).clear();
+    notices_.push_back("removed the checkpoints of an earlier run in " + dir_);
+  }
+  if (job.resume == Resume::kTrue && steps.empty()) {
+    throw Error(ErrorCode::kData, "[resume] there is no checkpoint in " + dir_ +
+                                      "; resume=auto starts anew where there is none");
+  }
+  if (job.resume != Resume::kFalse && !steps.empty()) {
+    checkpoint_ = read_checkpoint(dir_);
+    for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
+    check_job(job);
+    if (job.strategy.kind == StrategyKind::kLocal && !state_names(job.optimizer.kind).empty()) {
+      notices_.push_back("under " + job.strategy.to_string() +
+                         " the workers' optimizer states are not in checkpoints: they begin at "
+                         "zero again");
+    }
+    if (job.encodes_pushes()) {
+      notices_.emplace_back(
+          "what codecs had kept back of the workers' gradients is not in checkpoints: it begins at "
+          "zero again");
+    }
+    // with epochs that have changed, the end is known once the data are
+    const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
+    if (job.steps > 0) check_end(job, job.steps);
+    if (job.epochs > 0 && job.epochs == before.epochs)
+      check_end(job, checkpoint_->state.total_steps);
+  } else if (!job.init_from.empty()) {
+    read_safetensors(job.init_from);  // the tensors are compared once the model is known
+  }
+}
+
+void StartState::check_job(const Job& job) const {
+  const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
+  const std::vector<std::string> keys = keys_that_forbid_resume(before, job);
+  if (!keys.empty()) {
+    std::string names;
+    for (const std::string& key : keys) names += (names.empty() ? "" : ", ") + key;
+    throw Error(ErrorCode::kUsage, "[resume] the checkpoint " + checkpoint_->path +
+                                       " belongs to a job with other values of: " + names +
+                                       "; these keys may not change at a resume");
+  }
+}
+
+void StartState::check_end(const Job& job, int64_t total_steps) {
+  const int64_t step = checkpoint_->state.step;
+  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  if (step < end) return;
+  const std::string text = "nothing is left to do: " + checkpoint_->path + " is at step " +
+                           std::to_string(step) + " of " + std::to_string(end);
+  if (job.resume == Resume::kTrue) throw Error(ErrorCode::kUsage, "[resume] " + text);
+  complete_ = true;
+  notices_.push_back(text);
+}
+
+std::string StartState::choices(const Declaration& declaration) const {
+  const bool fit = checkpoint_ && checkpoint_->state.numerics == declaration.numerics;
+  return fit ? checkpoint_->state.choices : "";
+}
+
+std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declaration& declaration) {
+  auto out = std::make_shared<FlatState>();
+  if (!checkpoint_) {
+    if (job.init_from.empty()) return nullptr;
+    out->weights = read_initial_weights(job.init_from, declaration.table);
+    return out;
+  }
+  const auto& have = checkpoint_->table.tensors;
+  const auto& want = declaration.table.tensors;
+  const auto same = [](const TensorInfo& a, const TensorInfo& b) {
+    return a.name == b.name && a.shape == b.shape;
+  };
+  if (have.size() != want.size() || !std::equal(have.begin(), have.end(), want.begin(), same)) {
+    throw Error(ErrorCode::kData, "[resume] the tensors of " + checkpoint_->path +
+                                      " are not those of this job's model");
+  }
+  if (checkpoint_->state.data_digest != declaration.data_digest) {
+    notices_.push_back("the data differ from those of " + checkpoint_->path +
+                       ": the run goes on, but not to the same bits");
+  }
+  if (checkpoint_->state.numerics != declaration.numerics) {
+    notices_.push_back(checkpoint_->path + " was computed with \"" + checkpoint_->state.numerics +
+                       "\", this run with \"" + declaration.numerics +
+                       "\": the run goes on, but not to the same bits");
+  }
+  out->step = checkpoint_->state.step;
+  out->updates = checkpoint_->state.updates;
+  out->weights = std::move(checkpoint_->weights);
+  out->slots = std::move(checkpoint_->slots);
+  check_end(job, total_steps(job, declaration.train_samples));
+  if (complete_) throw Error(ErrorCode::kUsage, "[resume] " + notices_.back());
+  return out;
+}
+
+}  // namespace pushpull

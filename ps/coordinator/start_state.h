@@ -1,0 +1,50 @@
+// Where a run begins: fresh, from initial weights, or from a checkpoint. Reads files; the
+// coordinator's thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/io/checkpoint.h"
+#include "common/net/shard_client.h"
+#include "ps/coordinator/coordinator.h"
+
+namespace pushpull {
+
+class StartState {
+ public:
+  // Checks what can be checked before the model is known: that there is something to resume from,
+  // that a fresh run does not mix with an older one's checkpoints, that init-from is a safetensors
+  // file. default_dir: where checkpoints go when the job names no folder; an older run's are
+  // removed there. Throws Error(kUsage | kData) naming key and folder.
+  StartState(const Job& job, const std::string& default_dir);
+
+  const std::string& checkpoint_dir() const { return dir_; }
+  bool resumes() const { return checkpoint_.has_value(); }
+  // resume=auto, and the checkpoint is the job's end: nothing is left to do.
+  bool complete() const { return complete_; }
+  int64_t resumed_step() const { return checkpoint_->state.step; }
+
+  // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the
+  // checkpoint does not fit the declared model, data or job.
+  std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);
+  // The algorithms to go on with: those that the checkpoint was computed with, where they fit; "":
+  // those that were declared.
+  std::string choices(const Declaration& declaration) const;
+  // Lines for people: damaged checkpoints that were passed over, other instruction sets.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+
+ private:
+  void check_job(const Job& job) const;
+  void check_end(const Job& job, int64_t total_steps);
+
+  std::string dir_;
+  std::optional<Checkpoint> checkpoint_;
+  bool complete_ = false;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace pushpull

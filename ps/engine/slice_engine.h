@@ -1,0 +1,66 @@
+// The arithmetic of a Shard and the memory that its vectors lie in: the host's (host_engine.h), or
+// a device's (device_engine.h). Both have the same bits. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "common/base/buffer_pool.h"
+#include "common/base/parallel.h"
+#include "common/codec/codec_map.h"
+#include "common/net/message.h"
+#include "common/update/range_update.h"
+
+namespace pushpull {
+
+// The sum of the gradients of micro-batches `range` over one slice, as the slice's codec makes it.
+struct PartialSum {
+  Range range;
+  Payload payload;
+  bool kept = false;  // see SliceEngine::keep
+};
+
+// One slice of a batch. Borrowed; pointers are to its first element in the engine's memory.
+struct SliceWork {
+  const RangeUpdate* rules = nullptr;
+  const SliceCodec* codec = nullptr;  // of the parts
+  std::span<const PartialSum> parts;
+  int64_t updates = 0;  // that the slice has had, this one included
+  const float* before = nullptr;
+  float* after = nullptr;
+  std::array<const float*, 2> state_before{};  // other memory than `state` where it is held
+  std::array<float*, 2> state{};
+  // The weights that the gradient was computed on, for delay compensation; null: none.
+  const float* read = nullptr;
+  double* squares = nullptr;  // memory of the host: one for each block of the slice
+};
+
+class SliceEngine {
+ public:
+  virtual ~SliceEngine() = default;
+
+  // Its memory is a device's, which the host must not touch.
+  virtual bool on_device() const = 0;
+  // Where generations of weights lie: undefined contents.
+  virtual const FloatAllocator& weights() const = 0;
+  // Where state vectors lie: zeros where memory is new.
+  virtual const FloatAllocator& state() const = 0;
+
+  // These return when the work is done: what was written may be read by anybody at once.
+
+  // Fills a range by the tensors' init rules.
+  virtual void initialise(const RangeUpdate& rules, uint64_t seed, float* to) = 0;
+  // from: floats, on the host or on the engine's device.
+  virtual void write(const Payload& from, float* to) = 0;
+  // Puts parts that lie in device memory of another process into memory of the engine's own.
+  virtual void keep(std::span<PartialSum* const> parts) = 0;
+  // Sums the parts of each slice (see TreeSum; `leaves` micro-batches make a step) and moves it.
+  virtual void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
+                     Parallel& parallel) = 0;
+  // Squares of the gradient (sum / divisor) over each block; running statistics do not count.
+  virtual void square(std::span<const SliceWork> work, int64_t leaves, double divisor,
+                      Parallel& parallel) = 0;
+};
+
+}  // namespace pushpull

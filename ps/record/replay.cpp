@@ -1,0 +1,235 @@
+#include "ps/record/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/codec/block_codec.h"
+#include "common/update/norm.h"
+#include "common/update/schedule.h"
+#include "ps/aggregation/async_update.h"
+
+namespace pushpull {
+
+Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table,
+               const FlatState* start, Compute compute)
+    : record_(record),
+      job_(job),
+      table_(table),
+      compute_(std::move(compute)),
+      map_(table.total, job.slice_bytes, record.servers),
+      rules_(version_rules(job, record.start, table.total, record.servers)),
+      now_(static_cast<size_t>(rules_.with_slices), rules_.start),
+      kept_(now_.size()),
+      made_by_(now_.size()),
+      ends_step_(ends_of_steps(record)),
+      step_(now_.size()),
+      left_(record.pushes.size()) {
+  if (job.strategy.in_lockstep() && job.strategy.kind != StrategyKind::kBackup) {
+    throw Error(ErrorCode::kUsage,
+                "[replay] a run under " + job.strategy.to_string() + " has nothing to replay");
+  }
+  const std::string wrong = check_order(record, rules_);
+  if (!wrong.empty()) throw Error(ErrorCode::kData, "[replay] the record cannot be: " + wrong);
+  for (const RecordedPush& push : record.pushes) count_readers(push);
+  for (const RecordedUpdate& update : record.updates) ++left_[update.push];
+  if (record.failed) count_readers(*record.failed);
+  for (int server = 0; server < rules_.with_slices; ++server) {
+    Shard& shard = shards_.emplace_back(map_, server, table, job.optimizer);
+    if (start == nullptr) shard.initialise(job.seed);
+    for (const int slice : shard.slices()) {
+      if (start == nullptr) break;
+      const Range elements = map_.elements(slice);
+      std::vector<Payload> payloads;
+      const auto add = [&](const std::vector<float>& whole) {
+        const auto part = std::span(whole).subspan(static_cast<size_t>(elements.lo),
+                                                   static_cast<size_t>(elements.size()));
+        payloads.push_back({nullptr, std::as_bytes(part)});
+      };
+      add(start->weights);
+      for (const std::vector<float>& slot : start->slots) add(slot);
+      shard.load(slice, payloads);
+    }
+    shard.set_start(record.start.step, record.start.updates);
+    keep_version(server);
+  }
+}
+
+void Replay::count_readers(const RecordedPush& push) {
+  for (size_t server = 0; server < kept_.size(); ++server) {
+    ++kept_[server][push.reads[server]].readers;
+  }
+}
+
+// The server's weights as they are now, where a later push has read them.
+void Replay::keep_version(int server) {
+  const auto k = static_cast<size_t>(server);
+  const auto found = kept_[k].find(now_[k]);
+  if (found == kept_[k].end()) return;
+  for (const int slice : shards_[k].slices()) {
+    found->second.weights[slice] = shards_[k].weights(slice);
+  }
+}
+
+std::vector<float> Replay::weights_of(const RecordedPush& push) const {
+  std::vector<float> out(static_cast<size_t>(table_.total));
+  for (size_t server = 0; server < kept_.size(); ++server) {
+    for (const auto& [slice, payload] : kept_[server].at(push.reads[server]).weights) {
+      std::memcpy(out.data() + map_.elements(slice).lo, payload.bytes.data(), payload.bytes.size());
+    }
+  }
+  if (job_.pull_codec.kind == CodecKind::kBf16) round_to_bf16(out.data(), table_.total, out.data());
+  return out;
+}
+
+void Replay::release(const RecordedPush& push) {
+  for (size_t server = 0; server < kept_.size(); ++server) {
+    const auto found = kept_[server].find(push.reads[server]);
+    if (--found->second.readers == 0) kept_[server].erase(found);
+  }
+}
+
+// Computes the gradient of a push when the first server applies it: all that it has read is there.
+Replay::OpenPush& Replay::open(size_t number) {
+  const auto found = open_.find(number);
+  if (found != open_.end()) return found->second;
+  const RecordedPush& push = record_.pushes[number];
+  OpenPush out;
+  out.gradient = compute_(push, weights_of(push));
+  if (job_.delay_compensation > 0) {
+    for (size_t server = 0; server < kept_.size(); ++server) {
+      out.read.push_back(kept_[server].at(push.reads[server]).weights);
+    }
+  }
+  release(push);
+  return open_.emplace(number, std::move(out)).first->second;
+}
+
+void Replay::next() {
+  PP_ASSERT(done_ < updates());
+  const RecordedUpdate& update = record_.updates[done_];
+  const auto server = static_cast<size_t>(update.server);
+  const OpenPush& what = open(update.push);
+  ++done_;
+  if (!rules_.in_steps) {
+    apply_push(update, what);
+    ++now_[server];
+    close(update.push);
+  } else {
+    step_[server].push_back(update.push);
+    if (!ends_step_[done_ - 1]) return;
+    apply_step(server);
+  }
+  made_by_[server][now_[server]] = done_;
+  keep_version(update.server);
+}
+
+void Replay::close(size_t number) {
+  if (--left_[number] == 0) open_.erase(number);
+}
+
+void Replay::apply_push(const RecordedUpdate& update, const OpenPush& what) {
+  const RecordedPush& push = record_.pushes[update.push];
+  const auto server = static_cast<size_t>(update.server);
+  const int64_t staleness = now_[server] - push.reads[server];
+  const UpdateInfo info = async_update(job_, record_.total_steps,
+                                       {push.step, push.range, what.gradient.squares, staleness});
+  for (const int slice : shards_[server].slices()) {
+    const bool compensate = !what.read.empty() && !update.uncompensated;
+    const float* read = compensate ? what.read[server].at(slice).floats() : nullptr;
+    shards_[server].apply(slice, {{push.range, what.gradient.slices.at(slice)}},
+                          job_.micro_batches(), info, 1, read);
+  }
+}
+
+// backup: the pushes of a step's set, ascending by share, are the leaves of a tree of their own.
+void Replay::apply_step(size_t server) {
+  std::vector<size_t> set = std::exchange(step_[server], {});
+  std::sort(set.begin(), set.end(),
+            [&](size_t a, size_t b) { return record_.pushes[a].range < record_.pushes[b].range; });
+  const auto leaves = std::ssize(set);
+  const auto parts = [&](int slice) {
+    std::vector<PartialSum> out;
+    for (int64_t i = 0; i < leaves; ++i) {
+      const OpenPush& push = open_.at(set[static_cast<size_t>(i)]);
+      out.push_back({{i, i + 1}, push.gradient.slices.at(slice)});
+    }
+    return out;
+  };
+  const int64_t step = record_.pushes[set.front()].step;
+  UpdateInfo info;
+  info.learning_rate = learning_rate(job_.schedule, step, record_.total_steps);
+  info.divisor = 0.0;
+  for (const size_t push : set)
+    info.divisor += static_cast<double>(record_.pushes[push].range.size());
+  if (job_.clip_norm > 0) {
+    std::vector<NormPart> norms;
+    Serial serial;
+    for (Shard& shard : shards_) {
+      for (const int slice : shard.slices()) {
+        const std::vector<PartialSum> summed = parts(slice);
+        const SliceUpdate one{slice, summed};
+        const auto some = shard.norms(std::span(&one, 1), leaves, info.divisor, serial);
+        norms.insert(norms.end(), some.begin(), some.end());
+      }
+    }
+    const double norm = std::sqrt(total_squares(std::move(norms), map_.blocks()));
+    info.clip = clip_factor(norm, job_.clip_norm);
+  }
+  for (const int slice : shards_[server].slices()) {
+    shards_[server].apply(slice, parts(slice), leaves, info);
+  }
+  now_[server] = step + 1;
+  for (const size_t push : set) close(push);
+}
+
+bool Replay::compute_failed() {
+  PP_ASSERT(record_.failed);
+  const RecordedPush& push = *record_.failed;
+  for (size_t server = 0; server < kept_.size(); ++server) {
+    if (kept_[server].at(push.reads[server]).weights.empty()) return false;
+  }
+  compute_(push, weights_of(push));
+  return true;
+}
+
+size_t Replay::newest_read(const RecordedPush& push) const {
+  size_t newest = 0;
+  for (size_t server = 0; server < made_by_.size(); ++server) {
+    const auto found = made_by_[server].find(push.reads[server]);
+    if (found != made_by_[server].end()) newest = std::max(newest, found->second);
+  }
+  return newest;
+}
+
+std::optional<std::string> Replay::not_finite() const {
+  if (done_ == 0) return std::nullopt;
+  const Shard& shard = shards_[static_cast<size_t>(record_.updates[done_ - 1].server)];
+  for (const int slice : shard.slices()) {
+    const Payload weights = shard.weights(slice);
+    const float* end = weights.floats() + weights.float_count();
+    const float* bad =
+        std::find_if(weights.floats(), end, [](float w) { return !std::isfinite(w); });
+    if (bad == end) continue;
+    const int64_t element = map_.elements(slice).lo + (bad - weights.floats());
+    for (const TensorInfo& tensor : table_.tensors) {
+      if (element < tensor.offset + tensor.size) return tensor.name;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<float> Replay::weights() const {
+  std::vector<float> out(static_cast<size_t>(table_.total));
+  for (const Shard& shard : shards_) {
+    for (const int slice : shard.slices()) {
+      const Payload payload = shard.weights(slice);
+      std::memcpy(out.data() + map_.elements(slice).lo, payload.bytes.data(), payload.bytes.size());
+    }
+  }
+  return out;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,139 @@
+#include "ps/server/data_plane.h"
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/process.h"
+#include "common/net/address.h"
+#include "ps/engine/device_engine.h"
+#include "ps/engine/server_device.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kMessagesPerTurn = 64;
+// Of weights that wait for their update: enough for all threads, and few enough that workers get
+// the first ones while others are still on their way.
+constexpr int64_t kDueBytes = int64_t{4} << 20;
+// The same where gradients need not travel: fewer, larger batches cost less.
+constexpr int64_t kDueSharedBytes = int64_t{16} << 20;
+
+}  // namespace
+
+std::string advertised(const std::string& bound, const std::string& advertise) {
+  Address address = parse_address(bound, "listen");
+  if (!advertise.empty()) address.host = advertise;
+  return address.to_string();
+}
+
+DataPlane::DataPlane(const std::string& address, int64_t slice_bytes,
+                     std::shared_ptr<device::Device> device)
+    : device_(std::move(device)),
+      context_(data_io_threads()),
+      router_(context_, address, data_limits(slice_bytes)) {}
+
+void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
+  if (job.transport != Transport::kIpc) return;
+  try {
+    const std::string endpoint = local_endpoint(run, router_.address());
+    remove_stale(endpoint);
+    router_.listen_also(endpoint);
+    local_ = std::make_unique<LocalSocketName>(endpoint);
+  } catch (const Error& e) {
+    log.warn(std::string(e.what()) + "; data goes over tcp");
+  }
+}
+
+void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+                         const Job& job, TrainingObserver* observer) {
+  if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
+  if (!server_) make_server(state, run, incarnation, servers, job, observer);
+  memory_->on_state(state);
+  server_->on_state(state);
+}
+
+void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t incarnation,
+                            int servers, const Job& job, TrainingObserver* observer) {
+  ServerSetup setup = setup_of(state, run, incarnation, servers, job);
+  const SliceMap map(setup.table.total, job.slice_bytes, servers);
+  const Log log("server " + std::to_string(state.rank()));
+  std::shared_ptr<device::Device> device = device_;
+  if (device) {
+    const std::string why = why_not_on_device(job);
+    log.info(why.empty() ? "keeps weights on " + device->name()
+                         : "keeps weights in host memory, not on " + device->name() + ": " + why);
+    if (!why.empty()) device = nullptr;
+  }
+  const auto warn = [log](const std::string& why) { log.warn(why); };
+  memory_ = std::make_unique<WorkerMemory>(job, run, map, warn, device, setup.rank);
+  if (device) {
+    DeviceEngineSetup engine;
+    engine.device = device;
+    engine.weights = memory_->weights();
+    engine.pinned = device::registered(device, heap_floats, [log](const std::string& why) {
+      log.warn("copies to the device take longer: " + why);
+    });
+    setup.engine = std::make_shared<DeviceEngine>(std::move(engine));
+  } else {
+    setup.memory = memory_->weights();
+  }
+  threads_ = std::make_unique<ThreadPool>(useful_threads(job.server_threads));
+  server_ = std::make_unique<Server>(std::move(setup), observer, threads_.get());
+}
+
+void DataPlane::receive() {
+  const int64_t due = memory_ && memory_->attached() ? kDueSharedBytes : kDueBytes;
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    auto received = router_.receive();
+    if (!received) break;
+    auto& [peer, message] = *received;
+    if (server_) {
+      take(peer, std::move(message));
+      if (server_->due_bytes() >= due) work();
+      continue;
+    }
+    Message answer;
+    answer.header.mutable_status()->set_not_ready(true);
+    router_.send(peer, answer);
+  }
+  work();
+}
+
+void DataPlane::work() {
+  if (!server_) return;
+  server_->work();
+  send();
+}
+
+void DataPlane::take(const PeerId& peer, Message message) {
+  if (message.header.has_attach()) {
+    // the answer says that what the worker has sent before is not read in its memory any more
+    if (memory_->on_device()) work();
+    router_.send(peer, memory_->on_attach(peer, message.header.attach()));
+    return;
+  }
+  if (const auto refusal = memory_->on_message(peer, message)) {
+    router_.count_rejected();
+    router_.send(peer, *refusal);
+    return;
+  }
+  if (!server_->take(peer, std::move(message))) router_.count_rejected();
+}
+
+void DataPlane::send() {
+  if (!server_) return;
+  for (Outgoing& out : server_->take_outgoing()) {
+    memory_->on_send(out);
+    router_.send(out.to, out.message);
+  }
+}
+
+wire::Stats DataPlane::stats() const {
+  wire::Stats stats = server_ ? server_->stats() : wire::Stats();
+  stats.set_peak_rss_kib(peak_rss_kib());
+  stats.set_cpu_seconds(cpu_seconds());
+  stats.set_rejected_frames(router_.rejected_frames());
+  return stats;
+}
+
+}  // namespace pushpull

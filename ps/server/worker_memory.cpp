@@ -1,0 +1,196 @@
+#include "ps/server/worker_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kMostConnections = 64;
+
+Message refusal(const std::string& why) {
+  Message answer;
+  answer.header.mutable_attached()->set_text(why);
+  return answer;
+}
+
+// A device that fails is no fault of the worker's.
+std::string fault_of_peer(const Error& e) {
+  if (e.code() == ErrorCode::kDevice) throw e;
+  return e.what();
+}
+
+std::span<const std::byte> bytes_of(const std::shared_ptr<float[]>& probe) {
+  return std::as_bytes(std::span(probe.get(), 1));
+}
+
+size_t generation_floats(const SliceMap& map, int server) {
+  int64_t sum = 0;
+  for (const int slice : map.slices_of(server)) sum += map.elements(slice).size();
+  return static_cast<size_t>(sum);
+}
+
+}  // namespace
+
+WorkerMemory::WorkerMemory(const Job& job, uint64_t run, const SliceMap& map,
+                           std::function<void(const std::string&)> failed,
+                           std::shared_ptr<device::Device> device, int server)
+    : allowed_(shares_memory(job)),
+      run_(run),
+      map_(map),
+      pool_(failed),
+      device_(std::move(device)) {
+  if (!device_) return;
+  if (allowed_) device_pool_ = std::make_unique<DevicePool>(device_, failed);
+  FloatAllocator copies = heap_floats;
+  if (allowed_) copies = [this](size_t floats) { return pool_.get(floats); };
+  copies = device::registered(device_, std::move(copies), [failed](const std::string& why) {
+    failed("copies to the host take longer: " + why);
+  });
+  mapped_ = device::register_mapped(device_, [failed](const std::string& why) {
+    failed("copies of workers' gradients to the device take longer: " + why);
+  });
+  mirror_ =
+      std::make_unique<HostMirror>(device_, std::move(copies), generation_floats(map_, server));
+}
+
+FloatAllocator WorkerMemory::weights() {
+  if (device_pool_) return [this](size_t floats) { return device_pool_->get(floats); };
+  if (device_) return {};
+  if (!allowed_) return heap_floats;
+  return [this](size_t floats) { return pool_.get(floats); };
+}
+
+void WorkerMemory::on_state(const wire::State& state) {
+  std::map<uint64_t, Worker> members;
+  for (const wire::Member& member : state.workers()) {
+    members[member.incarnation()] = std::move(workers_[member.incarnation()]);
+  }
+  workers_ = std::move(members);
+  std::erase_if(peers_, [&](const auto& peer) { return !workers_.contains(peer.second); });
+}
+
+// A worker that connects again and again is known by its newest connections only.
+void WorkerMemory::remember(const PeerId& peer, uint64_t incarnation) {
+  if (peers_.contains(peer)) return;
+  const auto of_worker = [&](const auto& known) { return known.second == incarnation; };
+  if (std::count_if(peers_.begin(), peers_.end(), of_worker) >= kMostConnections) {
+    std::erase_if(peers_, of_worker);
+  }
+  peers_[peer] = incarnation;
+}
+
+Message WorkerMemory::on_attach(const PeerId& peer, const wire::Attach& attach) {
+  const auto found = workers_.find(attach.sender().incarnation());
+  if (attach.sender().run() != run_ || found == workers_.end()) {
+    Message answer;
+    answer.header.mutable_status()->set_not_ready(true);
+    return answer;
+  }
+  if (!allowed_) return refusal("the job's transport does not share memory");
+  const std::string difference = host_difference(attach.host(), host_identity());
+  if (!difference.empty()) return refusal(difference);
+  Worker& worker = found->second;
+  try {
+    PeerMemory memory(most_segment_bytes(map_));
+    memory.map(attach.probe());
+    if (!probe_) probe_ = pool_.get(1);
+    const auto place = pool_.find(bytes_of(probe_));
+    if (!place.segment) {
+      probe_.reset();
+      return refusal("the server can have no shared memory");
+    }
+    // asked again: what is mapped stays
+    if (!worker.memory) worker.memory.emplace(most_segment_bytes(map_), mapped_, device_);
+    remember(peer, found->first);
+    Message answer;
+    answer.header.mutable_attached()->set_ok(true);
+    *answer.header.mutable_attached()->mutable_probe() = place.segment->description();
+    if (attach.has_device_probe()) {
+      attach_device(worker, attach, *answer.header.mutable_attached());
+    }
+    return answer;
+  } catch (const Error& e) {
+    return refusal(fault_of_peer(e));
+  }
+}
+
+// Says why not, where the worker can read no weights on the device.
+void WorkerMemory::attach_device(Worker& worker, const wire::Attach& attach,
+                                 wire::Attached& attached) {
+  if (!device_) {
+    attached.set_device_text("its weights lie in host memory");
+    return;
+  }
+  if (attach.device_probe().device() != device_->id()) {
+    attached.set_device_text("its weights lie on another GPU, " + device_->name());
+    return;
+  }
+  try {
+    PeerMemory memory(most_segment_bytes(map_), {}, device_);
+    memory.map(attach.device_probe());
+  } catch (const Error& e) {
+    attached.set_device_text(fault_of_peer(e));
+    return;
+  }
+  if (!device_probe_) device_probe_ = device_pool_->get(1);
+  const auto place = device_pool_->find(bytes_of(device_probe_));
+  if (!place.segment) {
+    device_probe_.reset();
+    attached.set_device_text("others cannot read the memory of its " + device_->name());
+    return;
+  }
+  worker.shares_device = true;
+  *attached.mutable_device_probe() = place.segment->description();
+}
+
+std::optional<Message> WorkerMemory::on_message(const PeerId& peer, Message& message) {
+  if (!message.header.has_exchange()) return std::nullopt;
+  wire::Exchange* exchange = message.header.mutable_exchange();
+  const auto found = workers_.find(exchange->sender().incarnation());
+  const bool attached = exchange->sender().run() == run_ && found != workers_.end() &&
+                        found->second.memory.has_value();
+  if (!attached) {
+    if (exchange->has_pull()) exchange->mutable_pull()->set_in_place(false);
+    if (!has_references(message.header)) return std::nullopt;
+    return refusal("[shm] the server has not attached this worker");
+  }
+  Worker& worker = found->second;
+  if (exchange->has_pull()) {
+    remember(peer, found->first);
+    // one that was overtaken by a newer one says nothing about that
+    if (exchange->pull().number() >= worker.pull) {
+      worker.pull = exchange->pull().number();
+      worker.in_place = exchange->pull().in_place();
+      worker.on_device = worker.shares_device && exchange->pull().on_device();
+    }
+  }
+  try {
+    resolve(message, *worker.memory, map_);
+  } catch (const Error& e) {
+    return refusal(fault_of_peer(e));
+  }
+  return std::nullopt;
+}
+
+// Who reads in place what goes out; null: nobody.
+const WorkerMemory::Worker* WorkerMemory::reader_of(const Outgoing& out) const {
+  if (!out.message.header.has_weights()) return nullptr;
+  const auto peer = peers_.find(out.to);
+  if (peer == peers_.end()) return nullptr;
+  const auto worker = workers_.find(peer->second);
+  return worker != workers_.end() && worker->second.in_place ? &worker->second : nullptr;
+}
+
+void WorkerMemory::on_send(Outgoing& out) {
+  const Worker* reader = reader_of(out);
+  const bool on_device = reader != nullptr && reader->on_device;
+  if (on_device) refer(out.message, pool_, map_, device_pool_.get());
+  if (mirror_) mirror_->bring(out.message.payloads);
+  if (reader != nullptr && !on_device) refer(out.message, pool_, map_);
+}
+
+}  // namespace pushpull

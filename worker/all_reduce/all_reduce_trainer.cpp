@@ -1,0 +1,331 @@
+#include "worker/all_reduce/all_reduce_trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/base/error.h"
+#include "common/base/text.h"
+#include "common/io/sha256.h"
+#include "common/update/norm.h"
+#include "common/update/schedule.h"
+#include "common/update/tree_sum.h"
+#include "worker/exchange/device_memory.h"
+#include "worker/exchange/server_links.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kPollMs = 20;
+constexpr int64_t kRepeatMs = 1000;
+constexpr size_t kMostReports = 8;  // that are not acknowledged; a server takes in 16
+// PyTorch's DDP has the same sizes.
+constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
+constexpr int64_t kBucketBytes = int64_t{25} << 20;
+// Others get so much longer than the coordinator, who can say host and pid of who is lost.
+constexpr double kPatience = 1.5;
+
+const wire::Share& only_share(const wire::State& state, const Job& job) {
+  const auto fits = [&](const wire::Share& share) {
+    return share.index() >= 0 && share.index() < state.shares() && share.lo() >= 0 &&
+           share.lo() < share.hi() && share.hi() <= job.micro_batches();
+  };
+  const bool complete = state.peer_endpoints_size() == state.shares() &&
+                        state.peer_incarnations_size() == state.shares();
+  if (state.assigned_size() != 1 || !fits(state.assigned(0)) || !complete) {
+    throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no share");
+  }
+  return state.assigned(0);
+}
+
+PeersSetup peers_of(const Job& job, uint64_t run, const wire::State& state) {
+  PeersSetup setup;
+  setup.run = run;
+  setup.rank = only_share(state, job).index();
+  setup.timeout_s = job.heartbeat_timeout_s * kPatience;
+  for (int i = 0; i < state.peer_endpoints_size(); ++i) {
+    setup.all.push_back({state.peer_endpoints(i), state.peer_incarnations(i)});
+  }
+  return setup;
+}
+
+Range range_of(const wire::Share& share) { return {share.lo(), share.hi()}; }
+
+}  // namespace
+
+AllReduceTrainer::AllReduceTrainer(const Job& job, uint64_t run, uint64_t incarnation,
+                                   const wire::State& state, const Dataset& dataset, Model& model,
+                                   Control& control, zmq::context_t& context,
+                                   std::unique_ptr<Router> router)
+    : job_(job),
+      run_(run),
+      incarnation_(incarnation),
+      control_(control),
+      barriers_(barriers_of(job, state.start_step(), state.end_step())),
+      total_steps_(state.total_steps()),
+      shares_(state.shares()),
+      share_(only_share(state, job).index()),
+      range_(range_of(only_share(state, job))),
+      nodes_(maximal_subtrees(range_, job.micro_batches())),
+      map_(model.table().total, job.slice_bytes, std::max(1, state.data_endpoints_size())),
+      evaluator_(job, dataset, model),
+      compute_(job, dataset, model, map_, [this] { return control_.over(); }),
+      update_(model.table(), {0, model.table().total}, job.optimizer),
+      buckets_(map_, kFirstBucketBytes, kBucketBytes),
+      weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
+      sums_(new float[static_cast<size_t>(map_.total())]()),
+      client_(run, incarnation, map_, update_.state_vectors()),
+      servers_(connect_to_servers(job, state, control.address(), context)),
+      heard_ms_(servers_.size()),
+      peers_(context, std::move(router), peers_of(job, run, state),
+             [this] { return control_.over(); }),
+      collective_(make_collective(job.strategy.algorithm, peers_, job.micro_batches(),
+                                  job.heartbeat_timeout_s * kPatience)),
+      communication_(peers_, *collective_, [this] { return control_.over(); }) {
+  compute_.set_rank(state.rank());
+  for (const auto& server : servers_) {
+    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
+  }
+  poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
+}
+
+JobEnd AllReduceTrainer::run() {
+  try {
+    train_to_the_end();
+  } catch (const JobOver&) {
+  }
+  return *control_.end();
+}
+
+void AllReduceTrainer::train_to_the_end() {
+  fetch_start();
+  for (int64_t s = barriers_.start_step; s < barriers_.end_step; ++s) {
+    step(s);
+    if (barriers_.is_barrier(s + 1)) barrier(s + 1);
+  }
+  until([] { return false; }, "the end of the job");
+}
+
+void AllReduceTrainer::fetch_start() {
+  client_.fetch(barriers_.start_step, true, clock_.now_ms());
+  until([this] { return !client_.busy(); }, "the first weights");
+  FlatState start = flatten(*client_.take_fetched());
+  std::copy(start.weights.begin(), start.weights.end(), weights_.get());
+  slots_ = std::move(start.slots);
+  updates_ = start.updates;
+}
+
+// ---- a step ----
+
+void AllReduceTrainer::step(int64_t step) {
+  std::vector<float> losses;
+  split_.enter(TimeSplit::kCompute);
+  if (!compute(step, losses)) throw JobOver{};
+  split_.enter(TimeSplit::kPush);
+  report(step, losses);
+  update(step);
+  split_.enter(TimeSplit::kOther);
+  split_.count_tasks(1);
+  control_.set_times(split_.totals());
+  control_.set_traffic(peers_.bytes_sent(), peers_.bytes_received(), peers_.rejected());
+}
+
+bool AllReduceTrainer::compute(int64_t step, std::vector<float>& losses) {
+  buckets_.begin();
+  tickets_.clear();
+  std::vector<SumPart> parts;
+  compute_.begin(step, nodes_, weights());
+  if (step + 1 < barriers_.end_step) compute_.hint(step + 1, nodes_);
+  for (const Range& node : nodes_) {
+    parts.push_back({node, nullptr, nullptr});
+    const auto ready = [&](int slice, const Payload& payload) {
+      // slices of one node lie in one flat vector
+      parts.back().owner = payload.owner;
+      parts.back().floats = payload.floats() - map_.elements(slice).lo;
+      if (parts.size() < nodes_.size()) return;
+      buckets_.mark(slice);
+      while (const std::optional<int> bucket = buckets_.next()) post_sum(*bucket, parts);
+    };
+    if (!compute_.node(ready, losses)) return false;
+  }
+  PP_ASSERT(std::ssize(tickets_) == buckets_.count());
+  return true;
+}
+
+void AllReduceTrainer::post_sum(int bucket, const std::vector<SumPart>& parts) {
+  const Range elements = buckets_.elements(bucket);
+  std::vector<SumPart> here = parts;
+  for (SumPart& part : here) part.floats += elements.lo;
+  const SumTarget target{sums_, sums_.get() + elements.lo};
+  const int64_t operation = next_operation_++;
+  tickets_.push_back(communication_.post([this, operation, elements, here, target] {
+    collective_->sum(operation, here, elements.size(), target);
+  }));
+}
+
+void AllReduceTrainer::update(int64_t step) {
+  UpdateInfo info;
+  info.learning_rate = learning_rate(job_.schedule, step, total_steps_);
+  info.divisor = static_cast<double>(job_.micro_batches());
+  const auto wait = [this](int64_t ticket) {
+    split_.enter(TimeSplit::kWait);
+    communication_.wait(ticket);
+    split_.enter(TimeSplit::kCompute);
+  };
+  if (job_.clip_norm > 0) {
+    wait(tickets_.back());
+    info.clip = clip();
+  }
+  for (int bucket = 0; bucket < buckets_.count(); ++bucket) {
+    wait(tickets_[static_cast<size_t>(bucket)]);
+    apply(buckets_.elements(bucket), info);
+  }
+  ++updates_;
+}
+
+// As the servers and the coordinator do it in `sync`: along the same tree.
+double AllReduceTrainer::clip() const {
+  const double total = update_.all_squares(sums_.get(), static_cast<double>(job_.micro_batches()));
+  return clip_factor(std::sqrt(total), job_.clip_norm);
+}
+
+void AllReduceTrainer::apply(Range elements, const UpdateInfo& info) {
+  std::array<float*, 2> slots{};
+  for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].data();
+  for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
+    const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
+    update_.apply(stride, info, updates_ + 1, weights_.get(), sums_.get() + lo,
+                  std::span(slots.data(), slots_.size()), weights_.get());
+  }
+}
+
+// ---- barriers ----
+
+void AllReduceTrainer::barrier(int64_t step) {
+  check_equal(step);
+  if (barriers_.checkpoint_due(step)) store(step);
+  if (barriers_.evaluation_due(step)) evaluate(step);
+}
+
+// All workers must have the same weights: a difference would grow in silence.
+void AllReduceTrainer::check_equal(int64_t step) {
+  Sha256 hash;
+  hash.update(std::as_bytes(weights()));
+  const std::string mine = hash.hex();
+  std::vector<std::string> all;
+  const int64_t operation = next_operation_++;
+  communication_.wait(communication_.post([&] {
+    peers_.begin(operation);
+    all = peers_.gather(mine);
+  }));
+  const auto other = std::find_if(all.begin(), all.end(), [&](const auto& h) { return h != mine; });
+  if (other == all.end()) return;
+  throw Error(ErrorCode::kFailed,
+              "[all-reduce] after step " + std::to_string(step) + " worker " +
+                  std::to_string(share_) + " has weights " + mine.substr(0, 12) + ", worker " +
+                  std::to_string(other - all.begin()) + " " + printable(other->substr(0, 12)) +
+                  "; resume from the last checkpoint");
+}
+
+void AllReduceTrainer::evaluate(int64_t step) {
+  wire::EvalResult result;
+  result.set_incarnation(incarnation_);
+  result.set_step(step);
+  const Range chunks = share_range(share_, shares_, evaluator_.chunks());
+  for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
+    if (control_.over()) throw JobOver{};
+    const ChunkResult r = evaluator_.run(weights(), chunk);
+    wire::ChunkResult* out = result.add_chunks();
+    out->set_chunk(r.chunk);
+    out->set_correct(r.correct);
+    out->set_loss(r.loss);
+  }
+  control_.report(std::move(result));
+}
+
+// Each worker stores every n-th slice.
+void AllReduceTrainer::store(int64_t step) {
+  std::vector<int> mine;
+  for (int slice = share_; slice < map_.slices(); slice += shares_) mine.push_back(slice);
+  client_.store({step, updates_, weights(), {slots_.begin(), slots_.end()}}, std::move(mine),
+                clock_.now_ms());
+  until([this] { return !client_.busy(); }, "the checkpoint to be taken in");
+}
+
+// ---- servers ----
+
+void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
+  Report out;
+  out.number = next_report_++;
+  out.sent_ms = clock_.now_ms();
+  wire::Exchange* sent = out.message.header.mutable_exchange();
+  sent->mutable_sender()->set_run(run_);
+  sent->mutable_sender()->set_incarnation(incarnation_);
+  wire::Push* push = sent->mutable_push();
+  push->set_number(out.number);
+  push->set_step(step);
+  push->set_lo(static_cast<int32_t>(range_.lo));
+  push->set_hi(static_cast<int32_t>(range_.hi));
+  push->mutable_losses()->Assign(losses.begin(), losses.end());
+  push->set_data_hash(compute_.take_data_hash().bytes());
+  if (reports_.empty()) heard_ms_[0] = out.sent_ms;
+  servers_[0]->send(out.message);
+  reports_.push_back(std::move(out));
+  exchange();
+  if (reports_.size() <= kMostReports) return;
+  until([this] { return reports_.size() <= kMostReports; }, "an answer to losses");
+}
+
+void AllReduceTrainer::take(const Message& message) {
+  if (message.header.has_status() && message.header.status().pushes_through() > 0) {
+    const int64_t through = message.header.status().pushes_through();
+    while (!reports_.empty() && reports_.front().number <= through) reports_.pop_front();
+    return;
+  }
+  client_.on_message(message, clock_.now_ms());
+}
+
+void AllReduceTrainer::exchange() {
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    while (const auto message = servers_[server]->receive()) {
+      heard_ms_[server] = clock_.now_ms();
+      take(*message);
+    }
+  }
+  const int64_t now = clock_.now_ms();
+  client_.on_tick(now);
+  for (const ToShard& out : client_.take_outgoing()) {
+    servers_[static_cast<size_t>(out.server)]->send(out.message);
+  }
+  for (Report& report : reports_) {
+    if (now - report.sent_ms < kRepeatMs) continue;
+    report.sent_ms = now;
+    servers_[0]->send(report.message);
+  }
+}
+
+void AllReduceTrainer::check_servers() {
+  const int64_t now = clock_.now_ms();
+  const auto timeout_ms = static_cast<int64_t>(job_.heartbeat_timeout_s * kPatience * 1000);
+  const int server = client_.busy() ? client_.waiting_for() : reports_.empty() ? -1 : 0;
+  if (server < 0 || now - heard_ms_[static_cast<size_t>(server)] <= timeout_ms) return;
+  throw Error(ErrorCode::kUnreachable,
+              "[all-reduce] server " + std::to_string(server) + " has not answered for " +
+                  std::to_string(timeout_ms / 1000) + " s, waiting for " + waits_for_);
+}
+
+void AllReduceTrainer::until(const std::function<bool()>& done, const char* what) {
+  waits_for_ = what;
+  if (client_.busy()) std::fill(heard_ms_.begin(), heard_ms_.end(), clock_.now_ms());
+  while (!done()) {
+    if (control_.over()) throw JobOver{};
+    exchange();
+    if (done()) return;
+    poll_sockets(poll_items_, kPollMs);
+    if ((poll_items_.back().revents & ZMQ_POLLIN) != 0) control_.news().clear();
+    check_servers();
+  }
+}
+
+}  // namespace pushpull

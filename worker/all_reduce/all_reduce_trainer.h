@@ -1,0 +1,109 @@
+// The training loop of a worker that updates by itself: every worker keeps the weights and the
+// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and makes the same update
+// as they. Servers hand out the first weights, take in losses, and keep checkpoints. One thread,
+// and one for the sums.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/job/barriers.h"
+#include "common/job/job.h"
+#include "common/net/endpoint.h"
+#include "common/net/shard_client.h"
+#include "common/update/range_update.h"
+#include "datasets/dataset.h"
+#include "models/model.h"
+#include "worker/all_reduce/buckets.h"
+#include "worker/all_reduce/collective.h"
+#include "worker/all_reduce/communication.h"
+#include "worker/all_reduce/peers.h"
+#include "worker/compute/compute.h"
+#include "worker/compute/evaluate.h"
+#include "worker/member/control.h"
+#include "worker/trace/time_split.h"
+
+namespace pushpull {
+
+class AllReduceTrainer {
+ public:
+  // state: of a job that trains, with a share for this worker. router: where the others reach it.
+  // All references are borrowed.
+  AllReduceTrainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
+                   const Dataset& dataset, Model& model, Control& control, zmq::context_t& context,
+                   std::unique_ptr<Router> router);
+
+  // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that
+  // is not finite, a worker or server that does not answer, weights that differ.
+  JobEnd run();
+
+ private:
+  struct Report {
+    int64_t number = 0;
+    int64_t sent_ms = 0;
+    Message message;
+  };
+
+  void train_to_the_end();
+  void fetch_start();
+  void step(int64_t step);
+  bool compute(int64_t step, std::vector<float>& losses);
+  std::span<const float> weights() const {
+    return {weights_.get(), static_cast<size_t>(map_.total())};
+  }
+  void post_sum(int bucket, const std::vector<SumPart>& parts);
+  void update(int64_t step);
+  double clip() const;
+  void apply(Range elements, const UpdateInfo& info);
+  void barrier(int64_t step);
+  void check_equal(int64_t step);
+  void evaluate(int64_t step);
+  void store(int64_t step);
+  void report(int64_t step, const std::vector<float>& losses);
+  void exchange();
+  void take(const Message& message);
+  void check_servers();
+  // Talks with servers until `done`, or the job is over: then it throws JobOver.
+  void until(const std::function<bool()>& done, const char* what);
+
+  const Job& job_;
+  const uint64_t run_;
+  const uint64_t incarnation_;
+  Control& control_;
+  const Barriers barriers_;
+  const int64_t total_steps_;
+  const int shares_;
+  const int share_;
+  const Range range_;               // micro-batches of every step
+  const std::vector<Range> nodes_;  // of the fixed tree, that make them up
+  const SliceMap map_;
+  Evaluator evaluator_;
+  Compute compute_;
+  TimeSplit split_{now_seconds};
+  RangeUpdate update_;
+  Buckets buckets_;
+  std::shared_ptr<float[]> weights_;       // flat, where the model's device copies them from
+  std::vector<std::vector<float>> slots_;  // optimizer state
+  int64_t updates_ = 0;
+  std::shared_ptr<float[]> sums_;  // of the gradients, the flat vector
+
+  ShardClient client_;
+  std::vector<std::unique_ptr<Dealer>> servers_;
+  std::vector<zmq::pollitem_t> poll_items_;
+  std::deque<Report> reports_;  // that server 0 has not acknowledged
+  int64_t next_report_ = 1;
+  AwakeClock clock_;
+  std::vector<int64_t> heard_ms_;  // of each server, or since when it was asked
+  const char* waits_for_ = "";
+
+  Peers peers_;
+  std::unique_ptr<Collective> collective_;
+  int64_t next_operation_ = 0;
+  std::vector<int64_t> tickets_;  // of the step's buckets
+  Communication communication_;   // last: ends before what it uses
+};
+
+}  // namespace pushpull

@@ -1,0 +1,81 @@
+#include "worker/all_reduce/communication.h"
+
+#include <chrono>
+#include <utility>
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kServeMs = 200;
+constexpr std::chrono::milliseconds kLookMs{50};  // how often a wait looks whether the job is over
+
+}  // namespace
+
+Communication::Communication(Peers& peers, Collective& collective, std::function<bool()> over)
+    : peers_(peers), collective_(collective), over_(std::move(over)), thread_([this] { loop(); }) {}
+
+Communication::~Communication() {
+  stopping_.store(true);
+  peers_.stop();
+  collective_.abort();
+  wake_.wake();
+}
+
+int64_t Communication::post(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(work));
+  wake_.wake();
+  return ++posted_;
+}
+
+void Communication::wait(int64_t ticket) {
+  std::unique_lock lock(mutex_);
+  while (finished_ < ticket && !error_) {
+    done_.wait_for(lock, kLookMs);
+    if (!over_()) continue;
+    lock.unlock();
+    collective_.abort();
+    lock.lock();
+  }
+  if (finished_ < ticket) std::rethrow_exception(error_);
+}
+
+std::function<void()> Communication::take() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) {
+    wake_.clear();
+    return nullptr;
+  }
+  std::function<void()> work = std::move(queue_.front());
+  queue_.pop_front();
+  return work;
+}
+
+void Communication::run(const std::function<void()>& work, int64_t count) {
+  std::exception_ptr error;
+  try {
+    work();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  if (error) {
+    error_ = error;
+  } else {
+    finished_ += count;
+  }
+  if (error || count > 0) done_.notify_all();
+}
+
+void Communication::loop() {
+  while (!stopping_.load()) {
+    const std::function<void()> work = take();
+    run(work ? work : std::function<void()>([this] { peers_.serve(wake_, kServeMs); }),
+        work ? 1 : 0);
+    const std::lock_guard lock(mutex_);
+    if (error_) return;
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,293 @@
+#include "worker/compute/compute.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/process.h"
+#include "common/update/norm.h"
+#include "models/device_step.h"
+
+namespace pushpull {
+
+namespace {
+
+std::string way_out(const Job& job) {
+  return std::string("; a smaller ") + (job.precision == "fp16" ? "loss-scale, " : "") +
+         "lr or clip-norm may help";
+}
+
+}  // namespace
+
+Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
+                 std::function<bool()> over, PushedMemory memory)
+    : job_(job),
+      model_(model),
+      map_(map),
+      whole_(model.table(), {0, model.table().total}, job.optimizer),
+      loader_(job, dataset),
+      devices_(model.device_steps()),
+      ahead_(devices_.size()),
+      over_(std::move(over)),
+      straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
+  if (devices_.empty()) {
+    gradient_ = make_host_sum(model.table(), map, std::move(memory.host));
+  } else if (devices_.size() == 1) {
+    gradient_ = make_device_sum(*devices_.front(), model.table(), map, std::move(memory));
+  } else {
+    team_ = std::make_unique<DeviceTeam>(devices_, model.table(), map, std::move(memory.host));
+  }
+}
+
+void Compute::set_rank(int rank) {
+  rank_ = rank;
+  const bool slow = rank >= 0 && rank == job_.straggler.rank;
+  straggling_.set_factor(slow ? job_.straggler.factor : 1.0);
+}
+
+void Compute::set_trace(Trace& trace) {
+  trace_ = &trace;
+  if (!trace.on() || devices_.empty()) return;
+  if (team_) return team_->set_trace(trace);
+  device_trace_ = std::make_unique<DeviceTrace>(trace, *devices_.front(), map_);
+  gradient_->keep_times();
+}
+
+// In pieces, so that the end of the job is noticed.
+void Compute::sleep(double seconds) const {
+  constexpr double kPiece = 0.02;
+  for (; seconds > 0.0 && !over_(); seconds -= kPiece) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(seconds, kPiece)));
+  }
+}
+
+void Compute::begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights) {
+  PP_ASSERT(!nodes.empty());
+  work_ = {step, std::move(nodes)};
+  next_ = 0;
+  weights_ = weights;
+  hinted_ = {};
+}
+
+void Compute::hint(int64_t step, std::vector<Range> nodes) {
+  hinted_ = {step, std::move(nodes)};
+  const int64_t first = hinted_.nodes.front().lo;
+  const int64_t ahead = std::min<int64_t>(hinted_.nodes.back().hi - first, Loader::kMaxHints / 2);
+  for (int64_t i = 0; i < ahead; ++i) loader_.hint(step, first + i);
+}
+
+bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
+                   const WeightsNeeded& needed) {
+  PP_ASSERT(next_ < work_.nodes.size());
+  const int64_t step = work_.step;
+  const GradientSum::SliceReady checked = [&](int slice, Payload part) {
+    if (device_trace_) device_trace_->copied(*gradient_, slice, now_seconds());
+    check_finite(step, slice, part);
+    straggling_.lag();
+    ready(slice, std::move(part));
+    straggling_.resume();
+  };
+  // what a layer waits for is no computing
+  const WeightsNeeded tensor_needed = [&](size_t tensor) {
+    straggling_.lag();
+    needed(tensor);
+    straggling_.resume();
+  };
+  const bool is_first = next_ == 0;
+  const Range range = work_.nodes[next_++];
+  bool whole = false;
+  try {
+    whole =
+        compute({step, range, is_first, checked, needed ? tensor_needed : WeightsNeeded{}}, losses);
+  } catch (...) {
+    work_ = {};
+    for (size_t i = 0; i < devices_.size(); ++i) devices_[i]->unstage();
+    ahead_.assign(devices_.size(), {});
+    throw;
+  }
+  if (!whole) work_ = {};
+  return whole;
+}
+
+bool Compute::compute(const Node& node, std::vector<float>& losses) {
+  if (team_) return on_devices(node, losses);
+  gradient_->begin(node.range.size());
+  return devices_.empty() ? on_host(node, losses) : on_device(node, losses);
+}
+
+bool Compute::on_host(const Node& node, std::vector<float>& losses) {
+  double begin_s = 0.0;
+  double forward_s = 0.0;  // where it has ended; 0: not yet
+  const GradientReady tensor_ready = [&](size_t tensor) {
+    if (traced() && forward_s == 0.0) forward_s = now_seconds();
+    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
+  };
+  for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
+    if (over_()) return false;
+    const MicroBatch& batch = loader_.get(node.step, m);
+    data_hash_ += data_hash(node.step, m, batch.indices);
+    straggling_.resume();
+    forward_s = 0.0;
+    if (traced()) begin_s = now_seconds();
+    const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(),
+                                    gradient_->leaf(), tensor_ready, node.needed);
+    check_loss(node.step, m, loss);
+    losses.push_back(loss);
+    gradient_->end_leaf();
+    if (traced()) {
+      trace_->add(Trace::kForward, node.step, m, begin_s, forward_s);
+      trace_->add(Trace::kBackward, node.step, m, forward_s, now_seconds());
+    }
+    straggling_.lag();
+  }
+  gradient_->finish(node.ready);
+  return true;
+}
+
+// The host is ahead of the device: all micro-batches are enqueued before the first slice is there.
+bool Compute::on_device(const Node& node, std::vector<float>& losses) {
+  DeviceStep& device = *devices_.front();
+  const GradientReady enqueued = [&](size_t tensor) {
+    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
+  };
+  const double begin_s = traced() ? now_seconds() : 0.0;
+  if (device_trace_) device_trace_->begin();
+  try {
+    straggling_.resume();
+    if (node.is_first) device.begin(weights_);
+    for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
+      if (over_()) {
+        device.wait();
+        return false;
+      }
+      stage(0, node.step, m);
+      device.run(gradient_->leaf().data(), enqueued, node.needed);
+      gradient_->end_leaf();
+    }
+    stage_ahead();
+    gradient_->finish(node.ready);
+  } catch (...) {
+    device.wait();  // nothing of a node that was given up may count in the next one
+    throw;
+  }
+  stage_ahead();
+  add_losses(node, device.wait(), losses);
+  if (traced()) {
+    trace_->add(Trace::kPart, node.step, node.range.lo, begin_s, now_seconds());
+    device_trace_->end(node.step, node.range.lo);
+  }
+  straggling_.lag();
+  return true;
+}
+
+// With all weights: devices that waited for each other's would gain little.
+bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
+  const double begin_s = traced() ? now_seconds() : 0.0;
+  const size_t tensors = node.is_first && node.needed ? model_.table().tensors.size() : 0;
+  for (size_t tensor = 0; tensor < tensors; ++tensor) node.needed(tensor);
+  std::mutex reading;
+  const auto stage_leaf = [&](size_t device, int64_t leaf) {
+    const std::lock_guard lock(reading);
+    if (over_()) return false;
+    stage(device, node.step, node.range.lo + leaf);
+    return true;
+  };
+  straggling_.resume();
+  if (node.is_first) team_->begin(weights_);
+  std::vector<float> all;
+  if (!team_->node(
+          node.range.size(), stage_leaf, [this] { stage_ahead(); }, node.ready, all)) {
+    return false;
+  }
+  stage_ahead();
+  add_losses(node, all, losses);
+  if (traced()) {
+    trace_->add(Trace::kPart, node.step, node.range.lo, begin_s, now_seconds());
+    team_->trace(node.step, node.range.lo);
+  }
+  straggling_.lag();
+  return true;
+}
+
+// So that `run` computes this micro-batch next.
+void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
+  const Ahead ahead = std::exchange(ahead_[device], {});
+  if (ahead.step == step && ahead.micro_batch == micro_batch) {
+    data_hash_ += ahead.hash;
+    return;
+  }
+  if (ahead.step >= 0) devices_[device]->unstage();
+  const MicroBatch& batch = loader_.get(step, micro_batch);
+  data_hash_ += data_hash(step, micro_batch, batch.indices);
+  devices_[device]->stage(batch.images, batch.labels);
+}
+
+// What each device will begin with, as far as it is known and read by now: gradients that are to be
+// pushed must not wait for it. Between nodes, and when all micro-batches of a node are enqueued.
+void Compute::stage_ahead() {
+  const bool is_last = next_ == work_.nodes.size();
+  const Work& work = is_last ? hinted_ : work_;
+  if (work.nodes.empty()) return;
+  const Range node = work.nodes[is_last ? 0 : next_];
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    const std::optional<int64_t> leaf =
+        team_ ? team_->first_leaf(device, node.size()) : std::optional<int64_t>(0);
+    if (leaf) stage_ahead(device, work.step, node.lo + *leaf);
+  }
+}
+
+void Compute::stage_ahead(size_t device, int64_t step, int64_t micro_batch) {
+  Ahead& ahead = ahead_[device];
+  if (ahead.step >= 0 || !loader_.ready(step, micro_batch)) return;
+  const MicroBatch& batch = loader_.get(step, micro_batch);
+  devices_[device]->stage(batch.images, batch.labels);
+  ahead = {step, micro_batch, data_hash(step, micro_batch, batch.indices)};
+}
+
+void Compute::add_losses(const Node& node, std::span<const float> all,
+                         std::vector<float>& losses) const {
+  PP_ASSERT(std::ssize(all) == node.range.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_loss(node.step, node.range.lo + static_cast<int64_t>(i), all[i]);
+  }
+  losses.insert(losses.end(), all.begin(), all.end());
+}
+
+double Compute::squares(std::span<const float> sum, int64_t micro_batches) const {
+  PP_ASSERT(std::ssize(sum) == whole_.size());
+  return whole_.all_squares(sum.data(), static_cast<double>(micro_batches));
+}
+
+void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
+  if (std::isfinite(loss)) return;
+  throw Error(ErrorCode::kNotFinite, "[train] the loss of worker " + std::to_string(rank_) +
+                                         " at step " + std::to_string(step) + ", micro-batch " +
+                                         std::to_string(micro_batch) + " is " +
+                                         std::to_string(loss) + way_out(job_));
+}
+
+void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
+  if (team_ ? team_->finite(slice) : gradient_->finite(slice, part)) return;
+  const int64_t first = map_.elements(slice).lo;
+  const Payload here = team_ ? part : gradient_->on_host(part);
+  int64_t i = 0;
+  while (std::isfinite(here.floats()[i])) ++i;
+  const TensorInfo* found = nullptr;
+  for (const TensorInfo& tensor : model_.table().tensors) {
+    if (tensor.offset <= first + i) found = &tensor;
+  }
+  PP_ASSERT(found != nullptr);
+  const std::string what = found->rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
+  throw Error(ErrorCode::kNotFinite, "[train] the " + what + " of worker " + std::to_string(rank_) +
+                                         " at step " + std::to_string(step) +
+                                         " is not finite in tensor " + found->name + way_out(job_));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,227 @@
+#include "worker/compute/device_team.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/process.h"
+#include "worker/compute/device_sum.h"
+#include "worker/compute/finite.h"
+
+namespace pushpull {
+
+TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> lanes) : lanes_(std::move(lanes)) {
+  PP_ASSERT(!lanes_.empty());
+  table_ = lanes_.front()->table();
+  for (const auto& lane : lanes_) {
+    PP_ASSERT(lane->device_step() != nullptr);
+    if (lane->numerics() == numerics()) continue;
+    throw Error(ErrorCode::kUsage,
+                "[device] the devices of a worker must be of one kind: one is \"" + numerics() +
+                    "\", another \"" + lane->numerics() + "\"; start a worker for each");
+  }
+  choose(choices());
+}
+
+float TeamModel::train(std::span<const float> weights, const float* images, const int32_t* labels,
+                       std::span<float> gradients, const GradientReady& ready,
+                       const WeightsNeeded& needed) {
+  return lanes_.front()->train(weights, images, labels, gradients, ready, needed);
+}
+
+EvalSums TeamModel::evaluate(std::span<const float> weights, const float* images,
+                             const int32_t* labels, int64_t valid) {
+  return lanes_.front()->evaluate(weights, images, labels, valid);
+}
+
+std::vector<DeviceStep*> TeamModel::device_steps() {
+  std::vector<DeviceStep*> steps;
+  for (const auto& lane : lanes_) steps.push_back(lane->device_step());
+  return steps;
+}
+
+void TeamModel::choose(const std::string& choices) {
+  for (const auto& lane : lanes_) {
+    if (lane->choices() != choices) lane->choose(choices);
+  }
+}
+
+DeviceTeam::DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable& table,
+                       const SliceMap& map, FloatAllocator memory)
+    : table_(table),
+      map_(map),
+      threads_(static_cast<int>(steps.size())),
+      pool_(static_cast<size_t>(table.total), std::move(memory)),
+      finite_(static_cast<size_t>(map.slices())) {
+  for (DeviceStep* step : steps) lanes_.push_back({step, false, {}, {}, nullptr});
+}
+
+DeviceTeam::~DeviceTeam() { drain(); }
+
+void DeviceTeam::set_trace(Trace& trace) {
+  PP_ASSERT(leaves_ == 0);
+  std::vector<std::string> names;
+  for (Lane& lane : lanes_) {
+    lane.trace =
+        std::make_unique<DeviceTrace>(trace, *lane.step, map_, static_cast<uint8_t>(names.size()));
+    names.push_back(lane.step->device()->name());
+  }
+  trace.set_devices(std::move(names));
+}
+
+void DeviceTeam::trace(int64_t step, int64_t first) {
+  for (const Lane& lane : lanes_) {
+    if (!lane.parts.empty()) lane.trace->end(step, first + lane.parts.front().leaves.lo);
+  }
+}
+
+// Each device takes a share of the leaves, as workers take shares of a step.
+void DeviceTeam::plan(int64_t leaves) {
+  if (leaves == leaves_) return;
+  leaves_ = leaves;
+  parts_.clear();
+  const auto lanes = static_cast<int64_t>(lanes_.size());
+  if (leaves < lanes && !std::exchange(said_idle_, true)) {
+    Log("worker").warn("a part of " + std::to_string(leaves) + " micro-batches leaves " +
+                       std::to_string(lanes - leaves) + " of " + std::to_string(lanes) +
+                       " devices idle: a smaller micro-batch, or fewer workers, makes more");
+  }
+  for (int64_t i = 0; i < lanes; ++i) {
+    Lane& lane = lanes_[static_cast<size_t>(i)];
+    lane.parts.clear();
+    const Range share = share_range(i, lanes, leaves);
+    if (share.size() == 0) continue;
+    for (const Range& subtree : maximal_subtrees(share, leaves)) {
+      if (lane.sums.size() == lane.parts.size()) {
+        lane.sums.push_back(make_device_sum(*lane.step, table_, map_));
+        if (lane.trace) lane.sums.back()->keep_times();
+      }
+      lane.parts.push_back(
+          {lane.step, subtree, lane.sums[lane.parts.size()].get(), lane.trace.get()});
+    }
+    parts_.insert(parts_.end(), lane.parts.begin(), lane.parts.end());
+  }
+}
+
+bool DeviceTeam::enqueue(const Part& part, size_t device, const Stage& stage) {
+  const GradientSum::SliceReady nothing_yet = [](int, const Payload&) { PP_ASSERT(false); };
+  part.sum->begin(part.leaves.size());
+  for (int64_t leaf = part.leaves.lo; leaf < part.leaves.hi; ++leaf) {
+    if (!stage(device, leaf)) return false;
+    part.step->run(part.sum->leaf().data(), [&](size_t tensor) {
+      if (part.sum->in_last_leaf()) part.sum->tensor_ready(tensor, nothing_yet);
+    });
+    part.sum->end_leaf();
+  }
+  return true;
+}
+
+std::optional<int64_t> DeviceTeam::first_leaf(size_t device, int64_t leaves) const {
+  const Range share =
+      share_range(static_cast<int64_t>(device), static_cast<int64_t>(lanes_.size()), leaves);
+  return share.size() == 0 ? std::nullopt : std::optional(share.lo);
+}
+
+void DeviceTeam::begin(std::span<const float> weights) {
+  weights_ = weights;
+  for (Lane& lane : lanes_) lane.has_begun = false;
+}
+
+bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
+                      const GradientSum::SliceReady& ready, std::vector<float>& losses) {
+  plan(leaves);
+  for (const Lane& lane : lanes_) {
+    if (lane.trace) lane.trace->begin();
+  }
+  std::atomic<bool> over = false;
+  try {
+    threads_.run(std::ssize(lanes_), [&](int64_t index, int /*thread*/) {
+      const auto device = static_cast<size_t>(index);
+      Lane& lane = lanes_[device];
+      if (lane.parts.empty()) return;
+      if (!std::exchange(lane.has_begun, true)) lane.step->begin(weights_);
+      for (const Part& part : lane.parts) {
+        if (!enqueue(part, device, stage)) over = true;
+        if (over) return;
+      }
+    });
+    if (!over) {
+      enqueued();
+      add_up(ready);
+    }
+  } catch (...) {
+    drain();  // nothing of a node that was given up may count in the next one
+    throw;
+  }
+  if (over) {
+    drain();
+    return false;
+  }
+  for (const Lane& lane : lanes_) {
+    if (lane.parts.empty()) continue;
+    const std::span<const float> some = lane.step->wait();
+    losses.insert(losses.end(), some.begin(), some.end());
+  }
+  return true;
+}
+
+// All devices finish slices in one order, that of backward: one from each, then the next.
+void DeviceTeam::add_up(const GradientSum::SliceReady& ready) {
+  sum_ = pool_.get();
+  std::vector<std::vector<Payload>> here(static_cast<size_t>(map_.slices()));
+  for (auto& payloads : here) payloads.reserve(parts_.size());
+  bool more = true;
+  while (more) {
+    for (const Part& part : parts_) {
+      more = part.sum->give_next([&](int slice, Payload payload) {
+        if (part.trace != nullptr) part.trace->copied(*part.sum, slice, now_seconds());
+        auto& payloads = here[static_cast<size_t>(slice)];
+        payloads.push_back(std::move(payload));
+        if (payloads.size() < parts_.size()) return;
+        add_slice(slice, payloads);
+        payloads.clear();
+        const Range s = map_.elements(slice);
+        const std::span<const float> all(sum_.get() + s.lo, static_cast<size_t>(s.size()));
+        ready(slice, {sum_, std::as_bytes(all)});
+      });
+    }
+  }
+}
+
+void DeviceTeam::add_slice(int slice, const std::vector<Payload>& payloads) {
+  std::vector<TreePart> parts;
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    parts.push_back({parts_[i].leaves, payloads[i].floats()});
+  }
+  if (tree_) {
+    tree_->begin();
+    for (const TreePart& part : parts) tree_->add(part);
+    tree_->reset(leaves_);
+  } else {
+    tree_.emplace(std::move(parts), leaves_);
+  }
+  const Range s = map_.elements(slice);
+  bool finite = true;
+  for (int64_t lo = 0; lo < s.size(); lo += TreeSum::kStride) {
+    const int64_t n = std::min(TreeSum::kStride, s.size() - lo);
+    const float* block = tree_->block(lo, n);
+    finite &= all_finite(block, n);
+    std::memcpy(sum_.get() + s.lo + lo, block, static_cast<size_t>(n) * sizeof(float));
+  }
+  finite_[static_cast<size_t>(slice)] = finite;
+}
+
+void DeviceTeam::drain() noexcept {
+  for (const Lane& lane : lanes_) {
+    try {
+      lane.step->wait();
+    } catch (const Error&) {  // a device that has failed does nothing any more
+      continue;
+    }
+  }
+}
+
+}  // namespace pushpull

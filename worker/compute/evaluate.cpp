@@ -1,0 +1,40 @@
+#include "worker/compute/evaluate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+Evaluator::Evaluator(const Job& job, const Dataset& dataset, Model& model)
+    : dataset_(dataset),
+      model_(model),
+      chunk_size_(job.micro_batch),
+      images_(static_cast<size_t>(job.micro_batch * dataset.input().size())),
+      labels_(static_cast<size_t>(job.micro_batch)) {
+  PP_ASSERT(chunk_size_ > 0);
+}
+
+int64_t Evaluator::chunks() const { return (dataset_.test_size() + chunk_size_ - 1) / chunk_size_; }
+
+int64_t Evaluator::samples(int64_t chunk) const {
+  return std::min(chunk_size_, dataset_.test_size() - chunk * chunk_size_);
+}
+
+ChunkResult Evaluator::run(std::span<const float> weights, int64_t chunk) {
+  PP_ASSERT(chunk >= 0 && chunk < chunks());
+  PP_ASSERT(std::ssize(weights) == model_.table().total);
+  const int64_t valid = samples(chunk);
+  indices_.resize(static_cast<size_t>(valid));
+  std::iota(indices_.begin(), indices_.end(), chunk * chunk_size_);
+  // the padding is zeros, never what an earlier chunk left: the bits must not depend on who came
+  // before
+  std::fill(images_.begin() + valid * dataset_.input().size(), images_.end(), 0.0F);
+  std::fill(labels_.begin() + valid, labels_.end(), 0);
+  dataset_.read_test(indices_, images_.data(), labels_.data());
+  const EvalSums sums = model_.evaluate(weights, images_.data(), labels_.data(), valid);
+  return {chunk, sums.correct, sums.loss};
+}
+
+}  // namespace pushpull

@@ -1,0 +1,59 @@
+// Moves messages between PushPull and the servers: a worker's data connections and the news of its
+// coordinator as one thing to wait on. The trainer's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/job/job.h"
+#include "common/net/endpoint.h"
+#include "worker/exchange/push_pull.h"
+#include "worker/exchange/server_memory.h"
+#include "worker/member/control.h"
+
+namespace pushpull {
+
+// What PushPull must know of a job that trains. elements: of the flat vector; chunks: of an
+// evaluation.
+PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation,
+                              const wire::State& state, int64_t elements, int64_t chunks);
+
+class Links {
+ public:
+  // state: of a job that trains; PushPull hears it too. All references are borrowed. mapped and
+  // device: as ServerMemory takes them.
+  Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
+        zmq::context_t& context, PagesMapped mapped = {},
+        std::shared_ptr<device::Device> device = nullptr);
+
+  // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
+  // of silence, or when the job is over.
+  void attach();
+  // Before this worker ends although the job goes on: servers may be reading what it has pushed in
+  // memory of its device. Waits, at most a second, until they have taken that in.
+  void let_go();
+  // Where gradients are to lie that are pushed.
+  FloatAllocator gradients() { return memory_.gradients(); }
+  // The same on the device, once attached; null: not all servers read them there.
+  FloatAllocator device_gradients() { return memory_.device_gradients(); }
+
+  // Sends what PushPull wants sent.
+  void send();
+  // Takes in what has come, repeats what is overdue, sends. taken: called after each message that
+  // was taken in.
+  void exchange(const std::function<void(const Message&)>& taken);
+  // Until something comes, at most 20 ms. News of the coordinator go to PushPull, and to
+  // `on_state`.
+  void wait(const std::function<void(const wire::State&)>& on_state);
+
+ private:
+  PushPull& push_pull_;
+  Control& control_;
+  ServerMemory memory_;
+  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and lane
+  std::vector<zmq::pollitem_t> poll_items_;
+};
+
+}  // namespace pushpull

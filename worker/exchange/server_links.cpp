@@ -1,0 +1,49 @@
+#include "worker/exchange/server_links.h"
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/net/address.h"
+#include "common/net/local_socket.h"
+
+namespace pushpull {
+
+namespace {
+
+std::string tcp_address(const wire::State& state, int server, const std::string& joined) {
+  // a first server that listens everywhere is where the job was joined
+  Address address = parse_address(state.data_endpoints(server), "advertise");
+  if (address.is_everywhere()) address.host = parse_address(joined, "join").host;
+  return address.to_string();
+}
+
+}  // namespace
+
+std::string data_address(const Job& job, uint64_t run, const wire::State& state, int server,
+                         const std::string& joined) {
+  std::string tcp = tcp_address(state, server, joined);
+  if (job.transport != Transport::kIpc) return tcp;
+  std::string why = "it has no socket here: is it on this host, with the same TMPDIR?";
+  try {
+    std::string local = local_endpoint(run, tcp);
+    if (answers(local)) return local;
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  Log("worker").warn("[ipc] no unix socket to server " + std::to_string(server) + " at " + tcp +
+                     ", data goes over tcp: " + why);
+  return tcp;
+}
+
+std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wire::State& state,
+                                                        const std::string& joined,
+                                                        zmq::context_t& context) {
+  std::vector<std::unique_ptr<Dealer>> out;
+  out.reserve(static_cast<size_t>(state.data_endpoints_size()));
+  for (int server = 0; server < state.data_endpoints_size(); ++server) {
+    out.push_back(std::make_unique<Dealer>(context, tcp_address(state, server, joined),
+                                           data_limits(job.slice_bytes)));
+  }
+  return out;
+}
+
+}  // namespace pushpull
