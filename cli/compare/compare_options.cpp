@@ -376,10 +376,10 @@ std::map<std::string, std::string> keys_of_strategy(const std::string& strategy)
                                              {"checkpoint-dir", ""},
                                              {"record", ""}};
   const Strategy parsed = Strategy::parse(strategy);
-  if (parsed.in_lockstep()) {
+  if (parsed.traits().step_versions) {
     keys.insert({{"staleness-aware", "false"}, {"delay-compensation", "0"}});
   }
-  if (parsed.kind == StrategyKind::kAllReduce) {
+  if (parsed.traits().workers_update) {
     keys["on-worker-loss"] = "abort";
     keys.insert({{"codec", "fp32"}, {"codec-tensors", ""}, {"pull-codec", "fp32"}});
   }

@@ -45,7 +45,7 @@ std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
 std::vector<Variant> kinds_of(const CompareOptions& options) {
   std::vector<Variant> kinds;
   for (const std::string& strategy : options.strategies) {
-    const bool pushes = Strategy::parse(strategy).kind != StrategyKind::kAllReduce;
+    const bool pushes = !Strategy::parse(strategy).traits().workers_update;
     const bool swept = !options.codecs.front().empty();
     for (const std::string& codec : options.codecs) {
       kinds.push_back({strategy, 1, "", pushes || !swept ? codec : "fp32"});

@@ -10,31 +10,11 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/job/strategy.h"
 #include "common/update/optimizer.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {
-
-enum class StrategyKind { kSync, kAsync, kSsp, kBackup, kLocal, kAllReduce };
-enum class AllReduceKind { kTree, kRing, kGloo };
-
-// When gradients move the weights, and where; docs/strategies.md compares them.
-struct Strategy {
-  StrategyKind kind = StrategyKind::kSync;
-  int64_t staleness = 0;                           // S of ssp:S; ssp:0 is parsed as kSync
-  int64_t backups = 0;                             // B of backup:B; backup:0 is parsed as kSync
-  int64_t local_steps = 1;                         // H of local:H
-  AllReduceKind algorithm = AllReduceKind::kTree;  // of allreduce:KIND
-
-  // "sync", "async", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
-  // names the text.
-  static Strategy parse(const std::string& text);
-  std::string to_string() const;
-
-  // All updates of a step at once, on fixed shares: the weights have one version per step.
-  bool in_lockstep() const { return kind != StrategyKind::kAsync && kind != StrategyKind::kSsp; }
-  friend bool operator==(const Strategy&, const Strategy&) = default;
-};
 
 // A worker that computes `factor` times slower, to see what that does.
 struct Straggler {

@@ -112,8 +112,8 @@ void check_schedule(const Job& job, const Settings& given) {
 namespace {
 
 void check_strategy(const Job& job, const Settings& given) {
-  const StrategyKind kind = job.strategy.kind;
-  if (!job.record.empty() && job.strategy.in_lockstep() && kind != StrategyKind::kBackup) {
+  const StrategyTraits& traits = job.strategy.traits();
+  if (!job.record.empty() && !traits.recordable) {
     fail(said(job, given, "record") + " has nothing to record under " +
          said(job, given, "strategy") +
          ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
@@ -124,7 +124,7 @@ void check_strategy(const Job& job, const Settings& given) {
          said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
          ": what workers keep back of their gradients is not in the record; leave one of them out");
   }
-  if (job.strategy.in_lockstep() && (job.staleness_aware || job.delay_compensation > 0)) {
+  if (traits.step_versions && (job.staleness_aware || job.delay_compensation > 0)) {
     fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
          " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
   }
@@ -136,14 +136,14 @@ void check_strategy(const Job& job, const Settings& given) {
          " losses in a round: take a smaller H, or a larger micro-batch");
   }
   const bool narrow = job.encodes_pushes() || job.pull_codec != Codec{};
-  if (kind == StrategyKind::kAllReduce && narrow) {
+  if (traits.workers_update && narrow) {
     const char* key = job.codec != Codec{}        ? "codec"
                       : job.pull_codec != Codec{} ? "pull-codec"
                                                   : "codec-tensors";
     fail(said(job, given, key) + " is for push and pull; under " + said(job, given, "strategy") +
          " workers sum among themselves: leave it out");
   }
-  if (kind == StrategyKind::kAllReduce && job.on_worker_loss != OnWorkerLoss::kAbort) {
+  if (traits.workers_update && job.on_worker_loss != OnWorkerLoss::kAbort) {
     fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
          said(job, given, "strategy") +
          ", whose workers hold the weights: take abort, and resume from a checkpoint");

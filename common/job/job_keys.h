@@ -25,11 +25,7 @@ struct JobKey {
   std::function<std::string(const Job& job)> get;              // text that `set` reads back
 };
 
-// What a strategy and a straggler must be, for messages.
-inline constexpr std::string_view kStrategyWords =
-    "sync, async, ssp:S (S from 0), backup:B (B from 0, below the number of workers), local:H (H "
-    "from 1), allreduce:tree, allreduce:ring or allreduce:gloo; S, B and H up to 1000000, such as "
-    "ssp:4";
+// Completes "must be ..." for a text that names no straggler.
 inline constexpr std::string_view kStragglerWords =
     "RANK:FACTOR, a worker's rank and how many times slower it computes, from 1 to 1000, such as "
     "0:4, or none";

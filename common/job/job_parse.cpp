@@ -22,9 +22,7 @@ void set_value(Job& job, const JobKey& key, const Setting& given) {
 // Defaults that other keys decide.
 void fill_in(Job& job, const Settings& given) {
   if (!given.contains("epochs") && job.steps == 0) job.epochs = 1;
-  const bool needs_everybody =
-      job.strategy.in_lockstep() && job.strategy.kind != StrategyKind::kBackup;
-  if (!given.contains("on-worker-loss") && !needs_everybody) {
+  if (!given.contains("on-worker-loss") && job.strategy.traits().recordable) {
     job.on_worker_loss = OnWorkerLoss::kContinue;
   }
 }

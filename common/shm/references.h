@@ -20,7 +20,7 @@ namespace pushpull {
 // Servers and workers of one host share memory. In all-reduce servers are not in the path of a
 // step.
 inline bool shares_memory(const Job& job) {
-  return job.strategy.kind != StrategyKind::kAllReduce &&
+  return !job.strategy.traits().workers_update &&
          (job.transport == Transport::kAuto || job.transport == Transport::kShm);
 }
 
