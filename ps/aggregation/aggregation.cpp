@@ -1,77 +1,74 @@
 #include "ps/aggregation/aggregation.h"
 
 #include <algorithm>
-#include <limits>
-
-#include "common/base/error.h"
+#include <utility>
 
 namespace pushpull {
 
-bool Ledger::contains(int64_t step, Range range) const {
-  if (step < floor_) return true;
-  const auto found = open_.find(step);
-  if (found == open_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(),
-                     [&](const Range& r) { return r.lo < range.hi && range.lo < r.hi; });
+Aggregation::Aggregation(AggregationSetup setup)
+    : setup_(std::move(setup)),
+      leaves_(setup_.job.micro_batches()),
+      floor_(setup_.gate.barriers().start_step),
+      updates_(setup_.updates) {}
+
+// And one that a checkpoint may hold.
+void Aggregation::reserve(int generations) {
+  shard().reserve(generations + (barriers().checkpoint_every > 0 ? 1 : 0));
 }
 
-void Ledger::add(int64_t step, Range range) {
-  PP_ASSERT(range.lo >= 0 && range.lo < range.hi && range.hi <= leaves_);
-  PP_ASSERT(!contains(step, range));
-  open_[step].insert(range);
-  while (true) {
-    const auto first = open_.find(floor_);
-    if (first == open_.end()) break;
-    int64_t covered = 0;
-    for (const Range& r : first->second) covered += r.size();
-    if (covered < leaves_) break;
-    open_.erase(first);
-    ++floor_;
+Verdict Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) const {
+  const auto& reads = push.read_versions();
+  if (reads.size() != setup_.servers) {
+    return Verdict::unexpected("push-reads",
+                               "read versions of " + std::to_string(setup_.servers) + " servers",
+                               std::to_string(reads.size()));
   }
-}
-
-void PushTracker::mark(int64_t number) {
-  if (complete(number)) return;
-  beyond_.insert(number);
-  while (!beyond_.empty() && *beyond_.begin() == through_ + 1) {
-    ++through_;
-    beyond_.erase(beyond_.begin());
+  const auto wrong = std::find_if(reads.begin(), reads.end(), [](int64_t v) { return v < 0; });
+  if (wrong != reads.end()) {
+    return Verdict::unexpected("push-reads", "a read version from 0", std::to_string(*wrong));
   }
+  if (!setup_.gate.passed(push.step())) {
+    return Verdict::unexpected(
+        "push-early",
+        "no push of step " + std::to_string(push.step()) + " before barrier " +
+            std::to_string(barriers().last(push.step())) + " is open",
+        "one while barrier " + std::to_string(setup_.gate.newest_open()) + " is the newest");
+  }
+  if (floor_ < needed_floor) {
+    return Verdict::unexpected("push-early",
+                               "no push of step " + std::to_string(push.step()) + " before step " +
+                                   std::to_string(needed_floor) + " begins",
+                               "one in step " + std::to_string(floor_));
+  }
+  return {};
 }
 
-SyncSums::SyncSums(const std::vector<int>& slices, int64_t micro_batches)
-    : leaves_(micro_batches), open_(static_cast<int64_t>(slices.size())) {
-  for (const int slice : slices) slices_[slice];
+Verdict Aggregation::check(const wire::Store& store) const {
+  return Verdict::unexpected("store-strategy", "no weights from workers, which push gradients",
+                             "those of slice " + std::to_string(store.slice()));
 }
 
-bool SyncSums::add(int slice, PartialSum part) {
-  Slice& s = slices_.at(slice);
-  const auto place =
-      std::lower_bound(s.parts.begin(), s.parts.end(), part,
-                       [](const PartialSum& a, const PartialSum& b) { return a.range < b.range; });
-  const auto overlaps = [&](const PartialSum& other) {
-    return other.range.lo < part.range.hi && part.range.lo < other.range.hi;
-  };
-  if (std::any_of(s.parts.begin(), s.parts.end(), overlaps)) return false;
-  s.covered += part.range.size();
-  s.parts.insert(place, std::move(part));
-  if (s.covered < leaves_) return false;
-  --open_;
-  return true;
+const std::optional<wire::Norms>& Aggregation::waiting_norms() const {
+  static const std::optional<wire::Norms> none;
+  return none;
 }
 
-void SyncSums::clear(int slice) {
-  Slice& s = slices_.at(slice);
-  if (s.covered == leaves_) ++open_;
-  s.parts.clear();
-  s.covered = 0;
+const std::optional<wire::Arrived>& Aggregation::waiting_arrived() const {
+  static const std::optional<wire::Arrived> none;
+  return none;
 }
 
-int64_t needed_floor(const Strategy& strategy, const Barriers& barriers, int64_t clock) {
-  int64_t bound = std::numeric_limits<int64_t>::min();
-  if (strategy.in_lockstep()) bound = clock;
-  if (strategy.kind == StrategyKind::kSsp) bound = clock - strategy.staleness;
-  return std::max(bound, barriers.last(clock));
+void Aggregation::record(const ReceivedPush& push, std::span<const int64_t> reads,
+                         bool uncompensated) const {
+  if (!setup_.record) return;
+  wire::Applied applied;
+  applied.set_rank(push.rank);
+  applied.set_step(push.step);
+  applied.set_lo(static_cast<int32_t>(push.range.lo));
+  applied.set_hi(static_cast<int32_t>(push.range.hi));
+  applied.mutable_read_versions()->Add(reads.begin(), reads.end());
+  applied.set_uncompensated(uncompensated);
+  setup_.record(std::move(applied));
 }
 
 }  // namespace pushpull

@@ -1,88 +1,131 @@
-// When a push counts (DESIGN sections 2 and 4). Takes parts as they arrive, in any order, repeated
-// or not, and says what has become complete. Knows no socket, clock or weights. One thread.
-//
-//   Ledger       which (step, micro-batches) this server has: each counts once, whoever computed
-//   it. PushTracker  which pushes of one worker are complete, for acknowledgements. SyncSums the
-//   partial sums of the current step, until they make up the whole tree. needed_floor when a pull
-//   may be answered: bounded staleness (Ho et al., NIPS 2013; Petuum Bosen) and
-//                barriers, in terms of the ledger's floor alone.
+// When a push counts and when a pull is answered (DESIGN sections 2 and 4). Each strategy's rule is
+// one class in a file of its own, made by make_aggregation; nobody else asks which strategy runs.
+// A rule takes pushes that have been checked and assembled, moves the shard, and says which weights
+// answer a pull. Knows no socket, clock or file. One thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <set>
+#include <optional>
+#include <span>
 #include <vector>
 
-#include "common/job/barriers.h"
 #include "common/job/job.h"
+#include "common/net/message.h"
+#include "ps/aggregation/barrier_gate.h"
+#include "ps/aggregation/commit.h"
+#include "ps/aggregation/received_push.h"
+#include "ps/aggregation/verdict.h"
 #include "ps/engine/shard.h"
 
 namespace pushpull {
 
-// Micro-batches that count at this server. `floor()` is the first step that is not wholly in: every
-// update of the steps below it has been taken in.
-class Ledger {
- public:
-  Ledger(int64_t first_step, int64_t micro_batches) : floor_(first_step), leaves_(micro_batches) {}
+// Everything that a rule works on. References are borrowed and outlive the rule.
+struct AggregationSetup {
+  const Job& job;
+  Shard& shard;
+  BarrierGate& gate;
+  Parallel& parallel;  // who updates weights
+  TrainingObserver& observer;
+  // Told of each push that has moved the weights, in order; empty: the run is not recorded.
+  std::function<void(wire::Applied)> record = {};
+  uint64_t incarnation = 0;  // of this server
+  int rank = 0;              // of this server
+  int servers = 1;
+  int shares = 1;           // that a step is cut into
+  int64_t total_steps = 0;  // schedule horizon
+  int64_t updates = 0;      // that the loaded state has had
+};
 
+// One slice's answer to a pull.
+struct SliceAnswer {
+  Payload weights;
+  int64_t version = 0;
+  bool evaluated = false;   // its bits are those that an evaluation reads: it is sent as it is
+  bool at_barrier = false;  // async, ssp, backup: the weights that were kept at the pull's barrier
+};
+
+class Aggregation {
+ public:
+  explicit Aggregation(AggregationSetup setup);
+  virtual ~Aggregation() = default;
+
+  // ---- pushes ----
+
+  // The nodes of the tree over a step that a push of this share brings for every slice.
+  virtual std::vector<Range> nodes_of(Range share) const { return {share}; }
+  // Whether the weights exist that the push says it was computed on, and this rule's other demands.
+  // Its share, number, step and parts are checked already.
+  virtual Verdict check(const wire::Push& push) const = 0;
+  // A part of a push that is still being assembled, each once. The rule takes it into its sums or
+  // leaves it in push.parts.
+  virtual void take_part(ReceivedPush& push, int slice, PartialSum part) = 0;
+  // All parts of a push have come.
+  virtual void take_push(ReceivedPush push) = 0;
+  // Bytes of the updates that `apply_due` would make.
+  int64_t due_bytes() const { return due_bytes_; }
+  // Applies what has become due since the last call, as one batch. True: a barrier has opened.
+  virtual bool apply_due() = 0;
+  // visit(part) for all parts that wait for others.
+  virtual void for_waiting(const std::function<void(PartialSum&)>& /*visit*/) {}
+
+  // ---- the rule that answers pulls ----
+
+  // The weights of one slice that answer the pull now; empty: it must wait.
+  virtual std::optional<SliceAnswer> answer(const wire::Pull& pull, int slice) const = 0;
+  // Exactly one version answers it, so slices may be answered one by one as they become ready.
+  // Otherwise all of them are answered at one time.
+  virtual bool asks_for_one_version(const wire::Pull& pull) const = 0;
+  // The one version that it asks for is gone: the worker must look anew.
+  virtual bool is_past(const wire::Pull& /*pull*/) const { return false; }
+  virtual Verdict check(const wire::Pull& /*pull*/) const { return {}; }
+  // The worker has been sent this answer.
+  virtual void on_answered(uint64_t /*incarnation*/, int /*slice*/, const SliceAnswer& /*a*/) {}
+
+  // ---- control ----
+
+  // These return true where pulls may have become answerable.
+  virtual bool on_chosen(const wire::Chosen& /*chosen*/) { return false; }
+  virtual bool on_norm_total(const wire::NormTotal& /*total*/) { return false; }
+  virtual bool try_open_barrier() = 0;
+  // Only these workers are members from now on: rank by incarnation.
+  virtual void on_members(const std::map<uint64_t, int>& /*members*/) {}
+  // To be sent to the coordinator again and again; empty when nothing waits for its answer.
+  virtual const std::optional<wire::Norms>& waiting_norms() const;
+  virtual const std::optional<wire::Arrived>& waiting_arrived() const;
+
+  // ---- weights that workers keep (all-reduce) ----
+
+  virtual Verdict check(const wire::Store& store) const;
+  // False: not yet, the snapshot of the barrier before must be taken first.
+  virtual bool take_stored(const wire::Store& /*s*/, std::span<const Payload>) { return false; }
+  // Workers fetch the optimizer's state at the start.
+  virtual bool start_has_state() const { return false; }
+
+  // The first step that is not complete: all updates of the steps below it are in the weights.
   int64_t floor() const { return floor_; }
-  // True when any of the range is in already.
-  bool contains(int64_t step, Range range) const;
-  // PP_ASSERTs that none of it was in.
-  void add(int64_t step, Range range);
+  int64_t updates() const { return updates_; }
+  // Staleness -> updates.
+  const std::map<int64_t, int64_t>& staleness() const { return staleness_; }
 
- private:
+ protected:
+  // Makes memory for so many generations of weights beside the first one.
+  void reserve(int generations);
+  // What `check` of a push asks in most rules.
+  //   needed_floor: of the weights that it was computed on.
+  Verdict check_basis(const wire::Push& push, int64_t needed_floor) const;
+  // One entry of the record: the push has entered the newest update.
+  void record(const ReceivedPush& push, std::span<const int64_t> reads, bool uncompensated) const;
+  const Barriers& barriers() const { return setup_.gate.barriers(); }
+  Shard& shard() const { return setup_.shard; }
+
+  const AggregationSetup setup_;
+  const int64_t leaves_;  // micro-batches of a step
   int64_t floor_;
-  int64_t leaves_;
-  std::map<int64_t, std::set<Range>> open_;  // steps from floor_ on with something in
+  int64_t updates_;
+  int64_t due_bytes_ = 0;
+  std::map<int64_t, int64_t> staleness_;
 };
-
-// Pushes of one worker's life, numbered 1, 2, ...
-class PushTracker {
- public:
-  bool complete(int64_t number) const { return number <= through_ || beyond_.contains(number); }
-  void mark(int64_t number);
-  // All pushes up to this number are complete.
-  int64_t through() const { return through_; }
-
- private:
-  int64_t through_ = 0;
-  std::set<int64_t> beyond_;
-};
-
-// Partial sums of one step, by slice. Repeated parts are dropped; parts are nodes of the tree over
-// the micro-batches, so that any set of workers ends in the same sum.
-class SyncSums {
- public:
-  SyncSums(const std::vector<int>& slices, int64_t micro_batches);
-
-  // Takes a part in. Returns true when the slice has become complete by it.
-  bool add(int slice, PartialSum part);
-  bool complete(int slice) const { return slices_.at(slice).covered == leaves_; }
-  // All slices are complete.
-  bool all_complete() const { return open_ == 0; }
-  const std::vector<PartialSum>& parts(int slice) const { return slices_.at(slice).parts; }
-  // visit(part) for all that wait.
-  template <class Visit>
-  void for_parts(const Visit& visit) {
-    for (auto& [number, slice] : slices_) {
-      for (PartialSum& part : slice.parts) visit(part);
-    }
-  }
-  // Forgets the parts of a slice whose update is done: it waits for the next step's.
-  void clear(int slice);
-
- private:
-  struct Slice {
-    std::vector<PartialSum> parts;  // ascending
-    int64_t covered = 0;
-  };
-  int64_t leaves_;
-  int64_t open_;
-  std::map<int, Slice> slices_;
-};
-
-// The floor that a pull at `clock` needs: max(clock - staleness, last barrier at or before clock).
-int64_t needed_floor(const Strategy& strategy, const Barriers& barriers, int64_t clock);
 
 }  // namespace pushpull

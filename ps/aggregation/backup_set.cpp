@@ -5,7 +5,7 @@
 
 namespace pushpull {
 
-bool BackupSet::add(Push&& push) {
+bool BackupSet::add(ReceivedPush&& push) {
   const int64_t first = push.range.lo;
   return pushes_.try_emplace(first, std::move(push)).second;
 }

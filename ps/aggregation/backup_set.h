@@ -15,29 +15,21 @@
 #include <set>
 #include <vector>
 
-#include "common/base/hash_sum.h"
 #include "common/net/message.h"
-#include "ps/engine/shard.h"
+#include "ps/aggregation/received_push.h"
 
 namespace pushpull {
 
 class BackupSet {
  public:
-  struct Push {
-    uint64_t incarnation = 0;
-    Range range;
-    std::map<int, PartialSum> parts;  // by slice
-    std::vector<float> losses;        // of each micro-batch
-    HashSum data_hash = {};           // of the samples that were drawn
-  };
   // The pushes of a step that is done, ascending by share.
   struct Done {
-    std::vector<Push> counted;
-    std::vector<Push> dropped;
+    std::vector<ReceivedPush> counted;
+    std::vector<ReceivedPush> dropped;
   };
 
   // A push of the running step is complete. False: this share's is here already.
-  bool add(Push&& push);
+  bool add(ReceivedPush&& push);
   // First micro-batches of the shares that are complete.
   std::vector<int64_t> complete() const;
   // Fixes the set. False, and nothing happens, when it is fixed, empty, or one of it is not here.
@@ -65,7 +57,7 @@ class BackupSet {
   Done take();
 
  private:
-  std::map<int64_t, Push> pushes_;  // by first micro-batch
+  std::map<int64_t, ReceivedPush> pushes_;  // by first micro-batch
   std::set<int64_t> chosen_;
   std::set<int64_t> before_;
   std::map<int, std::vector<PartialSum>> parts_;

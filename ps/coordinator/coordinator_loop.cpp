@@ -12,6 +12,7 @@
 #include "common/base/unique_fd.h"
 #include "common/net/address.h"
 #include "common/update/schedule.h"
+#include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/checkpoint_writer.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/run_recorder.h"

@@ -50,12 +50,12 @@ size_t Shard::state_vectors() const { return state_names(optimizer_.kind).size()
 
 const Shard::SliceData& Shard::data(int slice) const {
   PP_ASSERT(owns(slice));
-  return data_[static_cast<size_t>(slice / map_.servers())];
+  return data_[place(slice)];
 }
 
 Shard::SliceData& Shard::data(int slice) {
   PP_ASSERT(owns(slice));
-  return data_[static_cast<size_t>(slice / map_.servers())];
+  return data_[place(slice)];
 }
 
 void Shard::initialise(uint64_t seed) {

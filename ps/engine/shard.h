@@ -49,6 +49,8 @@ class Shard {
   const std::vector<int>& slices() const { return slices_; }
   bool owns(int slice) const;
   int64_t elements(int slice) const;
+  // Index of an owned slice in slices().
+  size_t place(int slice) const { return static_cast<size_t>(slice / map_.servers()); }
   // Where the slice lies in a generation, in floats.
   int64_t offset(int slice) const { return data(slice).offset; }
   size_t state_vectors() const;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/job/job.h"
-#include "ps/server/server.h"
+#include "ps/aggregation/commit.h"
 
 namespace pushpull {
 

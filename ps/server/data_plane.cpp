@@ -65,7 +65,7 @@ void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t inc
     if (!why.empty()) device = nullptr;
   }
   const auto warn = [log](const std::string& why) { log.warn(why); };
-  memory_ = std::make_unique<WorkerMemory>(job, run, map, warn, device, setup.rank);
+  memory_ = std::make_unique<AttachedWorkers>(job, run, map, warn, device, setup.rank);
   if (device) {
     DeviceEngineSetup engine;
     engine.device = device;

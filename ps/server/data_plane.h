@@ -10,8 +10,8 @@
 #include "common/device/device.h"
 #include "common/net/endpoint.h"
 #include "common/net/local_socket.h"
+#include "ps/server/attached_workers.h"
 #include "ps/server/server.h"
-#include "ps/server/worker_memory.h"
 
 namespace pushpull {
 
@@ -44,8 +44,8 @@ class DataPlane {
   const std::shared_ptr<device::Device> device_;
   zmq::context_t context_;
   Router router_;
-  std::unique_ptr<LocalSocketName> local_;  // transport = ipc
-  std::unique_ptr<WorkerMemory> memory_;    // made with the server, which lies in it
+  std::unique_ptr<LocalSocketName> local_;   // transport = ipc
+  std::unique_ptr<AttachedWorkers> memory_;  // made with the server, which lies in it
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Server> server_;
 };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ps/aggregation/handed_weights.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 

@@ -11,8 +11,11 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-BackupSet::Push push_of(uint64_t who, Range range, float value = 1.0F) {
-  BackupSet::Push push{who, range, {}, {value}};
+ReceivedPush push_of(uint64_t who, Range range, float value = 1.0F) {
+  ReceivedPush push;
+  push.incarnation = who;
+  push.range = range;
+  push.losses = {value};
   for (const int slice : {0, 2}) push.parts[slice] = {range, constant_payload(4, value)};
   return push;
 }

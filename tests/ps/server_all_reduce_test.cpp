@@ -36,6 +36,7 @@ class AllReduceServer : public testing::Test {
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
     push->clear_parts();
     push->set_parts_total(0);
+    push->set_acknowledge(true);
     push->mutable_losses()->Resize(static_cast<int>(share.size()), 0.5F);
     message.payloads.clear();
     return message;
@@ -60,7 +61,7 @@ class AllReduceServer : public testing::Test {
     message.header.mutable_fetch()->set_state(true);
     return message;
   }
-  bool give(const Message& message) { return server_->on_data("anna", message); }
+  Verdict give(const Message& message) { return server_->on_data("anna", message); }
   // The one answer to a message that must be taken in.
   Message answer(const Message& message) {
     EXPECT_TRUE(give(message));
@@ -138,28 +139,29 @@ TEST_F(AllReduceServer, TwoCheckpointsAreHeldAndTheThirdWaitsUntilOneIsGathered)
 }
 
 TEST_F(AllReduceServer, WhatDoesNotFitIsDropped) {
-  EXPECT_FALSE(give(push_message(setup_, kAnna, 1, 0, {0, 2}, 1.0F)));  // gradients
-  EXPECT_FALSE(give(pull_message(kAnna, 1, 0)));
-  EXPECT_FALSE(give(losses(kAnna, 1, 0, {0, 3})));    // no share
-  EXPECT_FALSE(give(losses(kAnna, 1, 99, {0, 2})));   // beyond the end
-  EXPECT_FALSE(give(losses(kAnna, 500, 0, {0, 2})));  // far ahead
+  EXPECT_EQ(give(push_message(setup_, kAnna, 1, 0, {0, 2}, 1.0F)).reason(),
+            "push-parts");  // gradients
+  EXPECT_EQ(give(pull_message(kAnna, 1, 0)).reason(), "pull-strategy");
+  EXPECT_EQ(give(losses(kAnna, 1, 0, {0, 3})).reason(), "push-share");     // no share
+  EXPECT_EQ(give(losses(kAnna, 1, 99, {0, 2})).reason(), "push-step");     // beyond the end
+  EXPECT_EQ(give(losses(kAnna, 500, 0, {0, 2})).reason(), "push-number");  // far ahead
   Message few = losses(kAnna, 1, 0, {0, 2});
   few.header.mutable_exchange()->mutable_push()->mutable_losses()->Resize(1, 0.0F);
-  EXPECT_FALSE(give(few));
-  EXPECT_FALSE(give(store(3, 2, 1.0F)));  // no such slice
-  EXPECT_FALSE(give(store(0, 3, 1.0F)));  // no checkpoint there
+  EXPECT_EQ(give(few).reason(), "push-losses");
+  EXPECT_EQ(give(store(3, 2, 1.0F)).reason(), "slice");       // no such slice
+  EXPECT_EQ(give(store(0, 3, 1.0F)).reason(), "store-step");  // no checkpoint there
   Message other = store(0, 2, 1.0F);
   other.header.mutable_store()->mutable_sender()->set_run(kRun + 1);
-  EXPECT_FALSE(give(other));
+  EXPECT_EQ(give(other).reason(), "run");
   other = store(0, 2, 1.0F);
   other.header.mutable_store()->set_updates(5);
-  EXPECT_FALSE(give(other));
+  EXPECT_EQ(give(other).reason(), "store-updates");
   other = store(0, 2, 1.0F);
   other.payloads.pop_back();
-  EXPECT_FALSE(give(other));
+  EXPECT_EQ(give(other).reason(), "slice-payloads");
   other = store(0, 2, 1.0F);
   other.payloads[1] = constant_payload(7, 1.0F);
-  EXPECT_FALSE(give(other));
+  EXPECT_EQ(give(other).reason(), "slice-bytes");
   EXPECT_TRUE(answer(store(0, 2, 1.0F, 4711)).header.status().not_ready());  // nobody we know
   EXPECT_TRUE(observer_.commits.empty());
   EXPECT_TRUE(answer(fetch(0, 0)).header.has_fetched());
@@ -170,7 +172,7 @@ TEST_F(AllReduceServer, OthersStoreNothing) {
       server_setup(job_of("strategy = sync\ncheckpoint-every = 2\n"), kElements);
   Server server(sync, nullptr);
   server.on_state(state_with_workers({kAnna}));
-  EXPECT_FALSE(server.on_data("anna", store(0, 2, 1.0F)));
+  EXPECT_EQ(server.on_data("anna", store(0, 2, 1.0F)).reason(), "store-strategy");
 }
 
 TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {

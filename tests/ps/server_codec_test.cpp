@@ -155,7 +155,7 @@ class HostileCodec : public testing::Test {
     Side side("", "codec = " + codec + "\n", true);
     Message message = side.push(kAnna, 1, 0, kFirst);
     spoil(message.payloads[0]);
-    const bool taken = side.server.on_data("anna", message);
+    const bool taken = side.server.on_data("anna", message).fits();
     if (!taken) {
       EXPECT_EQ(side.server.stats().bytes_pushed(), 0);
       EXPECT_TRUE(side.server.on_data("anna", side.push(kAnna, 1, 0, kFirst))) << "the honest one";

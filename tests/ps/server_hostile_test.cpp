@@ -51,14 +51,16 @@ class Hostile : public testing::TestWithParam<const char*> {
     chosen.add_lo(0);
     server_->on_chosen(chosen);
   }
-  // True where a push that `spoil` has changed is dropped and changes nothing.
-  void expect_refused(const std::string& what, const Spoil& spoil) {
+  // A push that `spoil` has changed is dropped for `reason` and changes nothing.
+  void expect_refused(const std::string& what, const std::string& reason, const Spoil& spoil) {
     SCOPED_TRACE(what);
     restart();
     const auto before = weights();
     Message message = push_message(setup_, kAnna, 1, 0, kFirst, 1e30F);
     spoil(message, message.header.mutable_exchange()->mutable_push());
-    EXPECT_FALSE(server_->on_data("anna", message));
+    const Verdict verdict = server_->on_data("anna", message);
+    EXPECT_EQ(verdict.reason(), reason) << verdict.text();
+    EXPECT_FALSE(verdict.text().empty());
     EXPECT_TRUE(server_->take_outgoing().empty());
     EXPECT_EQ(weights(2), before);
     EXPECT_EQ(server_->stats().updates(), 0);
@@ -75,10 +77,10 @@ class Hostile : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Hostile, AnotherRunIsRefused) {
-  expect_refused("run", [](Message& m, wire::Push*) {
+  expect_refused("run", "run", [](Message& m, wire::Push*) {
     m.header.mutable_exchange()->mutable_sender()->set_run(kRun + 1);
   });
-  expect_refused("no sender",
+  expect_refused("no sender", "run",
                  [](Message& m, wire::Push*) { m.header.mutable_exchange()->clear_sender(); });
 }
 
@@ -94,7 +96,7 @@ TEST_P(Hostile, AShareThatIsNoneIsRefused) {
   for (const Range range :
        {Range{0, 1}, Range{1, 3}, Range{0, 4}, Range{2, 2}, Range{2, 0}, Range{-2, 2}, Range{4, 6},
         Range{INT32_MIN, INT32_MAX}, Range{INT32_MAX, INT32_MIN}}) {
-    expect_refused(std::to_string(range.lo), [&](Message&, wire::Push* push) {
+    expect_refused(std::to_string(range.lo), "push-share", [&](Message&, wire::Push* push) {
       push->set_lo(static_cast<int32_t>(range.lo));
       push->set_hi(static_cast<int32_t>(range.hi));
     });
@@ -103,13 +105,15 @@ TEST_P(Hostile, AShareThatIsNoneIsRefused) {
 
 TEST_P(Hostile, StepsOutsideTheRunAreRefused) {
   for (const int64_t step : {int64_t{-1}, int64_t{10}, INT64_MAX, INT64_MIN}) {
-    expect_refused(std::to_string(step), [&](Message&, wire::Push* push) { push->set_step(step); });
+    expect_refused(std::to_string(step), "push-step",
+                   [&](Message&, wire::Push* push) { push->set_step(step); });
   }
 }
 
 TEST_P(Hostile, NumbersThatNoWorkerUsesAreRefused) {
   for (const int64_t number : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
-    expect_refused("number", [&](Message&, wire::Push* push) { push->set_number(number); });
+    expect_refused("number", "push-number",
+                   [&](Message&, wire::Push* push) { push->set_number(number); });
   }
 }
 
@@ -117,23 +121,24 @@ TEST_P(Hostile, VersionsThatNobodyCanHaveReadAreRefused) {
   const int own = setup_.rank;
   for (const int64_t version : {int64_t{-1}, INT64_MIN}) {
     for (int server = 0; server < setup_.servers; ++server) {
-      expect_refused(std::to_string(version),
+      expect_refused(std::to_string(version), "push-reads",
                      [&](Message&, wire::Push* push) { push->set_read_versions(server, version); });
     }
   }
-  expect_refused("one too few",
+  expect_refused("one too few", "push-reads",
                  [](Message&, wire::Push* push) { push->mutable_read_versions()->RemoveLast(); });
-  expect_refused("one too many", [](Message&, wire::Push* push) { push->add_read_versions(0); });
+  expect_refused("one too many", "push-reads",
+                 [](Message&, wire::Push* push) { push->add_read_versions(0); });
   if (setup_.job.strategy.in_lockstep()) return;
   for (const int64_t version : {int64_t{1}, INT64_MAX}) {
-    expect_refused("not there yet",
+    expect_refused("not there yet", "push-reads",
                    [&](Message&, wire::Push* push) { push->set_read_versions(own, version); });
   }
 }
 
 TEST_P(Hostile, SlicesOfAnotherServerAreRefused) {
   for (const int slice : {1, 3, 5, 6, -1, -2, INT_MAX, INT_MIN}) {
-    expect_refused(std::to_string(slice),
+    expect_refused(std::to_string(slice), "push-slice",
                    [&](Message&, wire::Push* push) { push->mutable_parts(0)->set_slice(slice); });
   }
 }
@@ -141,7 +146,7 @@ TEST_P(Hostile, SlicesOfAnotherServerAreRefused) {
 TEST_P(Hostile, PartsThatAreNoSubtreeOfTheShareAreRefused) {
   for (const Range node : {Range{0, 1}, Range{2, 4}, Range{0, 4}, Range{2, 0}, Range{-1, 1},
                            Range{INT32_MIN, INT32_MAX}}) {
-    expect_refused(std::to_string(node.lo), [&](Message&, wire::Push* push) {
+    expect_refused(std::to_string(node.lo), "push-node", [&](Message&, wire::Push* push) {
       push->mutable_parts(0)->set_lo(static_cast<int32_t>(node.lo));
       push->mutable_parts(0)->set_hi(static_cast<int32_t>(node.hi));
     });
@@ -150,23 +155,25 @@ TEST_P(Hostile, PartsThatAreNoSubtreeOfTheShareAreRefused) {
 
 TEST_P(Hostile, PayloadsOfAnotherSizeAreRefused) {
   for (const int64_t n : {0, 1, 1023, 1025, 5000}) {
-    expect_refused(std::to_string(n),
+    expect_refused(std::to_string(n), "push-payload",
                    [&](Message& m, wire::Push*) { m.payloads[0] = constant_payload(n, 1.0F); });
   }
-  expect_refused("fewer", [](Message& m, wire::Push*) { m.payloads.pop_back(); });
-  expect_refused("more", [](Message& m, wire::Push*) { m.payloads.push_back(m.payloads[0]); });
+  expect_refused("fewer", "push-payloads", [](Message& m, wire::Push*) { m.payloads.pop_back(); });
+  expect_refused("more", "push-payloads",
+                 [](Message& m, wire::Push*) { m.payloads.push_back(m.payloads[0]); });
 }
 
 TEST_P(Hostile, AWrongCountOfPartsIsRefused) {
   for (const int total : {0, 2, 4, -3, INT_MAX, INT_MIN}) {
-    expect_refused(std::to_string(total),
+    expect_refused(std::to_string(total), "push-parts",
                    [&](Message&, wire::Push* push) { push->set_parts_total(total); });
   }
 }
 
 TEST_P(Hostile, AWrongCountOfLossesIsRefused) {
-  expect_refused("one more", [](Message&, wire::Push* push) { push->add_losses(1.0F); });
-  expect_refused("one less",
+  expect_refused("one more", "push-losses",
+                 [](Message&, wire::Push* push) { push->add_losses(1.0F); });
+  expect_refused("one less", "push-losses",
                  [](Message&, wire::Push* push) { push->mutable_losses()->RemoveLast(); });
 }
 
@@ -189,7 +196,8 @@ TEST_P(Hostile, OneNumberForTwoPushesIsRefused) {
   half.header.mutable_exchange()->mutable_push()->mutable_parts()->RemoveLast();
   half.payloads.pop_back();
   EXPECT_TRUE(server_->on_data("anna", half));
-  EXPECT_FALSE(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kSecond, 1.0F)));
+  EXPECT_EQ(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kSecond, 1.0F)).reason(),
+            "push-other");
 }
 
 TEST_P(Hostile, PushesThatNeverEndAreBounded) {
@@ -197,7 +205,7 @@ TEST_P(Hostile, PushesThatNeverEndAreBounded) {
     Message half = push_message(setup_, kAnna, number, 0, kFirst, 1.0F);
     half.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
     half.payloads.resize(1);
-    EXPECT_EQ(server_->on_data("anna", half), number <= 18);
+    EXPECT_EQ(server_->on_data("anna", half).reason(), number <= 18 ? "" : "push-number");
   }
   // sixteen and one for each share are held, each part of which was taken in once
   EXPECT_EQ(server_->stats().bytes_pushed(), 18 * 4096);
@@ -205,16 +213,21 @@ TEST_P(Hostile, PushesThatNeverEndAreBounded) {
 
 TEST_P(Hostile, PushesFarBeyondTheNextAreNotKeptInMind) {
   EXPECT_TRUE(server_->on_data("anna", push_message(setup_, kAnna, 18, 0, kFirst, 1.0F)));
-  EXPECT_FALSE(server_->on_data("anna", push_message(setup_, kAnna, 19, 0, kFirst, 1.0F)));
-  EXPECT_FALSE(server_->on_data("anna", push_message(setup_, kAnna, INT64_MAX, 0, kFirst, 1.0F)));
+  EXPECT_EQ(server_->on_data("anna", push_message(setup_, kAnna, 19, 0, kFirst, 1.0F)).reason(),
+            "push-number");
+  EXPECT_EQ(
+      server_->on_data("anna", push_message(setup_, kAnna, INT64_MAX, 0, kFirst, 1.0F)).reason(),
+      "push-number");
 }
 
 TEST_P(Hostile, PullsAtClocksThatTheRunDoesNotHaveAreRefused) {
   for (const int64_t clock : {int64_t{-1}, int64_t{11}, INT64_MAX, INT64_MIN, INT64_MIN + 1}) {
-    EXPECT_FALSE(server_->on_data("anna", pull_message(kAnna, 1, clock))) << clock;
+    EXPECT_EQ(server_->on_data("anna", pull_message(kAnna, 1, clock)).reason(), "pull-clock")
+        << clock;
   }
   for (const int64_t number : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
-    EXPECT_FALSE(server_->on_data("anna", pull_message(kAnna, number, 0))) << number;
+    EXPECT_EQ(server_->on_data("anna", pull_message(kAnna, number, 0)).reason(), "pull-number")
+        << number;
   }
   EXPECT_TRUE(server_->take_outgoing().empty());
   EXPECT_EQ(server_->stats().clock_gap_max(), 0);
@@ -227,19 +240,20 @@ TEST_P(Hostile, FetchesAndLoadsThatDoNotFitAreRefused) {
     Message fetch;
     fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
     fetch.header.mutable_fetch()->set_step(step);
-    EXPECT_FALSE(server_->on_data("x", fetch)) << step;
+    EXPECT_EQ(server_->on_data("x", fetch).reason(), "fetch-step") << step;
   }
   Message fetch;
   fetch.header.mutable_fetch()->set_step(0);
-  EXPECT_FALSE(server_->on_data("x", fetch)) << "another run";
+  EXPECT_EQ(server_->on_data("x", fetch).reason(), "run") << "another run";
   fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
   fetch.header.mutable_fetch()->set_slice(1);
-  EXPECT_FALSE(server_->on_data("x", fetch)) << "another server's";
+  EXPECT_EQ(server_->on_data("x", fetch).reason(), "slice") << "another server's";
   const auto before = weights();
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
   load.payloads.push_back(constant_payload(1024, 1e30F));
-  EXPECT_FALSE(server_->on_data("x", load)) << "this run starts by its init rules";
+  EXPECT_EQ(server_->on_data("x", load).reason(), "load-start")
+      << "this run starts by its init rules";
   EXPECT_EQ(weights(2), before);
 }
 
@@ -249,14 +263,14 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
   load.payloads.push_back(constant_payload(1023, 1.0F));
-  EXPECT_FALSE(server_->on_data("x", load)) << "too short";
+  EXPECT_EQ(server_->on_data("x", load).reason(), "slice-bytes") << "too short";
   load.payloads[0] = constant_payload(1024, 1.0F);
   load.payloads.push_back(constant_payload(1024, 1.0F));
-  EXPECT_FALSE(server_->on_data("x", load)) << "sgd has no state";
+  EXPECT_EQ(server_->on_data("x", load).reason(), "slice-payloads") << "sgd has no state";
   load.payloads.pop_back();
   for (const int slice : {1, -1, 6, INT_MAX}) {
     load.header.mutable_load()->set_slice(slice);
-    EXPECT_FALSE(server_->on_data("x", load)) << slice;
+    EXPECT_EQ(server_->on_data("x", load).reason(), "slice") << slice;
   }
   load.header.mutable_load()->set_slice(0);
   EXPECT_TRUE(server_->on_data("x", load));
@@ -265,20 +279,20 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
 
 TEST_P(Hostile, ADataHashOfAnotherLengthIsRefused) {
   for (const size_t length : {1, 31, 33, 64}) {
-    expect_refused("data_hash of " + std::to_string(length), [&](Message&, wire::Push* push) {
-      push->set_data_hash(std::string(length, 'x'));
-    });
+    expect_refused(
+        "data_hash of " + std::to_string(length), "push-data-hash",
+        [&](Message&, wire::Push* push) { push->set_data_hash(std::string(length, 'x')); });
   }
 }
 
 TEST_P(Hostile, MessagesOfTheControlConnectionDoNotBelongHere) {
   Message message;
   message.header.mutable_hello();
-  EXPECT_FALSE(server_->on_data("x", message));
+  EXPECT_EQ(server_->on_data("x", message).reason(), "message");
   message.header.mutable_state();
-  EXPECT_FALSE(server_->on_data("x", message));
+  EXPECT_EQ(server_->on_data("x", message).reason(), "message");
   message.header.mutable_weights();
-  EXPECT_FALSE(server_->on_data("x", message));
+  EXPECT_EQ(server_->on_data("x", message).reason(), "message");
 }
 
 // Honest pushes with fields spoilt at random: what is not refused is one of the honest ones.

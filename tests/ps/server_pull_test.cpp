@@ -47,11 +47,11 @@ class ServerPull : public testing::Test {
     repeated->mutable_missing()->Assign(missing.begin(), missing.end());
     return message;
   }
-  bool ask(const Message& message) {
+  Verdict ask(const Message& message) {
     const wire::Pull& pull = message.header.exchange().pull();
     return server_->on_data("anna" + std::to_string(pull.lane()), message);
   }
-  bool received(int64_t bytes, int lane = 0, int64_t number = 1, uint64_t run = kRun) {
+  Verdict received(int64_t bytes, int lane = 0, int64_t number = 1, uint64_t run = kRun) {
     Message message;
     wire::Received* received = message.header.mutable_received();
     received->mutable_sender()->set_run(run);
@@ -61,7 +61,7 @@ class ServerPull : public testing::Test {
     received->set_bytes(bytes);
     return server_->on_data("anna0", message);
   }
-  bool push(uint64_t who, Range share, Slices slices) {
+  Verdict push(uint64_t who, Range share, Slices slices) {
     Message whole = push_message(setup_, who, 1, 0, share, 1.0F);
     wire::Push* push = whole.header.mutable_exchange()->mutable_push();
     const wire::Push all = *push;

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "ps/aggregation/make_aggregation.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
@@ -43,7 +44,7 @@ class StepTest : public testing::Test {
     server_->on_state(state);
   }
   // The push of share `share`; numbers count up by worker.
-  bool push(uint64_t who, int64_t step, int share, float value = 1.0F, int steps = 1) {
+  Verdict push(uint64_t who, int64_t step, int share, float value = 1.0F, int steps = 1) {
     Message message = push_message(setup_, who, ++numbers_[who], step, kShares[share], value);
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
     push->set_steps(steps);
@@ -68,7 +69,7 @@ class StepTest : public testing::Test {
     const auto& lo = server_->waiting_arrived()->lo();
     return {lo.begin(), lo.end()};
   }
-  bool pull(uint64_t who, int64_t clock, bool latest, bool barrier = false) {
+  Verdict pull(uint64_t who, int64_t clock, bool latest, bool barrier = false) {
     server_->take_outgoing();
     Message message = pull_message(who, ++pulls_, clock);
     message.header.mutable_exchange()->mutable_pull()->set_latest(latest);
@@ -308,7 +309,7 @@ TEST_F(StepTest, LossesOfARoundAreOneForEachMicroBatchOfEachStep) {
   Message message = push_message(setup_, kAnna, 1, 0, kShares[2], 1.0F);
   wire::Push* push = message.header.mutable_exchange()->mutable_push();
   push->set_steps(2);
-  EXPECT_FALSE(server_->on_data("anna", message)) << "two losses for four";
+  EXPECT_EQ(server_->on_data("anna", message).reason(), "push-losses") << "two losses for four";
   push->clear_losses();
   EXPECT_TRUE(server_->on_data("anna", message)) << "none, as to other servers";
 }

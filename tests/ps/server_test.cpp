@@ -39,10 +39,10 @@ class ServerTest : public testing::Test {
     server_ = std::make_unique<Server>(setup_, &observer_);
     server_->on_state(state_with_workers({kAnna, kBert}));
   }
-  bool push(uint64_t who, int64_t number, int64_t step, Range share, float value = 1.0F) {
+  Verdict push(uint64_t who, int64_t number, int64_t step, Range share, float value = 1.0F) {
     return server_->on_data(peer_of(who), push_message(setup_, who, number, step, share, value));
   }
-  bool pull(uint64_t who, int64_t number, int64_t clock) {
+  Verdict pull(uint64_t who, int64_t number, int64_t clock) {
     return server_->on_data(peer_of(who), pull_message(who, number, clock));
   }
   static PeerId peer_of(uint64_t who) { return who == kAnna ? "anna" : "bert"; }
@@ -460,7 +460,7 @@ TEST_F(ServerTest, TheStartIsFetchedAsItWasUntilItIsReleased) {
   push(kBert, 1, 0, kSecond, 1.0F);
   server_->take_outgoing();
   Message fetch = fetch_message(0, 0);
-  EXPECT_FALSE(server_->on_data("c", fetch)) << "it is kept without optimizer state";
+  EXPECT_EQ(server_->on_data("c", fetch).reason(), "fetch-state");
   fetch.header.mutable_fetch()->set_state(false);
   EXPECT_TRUE(server_->on_data("c", fetch));
   const auto start = server_->take_outgoing();

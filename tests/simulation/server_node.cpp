@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ps/aggregation/make_aggregation.h"
 #include "ps/engine/device_engine.h"
 #include "ps/engine/server_device.h"
 #include "tests/device/fake_device.h"

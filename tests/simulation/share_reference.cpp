@@ -4,6 +4,7 @@
 
 #include "common/update/optimizer.h"
 #include "common/update/schedule.h"
+#include "ps/aggregation/make_aggregation.h"
 #include "ps/server/server.h"
 
 namespace pushpull::sim {

@@ -33,7 +33,7 @@ class SharedMemory {
 // As a connection does it.
 void copy_payloads(Message& message);
 
-// The server's side, as WorkerMemory does it: weights go by reference to whose pull says in_place.
+// The server's side, as AttachedWorkers does it: weights go by reference to whose pull says in_place.
 class ServerPages {
  public:
   FloatAllocator allocator() { return memory_.allocator(); }

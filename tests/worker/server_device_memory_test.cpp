@@ -1,4 +1,4 @@
-// The two ends of a device's shared memory, ServerMemory of a worker and WorkerMemory of a server,
+// The two ends of a device's shared memory, ServerMemory of a worker and AttachedWorkers of a server,
 // without a socket between them. Each has a fake of its own that stands for the same device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "ps/server/worker_memory.h"
+#include "ps/server/attached_workers.h"
 #include "tests/device/fake_device.h"
 #include "worker/exchange/server_memory.h"
 
@@ -46,7 +46,7 @@ class ServerDeviceMemory : public testing::Test {
     wire::State state;
     state.add_workers()->set_incarnation(kWorker);
     for (size_t i = 0; i < at_servers.size(); ++i) {
-      servers_.push_back(std::make_unique<WorkerMemory>(
+      servers_.push_back(std::make_unique<AttachedWorkers>(
           setup.job, kRun, push_pull_->slices(), [](const std::string& why) { FAIL() << why; },
           at_servers[i], static_cast<int>(i)));
       servers_.back()->on_state(state);
@@ -136,7 +136,7 @@ class ServerDeviceMemory : public testing::Test {
   std::vector<std::shared_ptr<float[]>> gradients_;
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<ServerMemory> worker_;
-  std::vector<std::unique_ptr<WorkerMemory>> servers_;
+  std::vector<std::unique_ptr<AttachedWorkers>> servers_;
 };
 
 TEST_F(ServerDeviceMemory, GradientsAndWeightsAreReadOnTheDeviceBothWays) {

@@ -1,4 +1,4 @@
-// The two ends of shared memory, ServerMemory of a worker and WorkerMemory of a server, without a
+// The two ends of shared memory, ServerMemory of a worker and AttachedWorkers of a server, without a
 // socket between them.
 #include "worker/exchange/server_memory.h"
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ps/server/worker_memory.h"
+#include "ps/server/attached_workers.h"
 
 namespace pushpull {
 namespace {
@@ -29,7 +29,7 @@ class ServerMemoryTest : public testing::Test {
     setup.barriers = {0, 0, 0, 10};
     push_pull_ = std::make_unique<PushPull>(setup);
     worker_ = std::make_unique<ServerMemory>(*push_pull_, 3);
-    server_ = std::make_unique<WorkerMemory>(job(server_keys.empty() ? keys : server_keys), kRun,
+    server_ = std::make_unique<AttachedWorkers>(job(server_keys.empty() ? keys : server_keys), kRun,
                                              push_pull_->slices(), [](const std::string&) {});
     server_->on_state(members({kWorker}));
   }
@@ -92,7 +92,7 @@ class ServerMemoryTest : public testing::Test {
   std::vector<std::shared_ptr<float[]>> pushed_;
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<ServerMemory> worker_;
-  std::unique_ptr<WorkerMemory> server_;
+  std::unique_ptr<AttachedWorkers> server_;
 };
 
 TEST_F(ServerMemoryTest, GradientsAndWeightsGoAsReferencesBothWays) {

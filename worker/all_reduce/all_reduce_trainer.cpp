@@ -269,6 +269,7 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   push->set_hi(static_cast<int32_t>(range_.hi));
   push->mutable_losses()->Assign(losses.begin(), losses.end());
   push->set_data_hash(compute_.take_data_hash().bytes());
+  push->set_acknowledge(true);
   if (reports_.empty()) heard_ms_[0] = out.sent_ms;
   servers_[0]->send(out.message);
   reports_.push_back(std::move(out));

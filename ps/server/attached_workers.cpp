@@ -1,4 +1,4 @@
-#include "ps/server/worker_memory.h"
+#include "ps/server/attached_workers.h"
 
 #include <algorithm>
 #include <utility>
@@ -35,9 +35,9 @@ size_t generation_floats(const SliceMap& map, int server) {
 
 }  // namespace
 
-WorkerMemory::WorkerMemory(const Job& job, uint64_t run, const SliceMap& map,
-                           std::function<void(const std::string&)> failed,
-                           std::shared_ptr<device::Device> device, int server)
+AttachedWorkers::AttachedWorkers(const Job& job, uint64_t run, const SliceMap& map,
+                                 std::function<void(const std::string&)> failed,
+                                 std::shared_ptr<device::Device> device, int server)
     : allowed_(shares_memory(job)),
       run_(run),
       map_(map),
@@ -57,14 +57,14 @@ WorkerMemory::WorkerMemory(const Job& job, uint64_t run, const SliceMap& map,
       std::make_unique<HostMirror>(device_, std::move(copies), generation_floats(map_, server));
 }
 
-FloatAllocator WorkerMemory::weights() {
+FloatAllocator AttachedWorkers::weights() {
   if (device_pool_) return [this](size_t floats) { return device_pool_->get(floats); };
   if (device_) return {};
   if (!allowed_) return heap_floats;
   return [this](size_t floats) { return pool_.get(floats); };
 }
 
-void WorkerMemory::on_state(const wire::State& state) {
+void AttachedWorkers::on_state(const wire::State& state) {
   std::map<uint64_t, Worker> members;
   for (const wire::Member& member : state.workers()) {
     members[member.incarnation()] = std::move(workers_[member.incarnation()]);
@@ -74,7 +74,7 @@ void WorkerMemory::on_state(const wire::State& state) {
 }
 
 // A worker that connects again and again is known by its newest connections only.
-void WorkerMemory::remember(const PeerId& peer, uint64_t incarnation) {
+void AttachedWorkers::remember(const PeerId& peer, uint64_t incarnation) {
   if (peers_.contains(peer)) return;
   const auto of_worker = [&](const auto& known) { return known.second == incarnation; };
   if (std::count_if(peers_.begin(), peers_.end(), of_worker) >= kMostConnections) {
@@ -83,7 +83,7 @@ void WorkerMemory::remember(const PeerId& peer, uint64_t incarnation) {
   peers_[peer] = incarnation;
 }
 
-Message WorkerMemory::on_attach(const PeerId& peer, const wire::Attach& attach) {
+Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attach) {
   const auto found = workers_.find(attach.sender().incarnation());
   if (attach.sender().run() != run_ || found == workers_.end()) {
     Message answer;
@@ -119,8 +119,8 @@ Message WorkerMemory::on_attach(const PeerId& peer, const wire::Attach& attach) 
 }
 
 // Says why not, where the worker can read no weights on the device.
-void WorkerMemory::attach_device(Worker& worker, const wire::Attach& attach,
-                                 wire::Attached& attached) {
+void AttachedWorkers::attach_device(Worker& worker, const wire::Attach& attach,
+                                    wire::Attached& attached) {
   if (!device_) {
     attached.set_device_text("its weights lie in host memory");
     return;
@@ -147,7 +147,7 @@ void WorkerMemory::attach_device(Worker& worker, const wire::Attach& attach,
   *attached.mutable_device_probe() = place.segment->description();
 }
 
-std::optional<Message> WorkerMemory::on_message(const PeerId& peer, Message& message) {
+std::optional<Message> AttachedWorkers::on_message(const PeerId& peer, Message& message) {
   if (!message.header.has_exchange()) return std::nullopt;
   wire::Exchange* exchange = message.header.mutable_exchange();
   const auto found = workers_.find(exchange->sender().incarnation());
@@ -177,7 +177,7 @@ std::optional<Message> WorkerMemory::on_message(const PeerId& peer, Message& mes
 }
 
 // Who reads in place what goes out; null: nobody.
-const WorkerMemory::Worker* WorkerMemory::reader_of(const Outgoing& out) const {
+const AttachedWorkers::Worker* AttachedWorkers::reader_of(const Outgoing& out) const {
   if (!out.message.header.has_weights()) return nullptr;
   const auto peer = peers_.find(out.to);
   if (peer == peers_.end()) return nullptr;
@@ -185,7 +185,7 @@ const WorkerMemory::Worker* WorkerMemory::reader_of(const Outgoing& out) const {
   return worker != workers_.end() && worker->second.in_place ? &worker->second : nullptr;
 }
 
-void WorkerMemory::on_send(Outgoing& out) {
+void AttachedWorkers::on_send(Outgoing& out) {
   const Worker* reader = reader_of(out);
   const bool on_device = reader != nullptr && reader->on_device;
   if (on_device) refer(out.message, pool_, map_, device_pool_.get());

@@ -1,6 +1,6 @@
 // The server's side of shared memory where its weights lie on a device. What host memory does,
 // tests/worker/server_memory_test.cpp shows.
-#include "ps/server/worker_memory.h"
+#include "ps/server/attached_workers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,16 +37,16 @@ class Unshared : public FakeDevice {
 };
 
 // A worker with a device, at a server whose weights lie on one.
-class DeviceWorkerMemory : public testing::Test {
+class DeviceAttachedWorkers : public testing::Test {
  protected:
-  DeviceWorkerMemory() { serve(std::make_shared<FakeDevice>()); }
+  DeviceAttachedWorkers() { serve(std::make_shared<FakeDevice>()); }
 
   void serve(std::shared_ptr<FakeDevice> device, const std::string& keys = "") {
     generations_.clear();
     server_.reset();
     device_ = std::move(device);
     const Job job = parse_job_text("dataset = dummy\nslice-bytes = 4096\n" + keys, "test");
-    server_ = std::make_unique<WorkerMemory>(
+    server_ = std::make_unique<AttachedWorkers>(
         job, kRun, map_, [this](const std::string& why) { said_.push_back(why); }, device_);
     wire::State state;
     state.add_workers()->set_incarnation(kWorker);
@@ -156,11 +156,11 @@ class DeviceWorkerMemory : public testing::Test {
   PeerMemory peer_{most_segment_bytes(map_), {}, worker_};
   // the server's
   std::shared_ptr<FakeDevice> device_;
-  std::unique_ptr<WorkerMemory> server_;
+  std::unique_ptr<AttachedWorkers> server_;
   std::vector<std::shared_ptr<float[]>> generations_;
 };
 
-TEST_F(DeviceWorkerMemory, WeightsAreReadOnTheDevice) {
+TEST_F(DeviceAttachedWorkers, WeightsAreReadOnTheDevice) {
   const wire::Attached attached = attach();
   ASSERT_TRUE(attached.ok());
   EXPECT_EQ(attached.device_text(), "");
@@ -178,7 +178,7 @@ TEST_F(DeviceWorkerMemory, WeightsAreReadOnTheDevice) {
   EXPECT_EQ(read(message.payloads[2]).at(951), 2999.0F);
 }
 
-TEST_F(DeviceWorkerMemory, WhoSharesHostMemoryOnlyReadsACopyInPlace) {
+TEST_F(DeviceAttachedWorkers, WhoSharesHostMemoryOnlyReadsACopyInPlace) {
   ASSERT_TRUE(attach("").ok());
   ASSERT_FALSE(pull(true, true)) << "what it has not attached does not count";
   const auto there = generation();
@@ -191,7 +191,7 @@ TEST_F(DeviceWorkerMemory, WhoSharesHostMemoryOnlyReadsACopyInPlace) {
   EXPECT_EQ(message.payloads[1].floats(), message.payloads[0].floats() + 1024);
 }
 
-TEST_F(DeviceWorkerMemory, OthersAreSentTheBytes) {
+TEST_F(DeviceAttachedWorkers, OthersAreSentTheBytes) {
   attach();
   const auto there = generation();
   for (const auto& [in_place, peer] : {std::pair{false, "peer"}, std::pair{true, "a stranger"}}) {
@@ -202,7 +202,7 @@ TEST_F(DeviceWorkerMemory, OthersAreSentTheBytes) {
   }
 }
 
-TEST_F(DeviceWorkerMemory, OneCopyServesAll) {
+TEST_F(DeviceAttachedWorkers, OneCopyServesAll) {
   ASSERT_TRUE(attach("").ok());
   ASSERT_FALSE(pull(true, false));
   const auto there = generation();
@@ -215,7 +215,7 @@ TEST_F(DeviceWorkerMemory, OneCopyServesAll) {
   EXPECT_TRUE(referred.payloads.empty());
 }
 
-TEST_F(DeviceWorkerMemory, WhatIsFetchedIsCopied) {
+TEST_F(DeviceAttachedWorkers, WhatIsFetchedIsCopied) {
   attach();
   ASSERT_FALSE(pull(true, true));
   Message fetched;
@@ -227,7 +227,7 @@ TEST_F(DeviceWorkerMemory, WhatIsFetchedIsCopied) {
   EXPECT_EQ(fetched.payloads[1].floats()[1023], 2047.0F);
 }
 
-TEST_F(DeviceWorkerMemory, GradientsAreReadOnTheDevice) {
+TEST_F(DeviceAttachedWorkers, GradientsAreReadOnTheDevice) {
   const auto gradient = device_pool_.get(kElements);
   const Message sent = push(gradient, true);
   Message early = sent;
@@ -245,7 +245,7 @@ TEST_F(DeviceWorkerMemory, GradientsAreReadOnTheDevice) {
   EXPECT_TRUE(taken.payloads[0].on_device);
 }
 
-TEST_F(DeviceWorkerMemory, GradientsInHostMemoryAreRegisteredOnceForAllTheirPushes) {
+TEST_F(DeviceAttachedWorkers, GradientsInHostMemoryAreRegisteredOnceForAllTheirPushes) {
   ASSERT_TRUE(attach("").ok());
   const auto gradient = pool_.get(kElements);
   const size_t before = device_->registrations();
@@ -259,7 +259,7 @@ TEST_F(DeviceWorkerMemory, GradientsInHostMemoryAreRegisteredOnceForAllTheirPush
   EXPECT_EQ(device_->registrations(), before) << "the worker is gone";
 }
 
-TEST_F(DeviceWorkerMemory, ThePullThatIsNewestDecides) {
+TEST_F(DeviceAttachedWorkers, ThePullThatIsNewestDecides) {
   ASSERT_TRUE(attach().ok());
   ASSERT_FALSE(pull(true, true));
   ASSERT_FALSE(pull(true, false));
@@ -268,7 +268,7 @@ TEST_F(DeviceWorkerMemory, ThePullThatIsNewestDecides) {
   EXPECT_EQ(message.payloads[0].floats()[3], 3.0F);
 }
 
-TEST_F(DeviceWorkerMemory, AServerInHostMemorySaysSo) {
+TEST_F(DeviceAttachedWorkers, AServerInHostMemorySaysSo) {
   serve(nullptr);
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
@@ -276,7 +276,7 @@ TEST_F(DeviceWorkerMemory, AServerInHostMemorySaysSo) {
   EXPECT_EQ(attached.device_text(), "its weights lie in host memory");
 }
 
-TEST_F(DeviceWorkerMemory, AnotherGpuIsNamed) {
+TEST_F(DeviceAttachedWorkers, AnotherGpuIsNamed) {
   serve(std::make_shared<OtherDevice>());
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
@@ -288,7 +288,7 @@ TEST_F(DeviceWorkerMemory, AnotherGpuIsNamed) {
   EXPECT_EQ(message.payloads[0].floats()[3], 3.0F);
 }
 
-TEST_F(DeviceWorkerMemory, AProbeThatCannotBeOpenedLeavesHostMemory) {
+TEST_F(DeviceAttachedWorkers, AProbeThatCannotBeOpenedLeavesHostMemory) {
   wire::Attach ask = attach_of("device");
   ask.mutable_device_probe()->set_handle("x");
   const wire::Attached attached = server_->on_attach("peer", ask).header.attached();
@@ -297,7 +297,7 @@ TEST_F(DeviceWorkerMemory, AProbeThatCannotBeOpenedLeavesHostMemory) {
   EXPECT_THAT(attached.device_text(), HasSubstr("fake:0 shares no such memory"));
 }
 
-TEST_F(DeviceWorkerMemory, ADeviceThatSharesNothingIsUsedAllTheSame) {
+TEST_F(DeviceAttachedWorkers, ADeviceThatSharesNothingIsUsedAllTheSame) {
   serve(std::make_shared<Unshared>());
   const auto there = generation();
   EXPECT_THAT(said_, testing::ElementsAre("[device] shares nothing"));
@@ -310,7 +310,7 @@ TEST_F(DeviceWorkerMemory, ADeviceThatSharesNothingIsUsedAllTheSame) {
   EXPECT_EQ(message.payloads[0].floats()[3], 3.0F);
 }
 
-TEST_F(DeviceWorkerMemory, WithoutSharedMemoryTheDeviceIsOfTheServerAlone) {
+TEST_F(DeviceAttachedWorkers, WithoutSharedMemoryTheDeviceIsOfTheServerAlone) {
   serve(std::make_shared<FakeDevice>(), "transport = tcp\n");
   EXPECT_FALSE(attach().ok());
   EXPECT_FALSE(server_->weights());
@@ -319,7 +319,7 @@ TEST_F(DeviceWorkerMemory, WithoutSharedMemoryTheDeviceIsOfTheServerAlone) {
   EXPECT_EQ(message.payloads[2].floats()[0], 2048.0F);
 }
 
-TEST_F(DeviceWorkerMemory, CopiesThatAreSlowerAreSaidOnce) {
+TEST_F(DeviceAttachedWorkers, CopiesThatAreSlowerAreSaidOnce) {
   serve(std::make_shared<FakeDevice>(FakeOptions{.registers = false}));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(sent(weights(generation())).payloads[0].floats()[3], 3.0F);
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("copies to the host take longer")));
@@ -334,7 +334,7 @@ TEST_F(DeviceWorkerMemory, CopiesThatAreSlowerAreSaidOnce) {
 }
 
 // It is not the worker's fault: nobody is told to use the socket.
-TEST_F(DeviceWorkerMemory, ADeviceThatIsLostEndsTheServer) {
+TEST_F(DeviceAttachedWorkers, ADeviceThatIsLostEndsTheServer) {
   const wire::Attach ask = attach_of("device");
   serve(std::make_shared<FakeDevice>(FakeOptions{.lost_after = 0}));
   try {

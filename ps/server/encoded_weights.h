@@ -10,10 +10,10 @@
 
 namespace pushpull {
 
-class NarrowWeights {
+class EncodedWeights {
  public:
   // slice_elements: of the largest slice.
-  explicit NarrowWeights(int64_t slice_elements);
+  explicit EncodedWeights(int64_t slice_elements);
 
   // weights: the slice's, in this version.
   Payload get(int slice, int64_t version, const Payload& weights);

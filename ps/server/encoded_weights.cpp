@@ -1,4 +1,4 @@
-#include "ps/server/narrow_weights.h"
+#include "ps/server/encoded_weights.h"
 
 #include <span>
 
@@ -6,10 +6,10 @@
 
 namespace pushpull {
 
-NarrowWeights::NarrowWeights(int64_t slice_elements)
+EncodedWeights::EncodedWeights(int64_t slice_elements)
     : pool_(static_cast<size_t>(slice_elements + 1) / 2) {}
 
-Payload NarrowWeights::make(const Payload& weights) {
+Payload EncodedWeights::make(const Payload& weights) {
   const auto n = static_cast<int64_t>(weights.float_count());
   if (n == 1) return weights;  // would be no narrower, and workers tell by the size
   const std::shared_ptr<float[]> out = pool_.get();
@@ -19,7 +19,7 @@ Payload NarrowWeights::make(const Payload& weights) {
   return {out, std::as_bytes(std::span(out.get(), static_cast<size_t>(floats)))};
 }
 
-Payload NarrowWeights::get(int slice, int64_t version, const Payload& weights) {
+Payload EncodedWeights::get(int slice, int64_t version, const Payload& weights) {
   Newest& newest = newest_[slice];
   if (version < newest.version) return make(weights);  // for one that is behind
   if (version > newest.version) {

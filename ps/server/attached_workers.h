@@ -17,14 +17,14 @@
 
 namespace pushpull {
 
-class WorkerMemory {
+class AttachedWorkers {
  public:
   // failed: told why weights lie in the heap, where no shared memory can be had, or cannot be
   // shared on the device, or are copied from there more slowly: each once.
   // device: that weights lie on; null: the host. server: whose they are.
-  WorkerMemory(const Job& job, uint64_t run, const SliceMap& map,
-               std::function<void(const std::string& why)> failed,
-               std::shared_ptr<device::Device> device = nullptr, int server = 0);
+  AttachedWorkers(const Job& job, uint64_t run, const SliceMap& map,
+                  std::function<void(const std::string& why)> failed,
+                  std::shared_ptr<device::Device> device = nullptr, int server = 0);
 
   // Where weights are to lie: on the device where there is one; empty: anywhere there, since nobody
   // may share it.

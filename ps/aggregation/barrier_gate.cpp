@@ -1,0 +1,71 @@
+#include "ps/aggregation/barrier_gate.h"
+
+#include <algorithm>
+
+namespace pushpull {
+
+namespace {
+
+// One that is being gathered, and the next one.
+constexpr size_t kMostCheckpoints = 2;
+
+}  // namespace
+
+BarrierGate::BarrierGate(const Barriers& barriers, Shard& shard, TrainingObserver& observer)
+    : barriers_(barriers), shard_(shard), observer_(observer), open_(barriers.start_step) {}
+
+bool BarrierGate::passes_with_update(int64_t step) const {
+  const int64_t barrier = barriers_.last(step);
+  if (open_ >= barrier) return true;
+  if (barriers_.next(open_) != barrier) return false;
+  return !barriers_.checkpoint_due(barrier) || room_for_checkpoint();
+}
+
+bool BarrierGate::room_for_checkpoint() const { return checkpoints_.size() < kMostCheckpoints; }
+
+Snapshot BarrierGate::take(int64_t step, int64_t updates, bool state) {
+  if (state) shard_.hold_state();
+  Snapshot out;
+  out.step = step;
+  out.updates = updates;
+  for (const int slice : shard_.slices()) {
+    out.weights[slice] = shard_.weights(slice);
+    if (state) out.state[slice] = shard_.state(slice);
+  }
+  return out;
+}
+
+void BarrierGate::take_start(int64_t updates, bool state) {
+  start_ = take(barriers_.start_step, updates, state);
+}
+
+bool BarrierGate::open(int64_t step, int64_t updates, bool keep_weights) {
+  if (barriers_.checkpoint_due(step)) {
+    if (!room_for_checkpoint()) {
+      observer_.on_checkpoint_waits(step);
+      return false;
+    }
+    checkpoints_.push_back(take(step, updates, true));
+  }
+  if (keep_weights) kept_ = take(step, updates, false);
+  open_ = step;
+  observer_.on_barrier_open(step);
+  return true;
+}
+
+void BarrierGate::on_state(const wire::State& state) {
+  released_ = std::max(released_, state.released_barrier());
+  evaluated_ = std::max(evaluated_, state.evaluated_barrier());
+  while (!checkpoints_.empty() && checkpoints_.front().step <= released_) checkpoints_.pop_front();
+  if (released_ >= barriers_.start_step) start_ = {};
+}
+
+const Snapshot* BarrierGate::find(int64_t step) const {
+  if (step < 0) return nullptr;
+  if (step == barriers_.start_step) return start_.step == step ? &start_ : nullptr;
+  const auto held = std::find_if(checkpoints_.begin(), checkpoints_.end(),
+                                 [&](const Snapshot& s) { return s.step == step; });
+  return held == checkpoints_.end() ? nullptr : &*held;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,52 @@
+// backup:B: a step's update takes the pushes of a set that the coordinator chooses, the same at all
+// servers (backup_set.h). Those of the step that are not in it are dropped. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/backup_set.h"
+#include "ps/aggregation/step_norms.h"
+
+namespace pushpull {
+
+class ChosenSet : public Aggregation {
+ public:
+  explicit ChosenSet(AggregationSetup setup);
+
+  using Aggregation::check;
+  Verdict check(const wire::Push& push) const override { return check_basis(push, push.step()); }
+  void take_part(ReceivedPush& push, int slice, PartialSum part) override;
+  void take_push(ReceivedPush push) override;
+  bool apply_due() override { return false; }  // the coordinator's choice makes the update
+  void for_waiting(const std::function<void(PartialSum&)>& visit) override;
+  std::optional<SliceAnswer> answer(const wire::Pull& pull, int slice) const override;
+  bool asks_for_one_version(const wire::Pull& pull) const override {
+    return !pull.latest() && !pull.barrier();
+  }
+  bool is_past(const wire::Pull& pull) const override;
+  bool on_chosen(const wire::Chosen& chosen) override;
+  bool on_norm_total(const wire::NormTotal& total) override;
+  bool try_open_barrier() override;
+  const std::optional<wire::Norms>& waiting_norms() const override { return norms_.waiting(); }
+  const std::optional<wire::Arrived>& waiting_arrived() const override { return arrived_; }
+
+ private:
+  // The step's set is chosen without it.
+  bool too_late(int64_t step) const { return step < floor_ || pushes_.decided(); }
+  // Sums of the chosen pushes, for the shard; valid until the next call.
+  std::span<const SliceUpdate> sums();
+  void apply(double clip);
+  void end_step();
+  int64_t newest_version() const;
+
+  BackupSet pushes_;
+  StepNorms norms_;
+  std::optional<wire::Arrived> arrived_;
+  std::vector<SliceUpdate> now_;  // used again by every step
+};
+
+}  // namespace pushpull

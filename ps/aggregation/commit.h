@@ -1,0 +1,46 @@
+// What a server tells the coordinator in its own process about training, and what it asks it for.
+// Plain data and one interface; the server's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/hash_sum.h"
+#include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
+
+namespace pushpull {
+
+// A push that became complete at a server.
+struct Commit {
+  uint64_t incarnation = 0;
+  int64_t step = 0;
+  Range range;
+  std::vector<float> losses;  // of each micro-batch, step by step
+  bool counted = true;        // false: these micro-batches were in already, or it was dropped
+  HashSum data_hash = {};     // of the samples that were drawn
+  bool dropped = false;       // backup:B: the step was made of other pushes
+  int64_t steps = 1;          // local:H: it covers [step, step + steps)
+};
+
+class TrainingObserver {
+ public:
+  virtual ~TrainingObserver() = default;
+  virtual void on_commit(const Commit& commit) = 0;
+  virtual void on_barrier_open(int64_t step) = 0;
+  // The checkpoint due at `step` cannot be taken yet: as many as there may be are still held.
+  virtual void on_checkpoint_waits(int64_t step) = 0;
+  // Everything that the worker holds and has not finished, topped up from the pool.
+  virtual std::vector<wire::Lease> leases(uint64_t incarnation) = 0;
+};
+
+// For servers without a coordinator in their process.
+class NoObserver : public TrainingObserver {
+ public:
+  void on_commit(const Commit& /*commit*/) override {}
+  void on_barrier_open(int64_t /*step*/) override {}
+  void on_checkpoint_waits(int64_t /*step*/) override {}
+  std::vector<wire::Lease> leases(uint64_t /*incarnation*/) override { return {}; }
+};
+
+}  // namespace pushpull

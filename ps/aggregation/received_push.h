@@ -1,0 +1,38 @@
+// A push as one server receives it: one share's gradient of one step, assembled from one message or
+// several. Plain data; one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "common/base/hash_sum.h"
+#include "common/layout/fixed_tree.h"
+#include "ps/aggregation/commit.h"
+#include "ps/engine/slice_engine.h"
+
+namespace pushpull {
+
+struct ReceivedPush {
+  uint64_t incarnation = 0;  // of the worker
+  int rank = -1;             // of the worker
+  int64_t step = 0;
+  int64_t steps = 1;          // it covers [step, step + steps)
+  Range range;                // micro-batches
+  std::vector<float> losses;  // of each micro-batch, step by step; empty: told to server 0 only
+  double squares = 0.0;       // of its mean gradient over all servers, where clipping is per push
+  HashSum data_hash = {};     // of the samples that were drawn
+  std::vector<int64_t> reads = {};       // by server: version that it was computed on
+  std::map<int, PartialSum> parts = {};  // by slice, where the rule has not taken them yet
+};
+
+// counted: its micro-batches enter the weights by this push. Takes the losses.
+inline Commit commit_of(ReceivedPush& push, bool counted) {
+  Commit commit{push.incarnation, push.step, push.range, std::move(push.losses), counted};
+  commit.data_hash = push.data_hash;
+  commit.steps = push.steps;
+  return commit;
+}
+
+}  // namespace pushpull

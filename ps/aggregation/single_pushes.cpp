@@ -1,0 +1,117 @@
+#include "ps/aggregation/single_pushes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ps/aggregation/async_update.h"
+
+namespace pushpull {
+
+int64_t needed_floor(std::optional<int64_t> bound, const Barriers& barriers, int64_t clock) {
+  const int64_t barrier = barriers.last(clock);
+  return bound ? std::max(clock - *bound, barrier) : barrier;
+}
+
+SinglePushes::SinglePushes(AggregationSetup setup, std::optional<int64_t> bound)
+    : Aggregation(std::move(setup)), bound_(bound), ledger_(floor_, leaves_) {
+  reserve(3);  // the next one, and those that two workers hold meanwhile
+}
+
+Verdict SinglePushes::check(const wire::Push& push) const {
+  Verdict basis = check_basis(push, needed_floor(bound_, barriers(), push.step()));
+  if (!basis) return basis;
+  // nobody can have read of us what we have not had
+  const int64_t read = push.read_versions(setup_.rank);
+  if (read >= setup_.updates && read <= updates_) return {};
+  return Verdict::unexpected("push-reads",
+                             "a version that this server has had, " +
+                                 std::to_string(setup_.updates) + " to " + std::to_string(updates_),
+                             std::to_string(read));
+}
+
+void SinglePushes::take_part(ReceivedPush& push, int slice, PartialSum part) {
+  push.parts[slice] = std::move(part);
+}
+
+void SinglePushes::take_push(ReceivedPush push) {
+  for (const auto& [slice, part] : push.parts) {
+    due_bytes_ += static_cast<int64_t>(part.payload.bytes.size());
+  }
+  due_.push_back(std::move(push));
+}
+
+bool SinglePushes::apply_due() {
+  due_bytes_ = 0;
+  bool opened = false;
+  for (ReceivedPush& push : due_) opened = finish(std::move(push)) || opened;
+  due_.clear();
+  return opened;
+}
+
+bool SinglePushes::finish(ReceivedPush push) {
+  const bool counted = !ledger_.contains(push.step, push.range);
+  if (counted) {
+    ledger_.add(push.step, push.range);
+    apply(push);
+  }
+  setup_.observer.on_commit(commit_of(push, counted));
+  if (floor_ == ledger_.floor()) return false;
+  floor_ = ledger_.floor();
+  return try_open_barrier();
+}
+
+const std::map<int, Payload>* SinglePushes::base_of(const ReceivedPush& push, int64_t read) const {
+  const auto handed = handed_.find(push.incarnation);
+  if (handed == handed_.end()) return nullptr;
+  const std::map<int, Payload>* base = handed->second.find(read);
+  return base == nullptr || base->size() != shard().slices().size() ? nullptr : base;
+}
+
+void SinglePushes::apply(const ReceivedPush& push) {
+  const int64_t read = push.reads[static_cast<size_t>(setup_.rank)];
+  const int64_t staleness = updates_ - read;
+  const UpdateInfo info = async_update(setup_.job, setup_.total_steps,
+                                       {push.step, push.range, push.squares, staleness});
+  const std::map<int, Payload>* base = base_of(push, read);
+  now_.clear();
+  for (const auto& [slice, part] : push.parts) {
+    const float* weights = base == nullptr ? nullptr : base->at(slice).address();
+    now_.push_back({slice, std::span(&part, 1), weights});
+  }
+  shard().apply(now_, leaves_, info, 1, setup_.parallel);
+  record(push, push.reads, setup_.job.delay_compensation > 0 && base == nullptr);
+  const auto handed = handed_.find(push.incarnation);
+  if (handed != handed_.end()) handed->second.forget_before(read);
+  ++staleness_[staleness];
+  ++updates_;
+}
+
+bool SinglePushes::try_open_barrier() {
+  return setup_.gate.due(floor_) && setup_.gate.open(floor_, updates_, true);
+}
+
+void SinglePushes::on_answered(uint64_t incarnation, int slice, const SliceAnswer& answer) {
+  if (setup_.job.delay_compensation <= 0) return;
+  handed_[incarnation].keep(answer.version, slice, answer.weights);
+}
+
+void SinglePushes::on_members(const std::map<uint64_t, int>& members) {
+  std::erase_if(handed_, [&](const auto& worker) { return !members.contains(worker.first); });
+}
+
+// `latest` must not get past a barrier whose snapshot is still to come: the push that follows could
+// be all that the next step lacks.
+std::optional<SliceAnswer> SinglePushes::answer(const wire::Pull& pull, int slice) const {
+  const BarrierGate& gate = setup_.gate;
+  const bool allowed = pull.latest() ? gate.passed(floor_)
+                                     : gate.passed(pull.clock()) &&
+                                           floor_ >= needed_floor(bound_, barriers(), pull.clock());
+  if (!allowed) return std::nullopt;
+  if (pull.barrier() && gate.kept().step == pull.clock()) {
+    return SliceAnswer{gate.kept().weights.at(slice), gate.kept().updates, true, true};
+  }
+  return SliceAnswer{
+      .weights = shard().weights(slice), .version = updates_, .evaluated = pull.barrier()};
+}
+
+}  // namespace pushpull

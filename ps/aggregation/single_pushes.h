@@ -1,0 +1,51 @@
+// async and ssp:S: each push is one update, applied in the order in which pushes become complete at
+// this server. Pulls get the newest weights, under ssp:S once every worker's clock is near enough
+// (bounded staleness: Ho et al., NIPS 2013; Petuum Bosen). One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/handed_weights.h"
+#include "ps/aggregation/ledger.h"
+
+namespace pushpull {
+
+// The floor that a pull at `clock` needs: max(clock - bound, last barrier at or before clock).
+//   bound: of the staleness, in clocks; empty: none.
+int64_t needed_floor(std::optional<int64_t> bound, const Barriers& barriers, int64_t clock);
+
+class SinglePushes : public Aggregation {
+ public:
+  // bound: see needed_floor.
+  SinglePushes(AggregationSetup setup, std::optional<int64_t> bound);
+
+  using Aggregation::check;
+  Verdict check(const wire::Push& push) const override;
+  void take_part(ReceivedPush& push, int slice, PartialSum part) override;
+  void take_push(ReceivedPush push) override;
+  bool apply_due() override;
+  std::optional<SliceAnswer> answer(const wire::Pull& pull, int slice) const override;
+  bool asks_for_one_version(const wire::Pull& /*pull*/) const override { return false; }
+  void on_answered(uint64_t incarnation, int slice, const SliceAnswer& answer) override;
+  bool try_open_barrier() override;
+  void on_members(const std::map<uint64_t, int>& members) override;
+
+ private:
+  // True: a barrier has opened.
+  bool finish(ReceivedPush push);
+  void apply(const ReceivedPush& push);
+  // The weights that the push was computed on, by slice; null: not all are kept any more.
+  const std::map<int, Payload>* base_of(const ReceivedPush& push, int64_t read) const;
+
+  const std::optional<int64_t> bound_;
+  Ledger ledger_;
+  std::vector<ReceivedPush> due_;             // in order of arrival
+  std::map<uint64_t, HandedWeights> handed_;  // by worker; with delay compensation
+  std::vector<SliceUpdate> now_;              // used again by every push
+};
+
+}  // namespace pushpull

@@ -1,0 +1,70 @@
+#include "ps/aggregation/stored_weights.h"
+
+#include <string>
+#include <utility>
+
+namespace pushpull {
+
+StoredWeights::StoredWeights(AggregationSetup setup)
+    : Aggregation(std::move(setup)), ledger_(floor_, leaves_) {}
+
+Verdict StoredWeights::check(const wire::Push& push) const {
+  if (setup_.rank != 0) {
+    return Verdict::unexpected("push-losses", "losses at server 0 only",
+                               "some at server " + std::to_string(setup_.rank));
+  }
+  if (push.losses_size() == push.hi() - push.lo()) return {};
+  return Verdict::unexpected("push-losses", push.hi() - push.lo(), push.losses_size());
+}
+
+Verdict StoredWeights::check(const wire::Pull& /*pull*/) const {
+  return Verdict::unexpected("pull-strategy", "no pull from workers, which keep the weights",
+                             "one");
+}
+
+Verdict StoredWeights::check(const wire::Store& store) const {
+  if (!barriers().checkpoint_due(store.step())) {
+    return Verdict::unexpected("store-step", "a step with a checkpoint",
+                               std::to_string(store.step()));
+  }
+  const int64_t updates = setup_.updates + store.step() - barriers().start_step;
+  if (store.updates() == updates) return {};
+  return Verdict::unexpected("store-updates", updates, store.updates());
+}
+
+void StoredWeights::take_push(ReceivedPush push) {
+  const bool counted = !ledger_.contains(push.step, push.range);
+  if (counted) ledger_.add(push.step, push.range);
+  setup_.observer.on_commit(commit_of(push, counted));
+  staleness_[0] += ledger_.floor() - floor_;
+  for (; floor_ < ledger_.floor(); ++floor_) {
+    // a checkpoint opens its barrier when it is stored; an evaluation alone needs nothing here
+    const int64_t step = floor_ + 1;
+    if (barriers().is_barrier(step) && !barriers().checkpoint_due(step)) {
+      setup_.observer.on_barrier_open(step);
+    }
+  }
+  try_open_barrier();
+}
+
+bool StoredWeights::take_stored(const wire::Store& store, std::span<const Payload> payloads) {
+  if (store.step() <= shard().version(store.slice())) return true;  // it came twice
+  const bool another = store.step() != storing_step_;
+  if (another && storing_step_ > setup_.gate.newest_open()) return false;
+  if (another) stored_slices_ = 0;
+  storing_step_ = store.step();
+  shard().store(store.slice(), payloads, store.step(), store.updates());
+  ++stored_slices_;
+  try_open_barrier();
+  return true;
+}
+
+bool StoredWeights::try_open_barrier() {
+  if (storing_step_ <= setup_.gate.newest_open()) return false;
+  if (stored_slices_ < std::ssize(shard().slices())) return false;
+  if (setup_.rank == 0 && floor_ < storing_step_) return false;
+  updates_ = setup_.updates + storing_step_ - barriers().start_step;
+  return setup_.gate.open(storing_step_, updates_, false);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,43 @@
+// All-reduce: workers sum gradients and move the weights among themselves. The server hands out the
+// first weights and optimizer state, takes in losses (server 0), and keeps what workers store at
+// checkpoints. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/ledger.h"
+
+namespace pushpull {
+
+class StoredWeights : public Aggregation {
+ public:
+  explicit StoredWeights(AggregationSetup setup);
+
+  // A push brings the losses of its share alone.
+  std::vector<Range> nodes_of(Range /*share*/) const override { return {}; }
+  Verdict check(const wire::Push& push) const override;
+  Verdict check(const wire::Pull& pull) const override;
+  Verdict check(const wire::Store& store) const override;
+  void take_part(ReceivedPush& /*push*/, int /*slice*/, PartialSum /*part*/) override {}
+  void take_push(ReceivedPush push) override;
+  bool apply_due() override { return false; }
+  std::optional<SliceAnswer> answer(const wire::Pull& /*pull*/, int /*slice*/) const override {
+    return std::nullopt;
+  }
+  bool asks_for_one_version(const wire::Pull& /*pull*/) const override { return true; }
+  // Opens a checkpoint's barrier once all slices of it are here, and at server 0 all losses before.
+  bool try_open_barrier() override;
+  bool take_stored(const wire::Store& store, std::span<const Payload> payloads) override;
+  bool start_has_state() const override { return true; }
+
+ private:
+  Ledger ledger_;
+  int64_t storing_step_ = -1;  // barrier whose slices come in
+  int64_t stored_slices_ = 0;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,124 @@
+#include "ps/aggregation/whole_steps.h"
+
+#include <utility>
+
+#include "common/update/schedule.h"
+
+namespace pushpull {
+
+WholeSteps::WholeSteps(AggregationSetup setup, StepSumKind kind)
+    : Aggregation(std::move(setup)),
+      kind_(kind),
+      sums_(shard().slices(), changes() ? setup_.shares : leaves_),
+      ledger_(floor_, leaves_),
+      norms_(setup_.incarnation) {
+  reserve(1);  // the next one
+}
+
+// Changes are summed by share, so their parts are whole shares.
+std::vector<Range> WholeSteps::nodes_of(Range share) const {
+  return changes() ? std::vector<Range>{share} : maximal_subtrees(share, leaves_);
+}
+
+Verdict WholeSteps::check(const wire::Push& push) const { return check_basis(push, push.step()); }
+
+// Shares ascend: the index is the number of shares that begin before.
+int64_t WholeSteps::share_index(Range range) const {
+  int index = 0;
+  while (share_range(index, setup_.shares, leaves_).lo < range.lo) ++index;
+  return index;
+}
+
+void WholeSteps::take_part(ReceivedPush& push, int slice, PartialSum part) {
+  if (push.step != shard().version(slice)) return;  // this update is done: the part came twice
+  if (changes()) {
+    const int64_t index = share_index(part.range);
+    part.range = {index, index + 1};
+  }
+  if (!sums_.add(slice, std::move(part))) return;
+  due_.push_back(slice);
+  due_bytes_ += shard().elements(slice) * static_cast<int64_t>(sizeof(float));
+}
+
+void WholeSteps::take_push(ReceivedPush push) {
+  const bool counted = !ledger_.contains(push.step, push.range);
+  if (counted) {
+    for (int64_t i = 0; i < push.steps; ++i) ledger_.add(push.step + i, push.range);
+  }
+  setup_.observer.on_commit(commit_of(push, counted));
+}
+
+std::span<const SliceUpdate> WholeSteps::sums_of(std::span<const int> slices) {
+  now_.clear();
+  for (const int slice : slices) now_.push_back({slice, sums_.parts(slice)});
+  return now_;
+}
+
+bool WholeSteps::apply_due() {
+  due_bytes_ = 0;
+  if (due_.empty()) return false;
+  bool opened = false;
+  // the workers of local:H clip by themselves
+  if (!changes() && setup_.job.clip_norm > 0) {
+    if (sums_.all_complete() && !norms_.waiting()) {
+      norms_.start(floor_, shard(), sums_of(shard().slices()), sums_.leaves(),
+                   static_cast<double>(leaves_), setup_.parallel);
+    }
+  } else {
+    opened = apply(due_, 1.0);
+  }
+  due_.clear();
+  return opened;
+}
+
+bool WholeSteps::on_norm_total(const wire::NormTotal& total) {
+  const std::optional<double> clip = norms_.take(total, setup_.job.clip_norm);
+  if (clip) apply(shard().slices(), *clip);
+  return clip.has_value();
+}
+
+bool WholeSteps::apply(std::span<const int> slices, double clip) {
+  UpdateInfo info;
+  info.learning_rate = changes() ? setup_.job.outer_lr
+                                 : learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
+  // for changes, too: each is weighted by the micro-batches of its share in one step
+  info.divisor = static_cast<double>(leaves_);
+  info.clip = clip;
+  info.changes = changes();
+  const int64_t next = barriers().round_end(floor_);
+  shard().apply(sums_of(slices), sums_.leaves(), info, next - floor_, setup_.parallel);
+  for (const int slice : slices) sums_.clear(slice);
+  applied_slices_ += std::ssize(slices);
+  if (applied_slices_ < std::ssize(shard().slices())) return false;
+  applied_slices_ = 0;
+  floor_ = next;
+  ++updates_;
+  ++staleness_[0];
+  return try_open_barrier();
+}
+
+bool WholeSteps::try_open_barrier() {
+  return setup_.gate.due(floor_) && setup_.gate.open(floor_, updates_, false);
+}
+
+void WholeSteps::for_waiting(const std::function<void(PartialSum&)>& visit) {
+  sums_.for_parts(visit);
+}
+
+// A slice is handed out as soon as it has the version that is asked for, while others still wait
+// for their sums. `latest` must not get past a barrier whose snapshot is still to come: the push
+// that follows could be all that the next step lacks.
+std::optional<SliceAnswer> WholeSteps::answer(const wire::Pull& pull, int slice) const {
+  const int64_t newest = shard().version(slice);
+  const int64_t wanted = pull.latest() ? newest : pull.clock();
+  const bool previous = wanted != newest && shard().previous_version(slice) == wanted;
+  if (wanted != newest && !previous) return std::nullopt;
+  const bool open =
+      pull.latest() ? setup_.gate.passed(floor_) : setup_.gate.passes_with_update(wanted);
+  if (!open) return std::nullopt;
+  return SliceAnswer{.weights = previous ? shard().previous(slice) : shard().weights(slice),
+                     .version = wanted,
+                     .evaluated = pull.barrier() || barriers().evaluation_due(wanted)};
+}
+
+}  // namespace pushpull

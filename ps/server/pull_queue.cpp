@@ -1,0 +1,251 @@
+#include "ps/server/pull_queue.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace pushpull {
+
+namespace {
+
+// Weights in one message, so that the worker takes in the first ones while others are under way.
+constexpr size_t kAnswerBytes = size_t{1} << 20;
+constexpr size_t kMostHeld = 64;     // generations for a worker that repeats one pull
+constexpr int kMaxConnections = 16;  // as many as the key `connections` allows
+
+// Most slices lie in one buffer.
+void hold(std::vector<std::shared_ptr<const void>>& held, const Payload& weights) {
+  if (!held.empty() && held.back() == weights.owner) return;
+  held.push_back(weights.owner);
+  // answers that were lost long ago; a stranger must not make us hold without end
+  if (held.size() > kMostHeld) held.erase(held.begin());
+}
+
+}  // namespace
+
+PullQueue::PullQueue(PullQueueSetup setup, Aggregation& aggregation, TrainingObserver& observer,
+                     std::function<int64_t(uint64_t)> pushes_through)
+    : setup_(std::move(setup)),
+      aggregation_(aggregation),
+      observer_(observer),
+      pushes_through_(std::move(pushes_through)),
+      encoded_(setup_.slice_elements) {}
+
+void PullQueue::on_members(const std::map<uint64_t, int>& members) {
+  std::erase_if(workers_, [&](const auto& worker) { return !members.contains(worker.first); });
+  for (const auto& [incarnation, rank] : members) workers_[incarnation];
+}
+
+Verdict PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
+  if (pull.number() < 1) {
+    return Verdict::unexpected("pull-number", "a number from 1", std::to_string(pull.number()));
+  }
+  for (const int64_t count :
+       {pull.window_bytes(), int64_t{pull.asked()}, int64_t{pull.heard()}, pull.received_bytes()}) {
+    if (count < 0) {
+      return Verdict::unexpected("pull-count", "counts from 0", std::to_string(count));
+    }
+  }
+  const int connections = PendingPull::connections_of(pull);
+  if (pull.lanes() < 0 || connections > kMaxConnections || pull.lane() < 0 ||
+      pull.lane() >= connections) {
+    return Verdict::unexpected(
+        "pull-connection", "one of at most " + std::to_string(kMaxConnections) + " connections",
+        "connection " + std::to_string(pull.lane()) + " of " + std::to_string(pull.lanes()));
+  }
+  // all connections ask the same
+  const Worker& worker = workers_.at(incarnation);
+  if (pull.number() == worker.number && !worker.connections.empty()) {
+    const wire::Pull& other = worker.connections.begin()->second.pull.pull();
+    if (PendingPull::connections_of(other) != connections ||
+        other.lease_only() != pull.lease_only()) {
+      return Verdict::unexpected(
+          "pull-other",
+          "what pull " + std::to_string(pull.number()) + " asked on another connection",
+          "something else");
+    }
+  }
+  if (pull.lease_only()) {  // the clock means nothing there
+    if (pull.lane() == 0) return {};
+    return Verdict::unexpected("pull-connection", "leases asked for on connection 0",
+                               "connection " + std::to_string(pull.lane()));
+  }
+  const int64_t first = pull.latest() ? 0 : setup_.start_step;
+  if (pull.clock() >= first && pull.clock() <= setup_.end_step) return {};
+  return Verdict::unexpected("pull-clock",
+                             std::to_string(first) + " to " + std::to_string(setup_.end_step),
+                             std::to_string(pull.clock()));
+}
+
+void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull& pull) {
+  Worker& worker = workers_.at(incarnation);
+  if (pull.number() < worker.number) return;  // an older one, overtaken
+  if (pull.number() > worker.number) {
+    worker.connections.clear();
+    // a worker asks for other weights once it has done with those that it reads in place
+    if (!pull.lease_only()) worker.in_place.clear();
+  }
+  worker.number = pull.number();
+  const bool goes_on = aggregation_.asks_for_one_version(pull);
+  const auto known = worker.connections.find(pull.lane());
+  const bool repeated = known != worker.connections.end();
+  if (repeated && goes_on && known->second.pull.peer() == peer) {
+    known->second.report = true;
+    known->second.pull.repeat(pull, setup_.slices, setup_.servers);
+    return;
+  }
+  // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
+  const bool report = repeated || (pull.lane() == 0 && aggregation_.is_past(pull));
+  worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices.size(), goes_on),
+                                     report};
+}
+
+Verdict PullQueue::check(const wire::Received& received) {
+  if (received.bytes() >= 0 && received.lane() >= 0 && received.lane() < kMaxConnections) return {};
+  return Verdict::unexpected(
+      "received-count",
+      "bytes from 0 on one of at most " + std::to_string(kMaxConnections) + " connections",
+      std::to_string(received.bytes()) + " bytes on connection " + std::to_string(received.lane()));
+}
+
+void PullQueue::take(const wire::Received& received) {
+  const auto worker = workers_.find(received.sender().incarnation());
+  if (worker == workers_.end() || worker->second.number != received.pull()) return;
+  const auto connection = worker->second.connections.find(received.lane());
+  if (connection == worker->second.connections.end()) return;
+  connection->second.pull.on_received(received.bytes());
+}
+
+void PullQueue::answer_all(Outbox& outbox) {
+  for (auto& [incarnation, worker] : workers_) {
+    const size_t before = outbox.size();
+    answer(incarnation, worker, outbox);
+    const bool answered = outbox.size() != before;
+    for (auto& [lane, connection] : worker.connections) {
+      if (std::exchange(connection.report, false) && !answered) {
+        report_progress(incarnation, connection.pull, outbox);
+      }
+    }
+  }
+}
+
+void PullQueue::offer_leases(Outbox& outbox) {
+  for (auto& [incarnation, worker] : workers_) {
+    if (!worker.connections.empty() &&
+        worker.connections.begin()->second.pull.pull().lease_only()) {
+      answer(incarnation, worker, outbox);
+    }
+  }
+}
+
+void PullQueue::report_progress(uint64_t incarnation, PendingPull& pending, Outbox& outbox) {
+  const wire::Pull& pull = pending.pull();
+  wire::Status& status =
+      add_status(outbox, pending.peer(), pull.number(), pushes_through_(incarnation));
+  status.set_lane(pull.lane());
+  status.set_asked(pull.asked());
+  pending.on_progress_told(setup_.slices.size());
+}
+
+void PullQueue::answer(uint64_t incarnation, Worker& worker, Outbox& outbox) {
+  if (worker.connections.empty()) return;
+  const wire::Pull& pull = worker.connections.begin()->second.pull.pull();
+  if (pull.lease_only()) return answer_with_leases(incarnation, worker, outbox);
+  // weights of one version on all connections, so at one time
+  const auto open = std::count_if(worker.connections.begin(), worker.connections.end(),
+                                  [](const auto& c) { return c.second.pull.open(); });
+  if (!aggregation_.asks_for_one_version(pull) && open < PendingPull::connections_of(pull)) return;
+  for (auto& [lane, connection] : worker.connections) {
+    if (connection.pull.open()) answer_on(incarnation, worker, connection.pull, outbox);
+  }
+}
+
+void PullQueue::answer_with_leases(uint64_t incarnation, Worker& worker, Outbox& outbox) {
+  PendingPull& pending = worker.connections.begin()->second.pull;
+  if (!pending.open()) return;
+  Message message;
+  wire::Status* status = message.header.mutable_status();
+  add_leases(incarnation, status->mutable_leases());
+  // what it has already may still be on the way back, or its evaluation be reported elsewhere
+  const int64_t newest = pending.pull().newest_lease();
+  if (std::none_of(status->leases().begin(), status->leases().end(),
+                   [&](const wire::Lease& l) { return l.number() > newest; })) {
+    return;
+  }
+  status->set_pull(pending.pull().number());
+  status->set_pushes_through(pushes_through_(incarnation));
+  pending.close();
+  outbox.push_back({pending.peer(), std::move(message)});
+}
+
+Message PullQueue::begin(uint64_t incarnation, const wire::Pull& pull) const {
+  Message message;
+  wire::Weights* weights = message.header.mutable_weights();
+  weights->set_pull(pull.number());
+  weights->set_pushes_through(pushes_through_(incarnation));
+  weights->set_version(aggregation_.updates());
+  weights->set_lane(pull.lane());
+  return message;
+}
+
+void PullQueue::answer_on(uint64_t incarnation, Worker& worker, PendingPull& pending,
+                          Outbox& outbox) {
+  // an answer of any version cannot wait for room: the next update would change it
+  const bool limited = aggregation_.asks_for_one_version(pending.pull());
+  Message message = begin(incarnation, pending.pull());
+  size_t bytes = 0;
+  for (size_t place = 0; place < setup_.slices.size(); ++place) {
+    if (!pending.wants(place)) continue;
+    if (limited && pending.window_is_full()) break;
+    auto answer = aggregation_.answer(pending.pull(), setup_.slices[place]);
+    if (!answer) continue;
+    if (bytes >= kAnswerBytes && !pending.pull().in_place()) {
+      outbox.push_back(
+          {pending.peer(), std::exchange(message, begin(incarnation, pending.pull()))});
+      bytes = 0;
+    }
+    bytes += add(incarnation, worker, pending, place, std::move(*answer), message);
+  }
+  if (message.payloads.empty()) return;
+  if (pending.all_sent()) finish(incarnation, pending, message);
+  outbox.push_back({pending.peer(), std::move(message)});
+}
+
+size_t PullQueue::add(uint64_t incarnation, Worker& worker, PendingPull& pending, size_t place,
+                      SliceAnswer answer, Message& message) {
+  const int slice = setup_.slices[place];
+  aggregation_.on_answered(incarnation, slice, answer);
+  // workers round by themselves what they compute on after an evaluation
+  if (setup_.encode && !answer.evaluated) {
+    answer.weights = encoded_.get(slice, answer.version, answer.weights);
+  }
+  const size_t bytes = answer.weights.bytes.size();
+  wire::Weights* weights = message.header.mutable_weights();
+  weights->set_at_barrier(answer.at_barrier);
+  wire::SliceVersion* entry = weights->add_slices();
+  entry->set_slice(slice);
+  entry->set_version(answer.version);
+  if (pending.pull().in_place()) hold(worker.in_place, answer.weights);
+  bytes_ += static_cast<int64_t>(bytes);
+  pending.on_sent(place, static_cast<int64_t>(bytes));
+  message.payloads.push_back(std::move(answer.weights));
+  return bytes;
+}
+
+// All of this connection's slices are answered.
+void PullQueue::finish(uint64_t incarnation, PendingPull& pending, Message& message) {
+  const wire::Pull& pull = pending.pull();
+  pending.close();
+  const int64_t gap = pull.latest() ? 0 : pull.clock() - aggregation_.floor();
+  clock_gap_max_ = std::max(clock_gap_max_, gap);
+  if (pull.want_lease()) {
+    add_leases(incarnation, message.header.mutable_weights()->mutable_leases());
+  }
+}
+
+void PullQueue::add_leases(uint64_t incarnation,
+                           google::protobuf::RepeatedPtrField<wire::Lease>* out) {
+  for (wire::Lease& lease : observer_.leases(incarnation)) *out->Add() = std::move(lease);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,178 @@
+#include "ps/server/push_intake.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace pushpull {
+
+namespace {
+
+// A worker sends one push of each of its shares, then waits until all have arrived; numbers further
+// ahead are a fault or an attack.
+constexpr int64_t kMaxPushesAhead = 16;
+
+int64_t steps_of(const wire::Push& push) { return std::max(1, push.steps()); }
+
+std::string share_text(const wire::Push& push) { return range_text(push.lo(), push.hi()); }
+
+}  // namespace
+
+PushIntake::PushIntake(int shares, int64_t micro_batches, const Barriers& barriers,
+                       const Shard& shard, Aggregation& aggregation)
+    : shares_([&] {
+        std::vector<Share> out;
+        for (int i = 0; i < shares; ++i) {
+          const Range range = share_range(i, shares, micro_batches);
+          out.push_back({range, aggregation.nodes_of(range)});
+        }
+        return out;
+      }()),
+      barriers_(barriers),
+      shard_(shard),
+      aggregation_(aggregation) {}
+
+void PushIntake::on_members(const std::map<uint64_t, int>& members) {
+  std::erase_if(workers_, [&](const auto& worker) { return !members.contains(worker.first); });
+  for (const auto& [incarnation, rank] : members) workers_[incarnation].rank = rank;
+}
+
+const PushIntake::Share* PushIntake::share_of(const wire::Push& push) const {
+  const auto found = std::find_if(shares_.begin(), shares_.end(), [&](const Share& share) {
+    return share.range == Range{push.lo(), push.hi()};
+  });
+  return found == shares_.end() ? nullptr : &*found;
+}
+
+// Share, number and step of a push can be.
+Verdict PushIntake::check_place(const Worker& worker, const wire::Push& push) const {
+  if (share_of(push) == nullptr) {
+    return Verdict::unexpected("push-share",
+                               "one of the " + std::to_string(shares_.size()) + " shares of a step",
+                               share_text(push));
+  }
+  const int64_t most = worker.pushes.through() + kMaxPushesAhead + std::ssize(shares_);
+  if (push.number() < 1 || push.number() > most) {
+    return Verdict::unexpected("push-number", "1 to " + std::to_string(most),
+                               std::to_string(push.number()));
+  }
+  const auto open = worker.open.find(push.number());
+  if (open != worker.open.end()) {
+    const ReceivedPush& begun = open->second.push;
+    if (begun.step != push.step() || begun.range != Range{push.lo(), push.hi()}) {
+      return Verdict::unexpected(
+          "push-other",
+          "more of push " + std::to_string(push.number()) + ", step " + std::to_string(begun.step) +
+              ", share " + range_text(begun.range.lo, begun.range.hi),
+          "step " + std::to_string(push.step()) + ", share " + share_text(push));
+    }
+  }
+  if (push.step() < barriers_.start_step || push.step() >= barriers_.end_step ||
+      !barriers_.starts_round(push.step())) {
+    return Verdict::unexpected(
+        "push-step",
+        "a step that begins a round in " + range_text(barriers_.start_step, barriers_.end_step),
+        std::to_string(push.step()));
+  }
+  const int64_t steps = barriers_.round_end(push.step()) - push.step();
+  if (steps_of(push) != steps) return Verdict::unexpected("push-steps", steps, steps_of(push));
+  return {};
+}
+
+Verdict PushIntake::check_lists(const wire::Push& push,
+                                const std::vector<Payload>& payloads) const {
+  const Share& share = *share_of(push);
+  const int64_t losses = share.range.size() * steps_of(push);
+  if (push.losses_size() != 0 && push.losses_size() != losses) {
+    return Verdict::unexpected("push-losses", losses, push.losses_size());
+  }
+  if (!push.data_hash().empty() && push.data_hash().size() != HashSum::kBytes) {
+    return Verdict::unexpected("push-data-hash", static_cast<int64_t>(HashSum::kBytes),
+                               std::ssize(push.data_hash()));
+  }
+  if (push.parts_size() != std::ssize(payloads)) {
+    return Verdict::unexpected("push-payloads", push.parts_size(), std::ssize(payloads));
+  }
+  const int64_t parts = std::ssize(share.nodes) * std::ssize(shard_.slices());
+  if (push.parts_total() != parts) {
+    return Verdict::unexpected("push-parts", parts, push.parts_total());
+  }
+  return {};
+}
+
+Verdict PushIntake::check_part(const Share& share, const wire::Part& part,
+                               const Payload& payload) const {
+  if (!shard_.owns(part.slice())) {
+    return Verdict::unexpected("push-slice", "a slice of this server",
+                               std::to_string(part.slice()));
+  }
+  const Range node{part.lo(), part.hi()};
+  if (std::find(share.nodes.begin(), share.nodes.end(), node) == share.nodes.end()) {
+    return Verdict::unexpected(
+        "push-node", "a node of share " + range_text(share.range.lo, share.range.hi),
+        range_text(node.lo, node.hi) + " of slice " + std::to_string(part.slice()));
+  }
+  if (!shard_.codec(part.slice()).fits(payload.bytes.data(), payload.bytes.size())) {
+    return Verdict::unexpected("push-payload",
+                               std::to_string(shard_.elements(part.slice())) +
+                                   " gradients of slice " + std::to_string(part.slice()) +
+                                   " in the job's codec",
+                               std::to_string(payload.bytes.size()) + " bytes that are none");
+  }
+  return {};
+}
+
+Verdict PushIntake::check(uint64_t incarnation, const wire::Push& push,
+                          const std::vector<Payload>& payloads) const {
+  if (Verdict place = check_place(workers_.at(incarnation), push); !place) return place;
+  if (Verdict lists = check_lists(push, payloads); !lists) return lists;
+  const Share& share = *share_of(push);
+  for (int i = 0; i < push.parts_size(); ++i) {
+    Verdict part = check_part(share, push.parts(i), payloads[static_cast<size_t>(i)]);
+    if (!part) return part;
+  }
+  return aggregation_.check(push);
+}
+
+void PushIntake::take(uint64_t incarnation, const wire::Push& push,
+                      std::vector<Payload>& payloads) {
+  Worker& worker = workers_.at(incarnation);
+  if (worker.pushes.complete(push.number())) return;
+  Assembly& assembly = worker.open[push.number()];
+  ReceivedPush& received = assembly.push;
+  received.incarnation = incarnation;
+  received.rank = worker.rank;
+  received.step = push.step();
+  received.steps = steps_of(push);
+  received.range = {push.lo(), push.hi()};
+  if (push.losses_size() != 0) received.losses.assign(push.losses().begin(), push.losses().end());
+  if (push.squares() != 0.0) received.squares = push.squares();
+  if (!push.data_hash().empty()) received.data_hash = HashSum::from_bytes(push.data_hash());
+  // the values that `part.lo` can have, so that every part has a number
+  const auto share_leaves = static_cast<size_t>(received.range.size());
+  assembly.seen.reserve(share_leaves * shard_.slices().size());
+  for (int i = 0; i < push.parts_size(); ++i) {
+    const wire::Part& part = push.parts(i);
+    const auto leaf = static_cast<size_t>(part.lo() - push.lo());
+    if (!assembly.seen.insert(place(part.slice()) * share_leaves + leaf)) continue;
+    Payload& payload = payloads[static_cast<size_t>(i)];
+    bytes_ += static_cast<int64_t>(payload.bytes.size());
+    aggregation_.take_part(received, part.slice(), {{part.lo(), part.hi()}, std::move(payload)});
+  }
+  if (static_cast<int>(assembly.seen.size()) < push.parts_total()) return;
+  ReceivedPush whole = std::move(received);
+  worker.open.erase(push.number());
+  worker.pushes.mark(push.number());
+  whole.reads.assign(push.read_versions().begin(), push.read_versions().end());
+  aggregation_.take_push(std::move(whole));
+}
+
+void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {
+  for (auto& [incarnation, worker] : workers_) {
+    for (auto& [number, assembly] : worker.open) {
+      for (auto& [slice, part] : assembly.push.parts) visit(part);
+    }
+  }
+}
+
+}  // namespace pushpull

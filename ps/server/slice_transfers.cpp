@@ -1,0 +1,131 @@
+#include "ps/server/slice_transfers.h"
+
+#include <string>
+#include <utility>
+
+namespace pushpull {
+
+namespace {
+
+void add_fetched(Outbox& outbox, const PeerId& to, const wire::Fetch& fetch, int64_t updates,
+                 std::vector<Payload> payloads) {
+  Message answer;
+  wire::Fetched* fetched = answer.header.mutable_fetched();
+  fetched->set_slice(fetch.slice());
+  fetched->set_step(fetch.step());
+  fetched->set_updates(updates);
+  answer.payloads = std::move(payloads);
+  outbox.push_back({to, std::move(answer)});
+}
+
+}  // namespace
+
+SliceTransfers::SliceTransfers(bool load, int64_t updates, Shard& shard, BarrierGate& gate,
+                               Aggregation& aggregation)
+    : load_(load), updates_(updates), shard_(shard), gate_(gate), aggregation_(aggregation) {
+  if (load_) to_load_.insert(shard_.slices().begin(), shard_.slices().end());
+  if (ready()) begin();
+}
+
+void SliceTransfers::begin() { gate_.take_start(updates_, aggregation_.start_has_state()); }
+
+Verdict SliceTransfers::check_slice(int slice) const {
+  if (shard_.owns(slice)) return {};
+  return Verdict::unexpected("slice", "a slice of this server", std::to_string(slice));
+}
+
+// Weights, then state vectors: at least `least` payloads.
+Verdict SliceTransfers::check_sizes(int slice, const std::vector<Payload>& payloads,
+                                    size_t least) const {
+  const size_t most = 1 + shard_.state_vectors();
+  if (payloads.size() < least || payloads.size() > most) {
+    return Verdict::unexpected("slice-payloads",
+                               std::to_string(least) + " to " + std::to_string(most),
+                               std::to_string(payloads.size()));
+  }
+  const int64_t bytes = shard_.elements(slice) * static_cast<int64_t>(sizeof(float));
+  for (const Payload& payload : payloads) {
+    if (std::ssize(payload.bytes) != bytes) {
+      return Verdict::unexpected("slice-bytes", bytes, std::ssize(payload.bytes));
+    }
+  }
+  return {};
+}
+
+Verdict SliceTransfers::load(const PeerId& peer, const wire::Load& load,
+                             const std::vector<Payload>& payloads, Outbox& outbox) {
+  if (!load_) {
+    return Verdict::unexpected("load-start", "a run that starts by its init rules", "weights");
+  }
+  if (Verdict slice = check_slice(load.slice()); !slice) return slice;
+  if (Verdict sizes = check_sizes(load.slice(), payloads, 1); !sizes) return sizes;
+  // a repeated one must not undo what training has done since
+  if (to_load_.contains(load.slice())) {
+    shard_.load(load.slice(), payloads);
+    to_load_.erase(load.slice());
+    if (ready()) begin();
+  }
+  Message answer;
+  answer.header.mutable_loaded()->set_slice(load.slice());
+  outbox.push_back({peer, std::move(answer)});
+  return {};
+}
+
+Verdict SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const {
+  if (Verdict slice = check_slice(fetch.slice()); !slice) return slice;
+  if (fetch.step() < 0) {
+    return Verdict::unexpected("fetch-step", "a step from 0", std::to_string(fetch.step()));
+  }
+  if (fetch.step() == gate_.barriers().start_step && fetch.state()) {
+    return fetch_start(peer, fetch, outbox);
+  }
+  const Snapshot* snapshot = gate_.find(fetch.step());
+  if (snapshot == nullptr) {
+    add_not_ready(outbox, peer);
+    return {};
+  }
+  std::vector<Payload> payloads{snapshot->weights.at(fetch.slice())};
+  if (fetch.state()) {
+    const std::vector<Payload>& state = snapshot->state.at(fetch.slice());
+    payloads.insert(payloads.end(), state.begin(), state.end());
+  }
+  add_fetched(outbox, peer, fetch, snapshot->updates, std::move(payloads));
+  return {};
+}
+
+// A worker asks for the first weights and optimizer state: held since the start, and the same until
+// the first ones are stored, which no worker does before all have started.
+Verdict SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch,
+                                    Outbox& outbox) const {
+  if (!aggregation_.start_has_state()) {
+    return Verdict::unexpected("fetch-state", "the start's weights alone to be asked for",
+                               "the optimizer's state");
+  }
+  if (!ready() || shard_.version(fetch.slice()) != fetch.step()) {
+    add_not_ready(outbox, peer);
+    return {};
+  }
+  std::vector<Payload> payloads = shard_.state(fetch.slice());
+  payloads.insert(payloads.begin(), shard_.weights(fetch.slice()));
+  add_fetched(outbox, peer, fetch, updates_, std::move(payloads));
+  return {};
+}
+
+Verdict SliceTransfers::store(const PeerId& peer, const wire::Store& store,
+                              const std::vector<Payload>& payloads, bool known, Outbox& outbox) {
+  if (Verdict slice = check_slice(store.slice()); !slice) return slice;
+  if (Verdict verdict = aggregation_.check(store); !verdict) return verdict;
+  Verdict sizes = check_sizes(store.slice(), payloads, 1 + shard_.state_vectors());
+  if (!sizes) return sizes;
+  if (!known || !aggregation_.take_stored(store, payloads)) {
+    add_not_ready(outbox, peer);
+    return {};
+  }
+  Message answer;
+  answer.header.mutable_stored()->set_slice(store.slice());
+  answer.header.mutable_stored()->set_step(store.step());
+  outbox.push_back({peer, std::move(answer)});
+  return {};
+}
+
+}  // namespace pushpull

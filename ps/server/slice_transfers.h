@@ -1,0 +1,51 @@
+// Whole slices that go in or out beside training: initial weights (Load), snapshots (Fetch), and
+// what workers keep at checkpoints (Store). Checks each message against the slices of this server.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "common/net/message.h"
+#include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/barrier_gate.h"
+#include "ps/aggregation/verdict.h"
+#include "ps/engine/shard.h"
+#include "ps/server/outgoing.h"
+
+namespace pushpull {
+
+class SliceTransfers {
+ public:
+  // load: initial weights come by Load; until then the server is not ready. updates: that they have
+  // had. All else is borrowed.
+  SliceTransfers(bool load, int64_t updates, Shard& shard, BarrierGate& gate,
+                 Aggregation& aggregation);
+
+  // All slices have their initial weights.
+  bool ready() const { return to_load_.empty(); }
+
+  // These take a message of a member of this run and answer it, or say why it does not fit.
+  Verdict load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads,
+               Outbox& outbox);
+  Verdict fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
+  // known: its sender is a worker of this run.
+  Verdict store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads,
+                bool known, Outbox& outbox);
+
+ private:
+  Verdict check_slice(int slice) const;
+  Verdict check_sizes(int slice, const std::vector<Payload>& payloads, size_t least) const;
+  Verdict fetch_start(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
+  void begin();
+
+  const bool load_;
+  const int64_t updates_;
+  Shard& shard_;
+  BarrierGate& gate_;
+  Aggregation& aggregation_;
+  std::set<int> to_load_;
+};
+
+}  // namespace pushpull

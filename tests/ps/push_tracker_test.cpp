@@ -1,0 +1,28 @@
+#include "ps/server/push_tracker.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+TEST(PushTracker, AcknowledgesOnlyWhatIsCompleteWithoutGap) {
+  PushTracker pushes;
+  EXPECT_EQ(pushes.through(), 0);
+  EXPECT_FALSE(pushes.complete(1));
+  pushes.mark(2);
+  EXPECT_TRUE(pushes.complete(2));
+  EXPECT_EQ(pushes.through(), 0);
+  pushes.mark(1);
+  EXPECT_EQ(pushes.through(), 2);
+  pushes.mark(4);
+  pushes.mark(5);
+  pushes.mark(4);
+  EXPECT_EQ(pushes.through(), 2);
+  pushes.mark(3);
+  EXPECT_EQ(pushes.through(), 5);
+  EXPECT_TRUE(pushes.complete(5));
+  EXPECT_FALSE(pushes.complete(6));
+}
+
+}  // namespace
+}  // namespace pushpull
