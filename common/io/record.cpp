@@ -128,6 +128,7 @@ record::Body to_body(const RunRecord& in) {
     out.mutable_updates()->add_push(
         minus(static_cast<int64_t>(update.push), static_cast<int64_t>(last)));
     if (update.uncompensated) out.mutable_updates()->add_uncompensated(i);
+    if (update.more) out.mutable_updates()->add_more(i);
     last = update.push;
   }
   return out;
@@ -143,16 +144,18 @@ void read_updates(const record::Updates& in, const std::string& name, RunRecord&
     int64_t& push = before[in.server(i)];
     push = plus(push, in.push(i));
     if (push < 0 || push >= std::ssize(out.pushes)) refuse(name, what + " has no push");
-    RecordedUpdate update{static_cast<int>(in.server(i)), static_cast<size_t>(push), false};
+    RecordedUpdate update{static_cast<int>(in.server(i)), static_cast<size_t>(push)};
     if (!seen.insert({update.server, update.push}).second) {
       refuse(name, what + " applies a push twice");
     }
     out.updates.push_back(update);
   }
-  for (const uint64_t number : in.uncompensated()) {
+  const auto named = [&](uint64_t number) -> RecordedUpdate& {
     if (number >= out.updates.size()) refuse(name, "it names updates that it does not hold");
-    out.updates[number].uncompensated = true;
-  }
+    return out.updates[number];
+  };
+  for (const uint64_t number : in.uncompensated()) named(number).uncompensated = true;
+  for (const uint64_t number : in.more()) named(number).more = true;
 }
 
 RunRecord from_body(const record::Body& in, const std::string& name) {

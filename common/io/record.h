@@ -26,11 +26,13 @@ struct RecordedPush {
                           const RecordedPush&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// One push at one server.
+// One push at one server: an update of the weights, or a part of one.
 struct RecordedUpdate {
   int server = 0;
   size_t push = 0;             // index in RunRecord::pushes
   bool uncompensated = false;  // delay compensation had no base any more
+  // The next push at this server is part of the same update of the weights.
+  bool more = false;
 
   friend bool operator==(const RecordedUpdate&, const RecordedUpdate&) = default;
 };

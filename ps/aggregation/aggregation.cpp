@@ -19,33 +19,32 @@ void Aggregation::reserve(int generations) {
 Verdict Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) const {
   const auto& reads = push.read_versions();
   if (reads.size() != setup_.servers) {
-    return Verdict::unexpected("push-reads",
-                               "read versions of " + std::to_string(setup_.servers) + " servers",
-                               std::to_string(reads.size()));
+    return misfit("push-reads", "read versions of " + std::to_string(setup_.servers) + " servers",
+                  std::to_string(reads.size()));
   }
   const auto wrong = std::find_if(reads.begin(), reads.end(), [](int64_t v) { return v < 0; });
   if (wrong != reads.end()) {
-    return Verdict::unexpected("push-reads", "a read version from 0", std::to_string(*wrong));
+    return misfit("push-reads", "a read version from 0", std::to_string(*wrong));
   }
   if (!setup_.gate.passed(push.step())) {
-    return Verdict::unexpected(
+    return misfit(
         "push-early",
         "no push of step " + std::to_string(push.step()) + " before barrier " +
             std::to_string(barriers().last(push.step())) + " is open",
         "one while barrier " + std::to_string(setup_.gate.newest_open()) + " is the newest");
   }
   if (floor_ < needed_floor) {
-    return Verdict::unexpected("push-early",
-                               "no push of step " + std::to_string(push.step()) + " before step " +
-                                   std::to_string(needed_floor) + " begins",
-                               "one in step " + std::to_string(floor_));
+    return misfit("push-early",
+                  "no push of step " + std::to_string(push.step()) + " before step " +
+                      std::to_string(needed_floor) + " begins",
+                  "one in step " + std::to_string(floor_));
   }
   return {};
 }
 
 Verdict Aggregation::check(const wire::Store& store) const {
-  return Verdict::unexpected("store-strategy", "no weights from workers, which push gradients",
-                             "those of slice " + std::to_string(store.slice()));
+  return misfit("store-strategy", "no weights from workers, which push gradients",
+                "those of slice " + std::to_string(store.slice()));
 }
 
 const std::optional<wire::Norms>& Aggregation::waiting_norms() const {
@@ -58,7 +57,7 @@ const std::optional<wire::Arrived>& Aggregation::waiting_arrived() const {
   return none;
 }
 
-void Aggregation::record(const ReceivedPush& push, std::span<const int64_t> reads,
+void Aggregation::record(const ReceivedPush& push, std::span<const int64_t> reads, bool more,
                          bool uncompensated) const {
   if (!setup_.record) return;
   wire::Applied applied;
@@ -68,6 +67,7 @@ void Aggregation::record(const ReceivedPush& push, std::span<const int64_t> read
   applied.set_hi(static_cast<int32_t>(push.range.hi));
   applied.mutable_read_versions()->Add(reads.begin(), reads.end());
   applied.set_uncompensated(uncompensated);
+  applied.set_more(more);
   setup_.record(std::move(applied));
 }
 

@@ -74,7 +74,9 @@ void ChosenSet::apply(double clip) {
 void ChosenSet::end_step() {
   BackupSet::Done done = pushes_.take();
   const std::vector<int64_t> reads(static_cast<size_t>(setup_.servers), floor_);
-  for (const ReceivedPush& push : done.counted) record(push, reads, false);
+  for (const ReceivedPush& push : done.counted) {
+    record(push, reads, &push != &done.counted.back(), false);
+  }
   for (ReceivedPush& push : done.counted) setup_.observer.on_commit(commit_of(push, true));
   for (ReceivedPush& push : done.dropped) {
     Commit commit = commit_of(push, false);

@@ -23,10 +23,10 @@ Verdict SinglePushes::check(const wire::Push& push) const {
   // nobody can have read of us what we have not had
   const int64_t read = push.read_versions(setup_.rank);
   if (read >= setup_.updates && read <= updates_) return {};
-  return Verdict::unexpected("push-reads",
-                             "a version that this server has had, " +
-                                 std::to_string(setup_.updates) + " to " + std::to_string(updates_),
-                             std::to_string(read));
+  return misfit("push-reads",
+                "a version that this server has had, " + std::to_string(setup_.updates) + " to " +
+                    std::to_string(updates_),
+                std::to_string(read));
 }
 
 void SinglePushes::take_part(ReceivedPush& push, int slice, PartialSum part) {
@@ -50,11 +50,12 @@ bool SinglePushes::apply_due() {
 
 bool SinglePushes::finish(ReceivedPush push) {
   const bool counted = !ledger_.contains(push.step, push.range);
+  const Commit commit = commit_of(push, counted);
   if (counted) {
     ledger_.add(push.step, push.range);
-    apply(push);
+    count(std::move(push));
   }
-  setup_.observer.on_commit(commit_of(push, counted));
+  setup_.observer.on_commit(commit);
   if (floor_ == ledger_.floor()) return false;
   floor_ = ledger_.floor();
   return try_open_barrier();
@@ -67,7 +68,7 @@ const std::map<int, Payload>* SinglePushes::base_of(const ReceivedPush& push, in
   return base == nullptr || base->size() != shard().slices().size() ? nullptr : base;
 }
 
-void SinglePushes::apply(const ReceivedPush& push) {
+void SinglePushes::count(ReceivedPush push) {
   const int64_t read = push.reads[static_cast<size_t>(setup_.rank)];
   const int64_t staleness = updates_ - read;
   const UpdateInfo info = async_update(setup_.job, setup_.total_steps,
@@ -79,7 +80,7 @@ void SinglePushes::apply(const ReceivedPush& push) {
     now_.push_back({slice, std::span(&part, 1), weights});
   }
   shard().apply(now_, leaves_, info, 1, setup_.parallel);
-  record(push, push.reads, setup_.job.delay_compensation > 0 && base == nullptr);
+  record(push, push.reads, false, setup_.job.delay_compensation > 0 && base == nullptr);
   const auto handed = handed_.find(push.incarnation);
   if (handed != handed_.end()) handed->second.forget_before(read);
   ++staleness_[staleness];
@@ -87,7 +88,9 @@ void SinglePushes::apply(const ReceivedPush& push) {
 }
 
 bool SinglePushes::try_open_barrier() {
-  return setup_.gate.due(floor_) && setup_.gate.open(floor_, updates_, true);
+  if (!setup_.gate.due(floor_)) return false;
+  flush();
+  return setup_.gate.open(floor_, updates_, true);
 }
 
 void SinglePushes::on_answered(uint64_t incarnation, int slice, const SliceAnswer& answer) {

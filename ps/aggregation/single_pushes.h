@@ -34,10 +34,16 @@ class SinglePushes : public Aggregation {
   bool try_open_barrier() override;
   void on_members(const std::map<uint64_t, int>& members) override;
 
+ protected:
+  // For rules that gather pushes before they move the weights.
+  // A push counts: its micro-batches have not counted before.
+  virtual void count(ReceivedPush push);
+  // A barrier is about to open: nothing may stay gathered.
+  virtual void flush() {}
+
  private:
   // True: a barrier has opened.
   bool finish(ReceivedPush push);
-  void apply(const ReceivedPush& push);
   // The weights that the push was computed on, by slice; null: not all are kept any more.
   const std::map<int, Payload>* base_of(const ReceivedPush& push, int64_t read) const;
 

@@ -10,26 +10,24 @@ StoredWeights::StoredWeights(AggregationSetup setup)
 
 Verdict StoredWeights::check(const wire::Push& push) const {
   if (setup_.rank != 0) {
-    return Verdict::unexpected("push-losses", "losses at server 0 only",
-                               "some at server " + std::to_string(setup_.rank));
+    return misfit("push-losses", "losses at server 0 only",
+                  "some at server " + std::to_string(setup_.rank));
   }
   if (push.losses_size() == push.hi() - push.lo()) return {};
-  return Verdict::unexpected("push-losses", push.hi() - push.lo(), push.losses_size());
+  return misfit("push-losses", push.hi() - push.lo(), push.losses_size());
 }
 
 Verdict StoredWeights::check(const wire::Pull& /*pull*/) const {
-  return Verdict::unexpected("pull-strategy", "no pull from workers, which keep the weights",
-                             "one");
+  return misfit("pull-strategy", "no pull from workers, which keep the weights", "one");
 }
 
 Verdict StoredWeights::check(const wire::Store& store) const {
   if (!barriers().checkpoint_due(store.step())) {
-    return Verdict::unexpected("store-step", "a step with a checkpoint",
-                               std::to_string(store.step()));
+    return misfit("store-step", "a step with a checkpoint", std::to_string(store.step()));
   }
   const int64_t updates = setup_.updates + store.step() - barriers().start_step;
   if (store.updates() == updates) return {};
-  return Verdict::unexpected("store-updates", updates, store.updates());
+  return misfit("store-updates", updates, store.updates());
 }
 
 void StoredWeights::take_push(ReceivedPush push) {

@@ -22,20 +22,29 @@ class Verdict {
   // Both are empty when it fits. reason() outlives the verdict.
   std::string_view reason() const { return reason_; }
   const std::string& text() const { return text_; }
-
-  // The text is "[REASON] expected EXPECTED, got GOT".
-  static Verdict unexpected(std::string_view reason, const std::string& expected,
-                            const std::string& got) {
-    return {reason, "[" + std::string(reason) + "] expected " + expected + ", got " + got};
-  }
-  static Verdict unexpected(std::string_view reason, int64_t expected, int64_t got) {
-    return unexpected(reason, std::to_string(expected), std::to_string(got));
+  // Its sender is a member of the run, who may be told.
+  bool from_member() const { return from_member_; }
+  // The same refusal of what a member has sent: its text names the member.
+  Verdict from(const std::string& member) const {
+    Verdict out(reason_, text_ + " from " + member);
+    out.from_member_ = true;
+    return out;
   }
 
  private:
   std::string_view reason_;
   std::string text_;
+  bool from_member_ = false;
 };
+
+// A refusal with the text "[REASON] expected EXPECTED, got GOT".
+inline Verdict misfit(std::string_view reason, const std::string& expected,
+                      const std::string& got) {
+  return {reason, "[" + std::string(reason) + "] expected " + expected + ", got " + got};
+}
+inline Verdict misfit(std::string_view reason, int64_t expected, int64_t got) {
+  return misfit(reason, std::to_string(expected), std::to_string(got));
+}
 
 // "[lo, hi)", for texts.
 inline std::string range_text(int64_t lo, int64_t hi) {

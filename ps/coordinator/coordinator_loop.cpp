@@ -530,7 +530,7 @@ void CoordinatorLoop::summarise() {
   s.initial_weights_sha256 = initial_weights_sha256_;
   s.data_order_sha256 = record.data_hash().hex();
   s.totals = coordinator_.departed();
-  s.totals.rejected_frames += control_.rejected_frames();
+  s.totals.add_refusals(control_.rejected_frames(), {});
   s.totals.add(wire::ROLE_SERVER, data_.stats());
   for (const auto& [incarnation, member] : coordinator_.members().all()) {
     if (!member.peer.empty()) s.totals.add(member.role, member.stats);

@@ -128,6 +128,7 @@ std::string summary_json(const Summary& s) {
   j["bytes_pushed"] = t.bytes_pushed;
   j["bytes_pulled"] = t.bytes_pulled;
   j["rejected_frames"] = t.rejected_frames;
+  j["rejected_by_reason"] = t.refusals;
   j["split"] = {{"compute", number(split.compute)},
                 {"push", number(split.push)},
                 {"wait", number(split.wait)},

@@ -2,8 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace pushpull {
+
+namespace {
+
+constexpr size_t kMostReasons = 64;
+constexpr size_t kMostReasonBytes = 32;
+
+// A member may say anything: lower-case words with hyphens are shown.
+bool is_reason(const std::string& text) {
+  return !text.empty() && text.size() <= kMostReasonBytes &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); });
+}
+
+}  // namespace
 
 bool plausible(const wire::Stats& stats) {
   for (const double seconds : {stats.cpu_seconds(), stats.compute_seconds(), stats.push_seconds(),
@@ -26,8 +41,21 @@ void RunTotals::add(wire::Role role, const wire::Stats& stats) {
   tasks += stats.computed();
   bytes_pushed += stats.bytes_pushed();
   bytes_pulled += stats.bytes_pulled();
-  rejected_frames += stats.rejected_frames();
+  add_refusals(stats.rejected_frames(), stats.refusals());
   clock_gap_max = std::max(clock_gap_max, stats.clock_gap_max());
+}
+
+void RunTotals::add_refusals(int64_t rejected,
+                             const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons) {
+  rejected_frames += rejected;
+  for (const wire::Refusal& refusal : reasons) {
+    const bool known = refusals.contains(refusal.reason());
+    if (refusal.count() <= 0 || refusal.count() > rejected) continue;
+    if (!is_reason(refusal.reason()) || (!known && refusals.size() >= kMostReasons)) continue;
+    refusals[refusal.reason()] += refusal.count();
+    rejected -= refusal.count();
+  }
+  if (rejected > 0) refusals["other"] += rejected;
 }
 
 RunTotals::Split RunTotals::mean_split() const {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "common/net/message.h"
 
@@ -32,9 +34,14 @@ struct RunTotals {
   int64_t bytes_pushed = 0;
   int64_t bytes_pulled = 0;
   int64_t rejected_frames = 0;
+  // The same by reason; "other" where a member gives none.
+  std::map<std::string, int64_t> refusals;
   int64_t clock_gap_max = 0;
 
   void add(wire::Role role, const wire::Stats& stats);
+  // `rejected` frames at one member, some of them with their reason.
+  void add_refusals(int64_t rejected,
+                    const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons);
   // Of a mean task; 0 where there is none.
   Split mean_split() const;
 };

@@ -24,8 +24,8 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
       now_(static_cast<size_t>(rules_.with_slices), rules_.start),
       kept_(now_.size()),
       made_by_(now_.size()),
-      ends_step_(ends_of_steps(record)),
-      step_(now_.size()),
+      ends_update_(ends_of_updates(record, rules_)),
+      gathered_(now_.size()),
       left_(record.pushes.size()) {
   if (!job.strategy.traits().recordable) {
     throw Error(ErrorCode::kUsage,
@@ -111,17 +111,17 @@ void Replay::next() {
   PP_ASSERT(done_ < updates());
   const RecordedUpdate& update = record_.updates[done_];
   const auto server = static_cast<size_t>(update.server);
-  const OpenPush& what = open(update.push);
-  ++done_;
-  if (!rules_.in_steps) {
-    apply_push(update, what);
-    ++now_[server];
-    close(update.push);
+  open(update.push);
+  gathered_[server].push_back(&update);
+  if (!ends_update_[done_++]) return;
+  const Gathered pushes = std::exchange(gathered_[server], {});
+  if (rules_.in_steps) {
+    apply_step(server, pushes);
   } else {
-    step_[server].push_back(update.push);
-    if (!ends_step_[done_ - 1]) return;
-    apply_step(server);
+    PP_ASSERT(pushes.size() == 1);
+    apply_push(*pushes.front());
   }
+  for (const RecordedUpdate* done : pushes) close(done->push);
   made_by_[server][now_[server]] = done_;
   keep_version(update.server);
 }
@@ -130,7 +130,8 @@ void Replay::close(size_t number) {
   if (--left_[number] == 0) open_.erase(number);
 }
 
-void Replay::apply_push(const RecordedUpdate& update, const OpenPush& what) {
+void Replay::apply_push(const RecordedUpdate& update) {
+  const OpenPush& what = open_.at(update.push);
   const RecordedPush& push = record_.pushes[update.push];
   const auto server = static_cast<size_t>(update.server);
   const int64_t staleness = now_[server] - push.reads[server];
@@ -142,11 +143,13 @@ void Replay::apply_push(const RecordedUpdate& update, const OpenPush& what) {
     shards_[server].apply(slice, {{push.range, what.gradient.slices.at(slice)}},
                           job_.micro_batches(), info, 1, read);
   }
+  ++now_[server];
 }
 
 // backup: the pushes of a step's set, ascending by share, are the leaves of a tree of their own.
-void Replay::apply_step(size_t server) {
-  std::vector<size_t> set = std::exchange(step_[server], {});
+void Replay::apply_step(size_t server, const Gathered& pushes) {
+  std::vector<size_t> set;
+  for (const RecordedUpdate* update : pushes) set.push_back(update->push);
   std::sort(set.begin(), set.end(),
             [&](size_t a, size_t b) { return record_.pushes[a].range < record_.pushes[b].range; });
   const auto leaves = std::ssize(set);
@@ -182,7 +185,6 @@ void Replay::apply_step(size_t server) {
     shards_[server].apply(slice, parts(slice), leaves, info);
   }
   now_[server] = step + 1;
-  for (const size_t push : set) close(push);
 }
 
 bool Replay::compute_failed() {

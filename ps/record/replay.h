@@ -1,8 +1,8 @@
 // Recomputes a recorded run, update by update, with the shards and the arithmetic of the servers.
 // State machine: whoever drives it computes the gradients; knows no model, file or thread.
 //
-// Of the weights that there were, only those stay that a later push has read; of the gradients only
-// those that some server still has to apply.
+// It keeps only the weights that a later push has read, and the gradients that some server has still
+// to apply.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class Replay {
   Replay(const RunRecord& record, const Job& job, const TensorTable& table, const FlatState* start,
          Compute compute);
 
-  // Updates that are done, and of the record.
+  // Entries of the record that are done, and all of them. Several may make one update.
   size_t done() const { return done_; }
   size_t updates() const { return record_.updates.size(); }
   // Computes the next one. What `compute` throws comes through; then nothing has changed.
@@ -74,8 +74,10 @@ class Replay {
   std::vector<float> weights_of(const RecordedPush& push) const;
   void release(const RecordedPush& push);
   OpenPush& open(size_t number);
-  void apply_push(const RecordedUpdate& update, const OpenPush& what);
-  void apply_step(size_t server);
+  // The entries of one update at one server, in order.
+  using Gathered = std::vector<const RecordedUpdate*>;
+  void apply_push(const RecordedUpdate& update);
+  void apply_step(size_t server, const Gathered& pushes);
   void close(size_t number);
 
   const RunRecord& record_;
@@ -88,8 +90,8 @@ class Replay {
   std::vector<int64_t> now_;                        // version of each
   std::vector<std::map<int64_t, Version>> kept_;    // by server; only what is still read
   std::vector<std::map<int64_t, size_t>> made_by_;  // by server: version -> update, from 1
-  std::vector<bool> ends_step_;                     // by update; backup
-  std::vector<std::vector<size_t>> step_;           // by server: pushes of the running step; backup
+  std::vector<bool> ends_update_;                   // by entry
+  std::vector<Gathered> gathered_;                  // by server: of the update that is not complete
   std::vector<int> left_;                           // by push: updates that still apply it
   std::map<size_t, OpenPush> open_;
   size_t done_ = 0;

@@ -34,6 +34,7 @@ bool ServerLogs::take(int server, const wire::RecordPart& part) {
     Entry entry;
     if (!to_push(part.applied(static_cast<int>(i)), entry.push)) return false;
     entry.uncompensated = part.applied(static_cast<int>(i)).uncompensated();
+    entry.more = part.applied(static_cast<int>(i)).more();
     news.push_back(std::move(entry));
   }
   log.insert(log.end(), std::make_move_iterator(news.begin()), std::make_move_iterator(news.end()));
@@ -55,19 +56,28 @@ class Versions {
     return true;
   }
 
-  // last: of the entries of its step at this server.
-  void apply(size_t server, const RecordedPush& push, bool last) {
-    if (!rules_.in_steps) {
-      ++now_[server];
-    } else if (last) {
-      now_[server] = push.step + 1;
-    }
+  // An update is complete; `push` is its last one.
+  void apply(size_t server, const RecordedPush& push) {
+    now_[server] = rules_.in_steps ? push.step + 1 : now_[server] + 1;
   }
 
  private:
   VersionRules rules_;
   std::vector<int64_t> now_;
 };
+
+// The entry before makes one update with the one at `next` of the same log.
+bool joins(const ServerLogs::Entry& before, const ServerLogs::Entry& next,
+           const VersionRules& rules) {
+  return before.more || (rules.in_steps && before.push.step == next.push.step);
+}
+
+// Entries of whole updates.
+size_t whole_entries(const std::vector<ServerLogs::Entry>& log) {
+  size_t whole = log.size();
+  while (whole > 0 && log[whole - 1].more) --whole;
+  return whole;
+}
 
 }  // namespace
 
@@ -83,46 +93,49 @@ int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord&
   const auto servers = static_cast<size_t>(rules.with_slices);
   Versions versions(rules);
   std::vector<size_t> next(servers);
+  std::vector<size_t> whole(servers);
   int64_t left = 0;
   for (size_t k = 0; k < servers; ++k) {
     left += logs.have(static_cast<int>(k));
+    whole[k] = whole_entries(logs.of(static_cast<int>(k)));
   }
   std::map<RecordedPush, size_t> numbers;
   while (left > 0) {
     size_t best = servers;
     for (size_t k = 0; k < servers; ++k) {
       const auto& log = logs.of(static_cast<int>(k));
-      if (next[k] == log.size() || (best < servers && next[k] >= next[best])) continue;
+      if (next[k] == whole[k] || (best < servers && next[k] >= next[best])) continue;
       if (versions.holds(log[next[k]].push)) best = k;
     }
     if (best == servers) break;
     const auto& log = logs.of(static_cast<int>(best));
     const ServerLogs::Entry& entry = log[next[best]++];
-    const bool last = next[best] == log.size() || log[next[best]].push.step != entry.push.step;
+    const bool last = next[best] == whole[best] || !joins(entry, log[next[best]], rules);
     const auto [place, fresh] = numbers.try_emplace(entry.push, out.pushes.size());
     if (fresh) out.pushes.push_back(entry.push);
-    out.updates.push_back({static_cast<int>(best), place->second, entry.uncompensated});
-    versions.apply(best, entry.push, last);
+    out.updates.push_back({static_cast<int>(best), place->second, entry.uncompensated, entry.more});
+    if (last) versions.apply(best, entry.push);
     --left;
   }
   return left;
 }
 
-std::vector<bool> ends_of_steps(const RunRecord& record) {
+std::vector<bool> ends_of_updates(const RunRecord& record, const VersionRules& rules) {
   const size_t none = record.updates.size();
   std::vector<size_t> behind(static_cast<size_t>(record.servers), none);
   std::vector<bool> out(none, true);
   const auto step_of = [&](size_t i) { return record.pushes[record.updates[i].push].step; };
   for (size_t i = none; i-- > 0;) {
     const size_t later = std::exchange(behind[static_cast<size_t>(record.updates[i].server)], i);
-    out[i] = later == none || step_of(later) != step_of(i);
+    out[i] = later == none ||
+             !(record.updates[i].more || (rules.in_steps && step_of(later) == step_of(i)));
   }
   return out;
 }
 
 std::string check_order(const RunRecord& record, const VersionRules& rules) {
   Versions versions(rules);
-  const std::vector<bool> ends_step = ends_of_steps(record);
+  const std::vector<bool> ends_update = ends_of_updates(record, rules);
   for (size_t i = 0; i < record.updates.size(); ++i) {
     const RecordedUpdate& update = record.updates[i];
     const RecordedPush& push = record.pushes[update.push];
@@ -130,7 +143,7 @@ std::string check_order(const RunRecord& record, const VersionRules& rules) {
     if (!versions.holds(push)) {
       return "update " + std::to_string(i + 1) + " has read what does not exist then";
     }
-    versions.apply(static_cast<size_t>(update.server), push, ends_step[i]);
+    if (ends_update[i]) versions.apply(static_cast<size_t>(update.server), push);
   }
   return "";
 }

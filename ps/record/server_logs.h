@@ -17,6 +17,7 @@ class ServerLogs {
   struct Entry {
     RecordedPush push;
     bool uncompensated = false;
+    bool more = false;  // the next entry is part of the same update
   };
 
   // micro_batches: of a step. updates: that each server has had at the start.
@@ -40,11 +41,13 @@ class ServerLogs {
   std::vector<std::vector<Entry>> logs_;
 };
 
-// What the versions of a run are.
+// What the versions of a run are: how many updates a server has had, or the step that it is in.
 struct VersionRules {
-  bool in_steps = false;  // all entries of a step make one update, and versions are steps (backup)
-  int64_t start = 0;      // version of every server
-  int with_slices = 1;    // servers from here on hold no slices, and have no versions
+  // Versions are steps, and all entries of a step at a server make one update (backup). Otherwise
+  // each update makes one version.
+  bool in_steps = false;
+  int64_t start = 0;    // version of every server
+  int with_slices = 1;  // servers from here on hold no slices, and have no versions
 };
 
 // versions start with the run's `start`; elements: of the flat vector.
@@ -54,12 +57,14 @@ VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t e
 // One order in which everything can have happened: each server's own order is kept, and a push that
 // has read version v of server k comes after what made v. Of the servers that could be next the one
 // with the fewest updates so far is, the lower rank first.
-// What has read something that no log holds is left out, with all of its server behind it; returns
-// how many entries that were.
+// Left out are: an entry that has read something that no log holds, with all of its server behind
+// it; an update whose last entries were lost. Returns how many entries those are.
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out);
 
-// By update: no later one of its server is of the same step.
-std::vector<bool> ends_of_steps(const RunRecord& record);
+// By entry of the record: it is the last one of its update. Entries that are marked with `more` make
+// one update with the next one of their server, as do those of one step where rules.in_steps: old
+// files have no marks.
+std::vector<bool> ends_of_updates(const RunRecord& record, const VersionRules& rules);
 
 // Whether a record's updates can be computed one after the other. Returns what is wrong, "" for
 // nothing.

@@ -56,21 +56,21 @@ void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t inc
                             int servers, const Job& job, TrainingObserver* observer) {
   ServerSetup setup = setup_of(state, run, incarnation, servers, job);
   const SliceMap map(setup.table.total, job.slice_bytes, servers);
-  const Log log("server " + std::to_string(state.rank()));
+  log_.rename("server " + std::to_string(state.rank()));
   std::shared_ptr<device::Device> device = device_;
   if (device) {
     const std::string why = why_not_on_device(job);
-    log.info(why.empty() ? "keeps weights on " + device->name()
-                         : "keeps weights in host memory, not on " + device->name() + ": " + why);
+    log_.info(why.empty() ? "keeps weights on " + device->name()
+                          : "keeps weights in host memory, not on " + device->name() + ": " + why);
     if (!why.empty()) device = nullptr;
   }
-  const auto warn = [log](const std::string& why) { log.warn(why); };
+  const auto warn = [log = log_](const std::string& why) { log.warn(why); };
   memory_ = std::make_unique<AttachedWorkers>(job, run, map, warn, device, setup.rank);
   if (device) {
     DeviceEngineSetup engine;
     engine.device = device;
     engine.weights = memory_->weights();
-    engine.pinned = device::registered(device, heap_floats, [log](const std::string& why) {
+    engine.pinned = device::registered(device, heap_floats, [log = log_](const std::string& why) {
       log.warn("copies to the device take longer: " + why);
     });
     setup.engine = std::make_shared<DeviceEngine>(std::move(engine));
@@ -113,11 +113,22 @@ void DataPlane::take(const PeerId& peer, Message message) {
     return;
   }
   if (const auto refusal = memory_->on_message(peer, message)) {
-    router_.count_rejected();
+    refuse(peer, {"shared-memory", refusal->header.attached().text()});
     router_.send(peer, *refusal);
     return;
   }
-  if (!server_->take(peer, std::move(message))) router_.count_rejected();
+  if (Verdict verdict = server_->take(peer, std::move(message)); !verdict) refuse(peer, verdict);
+}
+
+// Its sender is told as often as people are: rarely, so that nobody can make this server talk.
+void DataPlane::refuse(const PeerId& peer, const Verdict& verdict) {
+  router_.count_rejected();
+  if (!refusals_.add(peer, verdict, now_ms())) return;
+  log_.warn("dropped a message: " + verdict.text());
+  if (!verdict.from_member()) return;
+  Message answer;
+  answer.header.mutable_status()->set_refused(verdict.text());
+  router_.send(peer, answer);
 }
 
 void DataPlane::send() {
@@ -132,7 +143,7 @@ wire::Stats DataPlane::stats() const {
   wire::Stats stats = server_ ? server_->stats() : wire::Stats();
   stats.set_peak_rss_kib(peak_rss_kib());
   stats.set_cpu_seconds(cpu_seconds());
-  stats.set_rejected_frames(router_.rejected_frames());
+  refusals_.report(router_.rejected_frames(), stats);
   return stats;
 }
 

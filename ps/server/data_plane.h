@@ -11,6 +11,7 @@
 #include "common/net/endpoint.h"
 #include "common/net/local_socket.h"
 #include "ps/server/attached_workers.h"
+#include "ps/server/refusals.h"
 #include "ps/server/server.h"
 
 namespace pushpull {
@@ -37,6 +38,7 @@ class DataPlane {
 
  private:
   void take(const PeerId& peer, Message message);
+  void refuse(const PeerId& peer, const Verdict& verdict);
   void work();
   void make_server(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
                    const Job& job, TrainingObserver* observer);
@@ -44,6 +46,8 @@ class DataPlane {
   const std::shared_ptr<device::Device> device_;
   zmq::context_t context_;
   Router router_;
+  Refusals refusals_;
+  Log log_{"server"};
   std::unique_ptr<LocalSocketName> local_;   // transport = ipc
   std::unique_ptr<AttachedWorkers> memory_;  // made with the server, which lies in it
   std::unique_ptr<ThreadPool> threads_;

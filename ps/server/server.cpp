@@ -90,7 +90,7 @@ void Server::keep_waiting() {
 Verdict Server::check_run(const wire::Sender& sender) const {
   if (sender.run() == setup_.run) return {};
   // says nothing of this run's number, which strangers do not know
-  return Verdict::unexpected("run", "this run", "another one");
+  return misfit("run", "this run", "another one");
 }
 
 Verdict Server::take(const PeerId& peer, Message message) {
@@ -112,21 +112,28 @@ Verdict Server::take(const PeerId& peer, Message message) {
       return transfers_.store(peer, header.store(), message.payloads, known, outbox_);
     }
     default:
-      return Verdict::unexpected("message", "a message of the data connection",
-                                 "type " + std::to_string(header.body_case()));
+      return misfit("message", "a message of the data connection",
+                    "type " + std::to_string(header.body_case()));
   }
 }
 
 Verdict Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                             std::vector<Payload>& payloads) {
   if (Verdict run = check_run(exchange.sender()); !run) return run;
+  const auto member = members_.find(exchange.sender().incarnation());
+  if (member == members_.end() || !ready()) {
+    add_not_ready(outbox_, peer, exchange.pull().number());
+    return {};
+  }
+  Verdict verdict = take_exchange(peer, exchange, payloads);
+  return verdict ? verdict : verdict.from("worker " + std::to_string(member->second));
+}
+
+Verdict Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange,
+                              std::vector<Payload>& payloads) {
   const uint64_t incarnation = exchange.sender().incarnation();
   const wire::Push& push = exchange.push();
   const wire::Pull& pull = exchange.pull();
-  if (!members_.contains(incarnation) || !ready()) {
-    add_not_ready(outbox_, peer, pull.number());
-    return {};
-  }
   if (exchange.has_pull()) {
     if (Verdict rule = aggregation_->check(pull); !rule) return rule;
     if (Verdict fits = pulls_.check(incarnation, pull); !fits) return fits;

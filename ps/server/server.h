@@ -77,6 +77,8 @@ class Server {
   Verdict check_run(const wire::Sender& sender) const;
   Verdict on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                       std::vector<Payload>& payloads);
+  Verdict take_exchange(const PeerId& peer, const wire::Exchange& exchange,
+                        std::vector<Payload>& payloads);
   Verdict on_received(const wire::Received& received);
   void keep_waiting();
   void answer_all() { pulls_.answer_all(outbox_); }

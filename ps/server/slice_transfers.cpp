@@ -31,7 +31,7 @@ void SliceTransfers::begin() { gate_.take_start(updates_, aggregation_.start_has
 
 Verdict SliceTransfers::check_slice(int slice) const {
   if (shard_.owns(slice)) return {};
-  return Verdict::unexpected("slice", "a slice of this server", std::to_string(slice));
+  return misfit("slice", "a slice of this server", std::to_string(slice));
 }
 
 // Weights, then state vectors: at least `least` payloads.
@@ -39,14 +39,13 @@ Verdict SliceTransfers::check_sizes(int slice, const std::vector<Payload>& paylo
                                     size_t least) const {
   const size_t most = 1 + shard_.state_vectors();
   if (payloads.size() < least || payloads.size() > most) {
-    return Verdict::unexpected("slice-payloads",
-                               std::to_string(least) + " to " + std::to_string(most),
-                               std::to_string(payloads.size()));
+    return misfit("slice-payloads", std::to_string(least) + " to " + std::to_string(most),
+                  std::to_string(payloads.size()));
   }
   const int64_t bytes = shard_.elements(slice) * static_cast<int64_t>(sizeof(float));
   for (const Payload& payload : payloads) {
     if (std::ssize(payload.bytes) != bytes) {
-      return Verdict::unexpected("slice-bytes", bytes, std::ssize(payload.bytes));
+      return misfit("slice-bytes", bytes, std::ssize(payload.bytes));
     }
   }
   return {};
@@ -55,7 +54,7 @@ Verdict SliceTransfers::check_sizes(int slice, const std::vector<Payload>& paylo
 Verdict SliceTransfers::load(const PeerId& peer, const wire::Load& load,
                              const std::vector<Payload>& payloads, Outbox& outbox) {
   if (!load_) {
-    return Verdict::unexpected("load-start", "a run that starts by its init rules", "weights");
+    return misfit("load-start", "a run that starts by its init rules", "weights");
   }
   if (Verdict slice = check_slice(load.slice()); !slice) return slice;
   if (Verdict sizes = check_sizes(load.slice(), payloads, 1); !sizes) return sizes;
@@ -74,7 +73,7 @@ Verdict SliceTransfers::load(const PeerId& peer, const wire::Load& load,
 Verdict SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const {
   if (Verdict slice = check_slice(fetch.slice()); !slice) return slice;
   if (fetch.step() < 0) {
-    return Verdict::unexpected("fetch-step", "a step from 0", std::to_string(fetch.step()));
+    return misfit("fetch-step", "a step from 0", std::to_string(fetch.step()));
   }
   if (fetch.step() == gate_.barriers().start_step && fetch.state()) {
     return fetch_start(peer, fetch, outbox);
@@ -98,8 +97,8 @@ Verdict SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outb
 Verdict SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch,
                                     Outbox& outbox) const {
   if (!aggregation_.start_has_state()) {
-    return Verdict::unexpected("fetch-state", "the start's weights alone to be asked for",
-                               "the optimizer's state");
+    return misfit("fetch-state", "the start's weights alone to be asked for",
+                  "the optimizer's state");
   }
   if (!ready() || shard_.version(fetch.slice()) != fetch.step()) {
     add_not_ready(outbox, peer);

@@ -46,6 +46,7 @@ Summary some_summary() {
   s.totals.bytes_pushed = 123456789;
   s.totals.bytes_pulled = 987654321;
   s.totals.rejected_frames = 7;
+  s.totals.refusals = {{"push-share", 7}};
   s.totals.servers = {1.5, 51712};
   s.totals.workers = {2.25, 82176};
   s.totals.split = {4.0, 1.0, 2.0, 0.5};
@@ -76,6 +77,7 @@ TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
   EXPECT_EQ(j.at("bytes_pushed"), 123456789);
   EXPECT_EQ(j.at("bytes_pulled"), 987654321);
   EXPECT_EQ(j.at("rejected_frames"), 7);
+  EXPECT_EQ(j.at("rejected_by_reason"), json({{"push-share", 7}}));
   EXPECT_EQ(j.at("initial_weights_sha256"), std::string(64, 'b'));
   EXPECT_EQ(j.at("data_order_sha256"), std::string(64, 'c'));
   EXPECT_EQ(j.at("split"),

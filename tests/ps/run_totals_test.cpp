@@ -39,6 +39,25 @@ TEST(RunTotals, SumsByRoleAndKeepsTheLargest) {
   EXPECT_EQ(totals.clock_gap_max, 50);
 }
 
+TEST(RunTotals, RefusalsAreSummedByReason) {
+  RunTotals totals;
+  wire::Stats stats;
+  stats.set_rejected_frames(5);
+  const auto add = [&](const std::string& reason, int64_t count) {
+    wire::Refusal* refusal = stats.add_refusals();
+    refusal->set_reason(reason);
+    refusal->set_count(count);
+  };
+  add("push-share", 2);
+  add("\x1b[31m", 1);
+  add("pull-clock", 9);
+  totals.add(wire::ROLE_SERVER, stats);
+  totals.add(wire::ROLE_SERVER, stats);
+  EXPECT_EQ(totals.rejected_frames, 10);
+  EXPECT_EQ(totals.refusals, (std::map<std::string, int64_t>{{"other", 6}, {"push-share", 4}}))
+      << "what no honest member says is not shown";
+}
+
 TEST(RunTotals, TheMeanTaskIsOverAllWorkers) {
   RunTotals totals;
   EXPECT_EQ(totals.mean_split().compute, 0.0) << "no task, no time";

@@ -1,0 +1,41 @@
+// Messages that a server has refused: counts them by reason, and says which of them to report to
+// people, so that a flood fills neither the log nor memory. Time is an argument. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "common/net/message.h"
+#include "ps/aggregation/verdict.h"
+
+namespace pushpull {
+
+class Refusals {
+ public:
+  static constexpr int64_t kWindowMs = 10'000;
+  static constexpr int kMostReports = 5;       // in one window
+  static constexpr size_t kMostKnown = 1'024;  // pairs of peer and reason that are remembered
+
+  // One refusal. True: report it, since it is the first of this peer for this reason, and not too
+  // many have been reported of late.
+  bool add(const PeerId& peer, const Verdict& verdict, int64_t now_ms);
+
+  // Refusals by reason.
+  const std::map<std::string, int64_t>& counts() const { return counts_; }
+  int64_t total() const { return total_; }
+  // Adds the counts to what this process reports to the coordinator.
+  //   rejected: all frames that it has rejected; those beyond total() could not be read at all.
+  void report(int64_t rejected, wire::Stats& stats) const;
+
+ private:
+  std::map<std::string, int64_t> counts_;
+  int64_t total_ = 0;
+  std::set<std::pair<PeerId, std::string>> known_;
+  int64_t window_ms_ = 0;  // when the running window began
+  int reports_ = 0;        // in the running window
+};
+
+}  // namespace pushpull

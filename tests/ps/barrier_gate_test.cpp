@@ -1,0 +1,75 @@
+#include "ps/aggregation/barrier_gate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/ps/rule_fixture.h"
+
+namespace pushpull {
+namespace {
+
+class BarrierGateTest : public RuleTest {
+ protected:
+  void release(int64_t barrier) {
+    wire::State state;
+    state.set_released_barrier(barrier);
+    gate_->on_state(state);
+  }
+};
+
+TEST_F(BarrierGateTest, ABarrierIsPassedOnceItIsOpen) {
+  make("eval-every = 2\n");
+  EXPECT_TRUE(gate_->passed(1));
+  EXPECT_FALSE(gate_->passed(2));
+  EXPECT_FALSE(gate_->due(1)) << "no barrier";
+  EXPECT_TRUE(gate_->due(2));
+  EXPECT_TRUE(gate_->open(2, 2, false));
+  EXPECT_EQ(gate_->newest_open(), 2);
+  EXPECT_TRUE(gate_->passed(3));
+  EXPECT_FALSE(gate_->due(2)) << "it is open";
+}
+
+TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomKeepsTheNextBarrierClosed) {
+  make("checkpoint-every = 1\n");
+  EXPECT_TRUE(gate_->passes_with_update(1));
+  EXPECT_FALSE(gate_->passes_with_update(2)) << "not the next one";
+  gate_->open(1, 1, false);
+  gate_->open(2, 2, false);
+  EXPECT_FALSE(gate_->passes_with_update(3));
+  EXPECT_FALSE(gate_->open(3, 3, false));
+  EXPECT_EQ(observer_.waits, std::set<int64_t>{3});
+  release(1);
+  EXPECT_TRUE(gate_->passes_with_update(3));
+}
+
+TEST_F(BarrierGateTest, SnapshotsAreHeldUntilTheyAreReleased) {
+  make("checkpoint-every = 1\n");
+  EXPECT_EQ(gate_->find(0), nullptr) << "the weights of the start are not there yet";
+  gate_->take_start(7, false);
+  ASSERT_NE(gate_->find(0), nullptr);
+  EXPECT_EQ(gate_->find(0)->updates, 7);
+  EXPECT_TRUE(gate_->find(0)->state.empty());
+  gate_->open(1, 8, false);
+  ASSERT_NE(gate_->find(1), nullptr);
+  EXPECT_EQ(gate_->find(1)->state.size(), 2U);
+  release(0);
+  EXPECT_EQ(gate_->find(0), nullptr);
+  EXPECT_NE(gate_->find(1), nullptr);
+  release(1);
+  EXPECT_EQ(gate_->find(1), nullptr);
+  EXPECT_EQ(gate_->find(-1), nullptr);
+}
+
+TEST_F(BarrierGateTest, KeptWeightsStayAsTheyWere) {
+  make("eval-every = 1\nlr = 1\n");
+  gate_->open(1, 1, true);
+  const float kept = weight();
+  give(kAnna, 0, {0, 2});
+  give(kBert, 0, {2, 4});
+  rule_->apply_due();
+  EXPECT_NE(weight(), kept);
+  EXPECT_EQ(gate_->kept().step, 1);
+  EXPECT_EQ(gate_->kept().weights.at(0).floats()[0], kept);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,58 @@
+#include "ps/aggregation/stored_weights.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/ps/rule_fixture.h"
+
+namespace pushpull {
+namespace {
+
+class StoredWeightsTest : public RuleTest {
+ protected:
+  bool store(int slice, int64_t step) {
+    wire::Store store;
+    store.set_slice(slice);
+    store.set_step(step);
+    store.set_updates(step);
+    EXPECT_TRUE(rule_->check(store));
+    const std::vector<Payload> payloads{constant_payload(1024, static_cast<float>(step))};
+    return rule_->take_stored(store, payloads);
+  }
+};
+
+TEST_F(StoredWeightsTest, ACheckpointOpensOnceItsSlicesAndAllLossesBeforeAreHere) {
+  make("strategy = allreduce:ring\ncheckpoint-every = 1\n");
+  give(kAnna, 0, {0, 2});
+  EXPECT_TRUE(store(0, 1));
+  EXPECT_TRUE(store(1, 1));
+  EXPECT_TRUE(observer_.barriers.empty()) << "a share of step 0 has not reported";
+  EXPECT_FALSE(store(0, 2)) << "the snapshot before must be taken first";
+  give(kBert, 0, {2, 4});
+  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
+  EXPECT_EQ(rule_->updates(), 1);
+  EXPECT_TRUE(store(0, 2));
+}
+
+TEST_F(StoredWeightsTest, AnEvaluationAloneNeedsNoWeights) {
+  make("strategy = allreduce:tree\neval-every = 1\n");
+  give(kAnna, 0, {0, 2});
+  give(kBert, 0, {2, 4});
+  EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
+}
+
+TEST_F(StoredWeightsTest, NeitherPullsNorGradientsBelongHere) {
+  make("strategy = allreduce:tree\n");
+  EXPECT_TRUE(rule_->nodes_of({0, 2}).empty());
+  EXPECT_EQ(rule_->check(wire::Pull()).reason(), "pull-strategy");
+  wire::Push push;
+  push.set_hi(2);
+  push.add_losses(0.5F);
+  const Verdict verdict = rule_->check(push);
+  EXPECT_EQ(verdict.text(), "[push-losses] expected 2, got 1");
+  wire::Store store;
+  store.set_step(3);
+  EXPECT_EQ(rule_->check(store).reason(), "store-step");
+}
+
+}  // namespace
+}  // namespace pushpull

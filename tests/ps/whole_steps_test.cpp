@@ -1,0 +1,110 @@
+#include "ps/aggregation/whole_steps.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/ps/rule_fixture.h"
+
+namespace pushpull {
+namespace {
+
+class WholeStepsTest : public RuleTest {};
+
+TEST_F(WholeStepsTest, AStepIsOneUpdateOfAllItsMicroBatches) {
+  make("lr = 1\n");
+  const float before = weight();
+  give(kBert, 0, {2, 4}, 6.0F);
+  rule_->apply_due();
+  EXPECT_EQ(rule_->floor(), 0) << "half of it is missing";
+  give(kAnna, 0, {0, 2}, 2.0F);
+  EXPECT_EQ(rule_->due_bytes(), kElements * 4);
+  rule_->apply_due();
+  EXPECT_EQ(rule_->floor(), 1);
+  EXPECT_EQ(rule_->updates(), 1);
+  EXPECT_FLOAT_EQ(weight(), before - (2.0F + 6.0F) / 4);
+}
+
+TEST_F(WholeStepsTest, WhatComesTwiceCountsOnce) {
+  make("lr = 1\n");
+  const float before = weight();
+  give(kAnna, 0, {0, 2}, 2.0F);
+  give(kBert, 0, {0, 2}, 100.0F);
+  give(kBert, 0, {2, 4}, 2.0F);
+  rule_->apply_due();
+  EXPECT_FLOAT_EQ(weight(), before - 1.0F);
+  ASSERT_EQ(observer_.commits.size(), 3U);
+  EXPECT_FALSE(observer_.commits[1].counted);
+}
+
+TEST_F(WholeStepsTest, APullIsAnsweredSliceBySliceInItsVersion) {
+  make("");
+  give(kAnna, 0, {0, 2});
+  ReceivedPush half;
+  half.range = {2, 4};
+  rule_->take_part(half, 0, {{2, 4}, constant_payload(1024, 1.0F)});
+  rule_->apply_due();
+  wire::Pull pull;
+  pull.set_clock(1);
+  EXPECT_TRUE(rule_->asks_for_one_version(pull));
+  ASSERT_TRUE(rule_->answer(pull, 0));
+  EXPECT_EQ(rule_->answer(pull, 0)->version, 1);
+  EXPECT_FALSE(rule_->answer(pull, 1)) << "the other slice lacks a part";
+  pull.set_clock(0);
+  ASSERT_TRUE(rule_->answer(pull, 0)) << "the version before is still there";
+  EXPECT_EQ(rule_->answer(pull, 0)->version, 0);
+}
+
+TEST_F(WholeStepsTest, ClippingWaitsForTheNormOfAllServers) {
+  make("lr = 1\nclip-norm = 1\n");
+  const float before = weight();
+  give(kAnna, 0, {0, 2}, 2.0F);
+  give(kBert, 0, {2, 4}, 2.0F);
+  rule_->apply_due();
+  ASSERT_TRUE(rule_->waiting_norms());
+  EXPECT_EQ(rule_->updates(), 0);
+  wire::NormTotal total;
+  total.set_step(1);
+  total.set_norm(4.0);
+  EXPECT_FALSE(rule_->on_norm_total(total)) << "of another step";
+  total.set_step(0);
+  EXPECT_TRUE(rule_->on_norm_total(total));
+  EXPECT_FALSE(rule_->waiting_norms());
+  EXPECT_NEAR(weight(), before - 0.25F, 1e-5);
+}
+
+TEST_F(WholeStepsTest, ARoundOfLocalStepsMovesTheVersionByItsSteps) {
+  make("strategy = local:5\nouter-lr = 1\nouter-momentum = 0\n");
+  for (const uint64_t who : {kAnna, kBert}) {
+    ReceivedPush push;
+    push.incarnation = who;
+    push.steps = 5;
+    push.range = who == kAnna ? Range{0, 2} : Range{2, 4};
+    for (const int slice : {0, 1}) {
+      rule_->take_part(push, slice, {push.range, constant_payload(1024, 0.5F)});
+    }
+    rule_->take_push(std::move(push));
+  }
+  rule_->apply_due();
+  EXPECT_EQ(rule_->floor(), 5);
+  EXPECT_EQ(rule_->updates(), 1);
+  EXPECT_EQ(shard_->version(0), 5);
+}
+
+TEST_F(WholeStepsTest, ASlowDiskHoldsTheBarrierBack) {
+  make("checkpoint-every = 1\n");
+  for (int64_t step = 0; step < 3; ++step) {
+    give(kAnna, step, {0, 2});
+    give(kBert, step, {2, 4});
+    rule_->apply_due();
+  }
+  EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(observer_.waits, std::set<int64_t>{3}) << "two checkpoints are held";
+  EXPECT_EQ(version(3), std::nullopt);
+  wire::State state;
+  state.set_released_barrier(1);
+  gate_->on_state(state);
+  EXPECT_TRUE(rule_->try_open_barrier());
+  EXPECT_EQ(version(3), 3);
+}
+
+}  // namespace
+}  // namespace pushpull
