@@ -9,7 +9,7 @@ namespace pushpull::device {
 
 namespace {
 
-// Members end in the opposite order: the device lets go of the pages before they go.
+// Members are destroyed in reverse order: the registration ends before the pages are freed.
 struct Registered {
   std::shared_ptr<Device> device;
   std::shared_ptr<float[]> owner;
@@ -25,8 +25,8 @@ FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
           told = std::move(told)](size_t floats) -> std::shared_ptr<float[]> {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t bytes = (floats * sizeof(float) + page - 1) / page * page;
-    // A page can be registered once only, so a buffer shares none with its neighbours: of one page
-    // more than it needs, it takes those that are wholly its own.
+    // A page can be registered only once, so buffers must not share pages: each allocates one page
+    // more than it needs and registers only the pages that it fills alone.
     auto buffer = std::make_shared<Registered>();
     buffer->device = device;
     buffer->owner = inner((bytes + page) / sizeof(float));
@@ -45,7 +45,7 @@ FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
 
 std::function<std::shared_ptr<void>(std::byte*, size_t)> register_mapped(
     std::shared_ptr<Device> device, std::function<void(const std::string& why)> refused) {
-  // the device lives as long as what it has registered
+  // keeps the device alive as long as the registration
   struct Pages {
     std::shared_ptr<Device> device;
     std::shared_ptr<void> registration;

@@ -14,9 +14,9 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxParameter = 1'000'000;  // S, B, H
+constexpr int64_t kMaxParameter = 1'000'000;  // limit of S, B and H
 
-// N of "word:N"; empty when `text` is something else.
+// N of "word:N"; empty if `text` is anything else.
 std::optional<int64_t> parameter(const std::string& text, std::string_view word) {
   if (!text.starts_with(word) || !text.substr(word.size()).starts_with(":")) return std::nullopt;
   const auto value = parse_int64(std::string_view(text).substr(word.size() + 1));
@@ -34,7 +34,7 @@ constexpr std::array<std::pair<const char*, AllReduceKind>, 3> kAllReduces = {
 Strategy Strategy::parse(const std::string& text) {
   if (text == "sync") return {};
   if (text == "async") return {.kind = StrategyKind::kAsync};
-  // a bound of 0 clocks, and no backup worker, is sync (DESIGN P3)
+  // a staleness bound of 0, or no backup worker, is sync
   if (const auto s = parameter(text, "ssp")) {
     return *s == 0 ? Strategy{} : Strategy{.kind = StrategyKind::kSsp, .staleness = *s};
   }

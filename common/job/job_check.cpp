@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxMicroBatches = 65'536;  // of one step
+constexpr int64_t kMaxMicroBatches = 65'536;  // per step
 
 [[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kUsage, "[job] " + text); }
 
@@ -38,7 +38,7 @@ std::string either(const std::vector<int64_t>& values) {
   return text;
 }
 
-// The values next to the job's micro-batch, at most one on each side, that fit its global batch.
+// The values next to the job's micro-batch, at most one on each side, that divide its global batch.
 // There always is one: the global batch itself.
 std::vector<int64_t> fitting_micro_batches(const Job& job) {
   int64_t below = 0;
@@ -59,7 +59,7 @@ std::vector<int64_t> fitting_micro_batches(const Job& job) {
   return values;
 }
 
-// The multiples of the micro-batch on both sides of the global batch.
+// The multiples of the micro-batch on either side of the global batch.
 std::vector<int64_t> fitting_global_batches(const Job& job) {
   const int64_t below = job.global_batch / job.micro_batch * job.micro_batch;
   std::vector<int64_t> values;
@@ -118,7 +118,7 @@ void check_strategy(const Job& job, const Settings& given) {
          said(job, given, "strategy") +
          ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
   }
-  // a replay would have to know every push of every life of a worker, also those that were lost
+  // error feedback: replay would need every push of every incarnation, also the lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
     fail(said(job, given, "record") + " cannot be kept with " +
          said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
@@ -128,7 +128,7 @@ void check_strategy(const Job& job, const Settings& given) {
     fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
          " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
   }
-  // they are one message, and its header holds at most 16 MiB
+  // the losses travel in one message, whose header holds at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;
   if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
     fail(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +

@@ -16,13 +16,13 @@ namespace {
 
 constexpr int64_t kMaxSamples = 1'000'000'000'000;
 constexpr int64_t kMaxSteps = 1'000'000'000'000;
-constexpr int64_t kMaxEpochs = 1'000'000;  // times kMaxSamples still fits in an int64_t
+constexpr int64_t kMaxEpochs = 1'000'000;  // times kMaxSamples still fits an int64_t
 constexpr int64_t kMaxInputSize = 100'000'000;
 constexpr int64_t kMaxInputSide = 100'000;
 constexpr int64_t kMaxWidth = 1'000'000;
 constexpr size_t kMaxHiddenLayers = 1000;
 
-// A member of Job, or of one of its option structs, for reading and for writing.
+// A member of Job or of one of its option structs: getter and setter.
 template <class T>
 struct Field {
   T Job::*member;
@@ -48,7 +48,7 @@ NestedField<Options, T> field(Options Job::*options, T Options::*member) {
   return {options, member};
 }
 
-// Key and help of an entry. An empty `shown_default` shows the value of a fresh Job.
+// Key and help of an entry. An empty `shown_default` shows the value of a default-constructed Job.
 struct About {
   const char* key;
   const char* text;
@@ -93,7 +93,7 @@ JobKey real(const About& about, F value, const char* expects, bool (*in_range)(d
       [value](const Job& job) { return print_real(value(job)); });
 }
 
-// One of a few words, each standing for a value of T.
+// An entry whose value is one of a few words, each standing for a value of T.
 template <class F, class T, size_t n>
 JobKey word(const About& about, F value, const char* expects,
             const std::array<std::pair<const char*, T>, n>& words) {
@@ -116,7 +116,7 @@ JobKey word(const About& about, F value, const char* expects,
       });
 }
 
-// A value with a parser of its own that throws Error, and a printer.
+// An entry with its own parser, which throws Error, and its own printer.
 template <class F, class Parse, class Print>
 JobKey parsed(const About& about, F value, const char* expects, Parse parse, Print print) {
   return entry(
@@ -126,13 +126,13 @@ JobKey parsed(const About& about, F value, const char* expects, Parse parse, Pri
           value(job) = parse(text);
           return true;
         } catch (const Error&) {
-          return false;  // the caller's message also names key and source
+          return false;  // the caller's message adds key and source
         }
       },
       [value, print](const Job& job) { return print(value(job)); });
 }
 
-// A path has to survive the trip through a job file, in which '#' opens a comment.
+// A path must survive being written to a job file, in which '#' starts a comment.
 JobKey path(const About& about, std::string Job::*member) {
   return entry(
       about, "a path in UTF-8 without '#', control characters or blanks at its ends",
@@ -145,7 +145,7 @@ JobKey path(const About& about, std::string Job::*member) {
       [member](const Job& job) { return job.*member; });
 }
 
-// Parts of `text` between separators; "a,,b" has an empty one.
+// Splits `text` at separators; "a,,b" has an empty part.
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (size_t end = text.find(separator); end != std::string_view::npos;
@@ -166,7 +166,7 @@ std::string join(const std::vector<int64_t>& numbers, char separator) {
   return out;
 }
 
-// Whole numbers 1..max between separators; empty where one is not.
+// Integers 1..max between separators; empty if one is invalid.
 std::vector<int64_t> parse_sizes(std::string_view text, char separator, int64_t max) {
   std::vector<int64_t> sizes;
   for (const std::string_view part : split(text, separator)) {
@@ -203,7 +203,7 @@ std::string get_input(const Job& job) {
   return join({shape.channels, shape.height, shape.width}, 'x');
 }
 
-// The value is its own word.
+// An entry whose value is the word itself.
 template <size_t n>
 JobKey name(const About& about, std::string Job::*member, const char* expects,
             const std::array<const char*, n>& names) {

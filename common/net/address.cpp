@@ -52,7 +52,7 @@ Address parse_address(const std::string& text, const std::string& flag) {
 void check_host(const std::string& text, const std::string& flag) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
-  // one colon parts host and port; an IPv6 address has more
+  // one colon separates host and port; an IPv6 address has more
   if (!text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
       std::count(text.begin(), text.end(), ':') != 1) {
     return;
@@ -64,7 +64,7 @@ void check_host(const std::string& text, const std::string& flag) {
 
 std::string local_address_towards(const Address& peer) {
   addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing, it only picks the route
+  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing, it only selects the route
   addrinfo* found = nullptr;
   const int rc = getaddrinfo(peer.host.c_str(), peer.port.c_str(), &hints, &found);
   if (rc != 0) {

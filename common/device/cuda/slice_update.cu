@@ -1,5 +1,5 @@
-// Updates and norms of slices: a block of threads for each tile. What a thread does stands in
-// common/device/slice_update.h.
+// Kernels for updates and norms of slices: one thread block per tile. common/device/slice_update.h
+// holds the work of each thread.
 #include <cstddef>
 
 #include "common/base/error.h"
@@ -10,11 +10,11 @@ namespace pushpull::device {
 
 namespace {
 
-constexpr size_t kSharedBytes = size_t{48} << 10;  // that a kernel may have without being asked for
+constexpr size_t kSharedBytes = size_t{48} << 10;  // available to a kernel without opting in
 constexpr int kWide = 4;
-constexpr int kBlocksAtOnce = 3;  // on a multiprocessor, at least: 80 registers for a thread
+constexpr int kBlocksAtOnce = 3;  // minimum per multiprocessor: 80 registers per thread
 
-// A norm's tiles that a block of threads takes: their lanes keep a warp busy.
+// Norm tiles per thread block: together their running sums keep a warp busy.
 constexpr int kNormTiles = 4;
 constexpr int kNormThreads = kUpdateThreads / kNormTiles;
 
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
     square_kernel(const SliceBatch batch, float divisor, double* squares) {
   extern __shared__ float4 shared[];
   __shared__ double lanes[kNormTiles][kNormLanes];
-  auto* means = reinterpret_cast<float*>(shared);  // kNormBlock for each tile, then the stacks
+  auto* means = reinterpret_cast<float*>(shared);  // kNormBlock per tile, followed by the stacks
   const auto thread = static_cast<int>(threadIdx.x);
   float* stacks = means + kNormTiles * kNormBlock;
   const int64_t first = int64_t{blockIdx.x} * kNormTiles;
