@@ -19,8 +19,8 @@ std::shared_ptr<float[]> heap_floats(size_t floats);
 
 class BufferPool {
  public:
-  //   floats: size of every buffer.
-  //   allocate: source of new buffers, for instance memory that other processes map.
+  // floats: size of every buffer.
+  // allocate: source of new buffers, for instance memory that other processes map.
   explicit BufferPool(size_t floats, FloatAllocator allocate = heap_floats);
 
   size_t floats() const { return floats_; }

@@ -16,7 +16,7 @@ double now_seconds();
 class AwakeClock {
  public:
   int64_t now_ms() { return advance(pushpull::now_ms()); }
-  //   real_ms: the value of pushpull::now_ms().
+  // real_ms: the value of pushpull::now_ms().
   int64_t advance(int64_t real_ms);
 
  private:

@@ -18,7 +18,7 @@ int useful_threads(int64_t asked);
 
 class ThreadPool : public Parallel {
  public:
-  //   threads: including the caller's.
+  // threads: including the caller's.
   explicit ThreadPool(int threads);
   ~ThreadPool() override;
   ThreadPool(const ThreadPool&) = delete;

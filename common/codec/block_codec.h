@@ -24,16 +24,16 @@ size_t encoded_block_bytes(const Codec& codec, int64_t n);
 // How many of n elements topk sends.
 int64_t top_elements(double fraction, int64_t n);
 
-//   x: n finite floats.
-//   out: encoded_block_bytes(codec, n) bytes.
+// x: n finite floats.
+// out: encoded_block_bytes(codec, n) bytes.
 void encode_block(const Codec& codec, const float* x, int64_t n, std::byte* out);
 
 // False if decode_block would write beyond n floats. Values are not checked: a NaN moves the
 // weights as it would in plain floats.
 bool block_fits(const Codec& codec, const std::byte* in, int64_t n);
 
-//   in: a block for which block_fits is true.
-//   out: n floats, overwritten.
+// in: a block for which block_fits is true.
+// out: n floats, overwritten.
 void decode_block(const Codec& codec, const std::byte* in, int64_t n, float* out);
 
 // Conversions of any number of elements. NaN and infinity stay what they are in bf16.

@@ -20,8 +20,8 @@ namespace pushpull {
 class SliceCodec {
  public:
   SliceCodec() = default;
-  //   elements: floats in the slice.
-  //   blocks: the codec of each block of the slice, in order.
+  // elements: floats in the slice.
+  // blocks: the codec of each block of the slice, in order.
   SliceCodec(int64_t elements, std::vector<Codec> blocks);
 
   // True if nothing is encoded: the slice is plain floats.

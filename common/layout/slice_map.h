@@ -16,10 +16,10 @@ class SliceMap {
  public:
   SliceMap() = default;
 
-  //   total: elements of the flat vector.
-  //   slice_bytes: maximum size of a slice, rounded up to whole blocks. Slices are smaller if some
-  //   server would otherwise own none (a model with fewer blocks than servers leaves some servers
-  //   empty).
+  // total: elements of the flat vector.
+  // slice_bytes: maximum size of a slice, rounded up to whole blocks. Slices are smaller if some
+  // server would otherwise own none (a model with fewer blocks than servers leaves some servers
+  // empty).
   SliceMap(int64_t total, int64_t slice_bytes, int servers);
 
   int64_t total() const { return total_; }

@@ -54,10 +54,10 @@ class ShardClient {
 
   // Starts one transfer; `busy` is true until every slice is answered. One at a time.
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
-  //   state: true fetches the optimizer's state vectors too.
+  // state: true fetches the optimizer's state vectors too.
   void fetch(int64_t step, bool state, int64_t now_ms);
-  //   state: must not change while `busy`. state.step is the barrier.
-  //   slices: those that this process keeps.
+  // state: must not change while `busy`. state.step is the barrier.
+  // slices: those that this process keeps.
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }

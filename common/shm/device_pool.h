@@ -17,7 +17,7 @@ namespace pushpull {
 
 class DevicePool {
  public:
-  //   failed: called once with one line if other processes cannot read the device's memory.
+  // failed: called once with one line if other processes cannot read the device's memory.
   DevicePool(std::shared_ptr<device::Device> device,
              std::function<void(const std::string& why)> failed);
 

@@ -27,8 +27,8 @@ inline bool shares_memory(const Job& job) {
 // The mapped segments that one peer has referred to.
 class PeerMemory {
  public:
-  //   most_bytes: largest segment to map.
-  //   device: whose memory the peer may refer to; null: none.
+  // most_bytes: largest segment to map.
+  // device: whose memory the peer may refer to; null: none.
   explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {},
                       std::shared_ptr<device::Device> device = nullptr)
       : most_bytes_(most_bytes), mapped_(std::move(mapped)), device_(std::move(device)) {}

@@ -16,8 +16,8 @@ namespace pushpull {
 
 class SegmentPool {
  public:
-  //   failed: called once with one line if no segment can be created and buffers come from the heap
-  //   instead.
+  // failed: called once with one line if no segment can be created and buffers come from the heap
+  // instead.
   explicit SegmentPool(std::function<void(const std::string& why)> failed);
 
   // A buffer in a segment of its own, or on the heap if the system provides none. Contents are

@@ -33,7 +33,7 @@ PP_HOST_DEVICE_INLINE float sgd_element(const GradientScale& scale, float lr, fl
   return w - lr * gradient<kDecay>(sum, w, scale);
 }
 
-//   buffer: the element's momentum buffer, updated.
+// buffer: the element's momentum buffer, updated.
 template <Decay kDecay, bool kNesterov>
 PP_HOST_DEVICE_INLINE float momentum_element(const GradientScale& scale, float lr, float mu,
                                              float sum, float w, float& buffer) {

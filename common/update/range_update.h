@@ -36,7 +36,7 @@ struct RuleSegment {
 
 class RangeUpdate {
  public:
-  //   elements: of the flat vector. All indices below are relative to its first one.
+  // elements: of the flat vector. All indices below are relative to its first one.
   RangeUpdate(const TensorTable& table, Range elements, const OptimizerOptions& optimizer);
 
   int64_t size() const { return size_; }

@@ -40,7 +40,7 @@ class TreeSum {
  public:
   static constexpr int64_t kStride = 4096;  // elements summed at once
 
-  //   parts, leaves: see MergePlan.
+  // parts, leaves: see MergePlan.
   TreeSum(std::vector<TreePart> parts, int64_t leaves);
   // Holds no parts until `reset`.
   TreeSum() = default;

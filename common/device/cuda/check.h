@@ -15,7 +15,7 @@ namespace pushpull::device {
 [[noreturn]] void cuda_failed(const char* library, std::string_view why, std::string_view call,
                               const char* file, int line);
 
-//   file, line: the caller's. (clang-tidy 14 has no std::source_location.)
+// file, line: the caller's. (clang-tidy 14 has no std::source_location.)
 inline void check(cudaError_t status, std::string_view call, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (status != cudaSuccess) cuda_failed("cuda", cudaGetErrorString(status), call, file, line);

@@ -9,7 +9,7 @@
 
 namespace pushpull::device {
 
-//   Destroy: releases a handle and returns a status, 0 for success.
+// Destroy: releases a handle and returns a status, 0 for success.
 template <class Handle, auto Destroy>
 class UniqueHandle {
  public:

@@ -1,4 +1,4 @@
-// Masks, bias gradients, biases and casts in one pass each.
+// Masks, bias gradients, biases and casts, one pass each.
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/image_pass.h"
@@ -9,7 +9,7 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-// Sums go to `chunks`, or where there is but one, done, to db.
+// Writes sums to `chunks`; if there is only one chunk, the sum is final and goes to db.
 template <class T, bool kPacked, bool kMask>
 __global__ void __launch_bounds__(kBlock)
     sum_columns(const RowPass pass, const T* y, T* dy, float unscale, float* chunks, float* db) {
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// A warp for each channel.
+// One warp per channel.
 __global__ void __launch_bounds__(kBlock)
     finish_planes(const float* chunks, uint32_t count, int64_t channels, float unscale, float* db) {
   const int64_t channel = (int64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarp;

@@ -1,5 +1,5 @@
-// How a kernel walks over a tensor as a row of numbers: each block over the elements of a round, a
-// thread over packs of them. For what is computed for each element alone.
+// How a kernel traverses a tensor as a flat array: each block takes the elements of a round, each
+// thread packs of them. For elementwise computations.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace pushpull::ops::cuda {
 
 inline int64_t flat_blocks(int64_t count) { return pieces(count, kRound); }
 
-// Calls visit(first element, how many, at most kLanes) for each pack of a thread.
+// Calls visit(first element, number of elements) for each pack of a thread; the number is at most
+// the pack's size.
 template <int kLanes, class Visit>
 PP_HOST_DEVICE void for_each_pack(int64_t count, int64_t block, int thread, const Visit& visit) {
   PP_UNROLL
@@ -20,7 +21,7 @@ PP_HOST_DEVICE void for_each_pack(int64_t count, int64_t block, int thread, cons
   }
 }
 
-// to = from, in the other's type; eight at once, so that the shorter type's pack is whole.
+// to = from, converted; eight elements at once, so that a pack of the shorter type is whole.
 template <class From, class To, bool kPacked>
 PP_HOST_DEVICE void convert(const From* from, int64_t count, int64_t block, int thread, To* to) {
   for_each_pack<8>(count, block, thread, [=](int64_t first, int64_t lanes) {
@@ -38,7 +39,7 @@ PP_HOST_DEVICE void add_channels(const Divider& by_area, const Divider& by_chann
     const uint32_t plane = by_area.quotient(static_cast<uint32_t>(at));
     return b[plane - by_channels.quotient(plane) * by_channels.divisor];
   };
-  const bool whole = by_area.divisor % kLanes<T> == 0;  // a pack is of one channel
+  const bool whole = by_area.divisor % kLanes<T> == 0;  // a pack lies within one channel
   for_each_pack<kLanes<T>>(count, block, thread, [&](int64_t first, int64_t lanes) {
     float values[kLanes<T>];
     load_lanes<kPacked, kLanes<T>>(y + first, lanes, values);

@@ -1,6 +1,6 @@
-// How a kernel sums the columns of a matrix [N, M], masking it on the way. A block takes a chunk of
-// rows of a tile of columns: its 32 lanes lie along the columns, a pack each, and its warps take
-// the chunk's rows in turn.
+// How a kernel sums the columns of a matrix [N, M] and masks it at the same time. A block takes a
+// chunk of rows of a tile of columns: the 32 lanes of a warp lie along the columns, one pack each,
+// and the block's warps take the chunk's rows in turn.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pushpull::ops::cuda {
 
 struct RowPass {
   static constexpr int kWarps = kBlock / kWarp;
-  static constexpr int kBatch = 4;  // rows in flight in a thread
+  static constexpr int kBatch = 4;  // rows in flight per thread
 
   int64_t rows = 0;
   int64_t columns = 0;
@@ -37,9 +37,9 @@ struct RowPass {
 
   struct Block {
     int64_t chunk;
-    int64_t column;  // first
-    int64_t first;   // row
-    int64_t last;    // one past
+    int64_t column;  // first column
+    int64_t first;   // first row
+    int64_t last;    // one past the last row
   };
   PP_HOST_DEVICE Block block(int64_t index) const {
     const int64_t of_rows = index / tiles;
@@ -49,7 +49,7 @@ struct RowPass {
   }
 };
 
-// A thread's part: its columns summed over its rows; dy masked by y in place where kMask.
+// A thread's part: sums its columns over its rows; masks dy by y in place if kMask.
 template <class T, bool kPacked, bool kMask>
 PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, int thread,
                              const T* y, T* dy, float (&sums)[kLanes<T>]) {
@@ -83,8 +83,8 @@ PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, i
   }
 }
 
-// A column's sums over the rows of each warp, added up in the warps' order. `of_warp`: the first
-// warp's, then every `stride`.
+// Adds up a column's sums in the order of the warps.
+//   of_warp: the first warp's sum; the next ones follow every `stride`.
 PP_HOST_DEVICE inline float sum_warps(const float* of_warp, int64_t stride) {
   float sum = of_warp[0];
   PP_UNROLL
@@ -92,7 +92,8 @@ PP_HOST_DEVICE inline float sum_warps(const float* of_warp, int64_t stride) {
   return sum;
 }
 
-// The chunks' sums in their order. unscale: 1 / loss scale.
+// Adds up the chunks' sums in order.
+//   unscale: 1 / loss scale.
 PP_HOST_DEVICE inline float sum_chunks(const float* chunks, int64_t count, int64_t stride,
                                        float unscale) {
   double sum = 0.0;
