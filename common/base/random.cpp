@@ -61,9 +61,9 @@ void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t f
                   uint64_t count, float* out) {
   while (count > 0) {
     const Block block = philox(seed, stream, index, first / 4);
-    const uint64_t lane = first % 4;
-    const uint64_t here = std::min<uint64_t>(4 - lane, count);
-    for (uint64_t k = 0; k < here; ++k) out[k] = to_symmetric(block[lane + k], bound);
+    const uint64_t place = first % 4;
+    const uint64_t here = std::min<uint64_t>(4 - place, count);
+    for (uint64_t k = 0; k < here; ++k) out[k] = to_symmetric(block[place + k], bound);
     first += here;
     count -= here;
     out += here;

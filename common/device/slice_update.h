@@ -66,7 +66,7 @@ struct SliceBatch {
 
 constexpr int kUpdateThreads = 256;  // per thread block
 constexpr int kNormBlock = 1024;     // elements per sum of squares, see common/update/norm.h
-constexpr int kNormLanes = 8;        // running sums per block
+constexpr int kNormSums = 8;         // running sums per block
 
 // kWidth adjacent floats; four are one 16-byte load.
 template <int kWidth>
@@ -260,18 +260,18 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
   }
 }
 
-// Running sum number `lane` of a tile's squares, in the order of block_squares
+// Running sum number `index` of a tile's squares, in the order of block_squares
 // (common/update/norm.h).
-PP_HOST_DEVICE inline double lane_of_squares(const float* means, int elements, int lane) {
+PP_HOST_DEVICE inline double running_sum_of_squares(const float* means, int elements, int index) {
   double sum = 0.0;
-  for (int i = lane; i < elements; i += kNormLanes) {
+  for (int i = index; i < elements; i += kNormSums) {
     const double value = means[i];
     sum += value * value;
   }
   return sum;
 }
 
-PP_HOST_DEVICE inline double sum_of_lanes(const double* s) {
+PP_HOST_DEVICE inline double sum_of_running_sums(const double* s) {
   return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 

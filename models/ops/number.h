@@ -108,7 +108,7 @@ PP_HOST_DEVICE float rounded(float value) {
 
 // Elements in a pack of 16 bytes, the most that one thread moves at once.
 template <class T>
-constexpr int kLanes = static_cast<int>(16 / sizeof(T));
+constexpr int kPackSize = static_cast<int>(16 / sizeof(T));
 
 inline bool is_aligned(const void* first) { return reinterpret_cast<uintptr_t>(first) % 16 == 0; }
 
@@ -188,7 +188,7 @@ PP_HOST_DEVICE void store_vector(const float* from, T* to) {
 // Loads or stores the first `count` elements of a pack; the rest become 0.
 //   kPacked: `from` or `to` is 16-byte aligned, and a whole pack moves at once.
 template <bool kPacked, int kCount, class T>
-PP_HOST_DEVICE void load_lanes(const T* from, int64_t count, float* to) {
+PP_HOST_DEVICE void load_pack(const T* from, int64_t count, float* to) {
   if (kPacked && count >= kCount) {
     constexpr int kParts = kCount * static_cast<int>(sizeof(T)) > 16 ? 2 : 1;
     PP_UNROLL
@@ -201,7 +201,7 @@ PP_HOST_DEVICE void load_lanes(const T* from, int64_t count, float* to) {
   for (int i = 0; i < kCount; ++i) to[i] = i < count ? to_float(from[i]) : 0.0F;
 }
 template <bool kPacked, int kCount, class T>
-PP_HOST_DEVICE void store_lanes(const float* from, int64_t count, T* to) {
+PP_HOST_DEVICE void store_pack(const float* from, int64_t count, T* to) {
   if (kPacked && count >= kCount) {
     constexpr int kParts = kCount * static_cast<int>(sizeof(T)) > 16 ? 2 : 1;
     PP_UNROLL

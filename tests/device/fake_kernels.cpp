@@ -124,12 +124,12 @@ void fake_square(const SliceBatch& given, float divisor, double* squares, const 
         mean_gradient<1>(batch, tile, divisor, thread, kThreads, means.data(), narrow, narrow);
       }
     }
-    std::array<double, kNormLanes> lanes{};
-    for (int lane = 0; lane < kNormLanes; ++lane) {
-      lanes[static_cast<size_t>(lane)] =
-          lane_of_squares(means.data(), batch.tiles[tile].elements, lane);
+    std::array<double, kNormSums> sums{};
+    for (int index = 0; index < kNormSums; ++index) {
+      sums[static_cast<size_t>(index)] =
+          running_sum_of_squares(means.data(), batch.tiles[tile].elements, index);
     }
-    squares[tile] = sum_of_lanes(lanes.data());
+    squares[tile] = sum_of_running_sums(sums.data());
   }
 }
 

@@ -57,18 +57,18 @@ template <class T, bool kPacked>
 PP_HOST_DEVICE void logit_gradients(const float* shares, const int32_t* labels,
                                     const Divider& by_classes, int64_t count, float weight,
                                     int64_t block, int thread, T* dlogits) {
-  for_each_pack<kLanes<T>>(count, block, thread, [&](int64_t first, int64_t lanes) {
-    float values[kLanes<T>];
-    load_lanes<kPacked, kLanes<T>>(shares + first, lanes, values);
+  for_each_pack<kPackSize<T>>(count, block, thread, [&](int64_t first, int64_t elements) {
+    float values[kPackSize<T>];
+    load_pack<kPacked, kPackSize<T>>(shares + first, elements, values);
     PP_UNROLL
-    for (int i = 0; i < kLanes<T>; ++i) {
-      if (i >= lanes) continue;
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      if (i >= elements) continue;
       const auto at = static_cast<uint32_t>(first + i);
       const uint32_t row = by_classes.quotient(at);
       const bool is_label = at - row * by_classes.divisor == static_cast<uint32_t>(labels[row]);
       values[i] = logit_gradient(values[i], is_label, weight);
     }
-    store_lanes<kPacked, kLanes<T>>(values, lanes, dlogits + first);
+    store_pack<kPacked, kPackSize<T>>(values, elements, dlogits + first);
   });
 }
 

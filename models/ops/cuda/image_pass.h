@@ -32,8 +32,8 @@ struct ImagePass {
   // Elements per load: a pack, half a pack, or one, as the planes allow.
   template <class T>
   int vector(bool aligned) const {
-    if (!aligned || area % (kLanes<T> / 2) != 0) return 1;
-    return area % kLanes<T> == 0 ? kLanes<T> : kLanes<T> / 2;
+    if (!aligned || area % (kPackSize<T> / 2) != 0) return 1;
+    return area % kPackSize<T> == 0 ? kPackSize<T> : kPackSize<T> / 2;
   }
 
   struct Block {
@@ -59,8 +59,8 @@ struct ImagePass {
 // The place of a thread's i-th element in the round that starts at `first`.
 template <class T>
 PP_HOST_DEVICE uint32_t place_of(uint32_t first, uint32_t thread, int i) {
-  const auto pack = static_cast<uint32_t>(i / kLanes<T>) * kBlock + thread;
-  return first + pack * kLanes<T> + static_cast<uint32_t>(i % kLanes<T>);
+  const auto pack = static_cast<uint32_t>(i / kPackSize<T>) * kBlock + thread;
+  return first + pack * kPackSize<T> + static_cast<uint32_t>(i % kPackSize<T>);
 }
 
 // Number of places in the round that starts at `first`.

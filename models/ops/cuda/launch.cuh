@@ -59,8 +59,8 @@ inline bool are_aligned(std::initializer_list<const void*> tensors) {
 // Calls launch<kVector>() with ImagePass::vector's number of elements.
 template <class T, class Launch>
 void with_vector(int vector, const Launch& launch) {
-  if (vector == kLanes<T>) return launch.template operator()<kLanes<T>>();
-  if (vector == kLanes<T> / 2) return launch.template operator()<kLanes<T> / 2>();
+  if (vector == kPackSize<T>) return launch.template operator()<kPackSize<T>>();
+  if (vector == kPackSize<T> / 2) return launch.template operator()<kPackSize<T> / 2>();
   launch.template operator()<1>();
 }
 

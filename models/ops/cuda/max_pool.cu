@@ -52,9 +52,9 @@ class CudaMaxPool final : public MaxPool {
  private:
   template <class Launch>
   void with_columns(bool aligned, const Launch& launch) const {
-    switch (pool_columns(shape_.image.width, kLanes<T>, aligned)) {
+    switch (pool_columns(shape_.image.width, kPackSize<T>, aligned)) {
       case 8:
-        if constexpr (kLanes<T> == 8) launch.template operator()<8>();
+        if constexpr (kPackSize<T> == 8) launch.template operator()<8>();
         return;
       case 4:
         return launch.template operator()<4>();

@@ -47,10 +47,10 @@ struct PoolPass {
   }
 };
 
-// Elements of an input row that one load may take, at most `most`.
-inline int pool_columns(int64_t width, int lanes, bool aligned) {
+// Elements of an input row that one load may take, at most `pack_size`.
+inline int pool_columns(int64_t width, int pack_size, bool aligned) {
   if (!aligned) return 1;
-  int columns = lanes;
+  int columns = pack_size;
   while (width % columns != 0) columns /= 2;
   return columns;
 }

@@ -21,18 +21,18 @@ struct RowPass {
   int64_t tile = 0;  // columns
   int64_t tiles = 0;
 
-  RowPass(int64_t matrix_rows, int64_t matrix_columns, int lanes)
+  RowPass(int64_t matrix_rows, int64_t matrix_columns, int pack_size)
       : rows(matrix_rows),
         columns(matrix_columns),
         chunk(plan_rows(rows).chunk),
         chunks(plan_rows(rows).chunks),
-        tile(int64_t{kWarp} * lanes),
+        tile(int64_t{kWarp} * pack_size),
         tiles(pieces(columns, tile)) {}
 
   int64_t blocks() const { return chunks * tiles; }
   template <class T>
   bool packed(const T* first) const {
-    return columns % kLanes<T> == 0 && is_aligned(first);
+    return columns % kPackSize<T> == 0 && is_aligned(first);
   }
 
   struct Block {
@@ -52,8 +52,8 @@ struct RowPass {
 // A thread's part: sums its columns over its rows; masks dy by y in place if kMask.
 template <class T, bool kPacked, bool kMask>
 PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, int thread,
-                             const T* y, T* dy, float (&sums)[kLanes<T>]) {
-  constexpr int kCount = kLanes<T>;
+                             const T* y, T* dy, float (&sums)[kPackSize<T>]) {
+  constexpr int kCount = kPackSize<T>;
   const int64_t column = block.column + int64_t{thread % kWarp} * kCount;
   const int64_t width = column < pass.columns ? pass.columns - column : 0;
   PP_UNROLL
@@ -66,8 +66,8 @@ PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, i
     for (int i = 0; i < RowPass::kBatch; ++i) {  // all loads before the first store
       const int64_t at = (row + i * RowPass::kWarps) * pass.columns + column;
       const int64_t count = row + i * RowPass::kWarps < block.last ? width : 0;
-      load_lanes<kPacked, kCount>(dy + at, count, gradients[i]);
-      if constexpr (kMask) load_lanes<kPacked, kCount>(y + at, count, outputs[i]);
+      load_pack<kPacked, kCount>(dy + at, count, gradients[i]);
+      if constexpr (kMask) load_pack<kPacked, kCount>(y + at, count, outputs[i]);
     }
     PP_UNROLL
     for (int i = 0; i < RowPass::kBatch; ++i) {
@@ -78,7 +78,7 @@ PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, i
       }
       const int64_t at = (row + i * RowPass::kWarps) * pass.columns + column;
       const int64_t count = row + i * RowPass::kWarps < block.last ? width : 0;
-      if constexpr (kMask) store_lanes<kPacked, kCount>(gradients[i], count, dy + at);
+      if constexpr (kMask) store_pack<kPacked, kCount>(gradients[i], count, dy + at);
     }
   }
 }
