@@ -14,8 +14,8 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxProcesses = 1024;   // of a role: beyond this it is a slip of the finger
-constexpr int64_t kMaxSteps = 1'000'000;  // that are measured
+constexpr int64_t kMaxProcesses = 1024;   // per role: a larger number is a typing mistake
+constexpr int64_t kMaxSteps = 1'000'000;  // measured ones
 constexpr const char* kSizes = "4096,65536,1048576,26214400,104857600";
 constexpr const char* kTransports = "shm,tcp,ipc";
 
@@ -23,11 +23,11 @@ constexpr const char* kTransports = "shm,tcp,ipc";
   throw Error(ErrorCode::kUsage, "[bench] " + text);
 }
 
-// Keys of the job that change what an exchange costs; bench sets the others.
+// Job keys that change the cost of an exchange; bench sets the others.
 constexpr std::array kTunable = {"slice-bytes", "connections",  "server-threads", "codec",
                                  "pull-codec",  "weight-decay", "clip-norm",      "lr"};
 
-// transport, optimizer and steps are keys of the job too, and come as such.
+// transport, optimizer and steps are job keys too, so the parser returns them as such.
 std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
   for (const auto* words : {&line.local, &line.keys}) {
     if (const auto found = words->find(flag); found != words->end()) return found->second;
@@ -117,7 +117,7 @@ std::string gib(int64_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
 }
 
-// Servers that run already have their own number, optimizer, transport and length.
+// Running servers have their own number, optimizer, transport and length.
 void check_join(const CommandLine& line, const BenchOptions& options) {
   if (options.join.empty()) return;
   parse_address(options.join, "join");
@@ -186,8 +186,8 @@ std::string transport_name(Transport transport) {
 }
 
 int64_t memory_of_exchange(int64_t bytes, int64_t workers, OptimizerKind optimizer) {
-  // a worker: gradient, weights in use and coming in; what is under way each way. The server: what
-  // has come of each worker, weights, the version before, state, and a checkpoint of those
+  // per worker: gradient, weights in use and arriving, data in flight each way. Server: each
+  // worker's gradient, weights, their previous version, state, and a checkpoint of those
   const auto states = static_cast<int64_t>(state_names(optimizer).size());
   const int64_t tensors = workers * 5 + 3 + 2 * (1 + states);
   if (bytes > std::numeric_limits<int64_t>::max() / tensors) {

@@ -14,7 +14,7 @@ constexpr double kShortSeconds = 1.0;
 
 using Hash = std::string CompareRun::*;
 
-// Runs by seed that went well, in the order of the seeds.
+// The successful runs by seed, in seed order.
 std::map<uint64_t, std::vector<const CompareRun*>> by_seed(const CompareResult& result) {
   std::map<uint64_t, std::vector<const CompareRun*>> seeds;
   for (const CompareRun& run : result.runs) {
@@ -48,7 +48,7 @@ bool counts(const CompareRun& run, Hash hash) {
   return hash != &CompareRun::data_order_sha256 || shares_data_order(run);
 }
 
-// Hash -> a run that has it; runs that do not tell it are left out.
+// Hash -> a run that has it; runs without the hash are left out.
 std::map<std::string, const CompareRun*> values(const std::vector<const CompareRun*>& runs,
                                                 Hash hash) {
   std::map<std::string, const CompareRun*> found;
@@ -76,7 +76,7 @@ void note_differences(uint64_t seed, const std::vector<const CompareRun*>& runs,
   }
 }
 
-// Without its hash nothing is known about how a run began.
+// Runs without the hash: nothing is known about their start.
 void note_silence(const CompareResult& result, const char* name, Hash hash,
                   std::vector<std::string>& notes) {
   size_t silent = 0;
@@ -109,9 +109,9 @@ void note_variant(const CompareResult& result, const std::vector<const CompareRu
   }
 }
 
-// Where the best of some values is the first or the last, a better one may lie beyond.
+// If the best value is the first or last one tried, a better one may lie beyond.
 void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
-  // by variant and key: all values that were tried
+  // variant and key -> all values that were tried
   std::map<std::string, std::map<std::string, std::set<double>>> tried;
   const auto parts = [](const std::string& tuned) {
     std::vector<std::pair<std::string, double>> all;

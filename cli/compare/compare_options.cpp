@@ -17,7 +17,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxWorkers = 1024;  // beyond these it is a slip of the finger
+constexpr int64_t kMaxWorkers = 1024;  // a larger number is a typing mistake
 constexpr int64_t kMaxSeeds = 1000;
 constexpr size_t kMaxTries = 1000;
 
@@ -95,7 +95,7 @@ std::optional<double> parse_target(const CommandLine& line) {
   return value;
 }
 
-// Keys that compare sets itself, or that would make the tries of unequal length.
+// Keys that compare sets itself, or that would give the tries unequal lengths.
 constexpr std::array kNotTuned = {"seed",
                                   "steps",
                                   "epochs",
@@ -160,7 +160,7 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
   return all;
 }
 
-// "none" is this machine's loopback, beside which others may stand.
+// "none" is this machine's loopback; other links may be listed beside it.
 std::vector<std::string> parse_links(const std::string& text) {
   std::vector<std::string> links;
   for (const std::string& word : split(text, ';')) {
@@ -199,7 +199,7 @@ void check_server_device(const std::string& text) {
   }
 }
 
-// backup:B drops the B slowest of a step; somebody must be left.
+// backup:B drops the B slowest workers of a step; at least one must remain.
 void check_backups(const CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
     const int64_t backups = Strategy::parse(strategy).backups;
@@ -213,7 +213,7 @@ void check_backups(const CompareOptions& options) {
   }
 }
 
-// The rank must exist in every run, or some would have a straggler and some would not.
+// The rank must exist in every run; otherwise only some runs would have a straggler.
 void check_straggler(const CompareOptions& options) {
   const Straggler& straggler = options.job.straggler;
   for (const int64_t workers : options.workers) {
@@ -237,7 +237,7 @@ void refuse_keys_of_ours(const CommandLine& line) {
   }
 }
 
-// The job under a strategy. An error says `where` it came from.
+// The job under a strategy. An error names the source `where`.
 Job parse_with(const CompareOptions& options, const std::string& strategy,
                std::map<std::string, std::string> changes, const std::string& where) {
   changes.merge(keys_of_strategy(strategy));
@@ -250,7 +250,7 @@ Job parse_with(const CompareOptions& options, const std::string& strategy,
   }
 }
 
-// A key that is wrong under every strategy is the job's fault, and said as such.
+// A key that is wrong under every strategy is the job's mistake, and is reported as such.
 void check_jobs(CompareOptions& options) {
   parse_with(options, "sync", {}, "");
   for (const std::string& strategy : options.strategies) {
@@ -316,7 +316,7 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
     const std::string flag = word.substr(0, word.find('='));
     const bool apart = flag == word;
     const bool repeated = flag == "--tune" || flag == "--link";
-    // without a value of its own, the parser says so
+    // if its value is missing, the parser reports it
     if (!repeated ||
         (apart && (i + 1 == argc || std::string_view(argv[i + 1]).starts_with("--")))) {
       words.push_back(word);

@@ -1,5 +1,5 @@
-// `pushpull-proxy`: a network link with delay, rate and faults in front of TCP ports; and what
-// measures a link.
+// `pushpull-proxy`: emulates a network link with delay, rate and faults in front of TCP ports; also
+// measures links.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -179,7 +179,7 @@ int main_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   for (int fd = 0; fd >= 0 && fd <= STDERR_FILENO;) {
-    fd = open("/dev/null", O_RDWR | O_CLOEXEC);  // sockets must not land where output goes
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);  // keeps sockets away from descriptors 0 to 2
     if (fd > STDERR_FILENO) {
       close(fd);
     }

@@ -149,7 +149,7 @@ void print_result(const RunRecord& record, const ReplayResult& result, const std
   std::cout << "written to  " << out << std::endl;
 }
 
-// A line now and then, so that a long replay is seen to go on.
+// Prints a line now and then, so that a long replay shows progress.
 class Progress {
  public:
   explicit Progress(size_t updates) : updates_(updates) {}
@@ -170,7 +170,7 @@ class Progress {
 Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
                   const std::string& given_name) {
   Job job = parse_job_text(record.job_ini, "the record's job");
-  // what slows the run down, or only says where it runs
+  // keys that only slow the run down or say where it runs
   job.straggler = {};
   if (!given) return job;
   std::string names;
@@ -208,7 +208,7 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
                                          ": give the folder of that checkpoint as --checkpoint");
     }
     from = checkpoint;
-    // of a folder with many, the one that was current then
+    // in a folder of several checkpoints, the one that was current then
     if (!std::filesystem::exists(checkpoint + "/" + kStateFile)) {
       const auto all = whole_checkpoints(checkpoint);
       const auto found = all.find(record.start.step);

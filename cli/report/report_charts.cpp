@@ -9,10 +9,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kColours = 8;            // in the page's style; then again, dashed
-constexpr int64_t kMostBins = 16;         // of a staleness histogram
-constexpr size_t kMostHistograms = 12;    // more are not looked at
-constexpr double kHistogramShare = 0.99;  // of updates, in bins of their own
+constexpr size_t kColours = 8;            // in the page's style; then repeated, dashed
+constexpr int64_t kMostBins = 16;         // per staleness histogram
+constexpr size_t kMostHistograms = 12;    // more would not be read
+constexpr double kHistogramShare = 0.99;  // fraction of updates that get their own bins
 
 struct SplitPart {
   const char* name;
@@ -125,14 +125,14 @@ std::string scaling(const LinkCells& link) {
 struct Bins {
   int64_t width = 1;
   std::vector<double> shares;  // in percent
-  int64_t rest_from = -1;      // the last bin holds everything from here on
+  int64_t rest_from = -1;      // the last bin holds this staleness and above
 };
 
 Bins bins_of(const Cell& cell) {
   double updates = 0;
   for (const auto& [staleness, count] : cell.staleness) updates += static_cast<double>(count);
   double seen = 0;
-  int64_t common = 0;  // nearly all updates are at most as stale; all, where there is room
+  int64_t common = 0;  // nearly all updates are at most this stale; all, if there is room
   for (const auto& [staleness, count] : cell.staleness) {
     if (cell.staleness_max >= kMostBins && seen >= kHistogramShare * updates) break;
     seen += static_cast<double>(count);

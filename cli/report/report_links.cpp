@@ -47,7 +47,8 @@ std::string one_map(const ReportData& data, const std::string& title, const auto
   return out + "</tbody>" + close_table() + "</div>";
 }
 
-// The ring, or another all-reduce where there is no ring; sync, or another that has servers.
+// The cell for the ring, or else another all-reduce; for sync, or else another strategy with
+// servers.
 const Cell* model_partner(const LinkCells& link, int64_t workers, bool ring) {
   if (const Cell* exact = link.find(ring ? kRing : "sync", workers)) return exact;
   for (const Cell* cell : link.of(workers)) {

@@ -12,8 +12,8 @@
 namespace pushpull {
 namespace {
 
-// Of one seed: who began with which hash. Runs that name none are counted apart, and so are those
-// whose data order is their own.
+// For one seed: which strategies started with which hash. Runs without a hash are counted
+// separately, as are those with their own data order.
 struct Agreement {
   std::map<std::string, std::set<std::string>> strategies;  // by hash
   int64_t silent = 0;
@@ -192,7 +192,7 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
   return out + "</tbody>" + close_table() + "</details>";
 }
 
-// What the words of the report mean under strategies that have no pushes and pulls of single steps.
+// Explains the report's words for strategies that do not push and pull at each step.
 std::string about_kinds(const ReportData& data) {
   const auto has = [&](const char* kind) {
     return std::ranges::any_of(data.strategies,

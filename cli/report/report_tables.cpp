@@ -23,7 +23,7 @@ std::string cell_of(const std::string& text, const std::string& range, bool best
          (range.empty() ? "" : "<small>" + range + "</small>") + "</td>";
 }
 
-// Empty where it would say nothing.
+// Empty if low equals high.
 std::string between(const std::string& low, const std::string& high) {
   return low == high ? "" : low + "–" + high;
 }

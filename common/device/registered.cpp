@@ -20,9 +20,9 @@ struct Registered {
 
 FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
                           std::function<void(const std::string& why)> refused) {
-  auto told = std::make_shared<std::atomic<bool>>(false);
+  auto reported = std::make_shared<std::atomic<bool>>(false);
   return [device = std::move(device), inner = std::move(inner), refused = std::move(refused),
-          told = std::move(told)](size_t floats) -> std::shared_ptr<float[]> {
+          reported = std::move(reported)](size_t floats) -> std::shared_ptr<float[]> {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t bytes = (floats * sizeof(float) + page - 1) / page * page;
     // A page can be registered only once, so buffers must not share pages: each allocates one page
@@ -37,7 +37,7 @@ FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
       std::string why;
       buffer->registration = device->register_pages(reinterpret_cast<std::byte*>(first), bytes,
                                                     Access::kReadWrite, why);
-      if (!buffer->registration && !told->exchange(true)) refused(why);
+      if (!buffer->registration && !reported->exchange(true)) refused(why);
     }
     return {first, [buffer = std::move(buffer)](float*) mutable { buffer.reset(); }};
   };
@@ -50,14 +50,14 @@ std::function<std::shared_ptr<void>(std::byte*, size_t)> register_mapped(
     std::shared_ptr<Device> device;
     std::shared_ptr<void> registration;
   };
-  auto told = std::make_shared<std::atomic<bool>>(false);
-  return [device = std::move(device), refused = std::move(refused), told = std::move(told)](
+  auto reported = std::make_shared<std::atomic<bool>>(false);
+  return [device = std::move(device), refused = std::move(refused), reported = std::move(reported)](
              std::byte* first, size_t bytes) -> std::shared_ptr<void> {
     std::string why;
     auto pages = std::make_shared<Pages>();
     pages->device = device;
     pages->registration = device->register_pages(first, bytes, Access::kReadOnly, why);
-    if (!pages->registration && !told->exchange(true)) refused(why);
+    if (!pages->registration && !reported->exchange(true)) refused(why);
     return pages;
   };
 }

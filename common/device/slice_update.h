@@ -171,15 +171,15 @@ PP_HOST_DEVICE void move_tile(const SliceBatch& batch, const SliceTile& tile,
     if (wide_lo >= wide_hi) wide_lo = wide_hi = tile.lo;
   }
   const StackOf<kWide> wide(of_block, thread, threads);
-  const StackOf<1> narrow(of_block, thread, threads);
+  const StackOf<1> single(of_block, thread, threads);
   for (int64_t i = wide_lo + int64_t{kWide} * thread; i < wide_hi; i += int64_t{kWide} * threads) {
     move_elements<kKind, kDecay, kWide>(slice, parts, rule, i, wide);
   }
   for (int64_t i = tile.lo + thread; i < wide_lo; i += threads) {
-    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, narrow);
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, single);
   }
   for (int64_t i = wide_hi + thread; i < end; i += threads) {
-    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, narrow);
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, single);
   }
 }
 
@@ -235,7 +235,7 @@ PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thre
 template <int kWide>
 PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float divisor, int thread,
                                   int threads, float* means, const StackOf<kWide>& wide,
-                                  const StackOf<1>& narrow) {
+                                  const StackOf<1>& single) {
   const SliceTile tile = batch.tiles[index];
   const SliceSegment* segment = batch.segments + tile.segment;
   const SliceMove slice = batch.slices[segment->slice];
@@ -255,7 +255,7 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
     means[i] = 0.0F;
     if (segment->counts == 0) continue;
     const Floats<1> sum =
-        sum_of_parts<1>(parts, slice.parts, tile.lo + i, narrow.first, narrow.stride);
+        sum_of_parts<1>(parts, slice.parts, tile.lo + i, single.first, single.stride);
     means[i] = sum.at[0] / divisor;
   }
 }

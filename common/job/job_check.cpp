@@ -135,8 +135,8 @@ void check_strategy(const Job& job, const Settings& given) {
          " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
          " losses in a round: take a smaller H, or a larger micro-batch");
   }
-  const bool narrow = job.encodes_pushes() || job.pull_codec != Codec{};
-  if (kind == StrategyKind::kAllReduce && narrow) {
+  const bool encodes = job.encodes_pushes() || job.pull_codec != Codec{};
+  if (kind == StrategyKind::kAllReduce && encodes) {
     const char* key = job.codec != Codec{}        ? "codec"
                       : job.pull_codec != Codec{} ? "pull-codec"
                                                   : "codec-tensors";

@@ -44,7 +44,7 @@ std::shared_ptr<float[]> DevicePool::get(size_t floats) {
     return index_.add(std::make_shared<const DeviceSegment>(*device_, bytes));
   } catch (const Error& e) {
     auto memory = std::make_shared<device::Memory>(device_->allocate(bytes));
-    std::call_once(told_, failed_, e.what());
+    std::call_once(reported_, failed_, e.what());
     return {memory, memory->floats()};
   }
 }

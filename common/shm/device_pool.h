@@ -34,7 +34,7 @@ class DevicePool {
   const std::shared_ptr<device::Device> device_;
   SegmentIndex index_;
   std::function<void(const std::string&)> failed_;
-  std::once_flag told_;
+  std::once_flag reported_;
 };
 
 }  // namespace pushpull

@@ -30,7 +30,7 @@ class SegmentPool {
  private:
   SegmentIndex index_;
   std::function<void(const std::string&)> failed_;
-  std::once_flag told_;
+  std::once_flag reported_;
 };
 
 }  // namespace pushpull

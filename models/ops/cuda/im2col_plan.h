@@ -66,15 +66,15 @@ struct Im2col {
 };
 
 inline Im2col plan_im2col(const ConvolutionShape& shape) {
-  const auto narrow = [](int64_t size) { return static_cast<int32_t>(size); };
+  const auto int32 = [](int64_t size) { return static_cast<int32_t>(size); };
   const ImageShape out = shape.output();
-  return {narrow(shape.input.channels),
-          narrow(shape.input.height),
-          narrow(shape.input.width),
-          narrow(shape.kernel),
-          narrow(shape.padding),
-          narrow(out.height),
-          narrow(out.width)};
+  return {int32(shape.input.channels),
+          int32(shape.input.height),
+          int32(shape.input.width),
+          int32(shape.kernel),
+          int32(shape.padding),
+          int32(out.height),
+          int32(out.width)};
 }
 
 // Number of samples to unroll at a time, at least one, so that their columns take at most `bytes`.
