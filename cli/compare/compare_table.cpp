@@ -82,7 +82,7 @@ Group group_of(const CompareResult& result, const std::string& row, int64_t work
   return group;
 }
 
-// By link, then by number of workers, then in the order of the strategies.
+// Sorted by link, then by number of workers, then in the order of the strategies.
 std::vector<Group> groups_of(const CompareResult& result) {
   std::vector<Group> groups;
   for (const std::string& link : links_of(result)) {

@@ -20,7 +20,7 @@ Unit unit_for(double seconds) {
   return {3600, "h"};
 }
 
-// What one row of panels shows.
+// Contents of one row of panels.
 struct Kind {
   std::string title;
   CurveValue x, y;

@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// What a reader must know first: differing hashes, failures, notes.
+// Important facts for the top of the page: differing hashes, failures, notes.
 std::string warnings(const CompareResult& result, const ReportData& data);
 std::string how_to_read(const CompareResult& result, const ReportData& data);
 std::string provenance(const CompareResult& result, const ReportData& data);

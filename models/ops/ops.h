@@ -228,7 +228,7 @@ class Backend {
   // The stream that runs are enqueued on; only if there is a device.
   virtual device::Stream& stream();
 
-  // What equal bits depend on, for the handshake.
+  // Identifies everything that bits depend on, for the handshake.
   virtual std::string numerics() const = 0;
   // The algorithms used by the plans made so far, where a library offers several; "" if there is
   // nothing to choose (models/ops/choices.h).
