@@ -17,6 +17,7 @@
 #include "cli/run/held_signals.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -31,10 +32,6 @@ std::string utc_now() {
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text.data();
-}
-
-std::string plural(int64_t count, const std::string& word) {
-  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
 }
 
 // The mean of two measurements of a floor, taken right before and right after the exchange.

@@ -41,7 +41,7 @@ std::map<std::string, std::string> tuned_keys(const CommandLine& line) {
     if (key == "transport" || key == "optimizer" || key == "steps") continue;
     if (std::ranges::count(kTunable, key) == 0) {
       fail("--" + key +
-           " is set by bench for each row, or changes nothing of an exchange: leave it " + "away");
+           " is set by bench for each row, or changes nothing of an exchange: remove it");
     }
     keys[key] = value;
   }
@@ -80,7 +80,7 @@ std::vector<int64_t> parse_bytes(const std::string& text) {
            "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576");
     }
     if (std::ranges::count(sizes, *value) > 0) {
-      fail("--bytes: " + word + " is there twice: leave one out");
+      fail("--bytes: " + word + " is given twice: remove one");
     }
     sizes.push_back(*value);
   }
@@ -96,7 +96,7 @@ std::vector<Transport> parse_transports(const std::string& text) {
     }
     if (!found) fail("--transport: '" + printable(word) + "' must be shm, tcp or ipc");
     if (std::ranges::count(transports, *found) > 0) {
-      fail("--transport: " + word + " is there twice: leave one out");
+      fail("--transport: " + word + " is given twice: remove one");
     }
     transports.push_back(*found);
   }
@@ -126,7 +126,7 @@ void check_join(const CommandLine& line, const BenchOptions& options) {
   for (const auto& [key, value] : line.keys) theirs.push_back(key);
   if (!theirs.empty()) {
     fail("--" + theirs.front() + " belongs to the job of the servers at " + options.join +
-         ": set it there, and leave it away here");
+         ": set it there, and remove it here");
   }
   if (options.bytes.size() != 1) {
     fail("--join measures one size, and --bytes has " + std::to_string(options.bytes.size()) +
@@ -229,9 +229,9 @@ BenchOptions parse_bench(const CommandLine& line, const std::string& command,
   const int64_t largest = std::ranges::max(options.bytes);
   const int64_t needed = memory_of_exchange(largest, options.workers, options.optimizer);
   if (needed > memory_bytes) {
-    fail("--bytes: " + std::to_string(largest) + " with " + std::to_string(options.workers) +
-         " workers needs about " + gib(needed) + ", and this machine has " + gib(memory_bytes) +
-         " to give: take a smaller size or fewer workers");
+    fail("--bytes: " + std::to_string(largest) + " with " + plural(options.workers, "worker") +
+         " needs about " + gib(needed) + ", and this machine has " + gib(memory_bytes) +
+         " available: use a smaller size or fewer workers");
   }
   return options;
 }

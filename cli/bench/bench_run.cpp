@@ -78,7 +78,7 @@ void read_record(const ScratchFolder& folder, int64_t workers, ExchangeRecord& r
     record.workers.emplace_back();
     if (!read_times(text, record.workers.back(), record.setting)) {
       throw Error(ErrorCode::kFailed, "[bench] worker " + std::to_string(i) +
-                                          " has ended well and left no times in " +
+                                          " succeeded but left no times in " +
                                           times_file(folder, i));
     }
   }

@@ -64,8 +64,8 @@ std::vector<std::string> parse_strategies(const std::string& text) {
       fail("--strategies: " + std::string(why.starts_with(kTag) ? why.substr(kTag.size()) : why));
     }
     if (std::ranges::count(strategies, name) > 0) {
-      fail("--strategies: '" + printable(word) + "' is there twice" +
-           (word == name ? "" : " (it is another name of " + name + ")") + ": leave one out");
+      fail("--strategies: '" + printable(word) + "' is given twice" +
+           (word == name ? "" : " (it is another name of " + name + ")") + ": remove one");
     }
     strategies.push_back(name);
   }
@@ -77,7 +77,7 @@ std::vector<int64_t> parse_workers(const std::string& text) {
   for (const std::string& word : split(text, ',')) {
     const int64_t value = count("workers", word, kMaxWorkers);
     if (std::ranges::count(workers, value) > 0) {
-      fail("--workers: " + word + " is there twice: leave one out");
+      fail("--workers: " + word + " is given twice: remove one");
     }
     workers.push_back(value);
   }
@@ -134,7 +134,7 @@ TuneKey parse_tune_key(const std::string& text) {
            "' is no number; values stand between commas");
     }
     if (!seen.insert(*number).second) {
-      fail("--tune " + tune.key + ": " + value + " is there twice: leave one out");
+      fail("--tune " + tune.key + ": " + value + " is given twice: remove one");
     }
   }
   return tune;
@@ -153,7 +153,7 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
     }
     for (size_t i = 0; i + 1 < all.size(); ++i) {
       if (all[i].key == all.back().key) {
-        fail("--tune: " + all[i].key + " is there twice: put all its values behind one");
+        fail("--tune: " + all[i].key + " is given twice: put all its values behind one");
       }
     }
   }
@@ -168,7 +168,7 @@ std::vector<std::string> parse_links(const std::string& text) {
     if (word.empty()) fail("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
     parse_link(word);
     if (std::ranges::count(links, link) > 0) {
-      fail("--link: " + printable(word) + " is there twice: leave one out");
+      fail("--link: " + printable(word) + " is given twice: remove one");
     }
     links.push_back(link);
   }
@@ -177,7 +177,8 @@ std::vector<std::string> parse_links(const std::string& text) {
 
 std::vector<std::string> parse_codecs(const CommandLine& line) {
   if (!line.local.contains("codecs")) return {""};
-  if (line.keys.contains("codec")) fail("--codec is one of --codecs: leave one of them out");
+  if (line.keys.contains("codec"))
+    fail("--codec and --codecs exclude each other: remove one of them");
   std::vector<std::string> codecs;
   for (const std::string& word : split(local(line, "codecs", ""), ',')) {
     try {
@@ -186,7 +187,7 @@ std::vector<std::string> parse_codecs(const CommandLine& line) {
       fail(std::string("--codecs: ") + error.what());
     }
     if (std::ranges::count(codecs, codecs.back()) > 1) {
-      fail("--codecs: " + codecs.back() + " is there twice: leave one out");
+      fail("--codecs: " + codecs.back() + " is given twice: remove one");
     }
   }
   return codecs;

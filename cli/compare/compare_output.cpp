@@ -51,7 +51,7 @@ ordered_json staleness_json(const std::map<int64_t, int64_t>& staleness) {
 
 // null if the run did not report it.
 ordered_json split_json(const StepSplit& split) {
-  if (!is_told(split)) return nullptr;
+  if (!is_measured(split)) return nullptr;
   return {
       {"compute", split.compute}, {"push", split.push}, {"wait", split.wait}, {"pull", split.pull}};
 }
@@ -169,7 +169,7 @@ Row measures_row(const CompareResult& result, const CompareRun& run) {
   const StalenessSummary staleness = summarize(run.staleness);
   const auto samples = run.samples_to_target;
   const auto part = [&](double StepSplit::*value) {
-    return is_told(run.split) ? cell(run.split.*value) : std::string();
+    return is_measured(run.split) ? cell(run.split.*value) : std::string();
   };
   return {{"samples_per_second", cell(run.samples_per_second)},
           {"scaling", cell(scaling(result, run))},

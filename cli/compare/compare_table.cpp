@@ -136,7 +136,7 @@ Measure peak(const char* role) {
 
 Measure milliseconds(double StepSplit::*part) {
   return [part](const CompareRun& run) -> std::optional<double> {
-    return is_told(run.split) ? std::optional(run.split.*part * kMilli) : std::nullopt;
+    return is_measured(run.split) ? std::optional(run.split.*part * kMilli) : std::nullopt;
   };
 }
 

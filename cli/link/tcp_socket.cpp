@@ -50,7 +50,7 @@ Address parse_host_port(const std::string& text, const std::string& flag) {
     return address;
   } catch (const Error&) {
     throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + printable(text) +
-                                       ": want HOST:PORT, such as 127.0.0.1:5555");
+                                       ": expected HOST:PORT, such as 127.0.0.1:5555");
   }
 }
 

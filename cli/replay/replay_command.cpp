@@ -131,8 +131,10 @@ std::string summary_text(const RunRecord& record, const Job& job, const ReplayRe
 }
 
 void print_result(const RunRecord& record, const ReplayResult& result, const std::string& out) {
-  std::cout << "replayed    " << result.done << " of " << record.updates.size() << " updates, "
-            << record.pushes.size() << " pushes, " << record.servers << " servers\n"
+  const size_t pushes = record.pushes.size();
+  std::cout << "replayed    " << result.done << " of "
+            << plural(static_cast<int64_t>(record.updates.size()), "update") << ", " << pushes
+            << (pushes == 1 ? " push, " : " pushes, ") << plural(record.servers, "server") << "\n"
             << "weights     " << result.weights_sha256 << "\n"
             << "verified    ";
   if (result.verified) {
@@ -196,7 +198,7 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
   if (!checkpoint.empty() && record.start.kind != StartKind::kResumed) {
     throw Error(ErrorCode::kUsage,
                 "[replay] --checkpoint " + checkpoint +
-                    ": the recorded run was not resumed from a checkpoint; leave it out");
+                    ": the recorded run was not resumed from a checkpoint; remove it");
   }
   if (record.start.kind == StartKind::kInitFrom) {
     from = job.init_from;

@@ -26,7 +26,5 @@ std::string compact(double value);
 std::string percent(double fraction, int decimals = 1);
 // 75.2 -> "1 min 15 s".
 std::string duration(double seconds);
-// "1 seed", "5 seeds"
-std::string counted(int64_t count, const std::string& noun);
 
 }  // namespace pushpull

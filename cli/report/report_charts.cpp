@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli/report/html_text.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -82,7 +83,7 @@ std::string time_to_target(const LinkCells& link, std::optional<double> target) 
       bar.value = Spread{*there.median, *there.min, all ? *there.max : chart.y.max, there.asked};
     }
     bar.label += there.median ? number(*there.median) + " s" : "never";
-    bar.label += ", " + std::to_string(there.reached) + " of " + counted(there.asked, "seed");
+    bar.label += ", " + std::to_string(there.reached) + " of " + plural(there.asked, "seed");
     return bar;
   });
   return figure("Time to " + compact(*target * 100) + "% test accuracy",
@@ -153,7 +154,7 @@ Bins bins_of(const Cell& cell) {
 
 std::string histogram(const Cell& cell) {
   const Bins bins = bins_of(cell);
-  const std::string title = cell.strategy + ", " + counted(cell.workers, "worker");
+  const std::string title = cell.strategy + ", " + plural(cell.workers, "worker");
   BarChart chart{
       .about = "Staleness of updates, " + title,
       .y = linear_axis(0, *std::ranges::max_element(bins.shares), "share of updates", "%"),
@@ -250,7 +251,7 @@ std::string split_charts(const LinkCells& link) {
   }
   out += "</p><div class=\"charts\">";
   for (const int64_t workers : link.workers) {
-    const std::string title = counted(workers, "worker");
+    const std::string title = plural(workers, "worker");
     StackChart chart{.about = "Parts of a step, " + title,
                      .x = linear_axis(0, most / unit, "time of a step (" + name.substr(1) + ")"),
                      .rows = {}};
@@ -286,7 +287,7 @@ std::string staleness_charts(const LinkCells& link) {
   if (!charts.empty()) out += "<div class=\"charts\">" + charts + "</div>";
   if (count > kMostHistograms) {
     out += "<p class=\"none\">" +
-           counted(static_cast<int64_t>(count - kMostHistograms), "more chart") +
+           plural(static_cast<int64_t>(count - kMostHistograms), "more chart") +
            " left out; the table of costs has them all.</p>";
   }
   if (!fresh.empty()) {

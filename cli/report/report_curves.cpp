@@ -4,6 +4,7 @@
 
 #include "cli/report/html_text.h"
 #include "cli/report/report_charts.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -117,7 +118,7 @@ std::string row(const LinkCells& link, const Kind& kind, std::optional<double> t
   if (range.cut && kind.loss) note += "; the first steps lie above";
   std::string out;
   for (const Panel& panel : panels) {
-    const std::string workers = counted(panel.workers, "worker");
+    const std::string workers = plural(panel.workers, "worker");
     LineChart chart{.about = kind.title + ", " + workers,
                     .x = x,
                     .y = y,

@@ -10,6 +10,7 @@
 #include "cli/report/report_provenance.h"
 #include "cli/report/report_style.h"
 #include "cli/report/report_tables.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -119,8 +120,8 @@ std::string header(const CompareResult& result, const ReportData& data) {
     out += std::to_string(data.strategies.size()) +
            (data.strategies.size() == 1 ? " strategy" : " strategies") + " · " + counts +
            (counts == "1" ? " worker" : " workers") + " · " +
-           counted(static_cast<int64_t>(seeds.size()), "seed") + " · " +
-           counted(static_cast<int64_t>(data.links.size()), "link") + " · " + counted(runs, "run") +
+           plural(static_cast<int64_t>(seeds.size()), "seed") + " · " +
+           plural(static_cast<int64_t>(data.links.size()), "link") + " · " + plural(runs, "run") +
            " in " + duration(result.seconds);
     if (!result.straggler.empty()) {
       const std::string rank = result.straggler.substr(0, result.straggler.find(':'));

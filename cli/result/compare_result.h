@@ -125,7 +125,7 @@ std::optional<double> scaling(const CompareResult& result, const CompareRun& run
 bool shares_data_order(const CompareRun& run);
 
 // False if the run did not measure it.
-bool is_told(const StepSplit& split);
+bool is_measured(const StepSplit& split);
 
 // Bytes pushed and pulled by all workers per step; 0 if no step was done.
 double bytes_per_step(const CompareRun& run);

@@ -19,6 +19,7 @@
 #include "cli/run/child.h"
 #include "cli/run/merged_view.h"
 #include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -134,8 +135,7 @@ int Launcher::run() {
   std::vector<Output> last;
   view_.end_progress(last);
   if (view_.left_out() > 0) {
-    view_.say("[run] " + std::to_string(view_.left_out()) + " more lines of the others left out",
-              last);
+    view_.say("[run] " + plural(view_.left_out(), "more line") + " of the others left out", last);
   }
   write_out(last);
   return supervisor_.exit_code();

@@ -284,7 +284,7 @@ LinkLabs::LinkLabs(const std::vector<std::string>& links, int64_t hosts,
     }
   }
   if (links_.empty()) {
-    notes.emplace_back("[link] no link could be had: the runs are on this machine's loopback");
+    notes.emplace_back("[link] no link is available: the runs are on this machine's loopback");
     links_.emplace_back();
   }
 }

@@ -86,4 +86,11 @@ std::string clock_text(double seconds) {
   return text.data();
 }
 
+std::string plural(int64_t count, std::string_view noun) {
+  std::string text = std::to_string(count);
+  text.append(" ").append(noun);
+  if (count != 1) text += 's';
+  return text;
+}
+
 }  // namespace pushpull

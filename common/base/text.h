@@ -26,4 +26,7 @@ inline constexpr size_t kMaxPathBytes = 4096;
 // finite.
 std::string clock_text(double seconds);
 
+// "1 server", "2 servers": `noun` with its count, in the plural with "s" unless `count` is 1.
+std::string plural(int64_t count, std::string_view noun);
+
 }  // namespace pushpull

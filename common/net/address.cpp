@@ -27,7 +27,7 @@ bool Address::is_everywhere() const { return host == "*" || host == "0.0.0.0" ||
 Address parse_address(const std::string& text, const std::string& flag) {
   const auto fail = [&] {
     return Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
-                                        ": want tcp://HOST:PORT, such as tcp://127.0.0.1:5555");
+                                        ": expected tcp://HOST:PORT, such as tcp://127.0.0.1:5555");
   };
   constexpr std::string_view kScheme = "tcp://";
   if (!text.starts_with(kScheme)) throw fail();
@@ -58,7 +58,7 @@ void check_host(const std::string& text, const std::string& flag) {
     return;
   }
   throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
-                                     ": want a host name or address alone, such as node17 or "
+                                     ": expected a host name or address alone, such as node17 or "
                                      "10.0.0.17; the port is the one of --listen");
 }
 

@@ -159,8 +159,8 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
   try {
     uninterrupted([&] { socket_.connect(address); });
   } catch (const zmq::error_t& e) {
-    throw Error(ErrorCode::kUsage,
-                "[join] cannot connect to " + address + ": " + e.what() + "; want tcp://HOST:PORT");
+    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address + ": " + e.what() +
+                                       "; expected tcp://HOST:PORT");
   }
 }
 

@@ -26,7 +26,7 @@ constexpr char kName[] = "pushpull";  // shown in /proc/PID/maps; need not be un
 
 [[noreturn]] void cannot_have(size_t bytes, const std::string& why) {
   throw Error(ErrorCode::kFailed, "[shm] " + std::to_string(bytes) +
-                                      " bytes of shared memory cannot be had: " + why +
+                                      " bytes of shared memory cannot be allocated: " + why +
                                       "; transport = tcp does without");
 }
 
