@@ -18,12 +18,12 @@ namespace {
 
 const std::vector<KeyHelp>& eval_options() {
   static const std::vector<KeyHelp> options = {
-      {"checkpoint", "", "folder of checkpoints (the newest is taken), or one step-... folder"},
+      {"checkpoint", "", "folder of checkpoints (the newest is used), or one step-... folder"},
       {"dataset", "the job's", "another dataset of the same shape"},
-      {"data-dir", "the job's", "where the data lie on this machine"},
+      {"data-dir", "the job's", "folder of the data on this machine"},
       {"threads", "the job's", "compute threads"},
-      {"precision", "the job's", "what a GPU computes on"},
-      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
+      {"precision", "the job's", "arithmetic of a GPU"},
+      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
       {"json", "", "print one JSON object", "", false},
   };
   return options;

@@ -98,7 +98,7 @@ class Network {
 // The mean loss of a micro-batch: losses in host memory, summed in order.
 float mean_loss(std::span<const float> losses);
 
-// As in torch: Flatten, then Linear and ReLU for each width in `hidden`, then Linear. Tensors
+// Flatten as in torch, then Linear and ReLU for each width in `hidden`, then Linear. Tensors
 // layers.I.weight and layers.I.bias.
 LayerBuilder mlp_layers(const Job& job, const InputShape& input, int64_t classes);
 

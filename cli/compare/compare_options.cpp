@@ -274,14 +274,14 @@ const std::vector<KeyHelp>& compare_options() {
   static const std::vector<KeyHelp> options = {
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"},
-      {"workers", "1,2", "numbers of workers; 1 gives the scaling something to stand on"},
+      {"workers", "1,2", "numbers of workers; scaling needs 1 among them"},
       {"servers", "1", "servers of every run"},
       {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
       {"target-accuracy", "", "also report time and samples until the test accuracy is this: 0.97"},
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},
-      {"codecs", "the job's", "codecs of what is pushed, between commas: fp32,bf16,int8,topk:0.05"},
+      {"codecs", "the job's", "codecs for pushes, between commas: fp32,bf16,int8,topk:0.05"},
       {"tune", "",
        "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
        "the "

@@ -32,7 +32,7 @@ struct CompareOptions {
   std::vector<std::string> codecs = {
       ""};  // as Codec::to_string() writes them; empty: the job's own
   std::vector<TuneKey> tune;
-  // As `pushpull run` accepts them; empty: the processor.
+  // Values of flags of `pushpull run`; empty: the processor.
   std::string device;  // of the workers
   std::string server_device;
   std::string out;

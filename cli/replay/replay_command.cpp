@@ -28,8 +28,8 @@ const std::vector<KeyHelp>& replay_options() {
       {"job", "the record's", "job file; its keys must fit the record's job"},
       {"out", "pushpull-replay", "folder for summary.json and model.safetensors"},
       {"stop-at", "the end", "stop after this many updates of the record's order"},
-      {"data-dir", "the job's", "where the data lie on this machine"},
-      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
+      {"data-dir", "the job's", "folder of the data on this machine"},
+      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
       {"checkpoint", "", "folder of the checkpoint that a resumed run began with"},
   };
   return options;

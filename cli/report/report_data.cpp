@@ -244,17 +244,17 @@ std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers) {
 std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const CurveValue& x,
                             const CurveValue& y, size_t limit) {
   std::vector<Series> all;
-  std::set<double> moments;
+  std::set<double> times;
   double begin = -kNever;  // from here on every seed has a value
   for (const CompareRun* run : runs) {
     Series series = series_of(*run, x, y);
     if (series.points.empty()) continue;
     begin = std::max(begin, series.points.front().first);
-    for (const auto& point : series.points) moments.insert(point.first);
+    for (const auto& point : series.points) times.insert(point.first);
     all.push_back(std::move(series));
   }
-  moments.erase(moments.begin(), moments.lower_bound(begin));
-  const std::vector<double> where(moments.begin(), moments.end());
+  times.erase(times.begin(), times.lower_bound(begin));
+  const std::vector<double> where(times.begin(), times.end());
   const size_t count = std::min(where.size(), std::max<size_t>(limit, 2));
   std::vector<LinePoint> out;
   for (size_t i = 0; i < count; ++i) {

@@ -112,20 +112,20 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
   std::vector<CurvePoint> curve;
   std::istringstream lines(metrics);
   for (std::string line; std::getline(lines, line);) {
-    const json moment = json::parse(line, nullptr, false);
-    const std::optional<double> seconds = real(moment, "seconds");
-    const std::optional<int64_t> step = integer(moment, "test_step");
-    const std::optional<int64_t> correct = integer(moment, "test_correct");
-    const std::optional<int64_t> total = integer(moment, "test_total");
+    const json entry = json::parse(line, nullptr, false);
+    const std::optional<double> seconds = real(entry, "seconds");
+    const std::optional<int64_t> step = integer(entry, "test_step");
+    const std::optional<int64_t> correct = integer(entry, "test_correct");
+    const std::optional<int64_t> total = integer(entry, "test_total");
     if (!seconds || !step || !correct || !total || *total <= 0) continue;
     CurvePoint point;
     // when the weights were complete; training has moved on by the time the result arrives
-    point.seconds = real(moment, "test_seconds").value_or(*seconds);
-    point.samples = integer(moment, "test_samples").value_or(*step * global_batch);
+    point.seconds = real(entry, "test_seconds").value_or(*seconds);
+    point.samples = integer(entry, "test_samples").value_or(*step * global_batch);
     point.step = *step;
     point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
-    point.test_loss = real(moment, "test_loss");
-    point.train_loss = real(moment, "loss");
+    point.test_loss = real(entry, "test_loss");
+    point.train_loss = real(entry, "loss");
     curve.push_back(point);
   }
   return curve;

@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-// Where and how one process runs, if not in the default way.
+// Overrides for how one process runs.
 struct Place {
   std::vector<std::string> prefix;     // a command that runs the rest: ip netns exec ...
   std::vector<std::string> arguments;  // appended to the program's own

@@ -63,7 +63,7 @@ const std::vector<KeyHelp>& run_options() {
       {"server-device", "cpu",
        "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
-      {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
+      {"insecure", "", "allow listening beyond this machine, where anyone may join", "", false},
   };
   return options;
 }

@@ -239,7 +239,7 @@ Keys model_keys() {
 Keys data_keys() {
   return {
       name({"dataset",
-            "dummy (made up, no download), digits (8x8, shipped) or idx (MNIST's format)"},
+            "dummy (generated, no download), digits (8x8, shipped) or idx (MNIST's format)"},
            &Job::dataset, "dummy, digits or idx", std::array{"dummy", "digits", "idx"}),
       path({"data-dir", "folder with the files of dataset idx", AtResume::kMayChange, "none"},
            &Job::data_dir),
@@ -248,7 +248,7 @@ Keys data_keys() {
       integer({"test-samples", "evaluate on the first N samples of the test split; 0: all",
                AtResume::kMayChange},
               field(&Job::test_samples), 0, kMaxSamples),
-      word({"shuffle", "permute the samples anew in each epoch, by seed: true or false"},
+      word({"shuffle", "permute the samples in each epoch, by seed: true or false"},
            field(&Job::shuffle), "true or false",
            std::array<std::pair<const char*, bool>, 2>{{{"true", true}, {"false", false}}}),
       entry({"input",
@@ -277,10 +277,10 @@ Keys batch_keys() {
       integer({"micro-batch", "samples that a worker computes at once; divides global-batch"},
               field(&Job::micro_batch), 1, 1'000'000'000),
       integer({"threads", "compute threads of each worker"}, field(&Job::threads), 1, 1024),
-      name({"precision", "what GPUs compute on: fp32, tf32, bf16 or fp16; only fp32 on processors"},
+      name({"precision", "arithmetic of GPUs: fp32, tf32, bf16 or fp16; only fp32 on processors"},
            &Job::precision, "fp32, tf32, bf16 or fp16", std::array{"fp32", "tf32", "bf16", "fp16"}),
       entry(
-          {"loss-scale", "gradients are so much larger on their way (precision = fp16)"},
+          {"loss-scale", "factor that scales gradients within the layers (precision = fp16)"},
           "a power of two from 1 to 16777216",
           [](Job& job, const std::string& text) {
             const auto number = parse_int64(text);
@@ -316,7 +316,7 @@ Keys optimizer_keys() {
            optimizer(&OptimizerOptions::epsilon), "a number > 0", kIsPositive),
       real({"weight-decay", "L2 term in the gradient; decoupled in adamw"},
            optimizer(&OptimizerOptions::weight_decay), "a number >= 0", kIsNotNegative),
-      parsed({"lr-schedule", "how the rate falls after the warm-up: constant, step or cosine"},
+      parsed({"lr-schedule", "learning rate after the warm-up: constant, step or cosine"},
              schedule(&ScheduleOptions::kind), "constant, step or cosine", parse_schedule,
              [](ScheduleKind kind) { return to_string(kind); }),
       integer({"lr-step", "steps between two drops (lr-schedule = step)"},
@@ -376,12 +376,13 @@ Keys strategy_keys() {
       integer(
           {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
           field(&Job::slice_bytes), 256, int64_t{1} << 30),
-      word({"transport", "how workers and servers talk: auto, shm, ipc or tcp",
+      word({"transport", "how workers and servers communicate: auto, shm, ipc or tcp",
             AtResume::kMayChange},
            field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
-      integer({"connections", "for data, of each worker to each server", AtResume::kMayChange},
-              field(&Job::connections), 1, 16),
-      integer({"server-threads", "that update weights, of each server; 0: one for each core",
+      integer(
+          {"connections", "data connections from each worker to each server", AtResume::kMayChange},
+          field(&Job::connections), 1, 16),
+      integer({"server-threads", "threads per server that update weights; 0: one per core",
                AtResume::kMayChange},
               field(&Job::server_threads), 0, 256),
       parsed(
@@ -390,7 +391,7 @@ Keys strategy_keys() {
           [](const Codec& codec) { return codec.to_string(); }),
       parsed({"codec-tensors", "PATTERN=CODEC,...: other codecs for some tensors", AtResume::kFixed,
               "none"},
-             field(&Job::codec_tensors), "PATTERN=CODEC,..., as fc.*=int8,*.bias=fp32",
+             field(&Job::codec_tensors), "PATTERN=CODEC,..., such as fc.*=int8,*.bias=fp32",
              TensorCodecs::parse, [](const TensorCodecs& codecs) { return codecs.to_string(); }),
       parsed({"pull-codec", "encoding of weights on the wire: fp32 or bf16"},
              field(&Job::pull_codec), "fp32 or bf16", parse_pull_codec,
@@ -414,7 +415,7 @@ Keys checkpoint_keys() {
               field(&Job::checkpoint_every), 0, kMaxSteps),
       integer({"checkpoint-keep", "newest checkpoints to keep", AtResume::kMayChange},
               field(&Job::checkpoint_keep), 1, 1'000'000),
-      word({"resume", "go on from the newest checkpoint: false, true, or auto (where there is one)",
+      word({"resume", "resume from the newest checkpoint: false, true, or auto (if there is one)",
             AtResume::kMayChange},
            field(&Job::resume), "false, true or auto", kResumes),
   };

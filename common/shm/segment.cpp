@@ -24,7 +24,7 @@ constexpr size_t kPage = 4096;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr char kName[] = "pushpull";  // shown in /proc/PID/maps; need not be unique
 
-[[noreturn]] void cannot_have(size_t bytes, const std::string& why) {
+[[noreturn]] void fail_allocation(size_t bytes, const std::string& why) {
   throw Error(ErrorCode::kFailed, "[shm] " + std::to_string(bytes) +
                                       " bytes of shared memory cannot be allocated: " + why +
                                       "; transport = tcp does without");
@@ -35,7 +35,8 @@ void check_file_limit(size_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       limit.rlim_cur < bytes) {
-    cannot_have(bytes, "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
+    fail_allocation(bytes,
+                    "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
   }
 }
 
@@ -45,7 +46,8 @@ void check_free_memory(size_t bytes) {
   for (std::string line; std::getline(file, line);) {
     size_t kib = 0;
     if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kib) != 1) continue;
-    if (bytes / 1024 >= kib) cannot_have(bytes, std::to_string(kib) + " KiB of memory are free");
+    if (bytes / 1024 >= kib)
+      fail_allocation(bytes, std::to_string(kib) + " KiB of memory are free");
     return;
   }
 }
@@ -144,25 +146,25 @@ MappedPages::MappedPages(MappedPages&& other) noexcept
 
 Segment::Segment(size_t bytes)
     : fd_(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING)), pages_([&] {
-        if (fd_.get() < 0) cannot_have(bytes, system_says());
+        if (fd_.get() < 0) fail_allocation(bytes, system_says());
         const size_t all = (bytes + kTokenBytes + kPage - 1) / kPage * kPage;
         check_file_limit(all);
         check_free_memory(all);
-        if (fchmod(fd_.get(), 0600) != 0) cannot_have(bytes, system_says());
+        if (fchmod(fd_.get(), 0600) != 0) fail_allocation(bytes, system_says());
         // allocates all pages now: if memory is short this fails, and no later access does
         if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(all)) != 0) {
-          cannot_have(bytes, system_says());
+          fail_allocation(bytes, system_says());
         }
         void* first =
             mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
-        if (first == MAP_FAILED) cannot_have(bytes, system_says());
+        if (first == MAP_FAILED) fail_allocation(bytes, system_says());
         return MappedPages(first, all);
       }()) {
   const std::string token = fresh_token();
   std::memcpy(data() + this->bytes(), token.data(), token.size());
   // forbids later writable mappings in other processes; Linux before 5.1 lacks this seal
   fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) cannot_have(bytes, system_says());
+  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) fail_allocation(bytes, system_says());
   description_.set_pid(getpid());
   description_.set_fd(fd_.get());
   description_.set_bytes(static_cast<int64_t>(pages_.bytes()));
