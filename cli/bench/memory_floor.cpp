@@ -15,7 +15,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // floats: a sum of gradients stays in the nearest cache
+constexpr int64_t kBlock = 1024;  // floats: a sum of gradients stays in the first-level cache
 constexpr int64_t kRoundBytes = int64_t{512} << 20;
 constexpr int64_t kLeastRounds = 9;
 constexpr int64_t kMostRounds = 2000;
@@ -95,7 +95,7 @@ void pass(const Vectors& vectors, int64_t lo, int64_t hi) {
   }
 }
 
-// Microseconds of one pass by so many threads.
+// Microseconds of one pass with this many threads.
 double timed_pass(const Vectors& vectors, int64_t n, int64_t threads) {
   const double begin = now_seconds();
   const int64_t part = (n + threads - 1) / threads;
@@ -110,7 +110,7 @@ double timed_pass(const Vectors& vectors, int64_t n, int64_t threads) {
   return (now_seconds() - begin) * 1e6;
 }
 
-// Touched, so that no page fault is measured.
+// Written once, so that page faults are not measured.
 std::shared_ptr<float[]> filled(int64_t n, float value) {
   std::shared_ptr<float[]> floats =
       heap_floats(static_cast<size_t>(n));  // aligned, as the servers'

@@ -1,6 +1,6 @@
-// The least that an exchange through shared memory can take: the update as a plain loop over
-// memory, which reads each worker's gradient, state and weights once and writes state and weights
-// once. One thread calls it; it starts others.
+// The minimum time of an exchange through shared memory: the update as a plain loop over memory,
+// which reads each worker's gradient, state and weights once, and writes state and weights once.
+// Call it from one thread; it starts others.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace pushpull {
 
-// Median in microseconds, of the fastest number of threads.
-//   bytes: of the weights, and of each of `gradients` gradients.
+// Median in microseconds, with the fastest number of threads.
+//   bytes: size of the weights, and of each of the `gradients` gradients.
 double memory_floor_us(int64_t bytes, int64_t gradients, OptimizerKind optimizer);
 
 }  // namespace pushpull

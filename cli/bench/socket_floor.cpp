@@ -39,7 +39,7 @@ enum class Request : uint64_t { kPush = 1, kPull = 2, kQuit = 3 };
                                       std::error_code(errno, std::generic_category()).message());
 }
 
-// False where the peer is gone, or silent for kTimeoutS.
+// False if the peer is gone, or silent for kTimeoutS.
 bool send_all(int fd, const void* data, size_t n) {
   const char* at = static_cast<const char*>(data);
   while (n > 0) {
@@ -64,7 +64,7 @@ bool receive_all(int fd, void* data, size_t n) {
   return true;
 }
 
-// A header and the tensor behind it, in one call where it fits.
+// Sends a header and the tensor after it, in one call if possible.
 bool send_tensor(int fd, Request header, const std::vector<char>& tensor) {
   iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(tensor.data()), tensor.size()}};
   msghdr message{};
@@ -89,7 +89,7 @@ void tune(int fd, bool tcp) {
   if (!ok) fail("setsockopt");
 }
 
-// Seconds of each round of a client.
+// The seconds of each round of a client.
 struct Round {
   double push = 0.0;
   double pull = 0.0;
@@ -115,7 +115,7 @@ bool run_client(int fd, int64_t bytes, std::span<Round> rounds) {
   return send_all(fd, &header, sizeof header);
 }
 
-// Answers until the client quits; false where it has gone without a word.
+// Answers until the client quits; false if it disappears without quitting.
 bool serve(int fd, const std::vector<char>& weights) {
   std::vector<char> gradient(weights.size(), 1);
   for (;;) {
@@ -135,7 +135,7 @@ bool serve(int fd, const std::vector<char>& weights) {
   }
 }
 
-// The two ends of one connection.
+// Both ends of one connection.
 struct Pair {
   UniqueFd server;
   UniqueFd client;
@@ -169,7 +169,7 @@ Pair connect_pair(bool tcp) {
   return {std::move(server), std::move(client)};
 }
 
-// What the clients measure, in memory that they share with this process.
+// The clients' measurements, in memory shared with this process.
 class SharedRounds {
  public:
   explicit SharedRounds(size_t count) : bytes_(count * sizeof(Round)) {
@@ -187,7 +187,7 @@ class SharedRounds {
   void* memory_;
 };
 
-// One process of `clients`. Dies with this one.
+// Starts one client process. It dies with this process.
 pid_t start_client(std::vector<Pair>& pairs, size_t index, int64_t bytes, std::span<Round> rounds) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -196,7 +196,7 @@ pid_t start_client(std::vector<Pair>& pairs, size_t index, int64_t bytes, std::s
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   for (size_t i = 0; i < pairs.size(); ++i) {
-    pairs[i].server.reset();  // so that its end is seen
+    pairs[i].server.reset();  // so that its end is noticed
     if (i != index) pairs[i].client.reset();
   }
   _exit(run_client(pairs[index].client.get(), bytes, rounds) ? 0 : 1);
@@ -251,7 +251,7 @@ SocketFloor socket_floor(Transport transport, int64_t bytes, int64_t clients) {
       });
     }
   }
-  pairs.clear();  // a client that still waits sees the end
+  pairs.clear();  // a client that still waits notices the end
   for (const pid_t pid : pids) good = ended_well(pid) && good;
   if (!good) {
     throw Error(ErrorCode::kFailed,

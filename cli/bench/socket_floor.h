@@ -1,6 +1,6 @@
-// The least that an exchange through sockets takes without any library: processes that push and
-// pull whole tensors through blocking sockets with tuned buffers, against one thread for each
-// connection. The calling process must have no other thread, since it forks.
+// The minimum time of an exchange through sockets without any library: client processes push and
+// pull whole tensors through blocking sockets with tuned buffers; the server has one thread per
+// connection. The calling process must be single-threaded, since it forks.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 namespace pushpull {
 
 struct SocketFloor {
-  double exchange_us = 0.0;  // median of a client's push and pull, all clients at once
-  OneWay way;                // of one of them
+  double exchange_us = 0.0;  // median of a client's push and pull; all clients run at once
+  OneWay way;                // of one of the clients
 };
 
-// transport: kTcp (over loopback) or kIpc. Throws Error(kFailed) where a socket or a client fails.
+//   transport: kTcp (over loopback) or kIpc.
+// Throws Error(kFailed) if a socket or a client fails.
 SocketFloor socket_floor(Transport transport, int64_t bytes, int64_t clients);
 
 }  // namespace pushpull

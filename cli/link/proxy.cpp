@@ -27,9 +27,9 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kTurnBytes = size_t{1} << 20;  // of one direction, before others have their turn
+constexpr size_t kTurnBytes = size_t{1} << 20;  // per direction, before the next one's turn
 constexpr size_t kPieceBytes = BlockPool::kBlockBytes;
-// What an epoll event is about: one of these, a listener, or twice a connection's number + side.
+// The user data of an epoll event: one of these, a listener, or twice a connection's number + side.
 constexpr uint64_t kSignals = 0;
 constexpr uint64_t kCommands = 1;
 constexpr uint64_t kTimer = 2;
@@ -43,33 +43,33 @@ int64_t now_us() {
 
 struct Side {
   UniqueFd fd;
-  bool readable = false;  // until it says EAGAIN: events tell changes only (EPOLLET)
+  bool readable = false;  // until EAGAIN: events report changes only (EPOLLET)
   bool writable = false;
-  bool read_all = false;  // its end was seen
+  bool read_all = false;  // reached the end of the stream
   bool broken = false;    // by an error
 };
 
 enum class End { kFin, kReset };
 
-// What goes from one side to the other.
+// Bytes from one side to the other.
 struct Flow {
   explicit Flow(BlockPool& pool) : bytes(pool) {}
   ByteQueue bytes;
   DelayLine line;
-  std::optional<End> end;  // comes after the bytes
+  std::optional<End> end;  // follows the bytes
   int64_t end_due_us = 0;
   bool finished = false;  // the end was passed on
-  int64_t timer_us = -1;  // the earliest timer that is set; -1: none
+  int64_t timer_us = -1;  // the earliest timer set; -1: none
 };
 
 struct Connection {
   Connection(uint64_t number, BlockPool& pool) : id(number), flows{Flow(pool), Flow(pool)} {}
   uint64_t id;
-  std::array<Side, 2> sides;  // who connected, who listens
+  std::array<Side, 2> sides;  // connecting side, listening side
   std::array<Flow, 2> flows;  // up: from sides[0]; down: from sides[1]
   bool connecting = true;
   int64_t connect_by_us = 0;
-  bool listed = false;  // in active_
+  bool listed = false;  // true: in active_
 };
 
 class Proxy {
@@ -82,13 +82,13 @@ class Proxy {
     UniqueFd fd;
     std::optional<SocketAddress> to;
   };
-  using Timer = std::tuple<int64_t, uint64_t, uint64_t>;  // when, order of setting, connection
+  using Timer = std::tuple<int64_t, uint64_t, uint64_t>;  // time, order of setting, connection
 
   void watch(int fd, uint32_t events, uint64_t what);
   void wait();
   void handle(const epoll_event& event);
   void run_due();
-  bool read_commands();  // false: there will be no more
+  bool read_commands();  // false: the stream has ended
   void say_done(const std::string& text);
   void command_line(const std::string& text);
   void carry_out(LinkModel::Then then);
@@ -120,10 +120,10 @@ class Proxy {
   size_t paused_at_ = 0;  // connections when descriptors ran out; 0: they have not
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_ = kFirstConnection;
-  std::vector<uint64_t> active_;  // connections that may have something to do
+  std::vector<uint64_t> active_;  // connections that may have work
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   uint64_t timers_set_ = 0;
-  std::string typed_;  // commands, up to the last line end
+  std::string typed_;  // command text up to the last line end
   size_t script_next_ = 0;
   int64_t began_us_ = now_us();
   bool quit_ = false;
@@ -164,7 +164,7 @@ ProxyCounts Proxy::run() {
     event.events = EPOLLIN;
     event.data.u64 = kCommands;
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, options_.commands_fd, &event) != 0) {
-      while (read_commands()) {  // a file, or /dev/null: all is there
+      while (read_commands()) {  // a file, or /dev/null: everything is available
       }
     }
   }
@@ -250,7 +250,7 @@ void Proxy::handle(const epoll_event& event) {
   }
 }
 
-// Commands, the link's own clock, and connections whose bytes are due.
+// Executes commands, the link's own timers, and connections whose bytes are due.
 void Proxy::run_due() {
   const int64_t now = now_us();
   quit_ |= options_.end_us > 0 && now >= began_us_ + options_.end_us;
@@ -315,7 +315,7 @@ void Proxy::carry_out(LinkModel::Then then) {
   if (then == LinkModel::Then::kResetAll) {
     reset_all();
   }
-  activate_all();  // what was held or slowed may go now
+  activate_all();  // held or slowed bytes may pass now
 }
 
 void Proxy::accept_some(Listener& listener) {
@@ -515,7 +515,7 @@ void Proxy::pass_end(Connection& connection, Way way) {
   connection.flows[static_cast<size_t>(way)].finished = true;
 }
 
-// The other side learns of it as it would over the link: after the delay, and not while held.
+// The other side notices as it would over a real link: after the delay, and not while held.
 void Proxy::broken(Connection& connection, size_t side) {
   connection.sides[side].broken = true;
   connection.sides[side].read_all = true;
