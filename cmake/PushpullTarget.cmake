@@ -63,16 +63,38 @@ function(pushpull_protobuf target proto)
   endif()
 endfunction()
 
-# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER])
+# Flags of the sources of tests. In a release build the product is optimised, and what tests it is not:
+# compiling it is what takes long, and few tests compute much by themselves (OPTIMIZED).
+add_library(pushpull_test_flags INTERFACE)
+target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
+target_compile_options(pushpull_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>)
+
+# pushpull_precompiled_test(TARGET LIBRARY...): the kind of precompiled headers that fits what it links.
+function(pushpull_precompiled_test name)
+  if("${ARGN}" MATCHES "pushpull::(net|shm|link|ps|worker|cli)")
+    pushpull_precompiled(test_wire ${name})
+  else()
+    pushpull_precompiled(test ${name})
+  endif()
+endfunction()
+
+# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED])
+# OPTIMIZED: the tests themselves compute much.
 # DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
 # label gpu, and are part of a package.
 function(pushpull_test name)
-  cmake_parse_arguments(ARG "" "DEVICE" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "DEVICE" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE pushpull_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  if(ARG_OPTIMIZED)
+    target_link_libraries(${name} PRIVATE pushpull_flags)
+  else()
+    target_link_libraries(${name} PRIVATE pushpull_test_flags)
+    pushpull_precompiled_test(${name} ${ARG_LINK})
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(others)
   if(ARG_DEVICE)
