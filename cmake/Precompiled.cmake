@@ -38,7 +38,7 @@ if(PUSHPULL_PRECOMPILE)
     LINK pushpull_wire cppzmq nlohmann_json::nlohmann_json)
   if(PUSHPULL_TESTS)
     set(test_headers <gmock/gmock.h> <gtest/gtest.h>)
-    pushpull_precompiled_kind(test HEADERS ${test_headers} LINK pushpull_test_flags GTest::gmock)
+    pushpull_precompiled_kind(test_std HEADERS ${test_headers} LINK pushpull_test_flags GTest::gmock)
     pushpull_precompiled_kind(test_wire HEADERS ${test_headers} ${wire_headers}
       LINK pushpull_test_flags GTest::gmock pushpull_wire cppzmq)
   endif()

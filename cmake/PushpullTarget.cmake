@@ -69,15 +69,6 @@ add_library(pushpull_test_flags INTERFACE)
 target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
 target_compile_options(pushpull_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>)
 
-# pushpull_precompiled_test(TARGET LIBRARY...): the kind of precompiled headers that fits what it links.
-function(pushpull_precompiled_test name)
-  if("${ARGN}" MATCHES "pushpull::(net|shm|link|ps|worker|cli)")
-    pushpull_precompiled(test_wire ${name})
-  else()
-    pushpull_precompiled(test ${name})
-  endif()
-endfunction()
-
 # pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED])
 # OPTIMIZED: the tests themselves compute much.
 # DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
@@ -89,11 +80,17 @@ function(pushpull_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  # precompiled headers of the same flags, with protobuf where it is linked
+  set(kind std)
+  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|link|ps|worker|cli)")
+    set(kind wire)
+  endif()
   if(ARG_OPTIMIZED)
     target_link_libraries(${name} PRIVATE pushpull_flags)
+    pushpull_precompiled(${kind} ${name})
   else()
     target_link_libraries(${name} PRIVATE pushpull_test_flags)
-    pushpull_precompiled_test(${name} ${ARG_LINK})
+    pushpull_precompiled(test_${kind} ${name})
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(others)
