@@ -25,6 +25,9 @@ function(pushpull_precompiled kind)
   if(PUSHPULL_PRECOMPILE)
     foreach(target IN LISTS ARGN)
       target_precompile_headers(${target} REUSE_FROM pushpull_precompiled_${kind})
+      # g++ 12 then sees overflows in std::string that are not there; presets without keep these warnings
+      target_compile_options(${target} PRIVATE
+        "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-maybe-uninitialized;-Wno-stringop-overflow;-Wno-stringop-overread>")
     endforeach()
   endif()
 endfunction()
