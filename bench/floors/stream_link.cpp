@@ -1,3 +1,4 @@
+// Links over raw sockets, and over shared memory with a socket that wakes the other side.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

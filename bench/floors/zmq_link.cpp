@@ -1,3 +1,4 @@
+// Links over bare ZeroMQ.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
