@@ -57,9 +57,6 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
 // the others from running.
 std::map<std::string, std::string> keys_of_strategy(const std::string& strategy);
 
-// `words` behind the program's name, quoted for a POSIX shell where they need it.
-std::string shell_command(const std::string& program, const std::vector<std::string>& words);
-
 // The text of a job's key as to_ini() writes it; empty where there is no such key.
 std::string job_value(const Job& job, const std::string& key);
 

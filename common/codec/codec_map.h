@@ -1,5 +1,5 @@
 // Which codec the gradients of each block of the flat parameter vector go through, and where a
-// block lies in an encoded slice. A pure function of tensor table and job, so that workers and
+// block lies in an encoded slice. A pure function of tensor table and codecs, so that workers and
 // servers agree without a word, and codecs work on the fixed blocks of kBlockElements, so that the
 // bits depend neither on slices nor on servers. Plain values; any thread.
 #pragma once
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/codec/codec.h"
-#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "common/layout/tensor_table.h"
 
@@ -50,7 +49,8 @@ class CodecMap {
  public:
   // All slices are plain.
   CodecMap() = default;
-  CodecMap(const TensorTable& table, const Job& job);
+  // codec: of the gradients of every tensor that `tensors` has no rule for.
+  CodecMap(const TensorTable& table, const Codec& codec, const TensorCodecs& tensors);
 
   // No slice is encoded.
   bool plain() const { return blocks_.empty(); }

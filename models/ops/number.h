@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/base/error.h"
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 
 // Loops over registers: an array that is indexed at run time would lie in memory.
 #if defined(__CUDA_ARCH__)

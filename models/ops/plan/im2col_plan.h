@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cuda {
