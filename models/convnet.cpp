@@ -1,3 +1,5 @@
+// The model `convnet`: two blocks of convolution, batch normalisation, ReLU and pooling, then a
+// linear layer.
 #include <string>
 
 #include "common/base/error.h"

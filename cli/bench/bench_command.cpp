@@ -10,11 +10,11 @@
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_result.h"
 #include "cli/bench/bench_run.h"
-#include "cli/bench/memory_floor.h"
-#include "cli/bench/socket_floor.h"
-#include "cli/compare/compare_options.h"
+#include "cli/floors/link_floor.h"
+#include "cli/floors/update_floor.h"
 #include "cli/result/machine_info.h"
 #include "cli/run/held_signals.h"
+#include "cli/run/shell_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
@@ -34,13 +34,8 @@ std::string utc_now() {
   return text.data();
 }
 
-// The mean of two measurements of a floor, taken right before and right after the exchange.
-SocketFloor mean(const SocketFloor& a, const SocketFloor& b) {
-  const auto middle = [](const Percentiles& x, const Percentiles& y) {
-    return Percentiles{(x.p50 + y.p50) / 2, (x.p99 + y.p99) / 2};
-  };
-  return {(a.exchange_us + b.exchange_us) / 2,
-          {middle(a.way.push, b.way.push), middle(a.way.pull, b.way.pull)}};
+floors::LinkKind link_of(Transport transport) {
+  return transport == Transport::kTcp ? floors::LinkKind::kTcp : floors::LinkKind::kUnix;
 }
 
 class Bench {
@@ -135,9 +130,9 @@ void Bench::measure(int64_t bytes, Transport transport) {
 
 double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {
   if (transport == Transport::kTcp || transport == Transport::kIpc) {
-    return socket_floor(transport, row.bytes, row.workers).exchange_us;
+    return link_floor(link_of(transport), row.bytes, row.workers).exchange.p50;
   }
-  return memory_floor_us(row.bytes, row.workers, optimizer);
+  return update_floor_us(row.bytes, row.workers, optimizer);
 }
 
 bool Bench::exchange(BenchRow& row, const ExchangePlan& plan) {
@@ -156,12 +151,13 @@ bool Bench::one_worker_alone(BenchRow& row) {
   const Transport transport = row.transport == "tcp" ? Transport::kTcp : Transport::kIpc;
   ExchangePlan plan = plan_exchange(options_, row.bytes, transport, 1);
   plan.apart = true;
-  const SocketFloor before = socket_floor(transport, row.bytes, 1);
+  const OneWay before = link_floor(link_of(transport), row.bytes, 1).way;
   const ExchangeRecord record = run_exchange(options_, plan, program_dir_);
   signal_ = record.signal;
   if (signal_ != 0) return false;
   row.alone = one_way(record, plan.warm_up);
-  row.alone_floor = mean(before, socket_floor(transport, row.bytes, 1)).way;
+  const OneWay after = link_floor(link_of(transport), row.bytes, 1).way;
+  row.alone_floor = {mean(before.push, after.push), mean(before.pull, after.pull)};
   return true;
 }
 

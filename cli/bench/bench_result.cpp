@@ -13,9 +13,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kPart50 = 0.5;
-constexpr double kPart99 = 0.99;
-
 // Three significant digits, no exponent.
 std::string figure(std::optional<double> value) {
   if (!value) return "-";
@@ -89,17 +86,6 @@ std::string line_of(const std::array<std::string, 11>& cells) {
 }
 
 }  // namespace
-
-double percentile(std::vector<double> values, double part) {
-  PP_ASSERT(!values.empty() && part > 0.0 && part <= 1.0);
-  std::sort(values.begin(), values.end());
-  const double rank = std::ceil(part * static_cast<double>(values.size()));
-  return values[std::max<size_t>(1, static_cast<size_t>(rank)) - 1];
-}
-
-Percentiles percentiles(const std::vector<double>& values) {
-  return {percentile(values, kPart50), percentile(values, kPart99)};
-}
 
 std::optional<double> BenchRow::ratio() const {
   if (!exchange || !floor_us || *floor_us <= 0.0) return std::nullopt;

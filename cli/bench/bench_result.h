@@ -6,27 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/floors/link_floor.h"
+#include "cli/floors/percentiles.h"
+
 namespace pushpull {
-
-// Median and 99th percentile, in microseconds.
-struct Percentiles {
-  double p50 = 0.0;
-  double p99 = 0.0;
-};
-
-// The smallest value that at least the fraction `part` of the values does not exceed (nearest
-// rank).
-//   values: at least one.
-//   part: > 0 and <= 1.
-double percentile(std::vector<double> values, double part);
-Percentiles percentiles(const std::vector<double>& values);
-
-// One worker alone: the push until the server has everything, then the pull until everything has
-// arrived.
-struct OneWay {
-  Percentiles push;
-  Percentiles pull;
-};
 
 struct BenchRow {
   int64_t bytes = 0;

@@ -26,6 +26,7 @@
 #include "cli/run/held_signals.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/run_command.h"
+#include "cli/run/shell_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"

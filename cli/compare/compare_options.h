@@ -56,9 +56,6 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
 // others.
 std::map<std::string, std::string> keys_of_strategy(const std::string& strategy);
 
-// The program's name and `words`, quoted for a POSIX shell where needed.
-std::string shell_command(const std::string& program, const std::vector<std::string>& words);
-
 // The value of a job's key as to_ini() writes it; empty if there is no such key.
 std::string job_value(const Job& job, const std::string& key);
 

@@ -1,3 +1,4 @@
+// The charts of accuracy over time and over samples, one line for each strategy.
 #include <algorithm>
 #include <cmath>
 #include <limits>

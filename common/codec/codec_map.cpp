@@ -10,10 +10,10 @@ namespace pushpull {
 
 namespace {
 
-Codec codec_of(const TensorInfo& tensor, const Job& job) {
+Codec codec_of(const TensorInfo& tensor, const Codec& codec, const TensorCodecs& tensors) {
   // running statistics are averages, not gradients: an encoding error would not average out
   if (tensor.rule == UpdateRule::kAverage) return {};
-  return job.codec_tensors.of(tensor.name).value_or(job.codec);
+  return tensors.of(tensor.name).value_or(codec);
 }
 
 // CodecKind is ordered by loss of precision.
@@ -62,18 +62,18 @@ void SliceCodec::decode(const std::byte* encoded, int64_t lo, int64_t n, float* 
   }
 }
 
-CodecMap::CodecMap(const TensorTable& table, const Job& job) {
+CodecMap::CodecMap(const TensorTable& table, const Codec& codec, const TensorCodecs& tensors) {
   std::vector<Codec> blocks;
   for (const TensorInfo& tensor : table.tensors) {
     if (tensor.size == 0) continue;
-    const Codec codec = codec_of(tensor, job);
+    const Codec own = codec_of(tensor, codec, tensors);
     const auto first = static_cast<size_t>(tensor.offset / kBlockElements);
     const auto last = static_cast<size_t>((tensor.offset + tensor.size - 1) / kBlockElements);
     for (size_t b = first; b <= last; ++b) {
       if (b == blocks.size()) {
-        blocks.push_back(codec);
+        blocks.push_back(own);
       } else {
-        blocks[b] = more_exact(blocks[b], codec);
+        blocks[b] = more_exact(blocks[b], own);
       }
     }
   }

@@ -1,7 +1,7 @@
 // Maps each block of the flat parameter vector to the codec of its gradients, and gives each
-// block's offset in an encoded slice. It is a pure function of tensor table and job, so workers and
-// servers agree without exchanging it. Codecs work on the fixed blocks of kBlockElements, so the
-// bits depend neither on the slice size nor on the number of servers. Plain values; any thread.
+// block's offset in an encoded slice. It is a pure function of tensor table and codecs, so workers
+// and servers agree without exchanging it. Codecs work on the fixed blocks of kBlockElements, so
+// the bits depend neither on the slice size nor on the number of servers. Plain values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/codec/codec.h"
-#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "common/layout/tensor_table.h"
 
@@ -52,7 +51,8 @@ class CodecMap {
  public:
   // Every slice is plain.
   CodecMap() = default;
-  CodecMap(const TensorTable& table, const Job& job);
+  // codec: of the gradients of every tensor that `tensors` has no rule for.
+  CodecMap(const TensorTable& table, const Codec& codec, const TensorCodecs& tensors);
 
   // True if no slice is encoded.
   bool plain() const { return blocks_.empty(); }

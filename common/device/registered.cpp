@@ -1,3 +1,4 @@
+// Host memory that a device copies to and from directly: buffers of their own, and pages of others.
 #include <unistd.h>
 
 #include <atomic>

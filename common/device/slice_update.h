@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 #include "common/update/optimizer_rule.h"
 
 namespace pushpull::device {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 #include "models/ops/number.h"
 
 namespace pushpull::ops {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/base/error.h"
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 
 // Unrolls loops over registers: an array with a run-time index would be placed in memory.
 #if defined(__CUDA_ARCH__)

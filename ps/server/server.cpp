@@ -51,7 +51,7 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
       map_(setup_.table.total, setup_.job.slice_bytes, setup_.servers),
       shard_(map_, setup_.rank, setup_.table, server_optimizer(setup_.job),
              setup_.engine ? setup_.engine : host_engine(setup_.memory),
-             CodecMap(setup_.table, setup_.job)),
+             CodecMap(setup_.table, setup_.job.codec, setup_.job.codec_tensors)),
       narrow_(setup_.table.total == 0 ? 0 : map_.elements(0).size()),
       sums_(shard_.slices(), local() ? setup_.shares : leaves_),
       ledger_(setup_.barriers.start_step, leaves_),

@@ -186,12 +186,6 @@ TEST(CompareOptions, RunsStrategiesSideBySideThatOneJobFileCouldNotHold) {
   EXPECT_EQ(options.job.checkpoint_every, 0);
 }
 
-TEST(CompareOptions, WritesTheCommandAsAShellReadsIt) {
-  EXPECT_EQ(shell_command("pushpull",
-                          {"compare", "--tune", "lr=0.5,1", "--out", "my results", "", "it's"}),
-            "pushpull compare --tune lr=0.5,1 --out 'my results' '' 'it'\\''s'");
-}
-
 TEST(CompareOptions, TheSharedJobHasOnlyLinesThatAllRunsHave) {
   Job one;
   one.steps = 10;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "models/numerics.h"
+#include "models/ops/cpu/numerics.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "models/ops/cuda/im2col_plan.h"
 #include "models/ops/cuda/shared.h"
-#include "models/ops/cuda/transpose_plan.h"
+#include "models/ops/plan/im2col_plan.h"
+#include "models/ops/plan/transpose_plan.h"
 
 namespace pushpull::ops::cuda {
 

@@ -1,7 +1,7 @@
+// Links over raw sockets, and over shared memory with a socket that wakes the other side.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -15,9 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "bench/floors/child.h"
-#include "bench/floors/floats.h"
-#include "bench/floors/link.h"
+#include "cli/floors/child.h"
+#include "cli/floors/floats.h"
+#include "cli/floors/link.h"
+#include "cli/floors/shared_pages.h"
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
 
@@ -125,28 +126,6 @@ Pair tcp_pair() {
   return pair;
 }
 
-// Memory that two processes share; none for sockets.
-class Shared {
- public:
-  explicit Shared(size_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(data_ != MAP_FAILED, "mmap");
-    std::memset(data_, 1, bytes);
-  }
-  ~Shared() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  Shared(Shared&& other) noexcept
-      : bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
-  Shared(const Shared&) = delete;
-  void* data() const { return data_; }
-
- private:
-  size_t bytes_;
-  void* data_ = nullptr;
-};
-
 class StreamLink : public Link {
  public:
   StreamLink(UniqueFd fd, size_t bytes, void* up)
@@ -249,8 +228,8 @@ class StreamServer : public LinkServer {
 
   size_t bytes_;
   std::vector<Pair> pairs_;
-  std::vector<Shared> up_;    // gradients, one for each client
-  std::vector<Shared> down_;  // weights
+  std::vector<SharedPages> up_;    // gradients, one for each client
+  std::vector<SharedPages> down_;  // weights
   std::unique_ptr<Child> child_;
 };
 

@@ -1,10 +1,12 @@
-// Times of single passes and what a floor says about them: medians, because one slow pass (another
-// program, a timer) would move a mean. GB/s = 1e9 payload bytes per second. One thread.
+// Times of single passes as counters of Google Benchmark: medians and GB/s = 1e9 payload bytes per
+// second. One thread.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
 #include <vector>
+
+#include "cli/floors/percentiles.h"
 
 namespace pushpull::floors {
 
@@ -23,10 +25,13 @@ class Samples {
 
  private:
   static double now();
-  double quantile(double q) const;
 
   std::vector<double> seconds_;
 };
+
+// Sets the counters p50_us, p99_us and GB_s.
+//   payload_bytes: of one pass.
+void report(benchmark::State& state, const Percentiles& us, double payload_bytes);
 
 template <typename Pass>
 void Samples::time(Pass&& pass) {

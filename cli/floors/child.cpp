@@ -1,4 +1,4 @@
-#include "bench/floors/child.h"
+#include "cli/floors/child.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// A process of a benchmark. It dies with its parent; whoever owns it waits for its end.
+// A process of a floor. It dies with its parent; whoever owns it waits for its end.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +7,7 @@
 
 namespace pushpull::floors {
 
-// What a benchmark's processes wait for each other at most.
+// The processes of a floor wait for each other at most so long.
 constexpr int kDeadlineSeconds = 60;
 
 class Child {

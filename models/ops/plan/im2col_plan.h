@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cuda {

@@ -1,4 +1,4 @@
-#include "models/numerics.h"
+#include "models/ops/cpu/numerics.h"
 
 #include <cpuid.h>
 #include <gnu/libc-version.h>

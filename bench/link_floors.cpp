@@ -1,33 +1,37 @@
-// What the ways between processes of one host allow, without pushpull: each with one client, and
-// with two at the same time. GB_s counts what all clients move.
+// Floors of the links between processes of one host, without pushpull (cli/floors): each with one
+// client, and with two at the same time. GB_s counts what all clients move.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bench/floors/clients.h"
-#include "bench/floors/link.h"
-#include "bench/floors/samples.h"
+#include "bench/samples.h"
+#include "cli/floors/link_clients.h"
+#include "cli/floors/link_floor.h"
 
 namespace pushpull::floors {
 namespace {
 
-std::unique_ptr<LinkServer> serve(LinkKind kind, size_t bytes, size_t clients) {
-  const bool zmq = kind == LinkKind::kZmqTcp || kind == LinkKind::kZmqIpc;
-  return zmq ? serve_zmq(kind, bytes, clients) : serve_stream(kind, bytes, clients);
-}
+constexpr int64_t kBatchBytes = 64 << 20;
 
 void link(benchmark::State& state, LinkKind kind, Verb verb) {
   const auto bytes = static_cast<size_t>(state.range(0));
   const auto count = static_cast<size_t>(state.range(1));
-  const auto server = serve(kind, bytes, count);
-  Clients clients(*server, count);
-  for (int i = 0; i < 3; ++i) clients.run(Verb::kExchange);
-  Samples samples;
-  while (state.KeepRunning()) samples.time([&] { clients.run(verb); });
+  const auto batch = std::clamp<int64_t>(kBatchBytes / state.range(0), 4, 200);
+  const auto rounds = static_cast<size_t>(batch);
+  const auto server = serve_link(kind, bytes, count);
+  LinkClients clients(*server, count, rounds);
+  clients.run(Verb::kExchange, 3);
+  LinkTimes times;
+  while (state.KeepRunningBatch(batch)) {
+    clients.run(verb, rounds);
+    times.add(clients);
+  }
   const int ways = verb == Verb::kExchange ? 2 : 1;
-  samples.report(state, static_cast<double>(ways * state.range(0) * state.range(1)));
+  report(state, times.floor().exchange,
+         static_cast<double>(ways * state.range(0) * state.range(1)));
 }
 
 const std::vector<std::pair<std::string, LinkKind>>& kinds() {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "common/device/host_device.h"
+#include "common/base/host_device.h"
 
 namespace pushpull::ops::cuda {
 
