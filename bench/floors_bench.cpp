@@ -1,4 +1,4 @@
-// What the machine allows: memory, sockets, shared memory, bare ZeroMQ (bench/floors).
+// Floors of this machine: memory, sockets, shared memory, bare ZeroMQ (cli/floors).
 //   floors_bench --benchmark_filter='memory|link_tcp' --benchmark_out=FILE.json
 #include <benchmark/benchmark.h>
 

@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "bench/floors/floats.h"
-#include "bench/floors/samples.h"
-#include "common/base/simd.h"
+#include "bench/samples.h"
+#include "cli/floors/floats.h"
+#include "cli/floors/update_floor.h"
 #include "common/update/optimizer.h"
 
 namespace {
@@ -19,37 +19,6 @@ constexpr int64_t kSliceBytes = 1 << 20;
 using pushpull::floors::Floats;
 using pushpull::floors::Samples;
 using pushpull::floors::touched;
-
-PUSHPULL_SIMD void axpy(float lr, size_t n, const float* g, float* w) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) w[i] -= lr * g[i];
-}
-
-PUSHPULL_SIMD void axpy_with_state(float lr, size_t n, const float* g, float* s, float* w) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) {
-    s[i] += g[i];
-    w[i] -= lr * s[i];
-  }
-}
-
-PUSHPULL_SIMD void axpy_with_states(float lr, size_t n, const float* g, float* s, float* t,
-                                    float* w) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) {
-    s[i] += g[i];
-    t[i] += s[i];
-    w[i] -= lr * t[i];
-  }
-}
-
-// Reads g, reads and writes w and each vector of state.
-void floor_pass(size_t n, const float* g, const std::vector<float*>& state, float* w) {
-  constexpr float kRate = 1e-9F;  // small: numbers stay what they are
-  if (state.empty()) axpy(kRate, n, g, w);
-  if (state.size() == 1) axpy_with_state(kRate, n, g, state[0], w);
-  if (state.size() == 2) axpy_with_states(kRate, n, g, state[0], state[1], w);
-}
 
 // The vectors of one slice.
 struct Vectors {
@@ -69,14 +38,14 @@ void update(benchmark::State& state, OptimizerKind kind) {
   const size_t states = pushpull::state_names(kind).size();
   const auto bytes = static_cast<size_t>(state.range(0));
   Vectors ours(bytes, states);
-  Vectors plain(bytes, states);  // its own: numbers that grow or vanish would change the update
+  pushpull::UpdateFloor plain(state.range(0), 1, states);
   const pushpull::OptimizerOptions options{.kind = kind, .weight_decay = 1e-4};
   pushpull::UpdateContext context{1e-3, 8.0, 0.5, 0};
   Samples times;
   Samples floor;
   while (state.KeepRunning()) {
     floor.time([&] {
-      floor_pass(plain.elements, plain.g.get(), plain.state, plain.w.get());
+      plain.pass(0, plain.elements());
       benchmark::ClobberMemory();
     });
     ++context.updates;

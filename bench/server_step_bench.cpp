@@ -6,12 +6,13 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "common/base/buffer_pool.h"
-#include "common/base/simd.h"
+#include "cli/floors/floats.h"
+#include "cli/floors/update_floor.h"
 #include "common/base/thread_pool.h"
 #include "ps/engine/shard.h"
 
@@ -19,22 +20,10 @@ namespace {
 
 using pushpull::OptimizerKind;
 using pushpull::PartialSum;
+using pushpull::floors::Floats;
+using pushpull::floors::touched;
 
 constexpr int64_t kSliceBytes = 1 << 20;
-
-PUSHPULL_SIMD void plain(size_t n, const float* a, const float* b, float* m, float* w) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) {
-    m[i] = 0.9F * m[i] + 0.5F * (a[i] + b[i]);
-    w[i] -= 1e-3F * m[i];
-  }
-}
-
-std::shared_ptr<float[]> filled(size_t n, float value) {
-  auto out = pushpull::heap_floats(n);
-  std::fill_n(out.get(), n, value);
-  return out;
-}
 
 struct Times {
   std::vector<double> wall;
@@ -55,23 +44,6 @@ struct Times {
   }
 };
 
-// Two gradients and what the floor updates.
-struct Vectors {
-  explicit Vectors(size_t floats)
-      : n(floats), a(filled(n, 1e-3F)), b(filled(n, 2e-3F)), m(filled(n, 0)), w(filled(n, 1)) {}
-  size_t n;
-  std::shared_ptr<float[]> a, b, m, w;
-
-  void floor(pushpull::ThreadPool& pool) const {
-    const auto threads = static_cast<size_t>(pool.threads());
-    pool.run(pool.threads(), [&](int64_t index, int) {
-      const size_t lo = n * static_cast<size_t>(index) / threads;
-      const size_t hi = n * (static_cast<size_t>(index) + 1) / threads;
-      plain(hi - lo, a.get() + lo, b.get() + lo, m.get() + lo, w.get() + lo);
-    });
-  }
-};
-
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
@@ -79,8 +51,10 @@ double median(std::vector<double> values) {
 
 // Floor and update in turns, so that what else the machine does meets both.
 void server_step(benchmark::State& state, OptimizerKind kind) {
-  const Vectors vectors(static_cast<size_t>(state.range(0)) / sizeof(float));
-  const auto total = static_cast<int64_t>(vectors.n);
+  pushpull::UpdateFloor floor(state.range(0), 2, 1);
+  const int64_t total = floor.elements();
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const std::array<Floats, 2> gradients = {touched(bytes, 1e-3F), touched(bytes, 2e-3F)};
   pushpull::ThreadPool pool(static_cast<int>(state.range(1)));
   pushpull::TensorTable table;
   pushpull::TensorInfo weight;
@@ -93,11 +67,11 @@ void server_step(benchmark::State& state, OptimizerKind kind) {
   std::vector<std::vector<PartialSum>> parts;
   for (const int slice : shard.slices()) {
     const pushpull::Range e = map.elements(slice);
-    const auto of = [&](const std::shared_ptr<float[]>& gradient) {
+    const auto of = [&](const Floats& gradient) {
       const std::span<const float> floats(gradient.get() + e.lo, static_cast<size_t>(e.size()));
       return pushpull::Payload{gradient, std::as_bytes(floats)};
     };
-    parts.push_back({{{0, 1}, of(vectors.a)}, {{1, 2}, of(vectors.b)}});
+    parts.push_back({{{0, 1}, of(gradients[0])}, {{1, 2}, of(gradients[1])}});
   }
   std::vector<pushpull::SliceUpdate> updates;
   for (const int slice : shard.slices()) {
@@ -110,7 +84,7 @@ void server_step(benchmark::State& state, OptimizerKind kind) {
   Times floors;
   Times steps;
   while (state.KeepRunning()) {
-    floors.add([&] { vectors.floor(pool); });
+    floors.add([&] { floor.pass(pool); });
     steps.add([&] { shard.apply(updates, 2, info, 1, pool); });
     state.SetIterationTime(steps.wall.back());
   }

@@ -1,3 +1,4 @@
+// The model `mlp`: a fully connected network with ReLU between its layers.
 #include <string>
 
 #include "models/network.h"

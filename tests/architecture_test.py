@@ -1,54 +1,82 @@
 #!/usr/bin/env python3
-"""The pages about the code name what is there: every source file stands once in the table "Where is
-what" of ARCHITECTURE.md, every file named there exists, and no link of any page leads nowhere."""
+"""The pages about the code name what is there, and the files say what they are.
 
+Every folder that holds sources stands once in the table "Where is what" of ARCHITECTURE.md, and no other; every file begins with a comment whose first
+sentence says what it is (scripts/files.py prints them); paths in backticks exist; no link of any page leads nowhere.
+"""
+
+import fnmatch
 import itertools
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import files as listing  # noqa: E402
+
 PAGE = "ARCHITECTURE.md"
 HEADING = "## Where is what"
-SOURCES = (".h", ".cpp", ".cu", ".cuh", ".proto", ".py", ".sh")
-NOT_OURS = {"build", "out", ".git", ".cache", "__pycache__"}
+PAGES_OF_PATHS = (PAGE, "README.md", "CONTRIBUTING.md")
+LEAST_WORDS = 3  # of a header; the .cpp of a variant may just name it
 
 
-def kept_files():
-    """Paths from the root of what git keeps; of all files where there is no git."""
-    git = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=False)
-    names = [name for name in git.stdout.decode().split("\0") if name]
-    if git.returncode != 0 or not names:
-        for folder, folders, files in os.walk(ROOT):
-            folders[:] = [f for f in folders if f not in NOT_OURS]
-            names += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
-    return {name for name in names if (ROOT / name).is_file()}
+def named_folders(page):
+    """Folders in the first column of the table below the heading, in order."""
+    if HEADING not in page:
+        return []
+    section = page.split(HEADING, 1)[1].split("\n## ", 1)[0]
+    cells = re.findall(r"^\| *(`[^|]*`) *\|", section, re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def table_mistakes(page, files):
+    named = named_folders(page)
+    there = {f for f in listing.folders_of(files) if f}
+    mistakes = [f'{PAGE} lacks the folder {f}: add a line to "Where is what"' for f in sorted(there - set(named))]
+    mistakes += [f"{PAGE} names the folder {f}, which holds no sources" for f in sorted(set(named) - there)]
+    mistakes += [f"{PAGE} names {f} twice" for f in sorted({f for f in named if named.count(f) > 1})]
+    return mistakes
+
+
+def sentence_mistakes(files, read):
+    """Files that do not say what they are. A .cpp may leave that to its header, a test to its name."""
+    mistakes = []
+    for folder in listing.folders_of(files):
+        for shown, sentence in listing.rows(folder, files, read):
+            whole = sentence.rstrip("\")").endswith((".", ":", "?")) or shown.endswith((".py", ".sh"))
+            least = LEAST_WORDS if re.search(r"\.(h|\{h,.*\})$", shown) else 1
+            if len(sentence.split()) < least or not whole:
+                mistakes.append(f"{folder}/{shown}: begin with a comment whose first sentence says what the file is")
+    return mistakes
 
 
 def expand(pattern):
-    """ps/shard.{h,cpp} -> ps/engine/shard.h, ps/engine/shard.cpp; several braces give all combinations."""
+    """ps/shard.{h,cpp} -> ps/shard.h, ps/shard.cpp; several braces give all combinations."""
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [p.split(",") if i % 2 else [p] for i, p in enumerate(pieces)]
     return ["".join(parts) for parts in itertools.product(*choices)]
 
 
-def named_files(page):
-    """Files in the first column of the tables below the heading, in order."""
-    if HEADING not in page:
-        return []
-    section = page.split(HEADING, 1)[1].split("\n## ", 1)[0]
-    cells = re.findall(r"^\| *(`[^|]*`) *\|", section, re.MULTILINE)
-    return [file for cell in cells for name in re.findall(r"`([^`]+)`", cell) for file in expand(name)]
-
-
-def table_mistakes(page, files):
-    named = named_files(page)
-    sources = {f for f in files if f.endswith(SOURCES)}
-    mistakes = [f"{PAGE} lacks {f}: add a line to \"Where is what\"" for f in sorted(sources - set(named))]
-    mistakes += [f"{PAGE} names {f}, which does not exist" for f in sorted(set(named) - files)]
-    mistakes += [f"{PAGE} names {f} twice" for f in sorted({f for f in named if named.count(f) > 1})]
+def path_mistakes(name, page, files):
+    """Paths in backticks of the page that lead nowhere: what begins with a folder of ours, or ends like a source."""
+    folders = {str(parent) for f in files for parent in pathlib.PurePath(f).parents if str(parent) != "."}
+    known = files | folders
+    tops = {f.split("/")[0] for f in files if "/" in f}
+    text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    mistakes = []
+    for quoted in re.findall(r"`([^`\n]+)`", text):
+        word = quoted.split()[0].removeprefix("./").rstrip("/") if quoted.strip() else ""
+        if not re.fullmatch(r"[\w.*-][\w./*{},-]*", word) or word in listing.SOURCES:
+            continue
+        source = word.endswith(listing.CPP) or word.endswith("}")
+        if "/" in word:
+            wrong = word.split("/")[0] in tops and any(not fnmatch.filter(known, p) for p in expand(word))
+        else:
+            wrong = source and any(not any(fnmatch.fnmatch(os.path.basename(f), p) for f in files) for p in expand(word))
+        if wrong:
+            mistakes.append(f"{name} names {quoted}, which is not there")
     return mistakes
 
 
@@ -76,24 +104,50 @@ def link_mistakes(name, page, read):
     return mistakes
 
 
-def check_the_check():
-    page = f"# A b: `c`\n{HEADING}\n| `ps/a.{{h,cpp}}` | x |\n| `b.sh` | y |\n## Next\n| `no.h` | z |\n"
-    assert named_files(page) == ["ps/a.h", "ps/a.cpp", "b.sh"]
-    assert table_mistakes(page, {"ps/a.h", "ps/a.cpp", "b.sh", "README.md"}) == []
-    assert len(table_mistakes(page, {"ps/a.h", "ps/a.cpp", "b.sh", "c.py"})) == 1
-    assert len(table_mistakes(page, {"ps/a.h", "b.sh"})) == 1
-    assert len(table_mistakes(page + page.split(HEADING)[1], {"ps/a.h", "ps/a.cpp", "b.sh"})) == 0
-    assert len(table_mistakes("no heading", {"b.sh"})) == 1
-    texts = {"docs/a.md": "# Two words"}
-    assert link_mistakes("x.md", "[a](docs/a.md#two-words) [b](https://c) [d](#e-f)\n# E f", texts.get) == []
-    assert len(link_mistakes("docs/b.md", "[a](c.md) [b](a.md#three) [c](a.md)", texts.get)) == 2
+def check_the_tables_check():
+    page = f"# A b: `c`\n{HEADING}\n| `ps` | x | `a` |\n| `ps/a`, `b` | y | – |\n## Next\n| `no` | z |\n"
+    assert named_folders(page) == ["ps", "ps/a", "b"]
+    files = {"ps/m.cpp", "ps/a/a.h", "b/b.sh", "README.md", "docs/a.md"}
+    assert table_mistakes(page, files) == []
+    assert len(table_mistakes(page, files | {"c/c.py"})) == 1
+    assert len(table_mistakes(page, files - {"b/b.sh"})) == 1
+    assert len(table_mistakes(page.replace("`b`", "`ps`"), files)) == 2
+    assert len(table_mistakes("no heading", {"b/b.sh"})) == 1
     assert anchors(page) == {"a-b-c", "where-is-what", "next"}
 
 
+def check_the_sentences_check():
+    texts = {"a/a.h": "// A thing of two words. One thread.\n#pragma once\n", "a/a.cpp": '#include "a/a.h"\n',
+             "a/b.cpp": "#include <x>\n", "a/c.h": "#pragma once\n", "a/d.py": '#!/usr/bin/env python3\n"""Does d."""\n',
+             "tests/a_test.cpp": '#include "a/b.h"\n#include "a/a.h"\n', "a/e.sh": "#!/bin/sh\n# Does e; then more.\n#\n#   e.sh\n"}
+
+    def told(names):
+        return sentence_mistakes(set(names), texts.__getitem__)
+
+    assert told(["a/a.h", "a/a.cpp", "a/d.py", "a/e.sh", "tests/a_test.cpp"]) == []
+    assert [m.split(":")[0] for m in told(texts)] == ["a/b.cpp", "a/c.h"]
+    assert listing.rows("a", {"a/a.h", "a/a.cpp"}, texts.__getitem__) == [("a.{h,cpp}", "A thing of two words.")]
+    assert listing.rows("tests", set(texts), texts.__getitem__) == [("a_test.cpp", "Tests a/a.h.")]
+    assert listing.first_sentence("Reads a.h and (b.) c, e.g. d. Then more.") == "Reads a.h and (b.) c, e.g. d."
+
+
+def check_the_paths_check():
+    files = {"ps/a.h", "ps/a.cpp", "ps/x/y.h", "docs/z.md"}
+    good = "`ps/a.{h,cpp}` `ps/x` `ps/*.h` `y.h` `a.{h,cpp}` `build/bin` `https://a/b` `w / 2` `ps/a.h --flag` `checkpoints/`\n```\n`ps/no`\n```\n"
+    assert path_mistakes("x.md", good, files) == []
+    for bad in ("ps/no.h", "ps/a.{h,cu}", "ps/x/", "no.cpp", "ps/x/*.cpp", "docs/no.md"):
+        assert len(path_mistakes("x.md", f"see `{bad}`", files)) == (0 if bad == "ps/x/" else 1), bad
+    texts = {"docs/a.md": "# Two words"}
+    assert link_mistakes("x.md", "[a](docs/a.md#two-words) [b](https://c) [d](#e-f)\n# E f", texts.get) == []
+    assert len(link_mistakes("docs/b.md", "[a](c.md) [b](a.md#three) [c](a.md)", texts.get)) == 2
+
+
 def main():
-    check_the_check()
-    files = kept_files()
-    if len([f for f in files if f.endswith(SOURCES)]) < 20:
+    check_the_tables_check()
+    check_the_sentences_check()
+    check_the_paths_check()
+    files = listing.kept_files()
+    if len([f for f in files if f.endswith(listing.SOURCES)]) < 20:
         sys.exit("the sources were not found")
 
     def read(path):
@@ -101,7 +155,9 @@ def main():
             return (ROOT / path).read_text(encoding="utf-8", errors="replace")
         return "" if (ROOT / path).is_dir() else None
 
-    mistakes = table_mistakes(read(PAGE) or "", files)
+    mistakes = table_mistakes(read(PAGE) or "", files) + sentence_mistakes(files, read)
+    for name in PAGES_OF_PATHS:
+        mistakes += path_mistakes(name, read(name) or "", files)
     for name in sorted(f for f in files if f.endswith(".md")):
         mistakes += link_mistakes(name, read(name), read)
     for mistake in mistakes:

@@ -10,13 +10,14 @@
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_result.h"
 #include "cli/bench/bench_run.h"
-#include "cli/bench/memory_floor.h"
-#include "cli/bench/socket_floor.h"
-#include "cli/compare/compare_options.h"
+#include "cli/floors/link_floor.h"
+#include "cli/floors/update_floor.h"
 #include "cli/result/machine_info.h"
 #include "cli/run/held_signals.h"
+#include "cli/run/shell_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -33,17 +34,8 @@ std::string utc_now() {
   return text.data();
 }
 
-std::string plural(int64_t count, const std::string& word) {
-  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
-}
-
-// Two measurements of one floor, right before and after what stands on it.
-SocketFloor mean(const SocketFloor& a, const SocketFloor& b) {
-  const auto middle = [](const Percentiles& x, const Percentiles& y) {
-    return Percentiles{(x.p50 + y.p50) / 2, (x.p99 + y.p99) / 2};
-  };
-  return {(a.exchange_us + b.exchange_us) / 2,
-          {middle(a.way.push, b.way.push), middle(a.way.pull, b.way.pull)}};
+floors::LinkKind link_of(Transport transport) {
+  return transport == Transport::kTcp ? floors::LinkKind::kTcp : floors::LinkKind::kUnix;
 }
 
 class Bench {
@@ -57,10 +49,10 @@ class Bench {
   void describe();
   void measure(int64_t bytes, Transport transport);
   void measure_joined();
-  // False: a signal has ended it.
+  // False if a signal ended it.
   bool exchange(BenchRow& row, const ExchangePlan& plan);
   bool one_worker_alone(BenchRow& row);
-  // The floor of the whole exchange.
+  // The floor of a whole exchange, in microseconds.
   double floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const;
   void show(BenchRow row);
   void write() const;
@@ -92,7 +84,7 @@ int Bench::run() {
       measure_joined();
     }
   } catch (const Error&) {
-    write();  // what was measured before is kept
+    write();  // keep what was measured before
     throw;
   }
   write();
@@ -138,9 +130,9 @@ void Bench::measure(int64_t bytes, Transport transport) {
 
 double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {
   if (transport == Transport::kTcp || transport == Transport::kIpc) {
-    return socket_floor(transport, row.bytes, row.workers).exchange_us;
+    return link_floor(link_of(transport), row.bytes, row.workers).exchange.p50;
   }
-  return memory_floor_us(row.bytes, row.workers, optimizer);
+  return update_floor_us(row.bytes, row.workers, optimizer);
 }
 
 bool Bench::exchange(BenchRow& row, const ExchangePlan& plan) {
@@ -159,17 +151,18 @@ bool Bench::one_worker_alone(BenchRow& row) {
   const Transport transport = row.transport == "tcp" ? Transport::kTcp : Transport::kIpc;
   ExchangePlan plan = plan_exchange(options_, row.bytes, transport, 1);
   plan.apart = true;
-  const SocketFloor before = socket_floor(transport, row.bytes, 1);
+  const OneWay before = link_floor(link_of(transport), row.bytes, 1).way;
   const ExchangeRecord record = run_exchange(options_, plan, program_dir_);
   signal_ = record.signal;
   if (signal_ != 0) return false;
   row.alone = one_way(record, plan.warm_up);
-  row.alone_floor = mean(before, socket_floor(transport, row.bytes, 1)).way;
+  const OneWay after = link_floor(link_of(transport), row.bytes, 1).way;
+  row.alone_floor = {mean(before.push, after.push), mean(before.pull, after.pull)};
   return true;
 }
 
-// The job is the servers': its transport and optimizer decide which floor there is, on this host
-// only.
+// Measures running servers, whose job determines transport and optimizer; the floor applies only if
+// they are on this host.
 void Bench::measure_joined() {
   BenchRow row;
   row.bytes = options_.bytes.front();

@@ -13,10 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kPart50 = 0.5;
-constexpr double kPart99 = 0.99;
-
-// Three digits that count, no exponent.
+// Three significant digits, no exponent.
 std::string figure(std::optional<double> value) {
   if (!value) return "-";
   const int digits = *value >= 100.0 ? 0 : *value >= 10.0 ? 1 : 2;
@@ -90,24 +87,13 @@ std::string line_of(const std::array<std::string, 11>& cells) {
 
 }  // namespace
 
-double percentile(std::vector<double> values, double part) {
-  PP_ASSERT(!values.empty() && part > 0.0 && part <= 1.0);
-  std::sort(values.begin(), values.end());
-  const double rank = std::ceil(part * static_cast<double>(values.size()));
-  return values[std::max<size_t>(1, static_cast<size_t>(rank)) - 1];
-}
-
-Percentiles percentiles(const std::vector<double>& values) {
-  return {percentile(values, kPart50), percentile(values, kPart99)};
-}
-
 std::optional<double> BenchRow::ratio() const {
   if (!exchange || !floor_us || *floor_us <= 0.0) return std::nullopt;
   return exchange->p50 / *floor_us;
 }
 
 double gb_s(int64_t bytes, double us) {
-  constexpr double kPerSecond = 1e-3;  // bytes in a microsecond are megabytes in a second
+  constexpr double kPerSecond = 1e-3;  // bytes per microsecond are megabytes per second
   return us > 0.0 ? static_cast<double>(bytes) / us * kPerSecond : 0.0;
 }
 

@@ -18,7 +18,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cli/link/byte_queue.h"
+#include "cli/link/line_reader.h"
+#include "cli/link/proxy_connection.h"
 #include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
@@ -27,9 +28,9 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kTurnBytes = size_t{1} << 20;  // of one direction, before others have their turn
+constexpr size_t kTurnBytes = size_t{1} << 20;  // per direction, before the next one's turn
 constexpr size_t kPieceBytes = BlockPool::kBlockBytes;
-// What an epoll event is about: one of these, a listener, or twice a connection's number + side.
+// The user data of an epoll event: one of these, a listener, or twice a connection's number + side.
 constexpr uint64_t kSignals = 0;
 constexpr uint64_t kCommands = 1;
 constexpr uint64_t kTimer = 2;
@@ -41,37 +42,6 @@ int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
 }
 
-struct Side {
-  UniqueFd fd;
-  bool readable = false;  // until it says EAGAIN: events tell changes only (EPOLLET)
-  bool writable = false;
-  bool read_all = false;  // its end was seen
-  bool broken = false;    // by an error
-};
-
-enum class End { kFin, kReset };
-
-// What goes from one side to the other.
-struct Flow {
-  explicit Flow(BlockPool& pool) : bytes(pool) {}
-  ByteQueue bytes;
-  DelayLine line;
-  std::optional<End> end;  // comes after the bytes
-  int64_t end_due_us = 0;
-  bool finished = false;  // the end was passed on
-  int64_t timer_us = -1;  // the earliest timer that is set; -1: none
-};
-
-struct Connection {
-  Connection(uint64_t number, BlockPool& pool) : id(number), flows{Flow(pool), Flow(pool)} {}
-  uint64_t id;
-  std::array<Side, 2> sides;  // who connected, who listens
-  std::array<Flow, 2> flows;  // up: from sides[0]; down: from sides[1]
-  bool connecting = true;
-  int64_t connect_by_us = 0;
-  bool listed = false;  // in active_
-};
-
 class Proxy {
  public:
   explicit Proxy(const ProxyOptions& options);
@@ -82,13 +52,13 @@ class Proxy {
     UniqueFd fd;
     std::optional<SocketAddress> to;
   };
-  using Timer = std::tuple<int64_t, uint64_t, uint64_t>;  // when, order of setting, connection
+  using Timer = std::tuple<int64_t, uint64_t, uint64_t>;  // time, order of setting, connection
 
   void watch(int fd, uint32_t events, uint64_t what);
   void wait();
   void handle(const epoll_event& event);
   void run_due();
-  bool read_commands();  // false: there will be no more
+  bool read_commands();  // false: the stream has ended
   void say_done(const std::string& text);
   void command_line(const std::string& text);
   void carry_out(LinkModel::Then then);
@@ -120,10 +90,10 @@ class Proxy {
   size_t paused_at_ = 0;  // connections when descriptors ran out; 0: they have not
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_ = kFirstConnection;
-  std::vector<uint64_t> active_;  // connections that may have something to do
+  std::vector<uint64_t> active_;  // connections that may have work
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   uint64_t timers_set_ = 0;
-  std::string typed_;  // commands, up to the last line end
+  LineReader commands_{options_.commands_fd};
   size_t script_next_ = 0;
   int64_t began_us_ = now_us();
   bool quit_ = false;
@@ -164,7 +134,7 @@ ProxyCounts Proxy::run() {
     event.events = EPOLLIN;
     event.data.u64 = kCommands;
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, options_.commands_fd, &event) != 0) {
-      while (read_commands()) {  // a file, or /dev/null: all is there
+      while (read_commands()) {  // a file, or /dev/null: everything is available
       }
     }
   }
@@ -174,9 +144,7 @@ ProxyCounts Proxy::run() {
     const std::vector<uint64_t> turn = std::exchange(active_, {});
     for (const uint64_t id : turn) {
       const auto found = connections_.find(id);
-      if (found == connections_.end()) {
-        continue;
-      }
+      if (found == connections_.end()) continue;
       Connection& connection = *found->second;
       connection.listed = false;
       if (move(connection, Way::kUp) && move(connection, Way::kDown) &&
@@ -250,7 +218,7 @@ void Proxy::handle(const epoll_event& event) {
   }
 }
 
-// Commands, the link's own clock, and connections whose bytes are due.
+// Executes commands, the link's own timers, and connections whose bytes are due.
 void Proxy::run_due() {
   const int64_t now = now_us();
   quit_ |= options_.end_us > 0 && now >= began_us_ + options_.end_us;
@@ -267,9 +235,7 @@ void Proxy::run_due() {
     const auto [at_us, order, id] = timers_.top();
     timers_.pop();
     const auto found = connections_.find(id);
-    if (found == connections_.end()) {
-      continue;
-    }
+    if (found == connections_.end()) continue;
     for (Flow& flow : found->second->flows) {
       flow.timer_us = flow.timer_us <= at_us ? -1 : flow.timer_us;
     }
@@ -278,25 +244,14 @@ void Proxy::run_due() {
 }
 
 bool Proxy::read_commands() {
-  std::array<char, 4096> text{};
-  const ssize_t count = read(options_.commands_fd, text.data(), text.size());
-  if (count <= 0) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, options_.commands_fd, nullptr);
-    typed_ += '\n';
-  } else {
-    typed_.append(text.data(), static_cast<size_t>(count));
-  }
-  for (size_t end = typed_.find('\n'); end != std::string::npos; end = typed_.find('\n')) {
-    command_line(typed_.substr(0, end));
-    typed_.erase(0, end + 1);
-  }
-  return count > 0;
+  const bool more = commands_.read_some();
+  if (!more) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, options_.commands_fd, nullptr);
+  while (const std::optional<std::string> line = commands_.next()) command_line(*line);
+  return more;
 }
 
 void Proxy::command_line(const std::string& text) {
-  if (text.find_first_not_of(" \t\r") == std::string::npos) {
-    return;
-  }
+  if (text.find_first_not_of(" \t\r") == std::string::npos) return;
   try {
     carry_out(model_.apply(parse_link_command(text), now_us()));
     say_done(std::string(trim(text)));
@@ -312,10 +267,8 @@ void Proxy::say_done(const std::string& text) {
 
 void Proxy::carry_out(LinkModel::Then then) {
   quit_ |= then == LinkModel::Then::kQuit;
-  if (then == LinkModel::Then::kResetAll) {
-    reset_all();
-  }
-  activate_all();  // what was held or slowed may go now
+  if (then == LinkModel::Then::kResetAll) reset_all();
+  activate_all();  // held or slowed bytes may pass now
 }
 
 void Proxy::accept_some(Listener& listener) {
@@ -405,9 +358,7 @@ bool Proxy::move(Connection& connection, Way way) {
     const Step in = take_in(connection, way);
     taken += in == Step::kSome ? flow.bytes.size() - before : 0;
     const Step out = send_on(connection, way);
-    if (out == Step::kGone) {
-      return false;
-    }
+    if (out == Step::kGone) return false;
     more = in == Step::kSome || out == Step::kSome;
     if (more && taken >= kTurnBytes) {
       activate(connection);
@@ -466,9 +417,7 @@ Proxy::Step Proxy::send_on(Connection& connection, Way way) {
     flow.line.leave(flow.line.waiting());
     flow.bytes.clear();
   }
-  if (flow.bytes.size() == 0 || !model_.open(way) || !to.writable) {
-    return Step::kNone;
-  }
+  if (flow.bytes.size() == 0 || !model_.open(way) || !to.writable) return Step::kNone;
   std::span<std::byte> piece = flow.bytes.front();
   const int64_t now = now_us();
   piece = piece.first(flow.line.due(now, std::min(piece.size(), kPieceBytes)));
@@ -515,7 +464,7 @@ void Proxy::pass_end(Connection& connection, Way way) {
   connection.flows[static_cast<size_t>(way)].finished = true;
 }
 
-// The other side learns of it as it would over the link: after the delay, and not while held.
+// The other side notices as it would over a real link: after the delay, and not while held.
 void Proxy::broken(Connection& connection, size_t side) {
   connection.sides[side].broken = true;
   connection.sides[side].read_all = true;

@@ -10,13 +10,13 @@ namespace pushpull {
 
 namespace {
 
-Codec codec_of(const TensorInfo& tensor, const Job& job) {
-  // running statistics are averages, not gradients: an error would not wash out
+Codec codec_of(const TensorInfo& tensor, const Codec& codec, const TensorCodecs& tensors) {
+  // running statistics are averages, not gradients: an encoding error would not average out
   if (tensor.rule == UpdateRule::kAverage) return {};
-  return job.codec_tensors.of(tensor.name).value_or(job.codec);
+  return tensors.of(tensor.name).value_or(codec);
 }
 
-// Kinds are in the order of what they lose.
+// CodecKind is ordered by loss of precision.
 const Codec& more_exact(const Codec& a, const Codec& b) {
   if (a.kind != b.kind) return a.kind < b.kind ? a : b;
   return a.fraction >= b.fraction ? a : b;
@@ -62,25 +62,25 @@ void SliceCodec::decode(const std::byte* encoded, int64_t lo, int64_t n, float* 
   }
 }
 
-CodecMap::CodecMap(const TensorTable& table, const Job& job) {
+CodecMap::CodecMap(const TensorTable& table, const Codec& codec, const TensorCodecs& tensors) {
   std::vector<Codec> blocks;
   for (const TensorInfo& tensor : table.tensors) {
     if (tensor.size == 0) continue;
-    const Codec codec = codec_of(tensor, job);
+    const Codec own = codec_of(tensor, codec, tensors);
     const auto first = static_cast<size_t>(tensor.offset / kBlockElements);
     const auto last = static_cast<size_t>((tensor.offset + tensor.size - 1) / kBlockElements);
     for (size_t b = first; b <= last; ++b) {
       if (b == blocks.size()) {
-        blocks.push_back(codec);
+        blocks.push_back(own);
       } else {
-        blocks[b] = more_exact(blocks[b], codec);
+        blocks[b] = more_exact(blocks[b], own);
       }
     }
   }
   for (size_t b = 0; b < blocks.size(); ++b) {
     const auto lo = static_cast<int64_t>(b) * kBlockElements;
     const int64_t n = std::min(kBlockElements, table.total - lo);
-    // a large share of top-k, or a block of a few elements
+    // topk with a large fraction, or a block of a few elements, may not save anything
     if (encoded_block_bytes(blocks[b], n) >= encoded_block_bytes({}, n)) blocks[b] = {};
   }
   if (!std::all_of(blocks.begin(), blocks.end(), is_plain)) blocks_ = std::move(blocks);

@@ -1,5 +1,5 @@
-// The table of the job's keys: how each is read, printed, explained and treated at a resume. Inside
-// of job*.cpp only; others use common/job.h. Constant after the first call; any thread.
+// The table of the job's keys: how each is parsed, printed, explained, and treated at a resume. For
+// job*.cpp only; others use common/job/job.h. Constant after the first call; any thread.
 #pragma once
 
 #include <functional>
@@ -12,17 +12,17 @@
 namespace pushpull {
 
 enum class AtResume {
-  kFixed,      // shapes the weights: another value would continue another job
-  kMayChange,  // where and how the job runs
-  kHorizon,    // epochs, steps: may change unless the schedule is stretched over them (cosine)
+  kFixed,      // determines the weights: another value makes another job
+  kMayChange,  // only where and how the job runs
+  kHorizon,    // epochs, steps: may change unless the schedule depends on the total (cosine)
 };
 
 struct JobKey {
   KeyHelp help;
-  std::string expects;  // "a number > 0", ends "must be ..."
+  std::string expects;  // "a number > 0"; completes "must be ..."
   AtResume at_resume = AtResume::kFixed;
   std::function<bool(Job& job, const std::string& text)> set;  // false: not what it expects
-  std::function<std::string(const Job& job)> get;              // text that `set` reads back
+  std::function<std::string(const Job& job)> get;              // text that `set` parses
 };
 
 // Completes "must be ..." for a text that names no straggler.
@@ -32,7 +32,7 @@ inline constexpr std::string_view kStragglerWords =
 
 const std::vector<JobKey>& job_key_table();
 
-// Null where there is no such key.
+// Null if there is no such key.
 const JobKey* find_job_key(const std::string& key);
 
 // All keys, for suggestions.

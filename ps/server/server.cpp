@@ -17,7 +17,7 @@ SliceMap map_of(const ServerSetup& setup) {
 Shard shard_of(const ServerSetup& setup) {
   Shard shard(map_of(setup), setup.rank, setup.table, server_optimizer(setup.job),
               setup.engine ? setup.engine : host_engine(setup.memory),
-              CodecMap(setup.table, setup.job));
+              CodecMap(setup.table, setup.job.codec, setup.job.codec_tensors));
   if (!setup.load) shard.initialise(setup.job.seed);
   shard.set_start(setup.barriers.start_step, setup.updates);
   return shard;

@@ -25,18 +25,6 @@ BenchRow row_over_tcp() {
   return row;
 }
 
-TEST(BenchResult, PercentilesAreValuesThatWereMeasured) {
-  std::vector<double> values(100);
-  std::iota(values.rbegin(), values.rend(), 1.0);  // 100, 99, ... 1
-  EXPECT_EQ(percentile(values, 0.5), 50.0);
-  EXPECT_EQ(percentile(values, 0.99), 99.0);
-  EXPECT_EQ(percentile(values, 1.0), 100.0);
-  EXPECT_EQ(percentile({7.0}, 0.5), 7.0);
-  EXPECT_EQ(percentile({1.0, 2.0}, 0.5), 1.0);
-  EXPECT_EQ(percentiles({3.0, 1.0, 2.0}).p50, 2.0);
-  EXPECT_EQ(percentiles({3.0, 1.0, 2.0}).p99, 3.0);
-}
-
 TEST(BenchResult, BytesInMicrosecondsAreGigabytesInSeconds) {
   EXPECT_DOUBLE_EQ(gb_s(1'000'000, 500.0), 2.0);
   EXPECT_EQ(gb_s(1'000'000, 0.0), 0.0);

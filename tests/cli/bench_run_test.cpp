@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/bench/memory_floor.h"
-#include "cli/bench/socket_floor.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -80,24 +78,6 @@ TEST(BenchRun, LargeTensorsAreExchangedLessOften) {
   EXPECT_GE(large.warm_up, 3);
   options.steps = 5;
   EXPECT_EQ(plan_exchange(options, 4096, Transport::kTcp, 2).steps, 5);
-}
-
-TEST(BenchFloors, AnUpdateOfMoreBytesTakesLonger) {
-  for (const OptimizerKind optimizer :
-       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
-    EXPECT_GT(memory_floor_us(32 << 20, 2, optimizer), memory_floor_us(4096, 2, optimizer));
-  }
-  EXPECT_GT(memory_floor_us(4, 1, OptimizerKind::kSgd), 0.0);
-}
-
-TEST(BenchFloors, SocketsMoveEveryByteBothWays) {
-  for (const Transport transport : {Transport::kTcp, Transport::kIpc}) {
-    const SocketFloor floor = socket_floor(transport, 8 << 20, 2);
-    EXPECT_GT(floor.way.push.p50, 0.0);
-    EXPECT_GT(floor.way.pull.p50, 0.0);
-    EXPECT_GE(floor.way.push.p99, floor.way.push.p50);
-    EXPECT_GT(floor.exchange_us, socket_floor(transport, 4, 1).exchange_us);
-  }
 }
 
 }  // namespace

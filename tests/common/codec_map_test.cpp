@@ -29,12 +29,9 @@ TensorTable table() {
 
 std::string codecs(const std::string& codec, const std::string& tensors,
                    int64_t slice_bytes = 65536) {
-  Job job;
-  job.codec = Codec::parse(codec);
-  job.codec_tensors = TensorCodecs::parse(tensors);
   const TensorTable t = table();
   const SliceMap map(t.total, slice_bytes, 1);
-  const CodecMap blocks(t, job);
+  const CodecMap blocks(t, Codec::parse(codec), TensorCodecs::parse(tensors));
   std::string out;
   for (int slice = 0; slice < map.slices(); ++slice) {
     const SliceCodec of_slice = blocks.of_slice(map, slice);
@@ -59,10 +56,9 @@ TEST(CodecMap, TheMostExactCodecOfABlockWins) {
   const std::vector<std::string> order = {"topk:0.01", "topk:0.1", "int8", "bf16", "fp16"};
   for (size_t i = 0; i + 1 < order.size(); ++i) {
     for (const bool swapped : {false, true}) {
-      Job job;
-      job.codec = Codec::parse(order[swapped ? i + 1 : i]);
-      job.codec_tensors = TensorCodecs::parse("b=" + order[swapped ? i : i + 1]);
-      EXPECT_EQ(CodecMap(t, job).of_slice(map, 0).codec(0).to_string(), order[i + 1]);
+      const CodecMap blocks(t, Codec::parse(order[swapped ? i + 1 : i]),
+                            TensorCodecs::parse("b=" + order[swapped ? i : i + 1]));
+      EXPECT_EQ(blocks.of_slice(map, 0).codec(0).to_string(), order[i + 1]);
     }
   }
 }
@@ -96,12 +92,10 @@ TEST(CodecMap, SlicesAreCutFromTheSameBlocks) {
 }
 
 TEST(SliceCodec, DecodesAnyBlocksOfASlice) {
-  Job job;
-  job.codec = Codec::parse("int8");
-  job.codec_tensors = TensorCodecs::parse("b.*=fp16");
   const TensorTable t = table();
+  const CodecMap blocks(t, Codec::parse("int8"), TensorCodecs::parse("b.*=fp16"));
   const SliceMap map(t.total, 65536, 1);
-  const SliceCodec codec = CodecMap(t, job).of_slice(map, 0);
+  const SliceCodec codec = blocks.of_slice(map, 0);
   std::mt19937 random(1);
   std::vector<float> x(static_cast<size_t>(t.total));
   for (float& v : x) v = static_cast<float>(random()) * 1e-9F;

@@ -1,13 +1,13 @@
 // What the CUDA backend asks of libraries, computed by plain loops: products as a column-major
 // library is told of them, and convolution unrolled into products.
-#include "models/ops/cuda/matmul_plan.h"
+#include "models/ops/plan/matmul_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "models/ops/cuda/im2col_plan.h"
-#include "models/ops/cuda/transpose_plan.h"
+#include "models/ops/plan/im2col_plan.h"
+#include "models/ops/plan/transpose_plan.h"
 #include "tests/models/reference.h"
 
 namespace pushpull::ops::cuda {

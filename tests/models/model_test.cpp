@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "common/base/error.h"
-#include "models/numerics.h"
+#include "models/ops/cpu/numerics.h"
 #include "tests/models/backend_case.h"
 #include "tests/models/fixture.h"
 #include "tests/models/reference.h"

@@ -410,7 +410,7 @@ TEST(BrokenEngine, PartsOfACodecAreRefused) {
   const Job job = job_of("codec = bf16\n");
   const TensorTable table = table_of(4000);
   const SliceMap map(4000, 4096, 1);
-  Shard shard(map, 0, table, {}, lab.engine(), CodecMap(table, job));
+  Shard shard(map, 0, table, {}, lab.engine(), CodecMap(table, job.codec, job.codec_tensors));
   shard.initialise(1);
   ASSERT_FALSE(shard.codec(0).plain());
   EXPECT_THROW(shard.apply(0, {{{0, 1}, constant_payload(shard.elements(0), 1.0F)}}, 1, {}), Error);

@@ -53,7 +53,7 @@ struct Wire {
     job.codec = Codec::parse(codec);
     job.strategy = Strategy::parse(strategy);
     job.clip_norm = clip_norm;
-    codecs = CodecMap(table, job);
+    codecs = CodecMap(table, job.codec, job.codec_tensors);
     encoder = std::make_unique<Encoder>(job, table, map);
   }
 

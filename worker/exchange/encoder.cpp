@@ -53,7 +53,7 @@ Encoder::Encoder(const Job& job, const TensorTable& table, const SliceMap& map)
       keeps_sent_(job.clip_norm > 0 && !job.strategy.traits().step_versions),
       table_(table),
       map_(map),
-      codecs_(codecs_of(CodecMap(table, job), map)),
+      codecs_(codecs_of(CodecMap(table, job.codec, job.codec_tensors), map)),
       pool_(largest_floats(codecs_)) {}
 
 Payload Encoder::encode(Range node, int slice, Payload part) {

@@ -17,6 +17,7 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/codec/codec_map.h"
+#include "common/job/job.h"
 #include "common/net/message.h"
 
 namespace pushpull {

@@ -1,0 +1,42 @@
+// Pages that a process shares with those that it forks. One owner in each.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "common/base/error.h"
+
+namespace pushpull::floors {
+
+class SharedPages {
+ public:
+  // Throws Error(kFailed) where there is no memory. bytes: 0 for none.
+  explicit SharedPages(size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+      throw Error(ErrorCode::kFailed,
+                  "[floors] no shared memory of " + std::to_string(bytes) + " bytes");
+    }
+    data_ = data;
+    std::memset(data_, 1, bytes);
+  }
+  ~SharedPages() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  SharedPages(SharedPages&& other) noexcept
+      : bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
+  SharedPages(const SharedPages&) = delete;
+  SharedPages& operator=(const SharedPages&) = delete;
+
+  void* data() const { return data_; }  // null: none
+
+ private:
+  size_t bytes_;
+  void* data_ = nullptr;
+};
+
+}  // namespace pushpull::floors

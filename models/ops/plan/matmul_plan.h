@@ -1,0 +1,67 @@
+// Expresses a product of row-major matrices for a column-major library: a row-major matrix is its
+// transpose in column-major order, so the library computes Dᵀ = op(B)ᵀ op(A)ᵀ, and its first factor
+// is our second. Source: the cuBLAS documentation, "Data layout". Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pushpull::ops::cuda {
+
+// D [m, n] = op(A) [m, k] op(B) [k, n], all row-major and packed.
+struct Product {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool transpose_a = false;  // A is stored as [k, m]
+  bool transpose_b = false;  // B is stored as [n, k]
+
+  int64_t a_elements() const { return m * k; }
+  int64_t b_elements() const { return n * k; }
+  int64_t d_elements() const { return m * n; }
+
+  // "512x4096x4096nt": m, n, k, and whether A and B are transposed (t) or not (n).
+  std::string name() const {
+    return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
+           (transpose_a ? "t" : "n") + (transpose_b ? "t" : "n");
+  }
+};
+
+// A matrix as described to the library: `rows` x `columns` as stored, with a column every `stride`
+// elements.
+struct ColumnMajor {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+  bool transpose = false;
+};
+
+struct MatmulPlan {
+  ColumnMajor first;   // our B
+  ColumnMajor second;  // our A
+  ColumnMajor result;  // D
+};
+
+inline MatmulPlan plan_matmul(const Product& p) {
+  // row-major [rows, columns] is column-major [columns, rows]
+  const auto lies = [](int64_t rows, int64_t columns, bool transpose) {
+    return ColumnMajor{columns, rows, columns, transpose};
+  };
+  return {p.transpose_b ? lies(p.n, p.k, true) : lies(p.k, p.n, false),
+          p.transpose_a ? lies(p.k, p.m, true) : lies(p.m, p.k, false), lies(p.m, p.n, false)};
+}
+
+// The three products of a layer y [samples, outputs] = x [samples, inputs] wᵀ, w [outputs, inputs].
+struct LayerProducts {
+  Product forward;  // y = x wᵀ
+  Product weights;  // dw = dyᵀ x
+  Product data;     // dx = dy w
+};
+
+inline LayerProducts layer_products(int64_t samples, int64_t inputs, int64_t outputs) {
+  return {{samples, outputs, inputs, false, true},
+          {outputs, inputs, samples, true, false},
+          {samples, inputs, outputs, false, false}};
+}
+
+}  // namespace pushpull::ops::cuda

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Counts how the house is kept: who asks for the strategy, how large classes are, how folders are filled, which refusals give no reason, which words say nothing.
+
+  scripts/house.py [ROOT]           the table for that tree; needs no build
+  scripts/house.py --check [ROOT]   and ends with 1 where a figure is above what LIMITS holds it to
+
+`goal` is what a figure should be at most, `held` what it may not exceed today: where the two differ, the goal is still to be reached.
+"""
+
+import argparse
+import collections
+import pathlib
+import re
+import sys
+
+# figure: (goal, held). The only place of these numbers.
+LIMITS = {
+    "strategy places": (25, 158),
+    "strategy files": (8, 26),
+    "Server lines": (450, 1312),
+    "Server header": (120, 289),
+    "PushPull lines": (450, 1116),
+    "PushPull header": (120, 283),
+    "Coordinator lines": (450, 1168),
+    "Coordinator header": (120, 251),
+    "classes over 450 lines": (0, 3),
+    "foreign implementations": (3, 10),
+    "files in a folder": (32, 32),
+    "files over 500 lines": (0, 2),
+    "const_casts of machines": (0, 2),
+    "refusals without a reason": (0, 42),
+    "buffered strategy's files": (8, 8),
+    "driver lines twice": (0, 890),
+    "words that say nothing": (3, 11),
+    "comments like translations": (120, 262),
+    "comments reflowed": (0, 0),
+}
+
+CPP = (".h", ".cpp", ".cu", ".cuh")
+NOT_PRODUCT = {"tests", "bench", "docs", "build", "out", ".git"}
+MACHINES = ("Server", "PushPull", "Coordinator")
+CLASS_LINES = 450
+FILE_LINES = 500
+ADAPTER_LINES = 120  # of a simulated node: its header and .cpp
+# files that read, check and print the job, where the strategy is a value like any other
+JOB_FILE = re.compile(r"(^|/)(job|job_parse|job_check|job_keys|strategy)\.(cpp|h)$")
+# a main, or a backend that stands for another: they implement what their build picks
+PICKED_FILE = re.compile(r"main|(^|/)no_|/cuda/|/cpu/|gloo|cuda")
+# functions that judge a message of a peer
+JUDGES = re.compile(r"^(on_\w+|take|\w*(fits?|is_near|is_valid|plausible))$")
+SAYS_NOTHING = re.compile(r"distrusted|\bbells?\b|goes_narrow|open_door|last_questions")
+LIKE_A_TRANSLATION = re.compile(r"^\s*// (?:Of|What|Who|So|By|As|That|Which|Whose|Where) ", re.M)
+
+
+class Tree:
+    """The product's sources: path from the root -> text, and the same without comments."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.text = {}
+        for path in sorted(self.root.rglob("*")):
+            name = path.relative_to(self.root)
+            if path.suffix in CPP and not NOT_PRODUCT & set(name.parts):
+                self.text[str(name)] = path.read_text(errors="replace")
+        self.code = {name: re.sub(r"//[^\n]*", "", text) for name, text in self.text.items()}
+
+    def lines(self, name):
+        return self.text[name].count("\n")
+
+    def pages(self):
+        return [p.read_text() for p in (self.root / "ARCHITECTURE.md", *(self.root / "docs").glob("*.md")) if p.exists()]
+
+
+def strategy_questions(tree):
+    """File -> places that ask which strategy runs: by the enumeration, a predicate that asks it, or a part's type."""
+    predicates = {"in_lockstep"}
+    for code in tree.code.values():
+        predicates |= set(re.findall(r"bool (\w+)\(\) const \{[^{}]*(?:strategy\.kind|\bkind [!=]=)", code))
+        bodies = re.findall(r"bool (\w+)\(\) const \{([^{}]*)\}", code)
+        predicates |= {name for name, body in bodies if re.search(r"in_lockstep\(\)|StrategyKind", body)}
+    asks = re.compile(r"strategy\.kind|StrategyKind::|\b(?:" + "|".join(sorted(predicates)) + r")\(\)"
+                      r"|dynamic_cast<[^>]*(?:Aggregation|Schedule|Strategy)")
+    found = {name: len(asks.findall(code)) for name, code in tree.code.items() if not JOB_FILE.search(name)}
+    return {name: count for name, count in found.items() if count}
+
+
+def classes(tree):
+    """(lines, header) of each class: its header and every .cpp that defines one of its functions; and which .cpp
+    implement a class that another header declares."""
+    lines, header = collections.Counter(), collections.Counter()
+    headers, foreign = collections.defaultdict(set), set()
+    for name, code in tree.code.items():
+        if name.endswith(".h"):
+            for found in re.findall(r"^class ([A-Z]\w+)(?: final)?(?: :[^;{]*)?\s*\{", code, re.M):
+                lines[found] += tree.lines(name)
+                header[found] += tree.lines(name)
+                headers[found].add(name)
+    for name, code in tree.code.items():
+        if not name.endswith(".cpp"):
+            continue
+        local = set(re.findall(r"^(?:class|struct) ([A-Z]\w+)", code, re.M))
+        defined = set(re.findall(r"^(?:[\w:<>,&*\s\[\]]+ )?([A-Z]\w+)::~?\w+\(", code, re.M))
+        for found in defined & set(headers) - local:
+            lines[found] += tree.lines(name)
+            stems = {pathlib.PurePath(h).stem for h in headers[found]}
+            if pathlib.PurePath(name).stem not in stems and not PICKED_FILE.search(name):
+                foreign.add(name)
+    return lines, header, foreign
+
+
+def functions(code, kind):
+    """(name, body) of each function of that return type that the text defines."""
+    for found in re.finditer(r"\b" + kind + r" (?:\w+::)*(\w+)\([^;{}]*\)(?: const)?(?: noexcept)?(?: override)? \{", code):
+        depth, at = 1, found.end()
+        while depth and at < len(code):
+            depth += {"{": 1, "}": -1}.get(code[at], 0)
+            at += 1
+        yield found.group(1), code[found.end():at]
+
+
+def silent_refusals(tree):
+    """File -> places where a server refuses a message and says no reason: `return false` of a function that judges one."""
+    found = collections.Counter()
+    for name, code in tree.code.items():
+        if re.match(r"ps/(server|aggregation)", name):
+            for function, body in functions(code, "bool"):
+                if JUDGES.match(function):
+                    found[name] += len(re.findall(r"return false;", body))
+    return +found
+
+
+def doubled_driver_lines(root):
+    """Lines of the simulated nodes beyond an adapter each: they do again what a real loop does."""
+    nodes = collections.Counter()
+    for path in (pathlib.Path(root) / "tests" / "simulation").glob("*_node.*"):
+        nodes[path.stem] += path.read_text().count("\n")
+    return {name: lines - ADAPTER_LINES for name, lines in nodes.items() if lines > ADAPTER_LINES}
+
+
+def listing(counts, most=4):
+    """The largest of them: "a 3, b 2"."""
+    items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count}" for name, count in items[:most]) + (", ..." if len(items) > most else "")
+
+
+def figures(root):
+    """Figure -> (value, what it is made of)."""
+    tree = Tree(root)
+    asked = strategy_questions(tree)
+    lines, header, foreign = classes(tree)
+    large = {name: count for name, count in lines.items() if count > CLASS_LINES}
+    folders = collections.Counter(str(pathlib.PurePath(name).parent) for name in tree.text)
+    fullest = folders.most_common(1)[0] if folders else ("", 0)
+    long = {name: tree.lines(name) for name in tree.text if tree.lines(name) > FILE_LINES}
+    casts = {name: len(re.findall(r"const_cast<(?:" + "|".join(MACHINES) + ")", code)) for name, code in tree.code.items()}
+    silent = silent_refusals(tree)
+    buffered = [name for name, code in tree.code.items() if re.search(r"\bbuffered\b|kBuffered|Buffered[A-Z]\w+", code)]
+    doubled = doubled_driver_lines(root)
+    words = {name: len(SAYS_NOTHING.findall(text)) for name, text in tree.text.items()}
+    words["pages"] = sum(len(SAYS_NOTHING.findall(page)) for page in tree.pages())
+    opens = {name: len(LIKE_A_TRANSLATION.findall(text)) for name, text in tree.text.items()}
+    style = tree.root / ".clang-format"
+    reflow = 0 if style.exists() and re.search(r"ReflowComments:\s*(false|Never)", style.read_text()) else 1
+    found = {"strategy places": (sum(asked.values()), listing(asked)), "strategy files": (len(asked), "")}
+    for name in MACHINES:
+        found[f"{name} lines"] = (lines[name], "its header and every .cpp that implements it")
+        found[f"{name} header"] = (header[name], "")
+    return found | {
+        "classes over 450 lines": (len(large), "largest: " + listing(lines, 5)),
+        "foreign implementations": (len(foreign), ", ".join(sorted(foreign))),
+        "files in a folder": (fullest[1], listing(folders, 3)),
+        "files over 500 lines": (len(long), listing(long)),
+        "const_casts of machines": (sum(casts.values()), listing({n: c for n, c in casts.items() if c})),
+        "refusals without a reason": (sum(silent.values()), listing(silent)),
+        "buffered strategy's files": (len(buffered), ", ".join(buffered) or "it is not there"),
+        "driver lines twice": (sum(doubled.values()), listing(doubled)),
+        "words that say nothing": (sum(words.values()), listing({n: c for n, c in words.items() if c})),
+        "comments like translations": (sum(opens.values()), listing({n: c for n, c in opens.items() if c})),
+        "comments reflowed": (reflow, ""),
+    }
+
+
+def exceeded(found, limits):
+    """Figures above what they are held to; a figure without a limit, or a limit without a figure, is a mistake too."""
+    above = [f"{name}: {found[name][0]}, held to {limits[name][1]}" for name in limits
+             if name in found and found[name][0] > limits[name][1]]
+    return above + [f"{name}: no limit" for name in found if name not in limits] + [
+        f"{name}: not counted" for name in limits if name not in found]
+
+
+def table(found, limits):
+    rows = [("figure", "now", "goal", "held", "", "")]
+    for name, (value, made_of) in found.items():
+        goal, held = limits[name]
+        rows.append((name, str(value), str(goal), str(held), "ok" if value <= goal else "FALL" if value > held else "-", made_of))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    return "\n".join("  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, 5)), row[5]]).rstrip()
+                     for row in rows)
+
+
+def main(words):
+    parser = argparse.ArgumentParser(prog="house.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="end with 1 where a figure is above what it is held to")
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent)
+    arguments = parser.parse_args(words)
+    found = figures(arguments.root)
+    print(table(found, LIMITS))
+    above = exceeded(found, LIMITS)
+    if not arguments.check:
+        return 0
+    print("\n" + ("; ".join(above) or "no figure is above what it is held to"))
+    return 1 if above else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

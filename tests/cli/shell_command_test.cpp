@@ -1,0 +1,15 @@
+#include "cli/run/shell_command.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+TEST(ShellCommand, WritesTheCommandAsAShellReadsIt) {
+  EXPECT_EQ(shell_command("pushpull",
+                          {"compare", "--tune", "lr=0.5,1", "--out", "my results", "", "it's"}),
+            "pushpull compare --tune lr=0.5,1 --out 'my results' '' 'it'\\''s'");
+}
+
+}  // namespace
+}  // namespace pushpull
