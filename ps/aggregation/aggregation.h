@@ -1,4 +1,4 @@
-// When a push counts and when a pull is answered (DESIGN sections 2 and 4). Each strategy's rule is
+// Decides when a push counts and when a pull is answered. Each strategy's rule is
 // one class in a file of its own, made by make_aggregation; nobody else asks which strategy runs.
 // A rule takes pushes that have been checked and assembled, moves the shard, and says which weights
 // answer a pull. Knows no socket, clock or file. One thread.
@@ -84,7 +84,7 @@ class Aggregation {
  protected:
   // Makes memory for so many generations of weights beside the first one.
   void reserve(int generations);
-  // What `check` of a push asks in most rules.
+  // The part of `check` of a push that most rules share.
   //   needed_floor: of the weights that it was computed on.
   Verdict check_basis(const wire::Push& push, int64_t needed_floor) const;
   // One entry of the record: the push has entered the newest update.

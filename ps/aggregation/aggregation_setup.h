@@ -1,4 +1,5 @@
-// What a rule of aggregation is made from, and the form of its answers. Plain data; one thread.
+// The parts that a rule of aggregation is made from, and the form of its answers. Plain data; one
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -68,9 +68,9 @@ class BackupChoice {
   // servers: that hold slices. wanted: pushes of a step, shares less B.
   BackupChoice(int servers, int wanted) : servers_(servers), wanted_(wanted) {}
 
-  // What a server has of its running step. Fixes the set when `wanted` pushes are complete at all
-  // servers, in the order in which they became so. True: `chosen` answers this server, or, when
-  // `fixed_now`, all of them.
+  // Takes the complete pushes of a server's running step. Fixes the set when `wanted` pushes are
+  // complete at all servers, in the order in which they became so. True: `chosen` answers this
+  // server, or, when `fixed_now`, all of them.
   bool take(const wire::Arrived& arrived);
   bool fixed_now() const { return fixed_now_; }
   const std::optional<wire::Chosen>& chosen() const { return chosen_; }

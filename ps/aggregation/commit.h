@@ -1,4 +1,4 @@
-// What a server tells the coordinator in its own process about training, and what it asks it for.
+// The interface between a server and the coordinator in its process: commits, barriers, leases.
 // Plain data and one interface; the server's thread.
 #pragma once
 

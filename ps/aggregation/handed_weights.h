@@ -17,7 +17,7 @@ class HandedWeights {
   static constexpr size_t kMostVersions = 4;
 
   void keep(int64_t version, int slice, const Payload& weights);
-  // Of all slices that were handed out in this version, by slice; null: none is kept.
+  // The slices that were handed out in this version, by slice; null: none is kept.
   const std::map<int, Payload>* find(int64_t version) const;
   // The worker's next push is computed on this version or a later one.
   void forget_before(int64_t version);

@@ -1,5 +1,5 @@
-// Which micro-batches of which step have counted at a server: each counts once, whoever has
-// computed it (DESIGN P2). Knows no socket, clock or weights. One thread.
+// The micro-batches that have counted at a server: each counts once, whoever has computed it. Knows
+// no socket, clock or weights. One thread.
 #pragma once
 
 #include <cstdint>

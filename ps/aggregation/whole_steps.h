@@ -18,7 +18,7 @@
 
 namespace pushpull {
 
-// What workers push.
+// The content of the pushes.
 enum class StepSumKind {
   kGradients,  // of one step: the tree's leaves are micro-batches
   kChanges,  // of weights that moved over a round of steps: leaves are shares, the rate is outer-lr

@@ -27,7 +27,7 @@ bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(addres
 
 size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Of at least so many bytes; what it held is lost.
+// Grows it to at least so many bytes; its contents are lost.
 void grow(device::Device& device, size_t bytes, device::Memory& memory) {
   if (memory.size() >= bytes) return;
   const size_t size = std::max(bytes, memory.size() + memory.size() / 2);
@@ -39,7 +39,7 @@ void grow(device::Device& device, size_t bytes, device::Memory& memory) {
 class Packer {
  public:
   Packer(std::byte* host, std::byte* there) : host_(host), there_(there) {}
-  // Where they will lie there.
+  // their addresses on the device
   template <class T>
   const T* add(const std::vector<T>& all) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment);

@@ -53,7 +53,7 @@ class DeviceEngine : public SliceEngine {
     size_t part;  // in parts_
     size_t to;    // in staging memory, in floats
   };
-  // What is staged and launched at once ends at these of copies_ and tiles_.
+  // Ends, in copies_ and tiles_, of what is staged and launched together.
   struct Group {
     size_t copies;
     size_t tiles;

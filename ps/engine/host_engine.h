@@ -48,7 +48,7 @@ class HostEngine : public SliceEngine {
   std::vector<TreeSum> sums_;  // by thread
 };
 
-// What a Shard has where nobody says otherwise.
+// The engine of a Shard unless another one is given.
 std::shared_ptr<SliceEngine> host_engine(FloatAllocator weights = heap_floats);
 
 }  // namespace pushpull

@@ -26,7 +26,7 @@ class HostMirror {
   // Error(kDevice).
   void bring(std::vector<Payload>& payloads);
 
-  // Of what still lives.
+  // Copies whose source is still alive.
   size_t copies() const { return copies_.size(); }
 
  private:

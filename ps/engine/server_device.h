@@ -1,4 +1,4 @@
-// What `pushpull-server --device` means.
+// The meaning of `pushpull-server --device`.
 #pragma once
 
 #include <functional>

@@ -51,10 +51,10 @@ class Shard {
   int64_t elements(int slice) const;
   // Index of an owned slice in slices().
   size_t place(int slice) const { return static_cast<size_t>(slice / map_.servers()); }
-  // Where the slice lies in a generation, in floats.
+  // Offset of the slice in a generation, in floats.
   int64_t offset(int slice) const { return data(slice).offset; }
   size_t state_vectors() const;
-  // What partial sums of the slice have gone through.
+  // The codec that partial sums of the slice are encoded with.
   const SliceCodec& codec(int slice) const { return data(slice).codec; }
 
   // Fills every slice by the tensors' init rules.
@@ -62,7 +62,8 @@ class Shard {
   // Before the first update, once for a slice.
   //   payloads: weights, then each state vector. Sizes must fit (PP_ASSERT: callers check).
   void load(int slice, std::span<const Payload> payloads);
-  // What a worker has kept (all-reduce): weights, then each state vector; sizes must fit.
+  // Takes over what a worker has kept (all-reduce): weights, then each state vector. Sizes must
+  // fit.
   void store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates);
   // Makes memory for so many generations beside the first one.
   void reserve(int generations) { pool_.reserve(generations); }
@@ -79,8 +80,8 @@ class Shard {
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
              const UpdateInfo& info, int64_t versions = 1, const float* read = nullptr);
 
-  // Where it computes on a device: parts that wait for others may lie in memory of a process that
-  // ends meanwhile. Puts them into memory of its own.
+  // On a device, parts that wait for others may lie in memory of a process that ends meanwhile:
+  // `keep` copies them into memory of this process.
   bool keeps_parts() const { return engine_->on_device(); }
   void keep(std::span<PartialSum* const> parts) { engine_->keep(parts); }
 
@@ -119,14 +120,14 @@ class Shard {
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
   Payload payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const;
-  // What the engine is to know of a slice and its parts.
+  // The engine's description of a slice and its parts.
   SliceWork work_of(const SliceUpdate& update) const;
   void write(const Payload& from, const SliceData& d, float* to);
   void load_state(SliceData& d, std::span<const Payload> payloads);
-  // Where the slice's state is to be after its update, and that it is there.
+  // Begins and ends the update of a slice's state, which moves where it is held.
   void begin_state(const SliceData& d);
   void end_state(SliceData& d);
-  // Where the slice's next version is to be written, and that it has been.
+  // Returns where to write the slice's next version; `end_next` publishes it.
   float* begin_next(const SliceData& d);
   void end_next(SliceData& d, int64_t version, int64_t updates);
 

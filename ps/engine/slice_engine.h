@@ -42,9 +42,9 @@ class SliceEngine {
 
   // Its memory is a device's, which the host must not touch.
   virtual bool on_device() const = 0;
-  // Where generations of weights lie: undefined contents.
+  // Allocates generations of weights; their contents are undefined.
   virtual const FloatAllocator& weights() const = 0;
-  // Where state vectors lie: zeros where memory is new.
+  // Allocates state vectors; new memory is zero.
   virtual const FloatAllocator& state() const = 0;
 
   // These return when the work is done: what was written may be read by anybody at once.

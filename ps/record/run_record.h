@@ -1,4 +1,4 @@
-// What a run did, as the coordinator sees it: commits, losses, evaluations. Plain bookkeeping; one
+// Totals of a run as the coordinator sees it: commits, losses, evaluations. Plain bookkeeping; one
 // thread.
 #pragma once
 
@@ -60,7 +60,7 @@ class TrainingRecord {
   const std::vector<int64_t>& pushes_dropped_per_worker() const {
     return pushes_dropped_per_worker_;
   }
-  // Of the samples of all commits that count.
+  // The hash of the samples of all commits that count.
   const HashSum& data_hash() const { return data_hash_; }
   // First step that is not wholly in, at server 0.
   int64_t floor() const { return floor_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "common/layout/slice_map.h"
@@ -66,18 +67,33 @@ class Versions {
   std::vector<int64_t> now_;
 };
 
-// The entry before makes one update with the one at `next` of the same log.
-bool joins(const ServerLogs::Entry& before, const ServerLogs::Entry& next,
-           const VersionRules& rules) {
-  return before.more || (rules.in_steps && before.push.step == next.push.step);
-}
+// A server's log, cut into updates.
+class Updates {
+ public:
+  Updates(const std::vector<ServerLogs::Entry>& log, const VersionRules& rules)
+      : log_(log), rules_(rules), whole_(log.size()) {
+    while (whole_ > 0 && log_[whole_ - 1].more) --whole_;  // the rest of that update was lost
+  }
 
-// Entries of whole updates.
-size_t whole_entries(const std::vector<ServerLogs::Entry>& log) {
-  size_t whole = log.size();
-  while (whole > 0 && log[whole - 1].more) --whole;
-  return whole;
-}
+  size_t taken() const { return next_; }
+  // The entries of the next update; empty where there is none.
+  std::span<const ServerLogs::Entry> next() const {
+    size_t end = next_;
+    while (end < whole_ && (end == next_ || joins(log_[end - 1], log_[end]))) ++end;
+    return std::span(log_).subspan(next_, end - next_);
+  }
+  void take() { next_ += next().size(); }
+
+ private:
+  bool joins(const ServerLogs::Entry& before, const ServerLogs::Entry& entry) const {
+    return before.more || (rules_.in_steps && before.push.step == entry.push.step);
+  }
+
+  const std::vector<ServerLogs::Entry>& log_;
+  const VersionRules& rules_;
+  size_t whole_;  // entries of whole updates
+  size_t next_ = 0;
+};
 
 }  // namespace
 
@@ -89,33 +105,37 @@ VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t e
 }
 
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out) {
-  // who has no slices has applied nothing
-  const auto servers = static_cast<size_t>(rules.with_slices);
   Versions versions(rules);
-  std::vector<size_t> next(servers);
-  std::vector<size_t> whole(servers);
+  std::vector<Updates> servers;
   int64_t left = 0;
-  for (size_t k = 0; k < servers; ++k) {
-    left += logs.have(static_cast<int>(k));
-    whole[k] = whole_entries(logs.of(static_cast<int>(k)));
+  for (int k = 0; k < rules.with_slices; ++k) {  // who has no slices has applied nothing
+    servers.emplace_back(logs.of(k), rules);
+    left += logs.have(k);
   }
+  const auto can_be_next = [&](const Updates& server) {
+    const auto entries = server.next();
+    return !entries.empty() && std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return versions.holds(entry.push);
+    });
+  };
   std::map<RecordedPush, size_t> numbers;
   while (left > 0) {
-    size_t best = servers;
-    for (size_t k = 0; k < servers; ++k) {
-      const auto& log = logs.of(static_cast<int>(k));
-      if (next[k] == whole[k] || (best < servers && next[k] >= next[best])) continue;
-      if (versions.holds(log[next[k]].push)) best = k;
+    Updates* best = nullptr;
+    for (Updates& server : servers) {
+      if (best != nullptr && server.taken() >= best->taken()) continue;
+      if (can_be_next(server)) best = &server;
     }
-    if (best == servers) break;
-    const auto& log = logs.of(static_cast<int>(best));
-    const ServerLogs::Entry& entry = log[next[best]++];
-    const bool last = next[best] == whole[best] || !joins(entry, log[next[best]], rules);
-    const auto [place, fresh] = numbers.try_emplace(entry.push, out.pushes.size());
-    if (fresh) out.pushes.push_back(entry.push);
-    out.updates.push_back({static_cast<int>(best), place->second, entry.uncompensated, entry.more});
-    if (last) versions.apply(best, entry.push);
-    --left;
+    if (best == nullptr) break;
+    const auto server = static_cast<int>(best - servers.data());
+    const auto entries = best->next();
+    for (const ServerLogs::Entry& entry : entries) {
+      const auto [place, fresh] = numbers.try_emplace(entry.push, out.pushes.size());
+      if (fresh) out.pushes.push_back(entry.push);
+      out.updates.push_back({server, place->second, entry.uncompensated, entry.more});
+    }
+    versions.apply(static_cast<size_t>(server), entries.back().push);
+    left -= std::ssize(entries);
+    best->take();
   }
   return left;
 }

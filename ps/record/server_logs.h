@@ -1,4 +1,4 @@
-// What the servers of a recorded run have applied, gathered by the coordinator, and merged into one
+// The update logs of all servers of a recorded run, gathered by the coordinator and merged into one
 // order. No files, no connections; one thread.
 #pragma once
 
@@ -41,7 +41,7 @@ class ServerLogs {
   std::vector<std::vector<Entry>> logs_;
 };
 
-// What the versions of a run are: how many updates a server has had, or the step that it is in.
+// How versions are counted: by the updates that a server has had, or by its step.
 struct VersionRules {
   // Versions are steps, and all entries of a step at a server make one update (backup). Otherwise
   // each update makes one version.
@@ -55,15 +55,16 @@ VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t e
                            int servers);
 
 // One order in which everything can have happened: each server's own order is kept, and a push that
-// has read version v of server k comes after what made v. Of the servers that could be next the one
-// with the fewest updates so far is, the lower rank first.
+// has read version v of server k comes after the update that made v. The pushes of one update stand
+// together. If several servers could be next, it is the one with the fewest entries so far, then
+// the one of lower rank.
 // Left out are: an entry that has read something that no log holds, with all of its server behind
 // it; an update whose last entries were lost. Returns how many entries those are.
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out);
 
-// By entry of the record: it is the last one of its update. Entries that are marked with `more` make
-// one update with the next one of their server, as do those of one step where rules.in_steps: old
-// files have no marks.
+// For each entry of the record, whether it is the last one of its update. Entries that are marked
+// with `more` make one update with the next one of their server, as do those of one step where
+// rules.in_steps: old files have no marks.
 std::vector<bool> ends_of_updates(const RunRecord& record, const VersionRules& rules);
 
 // Whether a record's updates can be computed one after the other. Returns what is wrong, "" for

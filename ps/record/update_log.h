@@ -1,4 +1,5 @@
-// What a server has applied, in its order, until the coordinator has it: for the record of the run.
+// The log of one server's updates, in its order, for the record of the run: it keeps each entry
+// until the coordinator has it.
 // One part of it is on its way at a time, repeated until it is confirmed. Knows no connection. One
 // thread.
 #pragma once

@@ -176,7 +176,7 @@ std::optional<Message> AttachedWorkers::on_message(const PeerId& peer, Message& 
   return std::nullopt;
 }
 
-// Who reads in place what goes out; null: nobody.
+// The worker that reads this message in place; null: none does.
 const AttachedWorkers::Worker* AttachedWorkers::reader_of(const Outgoing& out) const {
   if (!out.message.header.has_weights()) return nullptr;
   const auto peer = peers_.find(out.to);

@@ -1,7 +1,7 @@
-// Which workers share memory with this server: answers their Attach, turns references to their
-// segments into payloads before the state machine sees a message, and weights into references
-// behind it. Where weights lie on a device, those who cannot read them there get copies of the
-// host. Knows no socket. One thread.
+// The workers that share memory with this server: answers their Attach, replaces references to
+// their segments by payloads before the state machine sees a message, and weights by references
+// behind it. When weights lie on a device, workers that cannot read them there get copies in host
+// memory. Knows no socket. One thread.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ class AttachedWorkers {
                   std::function<void(const std::string& why)> failed,
                   std::shared_ptr<device::Device> device = nullptr, int server = 0);
 
-  // Where weights are to lie: on the device where there is one; empty: anywhere there, since nobody
-  // may share it.
+  // Allocates weights, on the device if there is one. Empty: the engine may use any memory of the
+  // device, since nobody shares it.
   FloatAllocator weights();
-  // Who is gone has nothing mapped here any more.
+  // Unmaps the memory of workers that are gone.
   void on_state(const wire::State& state);
   // The answer to Attach; a Status that says not_ready where the worker is not known yet.
   Message on_attach(const PeerId& peer, const wire::Attach& attach);
@@ -37,10 +37,11 @@ class AttachedWorkers {
   bool on_device() const { return device_ != nullptr; }
   // Some worker shares memory.
   bool attached() const { return !peers_.empty(); }
-  // What has come. With an answer it is refused, and the worker is told to use the socket.
+  // Resolves the references of a message that has come. Returns an answer if it is refused: the
+  // worker then uses the socket.
   std::optional<Message> on_message(const PeerId& peer, Message& message);
-  // What goes out. Weights become references where the worker reads them in place; nothing that
-  // goes to the socket lies on a device behind this. Throws Error(kDevice).
+  // Prepares a message that goes out: weights become references where the worker reads them in
+  // place, and no payload lies on a device afterwards. Throws Error(kDevice).
   void on_send(Outgoing& out);
 
  private:

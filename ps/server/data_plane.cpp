@@ -12,8 +12,8 @@ namespace pushpull {
 namespace {
 
 constexpr int kMessagesPerTurn = 64;
-// Of weights that wait for their update: enough for all threads, and few enough that workers get
-// the first ones while others are still on their way.
+// Bytes of weights that wait for their update: enough for all threads, and few enough that workers
+// get the first ones while others are still on their way.
 constexpr int64_t kDueBytes = int64_t{4} << 20;
 // The same where gradients need not travel: fewer, larger batches cost less.
 constexpr int64_t kDueSharedBytes = int64_t{16} << 20;

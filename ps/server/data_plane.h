@@ -54,7 +54,7 @@ class DataPlane {
   std::unique_ptr<Server> server_;
 };
 
-// Where `advertise` or, without it, `bound` is reached by others: "tcp://HOST:PORT".
+// The address at which others reach `advertise` or, without it, `bound`: "tcp://HOST:PORT".
 std::string advertised(const std::string& bound, const std::string& advertise);
 
 }  // namespace pushpull

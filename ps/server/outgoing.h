@@ -1,4 +1,4 @@
-// What a server wants to have sent. Plain data.
+// Messages that a server wants to have sent. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ class PendingPull {
   // The slice at this place in the shard has still to be sent.
   bool wants(size_t place) const { return unsent_.contains(place); }
   bool all_sent() const { return unsent_.empty(); }
-  // So many bytes are under way that nothing more may be queued.
+  // Nothing more may be queued: enough bytes are under way.
   bool window_is_full() const {
     return pull_.window_bytes() > 0 && sent_bytes_ - received_bytes_ >= pull_.window_bytes();
   }

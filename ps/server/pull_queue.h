@@ -44,7 +44,7 @@ class PullQueue {
   Verdict check(uint64_t incarnation, const wire::Pull& pull) const;
   void take(const PeerId& peer, uint64_t incarnation, const wire::Pull& pull);
   static Verdict check(const wire::Received& received);
-  // What it says only decides when more is sent: a wrong number harms nobody but its sender.
+  // The numbers only decide when more is sent: a wrong one harms nobody but its sender.
   void take(const wire::Received& received);
 
   // Answers whom it can; reports its progress where it can send nothing to one who asks again.

@@ -64,7 +64,7 @@ class PushIntake {
   Verdict check_place(const Worker& worker, const wire::Push& push) const;
   Verdict check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Verdict check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
-  // Where a slice lies among those of this server.
+  // Index of a slice among those of this server.
   size_t place(int slice) const { return shard_.place(slice); }
 
   const std::vector<Share> shares_;

@@ -1,4 +1,4 @@
-// Which pushes of one worker are complete at a server, for acknowledgements. One thread.
+// Tracks which pushes of one worker are complete at a server, for acknowledgements. One thread.
 #pragma once
 
 #include <cstdint>

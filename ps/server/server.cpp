@@ -74,8 +74,8 @@ void Server::work() {
   if (std::exchange(to_answer_, false) || opened) answer_all();
 }
 
-// What waits for the rest of its push or step must be the server's own before the worker hears that
-// it has come.
+// Parts that wait for the rest of their push or step must lie in the server's own memory before the
+// worker hears that they have come.
 void Server::keep_waiting() {
   if (!shard_.keeps_parts()) return;
   waiting_.clear();

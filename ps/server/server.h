@@ -65,7 +65,7 @@ class Server {
   int64_t floor() const { return aggregation_->floor(); }
   // The newest barrier whose snapshot is taken.
   int64_t open_barrier() const { return gate_.newest_open(); }
-  // What has been applied, where the job is recorded. The caller passes it to the coordinator.
+  // The updates of a recorded job. The caller passes them to the coordinator.
   UpdateLog& log() { return log_; }
   const UpdateLog& log() const { return log_; }
   // Everything but memory and rejected frames, which the caller knows.

@@ -1,4 +1,4 @@
-// What a server is told before it begins. Plain data; any thread.
+// The settings that a server is made from. Plain data; any thread.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,22 @@ std::vector<float> floats_of(const Payload& payload);
 constexpr uint64_t kRun = 11;
 constexpr uint64_t kAnna = 101;  // incarnations of workers
 constexpr uint64_t kBert = 102;
+
+// Keeps what it is told; `to_anna` are the leases of kAnna.
+class ListeningObserver : public TrainingObserver {
+ public:
+  void on_commit(const Commit& commit) override { commits.push_back(commit); }
+  void on_barrier_open(int64_t step) override { barriers.push_back(step); }
+  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
+  std::vector<wire::Lease> leases(uint64_t incarnation) override {
+    return incarnation == kAnna ? to_anna : std::vector<wire::Lease>{};
+  }
+
+  std::vector<Commit> commits;
+  std::vector<int64_t> barriers;
+  std::set<int64_t> waits;  // checkpoints that could not be taken yet
+  std::vector<wire::Lease> to_anna;
+};
 
 // Server `rank` of `servers`; workers kAnna and kBert may push.
 ServerSetup server_setup(const Job& job, int64_t elements, int rank = 0, int servers = 1,

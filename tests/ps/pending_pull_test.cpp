@@ -48,7 +48,7 @@ TEST(PendingPull, OnlyWhatWasSentBeforeAReportThatWasHeardIsSentAgain) {
   pending.on_sent(0, 10);
   wire::Pull again = pull_of();
   again.set_asked(1);
-  *again.mutable_missing() = {0, 2};
+  for (const int slice : {0, 2}) again.add_missing(slice);
   pending.repeat(again, kNumbers, 2);
   EXPECT_FALSE(pending.wants(0)) << "it may be on its way";
   pending.on_progress_told(kSlices);
@@ -73,7 +73,7 @@ TEST(PendingPull, MissingSlicesThatAreNotThisServersAreIgnored) {
   pending.on_progress_told(kSlices);
   again.set_asked(2);
   again.set_heard(1);
-  *again.mutable_missing() = {1, -3, 8, 1000000};
+  for (const int slice : {1, -3, 8, 1000000}) again.add_missing(slice);
   pending.repeat(again, kNumbers, 2);
   EXPECT_FALSE(pending.open());
   EXPECT_TRUE(pending.all_sent());

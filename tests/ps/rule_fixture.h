@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,19 +14,6 @@
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
-
-// Keeps what it is told.
-class ListeningObserver : public TrainingObserver {
- public:
-  void on_commit(const Commit& commit) override { commits.push_back(commit); }
-  void on_barrier_open(int64_t step) override { barriers.push_back(step); }
-  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
-  std::vector<wire::Lease> leases(uint64_t /*incarnation*/) override { return {}; }
-
-  std::vector<Commit> commits;
-  std::vector<int64_t> barriers;
-  std::set<int64_t> waits;
-};
 
 // Two slices, one server, two shares of two micro-batches each.
 class RuleTest : public testing::Test {

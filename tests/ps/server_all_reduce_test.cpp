@@ -13,17 +13,6 @@ constexpr const char* kKeys =
     "strategy = allreduce:ring\noptimizer = momentum\nmomentum = 0.5\n"
     "checkpoint-every = 2\n";
 
-class Observer : public TrainingObserver {
- public:
-  void on_commit(const Commit& commit) override { commits.push_back(commit); }
-  void on_barrier_open(int64_t step) override { barriers.push_back(step); }
-  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
-  std::vector<wire::Lease> leases(uint64_t /*incarnation*/) override { return {}; }
-  std::vector<Commit> commits;
-  std::vector<int64_t> barriers;
-  std::set<int64_t> waits;  // checkpoints that could not be taken yet
-};
-
 class AllReduceServer : public testing::Test {
  protected:
   AllReduceServer() : setup_(server_setup(job_of(kKeys), kElements)) {
@@ -77,7 +66,7 @@ class AllReduceServer : public testing::Test {
     server_->take_outgoing();
   }
 
-  Observer observer_;
+  ListeningObserver observer_;
   ServerSetup setup_;
   std::unique_ptr<Server> server_;
   int64_t reported_ = 0;

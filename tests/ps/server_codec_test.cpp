@@ -33,7 +33,8 @@ struct Side {
       : encoded(encodes),
         setup(server_setup(job_of(keys + (encodes ? codec_keys : "")), kElements, 0, 2)),
         map(kElements, setup.job.slice_bytes, 2),
-        codecs(setup.table, job_of(keys + codec_keys)),
+        codecs(setup.table, job_of(keys + codec_keys).codec,
+               job_of(keys + codec_keys).codec_tensors),
         server(setup, nullptr) {
     server.on_state(state_with_workers({kAnna, kBert}));
   }

@@ -190,8 +190,46 @@ TEST(MergeLogs, AStepOfBackupIsOneVersion) {
   const RunRecord record = merged(logs, {true, 5, 2}, &left);
   EXPECT_EQ(left, 0);
   EXPECT_EQ(order_of(record),
-            (std::vector<std::pair<int, int64_t>>{{0, 5}, {1, 5}, {0, 5}, {1, 5}, {0, 6}, {1, 6}}));
+            (std::vector<std::pair<int, int64_t>>{{0, 5}, {0, 5}, {1, 5}, {1, 5}, {0, 6}, {1, 6}}));
   EXPECT_EQ(check_order(record, {true, 5, 2}), "");
+}
+
+TEST(MergeLogs, PushesThatAreMarkedAreOneUpdateAndOneVersion) {
+  ServerLogs logs(1, 4, 0);
+  auto first = applied(0, 0, {0, 2}, {0});
+  const auto second = applied(1, 0, {2, 4}, {0});
+  auto third = applied(0, 1, {0, 2}, {1});
+  const auto fourth = applied(1, 1, {2, 4}, {1});
+  first.set_more(true);
+  third.set_more(true);
+  logs.take(0, part(0, {first, second, third, fourth}));
+  int64_t left = 0;
+  RunRecord record = merged(logs, {false, 0, 1}, &left);
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(check_order(record, {false, 0, 1}), "");
+  EXPECT_EQ(ends_of_updates(record, {false, 0, 1}), (std::vector<bool>{false, true, false, true}));
+  record.updates[0].more = false;  // then version 1 would be there before the second push
+  record.pushes[1].reads = {2};
+  EXPECT_NE(check_order(record, {false, 0, 1}), "");
+}
+
+TEST(MergeLogs, AnUpdateWhoseLastPushesAreLostIsLeftOut) {
+  ServerLogs logs(1, 4, 0);
+  auto first = applied(0, 1, {0, 2}, {1});
+  first.set_more(true);
+  logs.take(0, part(0, {applied(0, 0, {0, 2}, {0}), first}));
+  int64_t left = 0;
+  const RunRecord record = merged(logs, {false, 0, 1}, &left);
+  EXPECT_EQ(left, 1);
+  EXPECT_EQ(record.updates.size(), 1U);
+}
+
+TEST(EndsOfUpdates, OldRecordsOfBackupHaveNoMarks) {
+  RunRecord record;
+  record.pushes = {{0, 5, {0, 2}, {5}}, {1, 5, {2, 4}, {5}}, {0, 6, {0, 2}, {6}}};
+  record.updates = {{0, 0}, {0, 1}, {0, 2}};
+  EXPECT_EQ(ends_of_updates(record, {true, 5, 1}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(ends_of_updates(record, {false, 5, 1}), (std::vector<bool>{true, true, true}));
 }
 
 // Any run that could have been: pushes read what there is and arrive at the servers in any order.

@@ -20,17 +20,6 @@ constexpr int64_t kElements = 3000;  // three slices of 4 KiB; running statistic
 constexpr uint64_t kCarl = 103;
 constexpr Range kShares[] = {{0, 1}, {1, 2}, {2, 4}};  // of four micro-batches
 
-class Observer : public TrainingObserver {
- public:
-  void on_commit(const Commit& commit) override { commits.push_back(commit); }
-  void on_barrier_open(int64_t step) override { barriers.push_back(step); }
-  void on_checkpoint_waits(int64_t step) override { waits.insert(step); }
-  std::vector<wire::Lease> leases(uint64_t) override { return {}; }
-  std::vector<Commit> commits;
-  std::vector<int64_t> barriers;
-  std::set<int64_t> waits;  // checkpoints that could not be taken yet
-};
-
 class StepTest : public testing::Test {
  protected:
   void make(const std::string& keys) {
@@ -94,7 +83,7 @@ class StepTest : public testing::Test {
     return out;
   }
 
-  Observer observer_;
+  ListeningObserver observer_;
   ServerSetup setup_;
   std::unique_ptr<Server> server_;
   std::map<uint64_t, int64_t> numbers_;
