@@ -14,16 +14,20 @@ QUICK = [4 * KIB, MIB]
 TRANSPORTS = ["shm", "ipc", "tcp"]
 
 
+def shape(workers, servers):
+    return f"{workers} worker{'s'[:workers != 1]}, {servers} server{'s'[:servers != 1]}"
+
+
 def measure(bin_dir, sizes, workers, servers, transports, steps):
     rows, failed = [], []
     for s in servers:
         for w in workers:
-            say(f"{w} workers, {s} servers")
+            say(shape(w, s))
             try:
                 found = bench_rows(bin_dir, sizes, w, s, transports, steps, timeout_s=1800)
                 rows += [{**row, "workers": w, "servers": s} for row in found]
             except Failed as error:
-                failed.append(f"{w} workers, {s} servers: {error}")
+                failed.append(f"{shape(w, s)}: {error}")
                 say(failed[-1])
     return rows, failed
 

@@ -18,12 +18,12 @@ namespace {
 
 const std::vector<KeyHelp>& eval_options() {
   static const std::vector<KeyHelp> options = {
-      {"checkpoint", "", "folder of checkpoints (the newest is taken), or one step-... folder"},
+      {"checkpoint", "", "folder of checkpoints (the newest is used), or one step-... folder"},
       {"dataset", "the job's", "another dataset of the same shape"},
-      {"data-dir", "the job's", "where the data lie on this machine"},
+      {"data-dir", "the job's", "folder of the data on this machine"},
       {"threads", "the job's", "compute threads"},
-      {"precision", "the job's", "what a GPU computes on"},
-      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
+      {"precision", "the job's", "arithmetic of a GPU"},
+      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
       {"json", "", "print one JSON object", "", false},
   };
   return options;
@@ -37,8 +37,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text.append(text.empty() ? "[]" : "]");
 }
 
-// The job as the checkpoint has it, but for what the flags replace. As text, so that the job's own
-// reader checks the new values.
+// The checkpoint's job with the values that flags replace. Built as text, so that the job's own
+// parser checks the new values.
 Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::string& path) {
   const Job job = parse_job_text(checkpoint.state.job_ini, path);
   std::map<std::string, std::string> replaced = line.local;
@@ -48,7 +48,7 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
   if (const auto dataset = replaced.find("dataset");
       dataset != replaced.end() && dataset->second != job.dataset) {
     replaced.try_emplace("data-dir", "");
-    replaced.try_emplace("train-samples", "0");  // these cut the dataset of the training
+    replaced.try_emplace("train-samples", "0");  // these limit the training run's dataset
     replaced.try_emplace("test-samples", "0");
   }
   std::string text;

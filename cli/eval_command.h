@@ -1,4 +1,4 @@
-// `pushpull eval`: the accuracy of a checkpoint on a test split, computed here in one process.
+// `pushpull eval`: computes the accuracy of a checkpoint on a test split, in one process.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct CheckpointScore {
   double loss = 0.0;  // mean over the samples
 };
 
-// Each sample of the test split exactly once. Throws Error(kData) for an empty split.
+// Evaluates each sample of the test split exactly once. Throws Error(kData) for an empty split.
 CheckpointScore evaluate_all(const Job& job, const Dataset& dataset, Model& model,
                              std::span<const float> weights);
 
-// The checkpoint's weights in the model's order. Throws Error(kData) naming `path` and the tensor
+// The checkpoint's weights in the model's order. Throws Error(kData) naming `path` and a tensor
 // that is missing, unknown or of another shape.
 std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& table,
                                const std::string& path);

@@ -1,4 +1,4 @@
-// The `pushpull` program: picks the command.
+// The `pushpull` program: dispatches to its commands.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ int dispatch(int argc, const char* const* argv) {
                 "': must be run, compare, bench, eval or replay; --help explains them");
 }
 
-// Descriptors 0 to 2 may have been closed by who started us; pipes must not land there.
+// The parent may have closed descriptors 0 to 2; pipes must not get these numbers.
 void open_standard_streams() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) {

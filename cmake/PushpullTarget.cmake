@@ -63,21 +63,42 @@ function(pushpull_protobuf target proto)
   endif()
 endfunction()
 
-# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER])
+# Flags of the sources of tests. In a release build the product is optimised, and what tests it is not:
+# compiling it is what takes long, and few tests compute much by themselves (OPTIMIZED).
+add_library(pushpull_test_flags INTERFACE)
+target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
+target_compile_options(pushpull_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>)
+
+# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED])
+# OPTIMIZED: the tests themselves compute much; they do not wait for the short ones.
 # DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
 # label gpu, and are part of a package.
 function(pushpull_test name)
-  cmake_parse_arguments(ARG "" "DEVICE" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "DEVICE" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE pushpull_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  # precompiled headers of the same flags, with protobuf where it is linked
+  set(kind std)
+  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|link|ps|worker|cli)")
+    set(kind wire)
+  endif()
+  set(properties TIMEOUT 300)
+  if(ARG_OPTIMIZED)
+    list(APPEND properties COST 5)
+    target_link_libraries(${name} PRIVATE pushpull_flags)
+    pushpull_precompiled(${kind} ${name})
+  else()
+    target_link_libraries(${name} PRIVATE pushpull_test_flags)
+    pushpull_precompiled(test_${kind} ${name})
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(others)
   if(ARG_DEVICE)
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_DEVICE}"
-      PROPERTIES TIMEOUT 300 LABELS gpu RESOURCE_LOCK gpu)
+      PROPERTIES ${properties} LABELS gpu RESOURCE_LOCK gpu)
     set(others TEST_FILTER "-${ARG_DEVICE}")
     pushpull_relocatable(${name})
     install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
@@ -85,5 +106,5 @@ function(pushpull_test name)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.filter "${ARG_DEVICE}\n")
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.filter DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 ${others} PROPERTIES TIMEOUT 300)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 ${others} PROPERTIES ${properties})
 endfunction()

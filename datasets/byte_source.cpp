@@ -10,7 +10,7 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kInputBytes = size_t{64} << 10;
-constexpr int kGzipOnly = 16 + MAX_WBITS;  // zlib: gzip header demanded, checksum verified
+constexpr int kGzipOnly = 16 + MAX_WBITS;  // zlib: requires a gzip header, verifies the checksum
 
 class PlainSource final : public ByteSource {
  public:
@@ -29,7 +29,7 @@ class PlainSource final : public ByteSource {
   const std::string& name_;
 };
 
-// A gzip file is one or more members, each ends with its own checksum.
+// A gzip file is one or more members, each with its own checksum at the end.
 class GzipSource final : public ByteSource {
  public:
   GzipSource(std::istream& in, const std::string& name)

@@ -1,5 +1,4 @@
-// Bytes of a stream, plain or inflated (zlib, RFC 1952), as many as are asked for at a time. One
-// thread per object.
+// A stream of bytes, plain or decompressed from gzip (zlib, RFC 1952). One thread per object.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +14,12 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Fills `out` from the front; fewer bytes than asked for mean the end of the data.
-  // Throws Error(kData) where the stream cannot be read or its gzip data is damaged.
+  // Fills `out` from the front and returns the number of bytes; fewer than asked for means the end
+  // of the data. Throws Error(kData) if the stream cannot be read or its gzip data is damaged.
   virtual size_t read(std::span<uint8_t> out) = 0;
 };
 
-// `in` and `name` (for messages) must outlive the source.
+// in, name: must outlive the source. name is for messages.
 std::unique_ptr<ByteSource> plain_source(std::istream& in, const std::string& name);
 std::unique_ptr<ByteSource> gzip_source(std::istream& in, const std::string& name);
 

@@ -1,4 +1,4 @@
-// Datasets: classification samples that can be read by index, in any order, by any thread.
+// Datasets: classification samples, read by index in any order and from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,32 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  // Sizes after train-samples and test-samples of the job are applied.
+  // Number of samples after train-samples and test-samples of the job are applied.
   virtual int64_t train_size() const = 0;
   virtual int64_t test_size() const = 0;
   virtual InputShape input() const = 0;
   virtual int64_t classes() const = 0;
 
-  // Fingerprint of everything that a run reads (both splits, labels and pixels): workers of one job
-  // must agree on it. Hex.
+  // Hash of everything that a run reads (both splits, labels and pixels), hexadecimal. All workers
+  // of a job must have the same one.
   virtual const std::string& digest() const = 0;
 
-  // Copies the named samples. images: [indices.size(), C, H, W] f32 in 0..1, labels:
-  // [indices.size()]. Index out of range is our mistake (PP_ASSERT). Thread-safe.
+  // Copies the samples with these indices. Thread-safe.
+  //   images: [indices.size(), C, H, W] f32 in 0..1.
+  //   labels: [indices.size()].
+  // An index out of range is our mistake (PP_ASSERT).
   virtual void read_train(std::span<const int64_t> indices, float* images,
                           int32_t* labels) const = 0;
   virtual void read_test(std::span<const int64_t> indices, float* images,
                          int32_t* labels) const = 0;
 };
 
-// Opens job.dataset. `data_dir` overrides job.data_dir where not empty. `digits` ships with the
-// program: it is looked for in $PUSHPULL_SHARE, then beside the binary (../share/pushpull/digits of
-// an install), then in the source tree that the build knows. Throws Error(kUsage) for an unknown
-// dataset, Error(kData) naming the file and what is wrong with it.
+// Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then
+// beside the binary (../share/pushpull/digits of an install), then in the source tree known to the
+// build.
+//   data_dir: overrides job.data_dir unless empty.
+// Throws Error(kUsage) for an unknown dataset, Error(kData) naming the file and what is wrong with
+// it.
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir = "");
 
 }  // namespace pushpull

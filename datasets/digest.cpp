@@ -16,7 +16,7 @@ struct Digest::Impl {
 };
 
 Digest::Digest() : impl_(std::make_unique<Impl>()) {
-  // fails only where the machine's OpenSSL policy forbids SHA-256
+  // fails only if the machine's OpenSSL policy forbids SHA-256
   if (impl_->context == nullptr ||
       EVP_DigestInit_ex(impl_->context.get(), EVP_sha256(), nullptr) != 1) {
     throw Error(ErrorCode::kFailed,

@@ -1,4 +1,4 @@
-// SHA-256 of what is fed in, piece by piece (OpenSSL EVP). One thread per object.
+// Incremental SHA-256 over numbers and texts (OpenSSL EVP). One thread per object.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ class Digest {
   Digest& operator=(const Digest&) = delete;
 
   void add(std::span<const std::byte> bytes);
-  // The text and a final zero, so that "ab" + "c" differs from "a" + "bc".
+  // Adds the text and a zero byte, so that "ab" + "c" differs from "a" + "bc".
   void add(const std::string& text);
 
-  // Lower-case hex; ends the digest.
+  // Finishes the digest: lower-case hexadecimal.
   std::string hex();
 
  private:

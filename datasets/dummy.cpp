@@ -14,18 +14,18 @@ namespace {
 
 constexpr int64_t kDefaultTrain = 4096;
 constexpr int64_t kDefaultTest = 1024;
-// Samples are numbered in 32 bits; those of the test split from here on.
+// Samples have 32-bit numbers; the test split starts here.
 constexpr uint32_t kFirstTest = uint32_t{1} << 31;
 constexpr int64_t kMaxSamples = int64_t{1} << 31;
 constexpr int64_t kMaxElements = int64_t{1} << 28;
 constexpr int64_t kMaxClasses = 65536;
-// Cells of a pattern at most: 16 KiB a class.
+// Limits of a pattern's grid: at most 16 KiB per class.
 constexpr int64_t kGridChannels = 64;
 constexpr int64_t kGridSide = 8;
-// Noise costs more to make than to copy, so a small training split is made once.
+// Generating noise costs more than copying, so a small training split is generated once.
 constexpr int64_t kCacheBytes = int64_t{64} << 20;
-// Distance of two patterns in standard deviations of the noise along it: about one sample in a
-// hundred is nearer to a wrong one of ten classes.
+// Distance of two patterns, in standard deviations of the noise along their difference: about one
+// sample in a hundred is closer to one of the nine wrong classes.
 constexpr double kSeparation = 6.0;
 constexpr double kLargestShare = 0.5;
 
@@ -60,7 +60,7 @@ Dummy::Dummy(const Job& job)
       grid_{std::min(kGridChannels, input_.channels), std::min(kGridSide, input_.height),
             std::min(kGridSide, input_.width)} {
   Digest digest;
-  digest.add(std::string("dummy 1"));  // the number changes with the samples
+  digest.add(std::string("dummy 1"));  // raise the number when the samples change
   digest.add(std::to_string(seed_));
   for (const int64_t value :
        {input_.channels, input_.height, input_.width, classes_, train_size_, test_size_}) {
@@ -72,8 +72,9 @@ Dummy::Dummy(const Job& job)
 }
 
 void Dummy::make_patterns() {
-  // Two patterns differ by share * sqrt(2 size v), the noise along that line has the deviation
-  // (1 - share) * sqrt(v), v = 1/12 the variance of U(-0.5, 0.5); solved for their ratio.
+  // Two patterns differ by share * sqrt(2 size v). The noise along that line has the standard
+  // deviation (1 - share) * sqrt(v), where v = 1/12 is the variance of U(-0.5, 0.5). Solved for
+  // their ratio:
   const double odds = kSeparation / std::sqrt(2.0 * static_cast<double>(input_.size()));
   const double share = std::min(odds / (1.0 + odds), kLargestShare);
   noise_share_ = static_cast<float>(1.0 - share);
@@ -99,7 +100,7 @@ void Dummy::make_cache() {
 }
 
 int32_t Dummy::label_of(uint32_t sample) const {
-  // the first number after those of the pixels
+  // the number after those of the pixels
   const uint32_t word =
       philox(seed_, RandomStream::kDummyData, sample, static_cast<uint64_t>(input_.size()))[0];
   return static_cast<int32_t>((uint64_t{word} * static_cast<uint64_t>(classes_)) >> 32);
@@ -114,7 +115,7 @@ void Dummy::make_sample(uint32_t sample, float* image, int32_t* label) const {
     for (int64_t y = 0; y < input_.height; ++y) {
       const int64_t row =
           (c % grid_.channels * grid_.height + y * grid_.height / input_.height) * grid_.width;
-      // cell by cell, so that the inner loop adds one constant
+      // cell by cell, so that the inner loop adds a constant
       for (int64_t g = 0; g < grid_.width; ++g) {
         const float level = 0.5F + pattern[row + g];
         const int64_t begin = g * input_.width / grid_.width;

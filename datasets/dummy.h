@@ -1,9 +1,9 @@
-// `dummy`: generated images with a planted answer, so that a run needs no data and its loss must
+// `dummy`: generated images that can be learned, so that a run needs no data and its loss must
 // fall. Constant after construction; any thread.
 //
-// Each class has a *pattern*, a coarse grid of random numbers that is spread over the image. A
-// sample is its class's pattern under uniform noise, a pure function of (seed, sample). The pattern
-// is weaker the larger the image, so that every shape is about equally hard.
+// Each class has a *pattern*: a coarse grid of random numbers, stretched over the image. A sample
+// is its class's pattern plus uniform noise, a pure function of (seed, sample). Larger images have
+// weaker patterns, so that every shape is about equally hard.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Dummy final : public Dataset {
   void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override;
 
  private:
-  // One cell of the pattern covers a run of pixels of one row.
+  // One cell of the pattern covers a run of pixels in a row.
   struct Grid {
     int64_t channels;
     int64_t height;
@@ -52,7 +52,7 @@ class Dummy final : public Dataset {
   Grid grid_;
   float noise_share_ = 0.0F;
   std::vector<float> patterns_;      // [classes, grid], each in ±pattern share / 2
-  std::vector<float> cache_images_;  // [train_size, C, H, W], or empty where it would be large
+  std::vector<float> cache_images_;  // [train_size, C, H, W]; empty if it would be large
   std::vector<int32_t> cache_labels_;
 };
 

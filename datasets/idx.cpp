@@ -108,7 +108,7 @@ void check_pixels(const SplitFiles& split, int white) {
   }
 }
 
-// The first `samples`; the rest of the memory is given back.
+// Keeps the first `samples` and releases the rest of the memory.
 ImageSplit cut(SplitFiles split, int64_t samples, int64_t sample_bytes) {
   ImageSplit result{std::move(split.images.data), std::move(split.labels.data)};
   result.pixels.resize(static_cast<size_t>(samples * sample_bytes));

@@ -94,7 +94,7 @@ Header read_header(ByteSource& source, const std::string& name) {
                  "; copy or download it again");
 }
 
-// Grows with the data: what a forged header promises is never allocated.
+// The buffer grows with the data: sizes stated by a forged header are never allocated.
 std::vector<uint8_t> read_payload(ByteSource& source, const Header& header,
                                   const std::string& name) {
   std::vector<uint8_t> data;

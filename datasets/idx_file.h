@@ -1,7 +1,7 @@
 // Reads one IDX file, the format of MNIST (http://yann.lecun.com/exdb/mnist): two zero bytes, a
-// type byte, the rank, big-endian 32-bit dimensions, then the values in C order. Only unsigned
-// bytes. Nothing in the file is trusted: memory follows the bytes that are really there, never a
-// header's promise. Any thread.
+// type byte, the rank, big-endian 32-bit dimensions, then the values in C order. Unsigned bytes
+// only. The header is not trusted: memory grows with the bytes actually read, never with the sizes
+// it states. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,13 @@ struct IdxArray {
 // "60000x28x28", for messages.
 std::string dims_text(const std::vector<int64_t>& dims);
 
-// Reads `path`, through gzip where the name ends with .gz. Throws Error(kData) naming it, what was
-// expected, what was seen and the way out.
+// Reads `path`, decompressing it if the name ends in .gz. Throws Error(kData) naming the file, what
+// was expected, what was found and how to fix it.
 IdxArray read_idx(const std::string& path);
 
-// The same from an open stream that holds file_bytes bytes; `name` is for messages.
+// The same from an open stream.
+//   file_bytes: size of the stream.
+//   name: for messages.
 IdxArray parse_idx(std::istream& in, uint64_t file_bytes, bool gzip, const std::string& name);
 
 }  // namespace pushpull

@@ -30,7 +30,7 @@ ImageSet::ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, i
 void ImageSet::read(const ImageSplit& split, std::span<const int64_t> indices, float* images,
                     int32_t* labels) const {
   const int64_t size = input_.size();
-  // divided, not multiplied by 1/white: the same bits as PyTorch's ToTensor
+  // divided, not multiplied by 1/white: gives the same bits as PyTorch's ToTensor
   const float white = white_;
   for (size_t k = 0; k < indices.size(); ++k) {
     const int64_t sample = indices[k];

@@ -1,5 +1,5 @@
-// A dataset that lies in memory as bytes and becomes f32 when it is read. Constant after
-// construction; any thread.
+// A dataset held in memory as bytes and converted to f32 when read. Constant after construction;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ struct ImageSplit {
 
 class ImageSet final : public Dataset {
  public:
-  // white: the byte that is read as 1.0. Every label is below `classes`.
+  // white: the byte that becomes 1.0.
+  // classes: every label is below it.
   ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, int64_t classes,
            float white);
 

@@ -1,12 +1,12 @@
-// What train-samples and test-samples ask for. Any thread.
+// Applies the keys train-samples and test-samples. Any thread.
 #pragma once
 
 #include <cstdint>
 
 namespace pushpull {
 
-// How many samples of a split that holds `available` are used: the first `wanted`, or all where it
-// is 0. Throws Error(kUsage) naming `key` and both numbers where there are fewer.
+// Number of samples to use of a split that has `available`: `wanted`, or all if it is 0. Throws
+// Error(kUsage) naming `key` and both numbers if there are fewer.
 int64_t take_samples(const char* key, int64_t wanted, int64_t available);
 
 }  // namespace pushpull

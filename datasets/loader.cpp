@@ -12,24 +12,24 @@
 namespace pushpull {
 namespace {
 
-// Micro-batches below this are read in `get`, without the thread: measured on two x86-64 cores, a
-// hand-over costs 5 to 8 us, and 256 KiB are read from memory in 10 us.
+// Smaller micro-batches are read in `get`, without the thread. On two x86-64 cores a hand-over
+// costs 5 to 8 us, and reading 256 KiB from memory takes 10 us.
 constexpr int64_t kSmallBytes = int64_t{256} << 10;
-// The hints, the micro-batch that the trainer holds, and one whose hint was dropped mid-read.
+// The announced micro-batches, the one that the trainer holds, and one that was dropped mid-read.
 constexpr size_t kSlots = Loader::kMaxHints + 2;
 
 enum class SlotState {
   kFree,
-  kQueued,   // hinted, not begun
-  kReading,  // the thread fills it; only the thread touches `batch`
-  kDropped,  // the same, and nobody wants it any more
-  kReady,    // filled, or `error`
+  kQueued,   // announced, not started
+  kReading,  // only the thread touches `batch`, which it fills
+  kDropped,  // as kReading, but no longer wanted
+  kReady,    // filled, or `error` is set
   kTaken,    // the trainer holds it
 };
 
 struct Slot {
   SlotState state = SlotState::kFree;
-  uint64_t order = 0;  // of its hint
+  uint64_t order = 0;  // of its announcement
   MicroBatch batch;
   std::exception_ptr error;
 
@@ -64,18 +64,18 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Allocates at the first use of a buffer only.
+  // Allocates only when a buffer is first used.
   void make_buffer(MicroBatch& batch) const {
     batch.images.resize(static_cast<size_t>(micro_batch * sample_size));
     batch.labels.resize(static_cast<size_t>(micro_batch));
   }
 
-  // Fills the batch with the samples that it names.
+  // Fills the batch with the samples whose indices it holds.
   void read(MicroBatch& batch) const {
     dataset.read_train(batch.indices, batch.images.data(), batch.labels.data());
   }
 
-  // The loader's thread: reads the oldest queued hint, again and again.
+  // The loader's thread: repeatedly reads the oldest queued micro-batch.
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -113,7 +113,7 @@ struct Loader::Impl {
     return nullptr;
   }
 
-  // Drops the oldest hint where there are as many as are kept.
+  // Drops the oldest announcement if kMaxHints are kept.
   void make_room() {
     size_t hints = 0;
     Slot* first = nullptr;
@@ -155,8 +155,8 @@ struct Loader::Impl {
     return slot != nullptr && slot->state == SlotState::kReady;
   }
 
-  // The slot of a hint that was begun, filled; null where there is none. A hint that was not begun
-  // is taken back: reading it here is sooner than waiting for its turn.
+  // Returns the slot of a micro-batch whose reading has started, once it is filled, or null. One
+  // that is still queued is withdrawn: reading it here is faster than waiting for its turn.
   Slot* take(int64_t step, int64_t index) {
     std::unique_lock lock(mutex);
     if (Slot* held = oldest(SlotState::kTaken); held != nullptr) held->state = SlotState::kFree;
@@ -173,12 +173,12 @@ struct Loader::Impl {
 
   // Constant after construction.
   const Dataset& dataset;
-  Sampler sampler;  // the trainer's only
+  Sampler sampler;  // used by the trainer only
   const int64_t micro_batch;
   const int64_t sample_size;
-  MicroBatch direct;  // the trainer's only: read without the thread
+  MicroBatch direct;  // used by the trainer only: read without the thread
 
-  std::mutex mutex;  // guards what follows; batches of kReading and kTaken slots are not under it
+  std::mutex mutex;  // guards the members below, except `batch` of kReading and kTaken slots
   std::condition_variable changed;
   std::array<Slot, kSlots> slots;
   uint64_t hints_given = 0;
@@ -208,7 +208,7 @@ const MicroBatch& Loader::get(int64_t step, int64_t index) {
     }
   }
   MicroBatch& batch = impl_->direct;
-  batch.step = -1;  // where reading fails, nobody takes the old content for it
+  batch.step = -1;  // if reading fails, the old content must not be mistaken for it
   impl_->make_buffer(batch);
   const std::span<const int64_t> samples = impl_->sampler.indices(step, index);
   batch.indices.assign(samples.begin(), samples.end());

@@ -1,5 +1,5 @@
-// Prefetches micro-batches on one thread so that reading overlaps with compute. `next` is called by
-// one thread (the trainer).
+// Prefetches micro-batches on a thread of its own, so that reading overlaps with compute. Call it
+// from one thread (the trainer's).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct MicroBatch {
   int64_t index = -1;            // micro-batch of the step
   std::vector<float> images;     // [micro_batch, C, H, W]
   std::vector<int32_t> labels;   // [micro_batch]
-  std::vector<int64_t> indices;  // [micro_batch], of the samples in the training split
+  std::vector<int64_t> indices;  // [micro_batch], indices in the training split
 };
 
 class Loader {
@@ -27,17 +27,17 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Says what will be asked for soon; read in that order on the loader's thread. The newest
-  // kMaxHints that were not taken up are kept: hint no further ahead. Small micro-batches are left
-  // to `get`, which reads them sooner than a thread wakes up.
+  // Announces a micro-batch that `get` will ask for; the loader's thread reads announced ones in
+  // order. Only the newest kMaxHints that were not fetched are kept: announce no further ahead.
+  // Small micro-batches are read by `get`, which is faster than waking a thread.
   static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
 
-  // `get` would not wait: the micro-batch is here, or is read sooner than a thread wakes up.
+  // True if `get` would not wait: the micro-batch is here, or small enough to be read by `get`.
   bool ready(int64_t step, int64_t index) const;
 
-  // The micro-batch, from the prefetched ones or read now. Valid until the next call. An error of
-  // the dataset surfaces here.
+  // The micro-batch, prefetched or read now. Valid until the next call. Rethrows the dataset's
+  // errors.
   const MicroBatch& get(int64_t step, int64_t index);
 
  private:

@@ -16,7 +16,7 @@ Sampler::Sampler(const Job& job, int64_t train_size)
       micro_batch_(job.micro_batch),
       steps_per_epoch_(0) {
   PP_ASSERT(micro_batch_ > 0 && global_batch_ > 0 && global_batch_ % micro_batch_ == 0);
-  PP_ASSERT(train_size_ >= global_batch_);  // check_job_against_data has said so to the user
+  PP_ASSERT(train_size_ >= global_batch_);  // the user gets check_job_against_data's message
   steps_per_epoch_ = train_size_ / global_batch_;
 }
 

@@ -1,6 +1,6 @@
-// Which samples a micro-batch holds: a pure function of the job and (step, micro-batch), equal in
-// every process. Each epoch is a permutation by seed; its last incomplete batch is dropped. Not
-// thread-safe: keeps the permutation of the current epoch.
+// Chooses the samples of a micro-batch: a pure function of the job and (step, micro-batch), equal
+// in every process. Each epoch is a permutation by seed; an incomplete last batch is dropped. Not
+// thread-safe: caches the permutation of the current epoch.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class Sampler {
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  // The job.micro_batch indices of micro-batch `micro_batch` (0-based) of step `step` (0-based).
-  // Valid until the next call.
+  // The job.micro_batch sample indices of a micro-batch. Valid until the next call.
+  //   step, micro_batch: 0-based; micro_batch counts within the step.
   std::span<const int64_t> indices(int64_t step, int64_t micro_batch);
 
  private:

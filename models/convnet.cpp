@@ -9,7 +9,7 @@ namespace pushpull {
 
 namespace {
 
-// Convolution, BatchNorm, ReLU, pooling; returns the shape of what comes out.
+// Convolution, BatchNorm, ReLU, pooling; returns the shape of the output.
 ops::ImageShape append_block(LayerRow& row, const std::string& name, const ops::ImageShape& image,
                              int64_t channels, bool first) {
   const ops::ConvolutionShape convolution{
@@ -30,7 +30,7 @@ ops::ImageShape append_block(LayerRow& row, const std::string& name, const ops::
 }  // namespace
 
 LayerBuilder convnet_layers(const Job& job, const InputShape& input, int64_t classes) {
-  if (input.height < 4 || input.width < 4) {  // each pooling halves
+  if (input.height < 4 || input.width < 4) {  // each pooling halves it
     throw Error(ErrorCode::kUsage,
                 "[models] convnet needs images of at least 4x4, got " +
                     std::to_string(input.height) + "x" + std::to_string(input.width) + " with " +

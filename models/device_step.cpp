@@ -1,7 +1,7 @@
-// Three things go on beside each other: copies in, on a stream of their own; the network, on its
-// backend's stream; and the host, which waits for no more than its own staging memory, and for the
-// end of a step. A slot of inputs is filled again behind the run that read it; the copy of the
-// weights is free once the step has ended.
+// Overlaps three activities: copies to the device, on a separate stream; the network, on its
+// backend's stream; and the host, which waits only for its own staging memory and for the end of a
+// step. A slot of inputs is refilled after the run that read it; the copy of the weights is reused
+// once the step has ended.
 #include "models/device_step.h"
 
 #include <array>
@@ -30,7 +30,7 @@ struct Slot {
   std::shared_ptr<float[]> host;
   ops::Buffer device;
   std::unique_ptr<Event> copied;
-  std::unique_ptr<Event> used;  // by the run that read it
+  std::unique_ptr<Event> used;  // recorded after the run that read it
 };
 
 using Place = DeviceTimes::Place;
@@ -45,7 +45,7 @@ class NetworkStep final : public DeviceStep {
   std::shared_ptr<device::Device> device() const override { return device_; }
   void begin(std::span<const float> weights) override;
   void stage(std::span<const float> images, std::span<const int32_t> labels) override;
-  void unstage() override { staged_ = ran_; }  // a slot's copies in come in order
+  void unstage() override { staged_ = ran_; }  // a slot's copies run in order
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override;
   const Event& gradient(size_t tensor) const override { return *gradients_.at(tensor); }
   void write_after(const Event& event) override { compute_.wait(event); }
@@ -72,31 +72,31 @@ class NetworkStep final : public DeviceStep {
   device::Stream& compute_;
   const size_t samples_;
   const size_t images_;  // floats
-  const size_t labels_;  // where they begin in a slot
+  const size_t labels_;  // their offset in a slot
   const bool is_small_;
 
   ops::Buffer weights_;
-  std::vector<std::unique_ptr<Event>> gradients_;  // of each tensor
+  std::vector<std::unique_ptr<Event>> gradients_;  // one per tensor
   std::array<Slot, 2> slots_;
-  std::shared_ptr<float[]> losses_;  // of each sample of so many runs
+  std::shared_ptr<float[]> losses_;  // of limits_.losses runs, one per sample
   std::vector<std::unique_ptr<Event>> losses_copied_;
   std::unique_ptr<Event> uploaded_;
-  std::unique_ptr<DeviceTimes> times_;  // null: nobody asks
+  std::unique_ptr<DeviceTimes> times_;  // null: not requested
   std::vector<DeviceSpan> spans_;
 
   std::span<const float> host_weights_;
-  size_t tensors_here_ = 0;  // of host_weights_, on the device
-  size_t staged_ = 0;        // micro-batches since the beginning
+  size_t tensors_here_ = 0;  // tensors of host_weights_ that are on the device
+  size_t staged_ = 0;        // micro-batches since the start
   size_t ran_ = 0;
-  size_t taken_ = 0;  // whose losses are in means_ or were handed out
+  size_t taken_ = 0;  // runs whose losses are in means_ or were returned
   std::vector<float> means_;
   std::vector<float> handed_out_;
 
   bool has_graphs_ = true;
-  std::map<Place, std::unique_ptr<device::Graph>> graphs_;  // null: ran once, is not recorded
-  std::vector<size_t> order_;                               // of tensors in backward
+  std::map<Place, std::unique_ptr<device::Graph>> graphs_;  // null: ran once, not recorded
+  std::vector<size_t> order_;                               // of the tensors in backward
 
-  std::unique_ptr<device::Stream> in_;  // ends first: nothing is copied any more
+  std::unique_ptr<device::Stream> in_;  // destroyed first: ends all copies
 };
 
 NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
@@ -220,8 +220,8 @@ void NetworkStep::train(const Place& place, const GradientReady& ready, const We
                  {ready, needed, forward_done});
 }
 
-// Null: the run is to be enqueued piece by piece. The first one at each place is: what libraries
-// load or allocate when they are first used cannot be recorded.
+// Null: enqueue the run without a graph. So is the first run at each place, because what libraries
+// load or allocate on first use cannot be captured.
 device::Graph* NetworkStep::graph_of(const Place& place) {
   if (!has_graphs_) return nullptr;
   const auto found = graphs_.find(place);
@@ -240,7 +240,7 @@ device::Graph* NetworkStep::graph_of(const Place& place) {
   return found->second.get();
 }
 
-// Before forward reads the tensor.
+// Called before forward reads the tensor.
 void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
   if (tensor < tensors_here_) return;
   size_t end = tensor + 1;
@@ -253,7 +253,7 @@ void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
   upload(end);
 }
 
-// Tensors that are not on the device yet, up to `end`.
+// Copies the tensors that are not on the device yet, up to `end`.
 void NetworkStep::upload(size_t end) {
   const auto first = static_cast<size_t>(begin_of(tensors_here_));
   const auto floats = static_cast<size_t>(begin_of(end)) - first;
@@ -270,7 +270,7 @@ int64_t NetworkStep::begin_of(size_t tensor) const {
   return tensor < table_.tensors.size() ? table_.tensors[tensor].offset : table_.total;
 }
 
-// Which is here.
+// Takes the loss of the oldest run, which has arrived on the host.
 void NetworkStep::take_loss() {
   const size_t at = taken_ % limits_.losses;
   means_.push_back(mean_loss({losses_.get() + at * samples_, samples_}));
@@ -278,7 +278,7 @@ void NetworkStep::take_loss() {
 }
 
 std::span<const float> NetworkStep::wait() {
-  // the last one is copied last
+  // the last run's loss is copied last
   if (taken_ < ran_) losses_copied_[(ran_ - 1) % limits_.losses]->wait(kDeadlineMs);
   while (taken_ < ran_) take_loss();
   spans_.clear();
@@ -288,12 +288,12 @@ std::span<const float> NetworkStep::wait() {
   return handed_out_;
 }
 
-// Nothing reads or writes the host's memory any more.
+// Waits until nothing reads or writes the host's memory any more.
 void NetworkStep::drain() noexcept {
   for (device::Stream* stream : {in_.get(), &compute_}) {
     try {
       stream->synchronize(kDeadlineMs);
-    } catch (const Error&) {  // a device that has failed does nothing any more
+    } catch (const Error&) {  // a failed device does no more work
       continue;
     }
   }

@@ -1,6 +1,6 @@
-// One micro-batch after the other on a device, without waiting: weights and inputs go in on a
-// stream of their own, gradients stay on the device until whoever sums them copies them out. Used
-// by the thread that computes; belongs to a model and shares its table.
+// Runs micro-batches on a device one after the other without waiting for it: weights and inputs are
+// copied in on a separate stream; gradients stay on the device until they are summed there and
+// copied out. Belongs to a model and shares its table. Use it on the thread that computes.
 #pragma once
 
 #include <cstdint>
@@ -21,55 +21,58 @@ class DeviceStep {
 
   virtual std::shared_ptr<device::Device> device() const = 0;
 
-  // All micro-batches until the next `begin` are computed at these weights (the flat vector, in
-  // memory that Stream::copy_in takes), which stay as they are until a `run` and then a `wait` have
-  // returned: the tensors go in as the first run needs them, and are on the device for those behind
-  // it. Waits for the runs before, where nobody has.
+  // Sets the weights of all micro-batches until the next `begin`. Tensors are copied to the device
+  // when the first run needs them, and stay there for the next runs. Waits for earlier runs if
+  // nobody has.
+  //   weights: the flat vector, in memory that Stream::copy_in accepts. They must not change until
+  //   a `run` and then a `wait` have returned.
   virtual void begin(std::span<const float> weights) = 0;
-  // Copies a micro-batch in; both may change on return. At most two are staged and not yet run: the
-  // next one may be staged while this one is computed, also before the `begin` that it belongs to.
+  // Copies a micro-batch in; both arguments may change on return. At most two may be staged and not
+  // yet run: the next one can be staged while this one is computed, also before the `begin` that it
+  // belongs to.
   virtual void stage(std::span<const float> images, std::span<const int32_t> labels) = 0;
-  // What is staged and not yet run is not to be run.
+  // Discards micro-batches that are staged but not run.
   virtual void unstage() = 0;
   // Enqueues the oldest staged micro-batch.
-  //   gradients: device memory, table().total floats, overwritten, as Model::train fills them.
-  //   enqueued: called for each tensor in backward's order; its gradient is there once
-  //     gradient(tensor) is done.
-  //   needed: as Model::train asks it; may throw, and then this step has not happened: what was
-  //     enqueued since `begin` has ended, what was staged is gone.
+  //   gradients: device memory, table().total floats, overwritten as Model::train does.
+  //   enqueued: called for each tensor in backward order; its gradient is ready once
+  //   gradient(tensor) is done.
+  //   needed: called as by Model::train. It may throw: then this step has not happened, the work
+  //   enqueued since `begin` has finished, and staged micro-batches are discarded.
   virtual void run(float* gradients, const GradientReady& enqueued,
                    const WeightsNeeded& needed = {}) = 0;
-  // Of the latest run.
+  // The event of a tensor's gradient in the latest run.
   virtual const device::Event& gradient(size_t tensor) const = 0;
-  // The next run must not write its gradients before the latest record of `event`.
+  // The next run writes its gradients only after the latest record of `event`.
   virtual void write_after(const device::Event& event) = 0;
-  // Until all runs have ended; their mean losses since the last call, in order. Valid until the
-  // next call. Throws Error(kDevice) where the device fails, or needs more than a minute.
+  // Waits for all runs. Returns their mean losses since the last call, in order; valid until the
+  // next call. Throws Error(kDevice) if the device fails or needs more than a minute.
   virtual std::span<const float> wait() = 0;
 
-  // From here on `wait` also takes down what the device did when. Before the first run.
+  // Makes `wait` also collect timings. Call it before the first run.
   virtual void keep_times() = 0;
-  // Of the runs that the latest `wait` has handed out, and the copies for them: seconds since
-  // `clock`, which stays until the next run.
+  // Timings of the runs returned by the latest `wait`, and of their copies, in seconds since
+  // `clock`, which stays the same until the next run.
   virtual std::span<const DeviceSpan> spans() const = 0;
   virtual const device::Event& clock() const = 0;
 };
 
 struct DeviceStepLimits {
-  // In a small network kernels take less time than their launches: up to so many parameters it runs
-  // as a graph, once all weights are here. A larger one starts with the layers whose weights are.
+  // In a small network launching a kernel takes longer than running it: a network with at most this
+  // many parameters runs as a CUDA graph, once all its weights are on the device. A larger one
+  // starts with the layers whose weights have arrived.
   int64_t graph_parameters = int64_t{4} << 20;
-  // One is kept for each pair of a slot of inputs and a gradient buffer. A sum of n micro-batches
-  // along the tree uses one buffer for each level, log2(n) + 1, and servers may still read the last
-  // ones: 22 graphs at 256 micro-batches. Of several devices each subtree of a share has its own.
-  // They hold calls and no tensors, so they are small beside the gradients that they write. What
-  // comes beyond runs piece by piece.
+  // Graphs kept, one per pair of input slot and gradient buffer. A sum of n micro-batches along the
+  // tree uses one buffer per level, log2(n) + 1, and servers may still be reading the last ones: 22
+  // graphs at 256 micro-batches. With several devices each subtree of a share has its own. Graphs
+  // hold calls and no tensors, so they are small compared to the gradients. Runs beyond the limit
+  // are enqueued without a graph.
   size_t graphs = 128;
-  int64_t upload_floats = int64_t{1} << 20;  // of one copy at least, where there are more
-  size_t losses = 64;                        // runs whose losses may be on their way to the host
+  int64_t upload_floats = int64_t{1} << 20;  // minimum size of one copy, if as much is left
+  size_t losses = 64;                        // runs whose losses may be in flight to the host
 };
 
-// network: on a device; outlives the step.
+// network: on a device; must outlive the step.
 std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits = {});
 
 }  // namespace pushpull

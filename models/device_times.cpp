@@ -27,7 +27,7 @@ void DeviceTimes::begin_run(device::Stream& in, device::Stream& compute, size_t 
   if (!has_clock_) {
     has_clock_ = true;
     before_clock_ = staged_;
-    // behind all inputs that are staged, before the weights; and before the run, too
+    // after all staged inputs, before the weights and before the run
     in.record(*clock_);
     compute.wait(*clock_);
   }

@@ -1,5 +1,6 @@
-// When a device did what of a step, for traces: timed events between what is enqueued, asked for
-// when the step has ended, so that nobody waits for them. One thread, that of the step.
+// Records for traces when a device did each part of a step: timed events between the enqueued
+// operations, read when the step has ended, so that nothing waits for them. One thread, that of the
+// step.
 #pragma once
 
 #include <cstddef>
@@ -13,49 +14,51 @@
 
 namespace pushpull {
 
-// Seconds since the clock of the step.
+// A period of device work, in seconds since the step's clock.
 struct DeviceSpan {
   enum Kind {
-    kForward,  // of micro-batch `number` of those that were waited for at once, from 0
+    kForward,  // of micro-batch `number`, counted from 0 within one `wait`
     kBackward,
-    kBoth,  // of a graph that was launched again before its border was asked for
+    kBoth,  // forward and backward of a graph launched again before its border was read
     kInputs,
-    kWeights,  // of tensor `number`, maybe with those behind it
+    kWeights,  // of tensor `number`, possibly with some after it
   };
   Kind kind = kForward;
   int64_t number = 0;
   double begin_s = 0.0;
   double end_s = 0.0;
-  int64_t bytes = 0;  // of copies
+  int64_t bytes = 0;  // size of a copy
 };
 
 class DeviceTimes {
  public:
-  // What a graph is recorded for: the slot that it reads, the gradients that it writes.
+  // Identifies a recorded graph: the input slot that it reads and the gradients that it writes.
   using Place = std::pair<size_t, float*>;
 
-  // runs: whose times are kept at most, those that are staged included; the newest.
+  // runs: keep the times of at most this many runs (the newest), staged ones included.
   DeviceTimes(std::shared_ptr<device::Device> device, size_t runs);
 
-  // Each begins and ends where it is called between what is enqueued on the stream. Micro-batches
-  // are counted from the beginning, as they are staged.
+  // Each pair begins and ends a period at this point of the stream. `micro_batch` counts staged
+  // micro-batches from the start.
   void begin_inputs(device::Stream& in, size_t micro_batch, int64_t bytes);
   void end_inputs(device::Stream& in, size_t micro_batch);
-  // The first run since `take` sets the clock.
+  // The first run after `take` sets the clock.
   void begin_run(device::Stream& in, device::Stream& compute, size_t micro_batch);
   void begin_weights(device::Stream& in, size_t tensor, int64_t bytes);
   void end_weights(device::Stream& in);
   void end_forward(device::Stream& compute, size_t micro_batch);
   void end_run(device::Stream& compute, size_t micro_batch);
-  // In a graph, whose launches all end forward here; and the launch, of a run.
+  // Inside a graph, all of whose launches share this event; the second marks a run that launches a
+  // graph.
   void end_forward(device::Stream& compute, const Place& place);
   void launched(const Place& place, size_t micro_batch);
 
-  // Where seconds are counted from. Of the runs since the last `take`.
+  // The origin of the times, for the runs since the last `take`.
   const device::Event& clock() const { return *clock_; }
-  // Of runs [first, end), which have ended, and of weights that were copied since the last time.
+  // Periods of runs [first, end), which have finished, and of the weights copied since the last
+  // call.
   std::vector<DeviceSpan> take(size_t first, size_t end);
-  // What was enqueued since the last `take` counts no more.
+  // Discards everything enqueued since the last `take`.
   void drop();
 
  private:
@@ -66,7 +69,7 @@ class DeviceTimes {
     EventPtr begun;
     EventPtr forward_ended;
     EventPtr ended;
-    const device::Event* border = nullptr;  // where forward has ended; null: not known
+    const device::Event* border = nullptr;  // end of forward; null: unknown
     int64_t input_bytes = 0;
   };
   struct Weights {
@@ -80,12 +83,12 @@ class DeviceTimes {
 
   std::shared_ptr<device::Device> device_;
   EventPtr clock_;
-  bool has_clock_ = false;   // since the last take
+  bool has_clock_ = false;   // since the last `take`
   size_t staged_ = 0;        // micro-batches
-  size_t before_clock_ = 0;  // of them
+  size_t before_clock_ = 0;  // micro-batches staged before the clock was set
   std::vector<Run> runs_;
   std::vector<Weights> weights_;  // grows as needed
-  size_t weights_used_ = 0;       // since the last take
+  size_t weights_used_ = 0;       // since the last `take`
   std::map<Place, EventPtr> borders_;
 };
 

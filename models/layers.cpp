@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kAverageMomentum = 0.1F;  // torch.nn.BatchNorm2d's default
 
-// A tensor's place: its index in the table and its range of the flat vector.
+// A tensor's index in the table and its range of the flat vector.
 struct Place {
   size_t index = 0;
   size_t offset = 0;
@@ -34,7 +34,7 @@ Place add(TensorTable& table, TensorInfo info) {
   return {table.tensors.size() - 1, static_cast<size_t>(table.tensors.back().offset)};
 }
 
-// Uniform in +-1/sqrt(fan_in), weight and bias alike: the reset_parameters() of torch.nn.
+// Uniform in +-1/sqrt(fan_in), for weight and bias: the reset_parameters() of torch.nn.
 Place add_uniform(TensorTable& table, const std::string& name, std::vector<int64_t> shape,
                   int64_t fan_in) {
   TensorInfo info;

@@ -1,5 +1,5 @@
-// Layers: an operation with its tensors in the flat vector. Written once, above the operations of
-// any backend. A layer adds its tensors to the table when it is made, in state_dict order.
+// Layers: operations bound to their tensors in the flat vector, written once for all backends. A
+// layer adds its tensors to the table when it is created, in state_dict order.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace pushpull {
 
-// Memory of the backend for one micro-batch in training mode.
+// Memory of the backend for one training micro-batch.
 struct TrainPass {
   std::span<const float> weights;  // the flat vector
-  std::span<float> gradients;      // as Model::train fills it
-  const GradientReady& ready;      // called once the gradient's run is enqueued
+  std::span<float> gradients;      // written as by Model::train
+  const GradientReady& ready;      // called once the gradient's computation is enqueued
 };
 
 class Layer {
@@ -25,13 +25,16 @@ class Layer {
 
   size_t output_floats() const { return output_floats_; }
 
-  // x: input, kept unchanged until `backward` -> y: output_floats().
+  // x: input, kept unchanged until `backward`.
+  // y: output_floats() elements, written.
   virtual void forward(const TrainPass& pass, const ops::Activation* x, ops::Activation* y) = 0;
-  // The same in evaluation mode.
+  // Forward in evaluation mode.
   virtual void evaluate(std::span<const float> weights, const ops::Activation* x,
                         ops::Activation* y) = 0;
-  // x, y: of forward. dy: gradient of y, may be overwritten -> dx, unless it is null (first layer).
-  // Tells pass.ready each of the layer's tensors, as soon as its gradient is final.
+  // Calls pass.ready for each of the layer's tensors as soon as its gradient is final.
+  //   x, y: as in `forward`.
+  //   dy: gradient of y; may be overwritten.
+  //   dx: gradient of x, written; null for the first layer.
   virtual void backward(const TrainPass& pass, const ops::Activation* x, const ops::Activation* y,
                         ops::Activation* dy, ops::Activation* dx) = 0;
 
@@ -42,18 +45,17 @@ class Layer {
   size_t output_floats_;
 };
 
-// torch.nn.Linear, with the ReLU that follows it where shape.relu.
-// Adds NAME.weight [M, K], NAME.bias [M].
+// torch.nn.Linear, followed by ReLU if shape.relu. Adds NAME.weight [M, K] and NAME.bias [M].
 std::unique_ptr<Layer> make_linear_layer(ops::Backend& backend, TensorTable& table,
                                          const std::string& name, const ops::LinearShape& shape);
 
-// torch.nn.Conv2d. Adds NAME.weight [O, C, k, k], NAME.bias [O].
+// torch.nn.Conv2d. Adds NAME.weight [O, C, k, k] and NAME.bias [O].
 std::unique_ptr<Layer> make_convolution_layer(ops::Backend& backend, TensorTable& table,
                                               const std::string& name,
                                               const ops::ConvolutionShape& shape);
 
-// torch.nn.BatchNorm2d with momentum 0.1, and the ReLU that follows it where shape.relu.
-// Adds NAME.weight, NAME.bias, NAME.running_mean, NAME.running_var [C].
+// torch.nn.BatchNorm2d with momentum 0.1, followed by ReLU if shape.relu. Adds NAME.weight,
+// NAME.bias, NAME.running_mean and NAME.running_var [C].
 std::unique_ptr<Layer> make_batch_norm_layer(ops::Backend& backend, TensorTable& table,
                                              const std::string& name,
                                              const ops::BatchNormShape& shape);

@@ -1,6 +1,6 @@
-// A row of layers under softmax cross-entropy, on memory of its backend: what it enqueues takes
-// effect in the backend's order, and it waits for nothing. Under models' two faces: the one for the
-// host (sequential.h) and the one that overlaps (device_step.h). One thread at a time.
+// A sequence of layers under softmax cross-entropy, on memory of its backend. Its calls enqueue
+// work in the backend's order and wait for nothing. Both interfaces of a model build on it: the
+// blocking one (sequential.h) and the overlapping one (device_step.h). One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,70 +17,70 @@
 
 namespace pushpull {
 
-// Layers in the making.
+// The layers of a network under construction.
 struct LayerRow {
   ops::Backend& backend;
   TensorTable& table;
   std::vector<std::unique_ptr<Layer>> layers;
-  std::vector<size_t> tensors_end;  // of each layer: one past its last tensor in the table
+  std::vector<size_t> tensors_end;  // per layer: one past its last tensor in the table
 
-  // First layer first, each after it has added its tensors; the last one yields the logits
-  // [samples, classes].
+  // Appends a layer that has added its tensors to the table. First layer first; the last one yields
+  // the logits [samples, classes].
   void append(std::unique_ptr<Layer> layer);
 };
 
 using LayerBuilder = std::function<void(LayerRow& row)>;
 
 struct NetworkShape {
-  int64_t samples = 0;        // of a micro-batch
+  int64_t samples = 0;        // per micro-batch
   int64_t sample_floats = 0;  // C * H * W
   int64_t classes = 0;
 };
 
 class Network {
  public:
-  // build: called again by `choose`.
+  // build: creates the layers; `choose` calls it again.
   Network(std::unique_ptr<ops::Backend> backend, const NetworkShape& shape, LayerBuilder build);
 
   const NetworkShape& shape() const { return shape_; }
   const TensorTable& table() const { return table_; }
   ops::Backend& backend() const { return *backend_; }
-  size_t image_floats() const;  // of a micro-batch
+  size_t image_floats() const;  // per micro-batch
 
-  // Forward and backward of a micro-batch. weights, gradients: as Model::train, in memory of the
-  // backend as all else.
+  // Enqueues forward and backward of a micro-batch.
+  //   weights, gradients: as for Model::train, but in memory of the backend like everything else.
   struct Batch {
     std::span<const float> weights;
     const float* images = nullptr;
     const int32_t* labels = nullptr;
     std::span<float> gradients;
   };
-  // Called when what they name is enqueued (on the cpu: done); `needed` before. Those but `ready`
-  // may be empty.
+  // Called once the work in question is enqueued (on the CPU: done); `needed` before it. All but
+  // `ready` may be empty.
   struct Hooks {
     const GradientReady& ready;
     const WeightsNeeded& needed;
     const std::function<void()>& forward_done;
   };
   void train(const Batch& batch, const Hooks& hooks);
-  // Losses and predictions of the first `valid` samples.
+  // Computes losses and predictions of the first `valid` samples.
   void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
                 int64_t valid);
 
-  // Of the latest call, for each sample.
+  // Per sample of the latest call.
   const float* losses() const { return losses_.data(); }
   const int32_t* predictions() const;
 
-  // PP_ASSERT on labels in host memory.
+  // Checks labels in host memory (PP_ASSERT).
   void check_labels(std::span<const int32_t> labels) const;
 
-  // Makes all plans anew with these algorithms (Model::choose).
+  // Rebuilds all plans with these algorithms (Model::choose).
   void choose(const std::string& choices);
 
  private:
   void plan();
 
-  std::unique_ptr<ops::Backend> backend_;  // outlives what follows
+  std::unique_ptr<ops::Backend> backend_;  // outlives the members below
   NetworkShape shape_;
   LayerBuilder build_;
   TensorTable table_;
@@ -88,18 +88,18 @@ class Network {
   std::vector<size_t> tensors_end_;
   std::unique_ptr<ops::Elements> input_;
   std::unique_ptr<ops::CrossEntropy> cross_entropy_;
-  std::vector<ops::Buffer> outputs_;  // of each layer
-  ops::Buffer gradient_;              // of the current layer's output and input, in turns
+  std::vector<ops::Buffer> outputs_;  // one per layer
+  ops::Buffer gradient_;              // of the current layer's output and input, alternately
   ops::Buffer next_gradient_;
-  ops::Buffer losses_;       // of each sample
-  ops::Buffer predictions_;  // of each sample, int32
+  ops::Buffer losses_;       // one per sample
+  ops::Buffer predictions_;  // one per sample, int32
 };
 
-// Of losses in host memory, in their order: the mean loss of a micro-batch.
+// The mean loss of a micro-batch: losses in host memory, summed in order.
 float mean_loss(std::span<const float> losses);
 
-// torch: Flatten, then Linear and ReLU per width in `hidden`, then Linear. Tensors layers.I.weight,
-// layers.I.bias.
+// Flatten as in torch, then Linear and ReLU for each width in `hidden`, then Linear. Tensors
+// layers.I.weight and layers.I.bias.
 LayerBuilder mlp_layers(const Job& job, const InputShape& input, int64_t classes);
 
 // The small MNIST network of the PyTorch courses at CSC: twice 5x5 convolution (16, 32 channels),

@@ -1,5 +1,5 @@
-// A network as a Model: the caller's memory is the host's, and calls return when all is done. One
-// thread at a time.
+// A network as a Model: the caller's memory is the host's, and calls return when the work is done.
+// One thread at a time.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class Sequential final : public Model {
   void choose(const std::string& choices) override;
 
  private:
-  // Copies on the device of what the caller holds on the host; made when first used.
+  // Device copies of the caller's host memory; created on first use.
   struct Copies {
     ops::Buffer weights;
     ops::Buffer gradients;
@@ -40,14 +40,14 @@ class Sequential final : public Model {
   void evaluate_on_device(std::span<const float> weights, const float* images,
                           const int32_t* labels, int64_t valid);
 
-  std::unique_ptr<Network> network_;  // outlives what follows
+  std::unique_ptr<Network> network_;  // outlives the members below
   std::unique_ptr<DeviceStep> step_;
   Copies copies_;
-  std::vector<float> losses_;  // of each sample, on the host, where the network's are not
+  std::vector<float> losses_;  // per sample; host copy if the network's are on a device
   std::vector<int32_t> predictions_;
 };
 
-// The model that the job names on a backend of the caller's, see make_model.
+// Creates the model that the job names on the given backend, see make_model.
 std::unique_ptr<Model> make_model_on(std::unique_ptr<ops::Backend> backend, const Job& job,
                                      const InputShape& input, int64_t classes);
 

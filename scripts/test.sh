@@ -12,6 +12,10 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
+# Tests of whole jobs wait more than they compute: four of them share two cores.
+jobs=$(nproc)
+[ "$jobs" -ge 4 ] || jobs=4
+
 # build_and_test PRESET [CTEST OPTION...]
 build_and_test() {
   local preset=$1
@@ -19,7 +23,7 @@ build_and_test() {
   echo "[test] $preset"
   cmake --preset "$preset" >/dev/null
   cmake --build --preset "$preset"
-  ctest --preset "$preset" "$@"
+  ctest --preset "$preset" -j "$jobs" "$@"
 }
 
 release() { build_and_test release; }

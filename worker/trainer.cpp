@@ -8,7 +8,9 @@ namespace pushpull {
 namespace {
 
 // The whole gradient must be here before the first byte may go.
-bool clips_pushes(const Job& job) { return job.clip_norm > 0 && !job.strategy.in_lockstep(); }
+bool clips_pushes(const Job& job) {
+  return job.clip_norm > 0 && !job.strategy.traits().step_versions;
+}
 
 // Thrown out of a model's forward: the task is not to be done, or not now.
 struct Dropped {};
@@ -44,7 +46,7 @@ Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire:
   trace_.set_tensors(table_);
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();
-  if (job.strategy.kind == StrategyKind::kLocal) {
+  if (job.strategy.traits().outer_optimizer) {
     local_ =
         std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps(),
                                      LocalMemory{links_.gradients(), weights_memory(model)});

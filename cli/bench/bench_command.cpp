@@ -17,6 +17,7 @@
 #include "cli/run/shell_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -31,10 +32,6 @@ std::string utc_now() {
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text.data();
-}
-
-std::string plural(int64_t count, const std::string& word) {
-  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
 }
 
 floors::LinkKind link_of(Transport transport) {
@@ -52,10 +49,10 @@ class Bench {
   void describe();
   void measure(int64_t bytes, Transport transport);
   void measure_joined();
-  // False: a signal has ended it.
+  // False if a signal ended it.
   bool exchange(BenchRow& row, const ExchangePlan& plan);
   bool one_worker_alone(BenchRow& row);
-  // The floor of the whole exchange.
+  // The floor of a whole exchange, in microseconds.
   double floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const;
   void show(BenchRow row);
   void write() const;
@@ -87,7 +84,7 @@ int Bench::run() {
       measure_joined();
     }
   } catch (const Error&) {
-    write();  // what was measured before is kept
+    write();  // keep what was measured before
     throw;
   }
   write();
@@ -164,8 +161,8 @@ bool Bench::one_worker_alone(BenchRow& row) {
   return true;
 }
 
-// The job is the servers': its transport and optimizer decide which floor there is, on this host
-// only.
+// Measures running servers, whose job determines transport and optimizer; the floor applies only if
+// they are on this host.
 void Bench::measure_joined() {
   BenchRow row;
   row.bytes = options_.bytes.front();

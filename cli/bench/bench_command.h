@@ -1,5 +1,5 @@
-// `pushpull bench`: what an exchange of push, update and pull costs on this machine or cluster,
-// with real processes, beside the floor that the same machine allows in the same minute.
+// `pushpull bench`: measures an exchange (push, update, pull) on this machine or cluster with real
+// processes, next to the floor: the fastest that the same machine allows at the same time.
 #pragma once
 
 namespace pushpull {

@@ -14,8 +14,8 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxProcesses = 1024;   // of a role: beyond this it is a slip of the finger
-constexpr int64_t kMaxSteps = 1'000'000;  // that are measured
+constexpr int64_t kMaxProcesses = 1024;   // per role: a larger number is a typing mistake
+constexpr int64_t kMaxSteps = 1'000'000;  // measured ones
 constexpr const char* kSizes = "4096,65536,1048576,26214400,104857600";
 constexpr const char* kTransports = "shm,tcp,ipc";
 
@@ -23,11 +23,11 @@ constexpr const char* kTransports = "shm,tcp,ipc";
   throw Error(ErrorCode::kUsage, "[bench] " + text);
 }
 
-// Keys of the job that change what an exchange costs; bench sets the others.
+// Job keys that change the cost of an exchange; bench sets the others.
 constexpr std::array kTunable = {"slice-bytes", "connections",  "server-threads", "codec",
                                  "pull-codec",  "weight-decay", "clip-norm",      "lr"};
 
-// transport, optimizer and steps are keys of the job too, and come as such.
+// transport, optimizer and steps are job keys too, so the parser returns them as such.
 std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
   for (const auto* words : {&line.local, &line.keys}) {
     if (const auto found = words->find(flag); found != words->end()) return found->second;
@@ -41,7 +41,7 @@ std::map<std::string, std::string> tuned_keys(const CommandLine& line) {
     if (key == "transport" || key == "optimizer" || key == "steps") continue;
     if (std::ranges::count(kTunable, key) == 0) {
       fail("--" + key +
-           " is set by bench for each row, or changes nothing of an exchange: leave it " + "away");
+           " is set by bench for each row, or changes nothing of an exchange: remove it");
     }
     keys[key] = value;
   }
@@ -80,7 +80,7 @@ std::vector<int64_t> parse_bytes(const std::string& text) {
            "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576");
     }
     if (std::ranges::count(sizes, *value) > 0) {
-      fail("--bytes: " + word + " is there twice: leave one out");
+      fail("--bytes: " + word + " is given twice: remove one");
     }
     sizes.push_back(*value);
   }
@@ -96,7 +96,7 @@ std::vector<Transport> parse_transports(const std::string& text) {
     }
     if (!found) fail("--transport: '" + printable(word) + "' must be shm, tcp or ipc");
     if (std::ranges::count(transports, *found) > 0) {
-      fail("--transport: " + word + " is there twice: leave one out");
+      fail("--transport: " + word + " is given twice: remove one");
     }
     transports.push_back(*found);
   }
@@ -117,7 +117,7 @@ std::string gib(int64_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
 }
 
-// Servers that run already have their own number, optimizer, transport and length.
+// Running servers have their own number, optimizer, transport and length.
 void check_join(const CommandLine& line, const BenchOptions& options) {
   if (options.join.empty()) return;
   parse_address(options.join, "join");
@@ -126,7 +126,7 @@ void check_join(const CommandLine& line, const BenchOptions& options) {
   for (const auto& [key, value] : line.keys) theirs.push_back(key);
   if (!theirs.empty()) {
     fail("--" + theirs.front() + " belongs to the job of the servers at " + options.join +
-         ": set it there, and leave it away here");
+         ": set it there, and remove it here");
   }
   if (options.bytes.size() != 1) {
     fail("--join measures one size, and --bytes has " + std::to_string(options.bytes.size()) +
@@ -186,8 +186,8 @@ std::string transport_name(Transport transport) {
 }
 
 int64_t memory_of_exchange(int64_t bytes, int64_t workers, OptimizerKind optimizer) {
-  // a worker: gradient, weights in use and coming in; what is under way each way. The server: what
-  // has come of each worker, weights, the version before, state, and a checkpoint of those
+  // per worker: gradient, weights in use and arriving, data in flight each way. Server: each
+  // worker's gradient, weights, their previous version, state, and a checkpoint of those
   const auto states = static_cast<int64_t>(state_names(optimizer).size());
   const int64_t tensors = workers * 5 + 3 + 2 * (1 + states);
   if (bytes > std::numeric_limits<int64_t>::max() / tensors) {
@@ -229,9 +229,9 @@ BenchOptions parse_bench(const CommandLine& line, const std::string& command,
   const int64_t largest = std::ranges::max(options.bytes);
   const int64_t needed = memory_of_exchange(largest, options.workers, options.optimizer);
   if (needed > memory_bytes) {
-    fail("--bytes: " + std::to_string(largest) + " with " + std::to_string(options.workers) +
-         " workers needs about " + gib(needed) + ", and this machine has " + gib(memory_bytes) +
-         " to give: take a smaller size or fewer workers");
+    fail("--bytes: " + std::to_string(largest) + " with " + plural(options.workers, "worker") +
+         " needs about " + gib(needed) + ", and this machine has " + gib(memory_bytes) +
+         " available: use a smaller size or fewer workers");
   }
   return options;
 }

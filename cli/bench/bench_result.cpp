@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Three digits that count, no exponent.
+// Three significant digits, no exponent.
 std::string figure(std::optional<double> value) {
   if (!value) return "-";
   const int digits = *value >= 100.0 ? 0 : *value >= 10.0 ? 1 : 2;
@@ -93,7 +93,7 @@ std::optional<double> BenchRow::ratio() const {
 }
 
 double gb_s(int64_t bytes, double us) {
-  constexpr double kPerSecond = 1e-3;  // bytes in a microsecond are megabytes in a second
+  constexpr double kPerSecond = 1e-3;  // bytes per microsecond are megabytes per second
   return us > 0.0 ? static_cast<double>(bytes) / us * kPerSecond : 0.0;
 }
 

@@ -1,4 +1,4 @@
-// What `pushpull bench` has measured: one row for each size and transport. Plain data; any thread.
+// The measurements of `pushpull bench`: one row per size and transport. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace pushpull {
 
 struct BenchRow {
   int64_t bytes = 0;
-  std::string transport;  // that was asked for
+  std::string transport;  // as asked for
   int64_t workers = 0;
   int64_t servers = 0;
-  int64_t steps = 0;                    // that were measured
+  int64_t steps = 0;                    // measured steps
   std::optional<Percentiles> exchange;  // empty: it failed, see `note`
-  std::optional<double> floor_us;       // median of the same bytes without us
+  std::optional<double> floor_us;       // median for the same bytes without pushpull
   std::optional<OneWay> alone;          // sockets only
   std::optional<OneWay> alone_floor;
-  std::string note;  // what must be said beside the figures; empty: nothing
+  std::string note;  // remark to print with the figures; empty: none
 
-  // Times the floor; empty where one of the two is missing.
+  // exchange / floor; empty if either is missing.
   std::optional<double> ratio() const;
 };
 
@@ -37,15 +37,15 @@ struct BenchResult {
   std::vector<BenchRow> rows;
 };
 
-// Gigabytes (1e9) in a second.
+// Gigabytes (1e9 bytes) per second.
 double gb_s(int64_t bytes, double us);
 
-// The rows as a table for people, `head` its title lines alone, so that rows can be printed as they
-// come.
+// The rows as a table for people. bench_head is its title alone, so that rows can be printed one by
+// one.
 std::string bench_head();
 std::string bench_line(const BenchRow& row);
 
-// The whole as JSON text; docs/bench.md names every field.
+// The whole result as JSON; docs/bench.md names every field.
 std::string bench_json(const BenchResult& result);
 
 }  // namespace pushpull

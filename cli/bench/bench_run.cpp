@@ -31,7 +31,7 @@ constexpr int64_t kMaxTimesBytes = int64_t{1} << 28;
 constexpr int64_t kGraceMs = 10000;  // from the first failure until the rest is killed
 constexpr long kPollMs = 20;
 
-// A folder that is gone when this is.
+// A folder that is deleted in the destructor.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -78,7 +78,7 @@ void read_record(const ScratchFolder& folder, int64_t workers, ExchangeRecord& r
     record.workers.emplace_back();
     if (!read_times(text, record.workers.back(), record.setting)) {
       throw Error(ErrorCode::kFailed, "[bench] worker " + std::to_string(i) +
-                                          " has ended well and left no times in " +
+                                          " succeeded but left no times in " +
                                           times_file(folder, i));
     }
   }
@@ -114,7 +114,7 @@ CommandLine job_of(const BenchOptions& options, const ExchangePlan& plan,
   return line;
 }
 
-// The processes of a joined exchange: the first failure ends the others.
+// The worker processes of a joined exchange: the first failure ends the others.
 class Workers {
  public:
   Workers(const std::string& program, const std::string& address, const ScratchFolder& folder,
@@ -129,7 +129,7 @@ class Workers {
     ended_.resize(children_.size());
   }
 
-  // Returns the signal that came, or 0.
+  // Returns the signal that arrived, or 0.
   int wait(HeldSignals& signals) {
     int signal = 0;
     int64_t stop_ms = -1;
@@ -149,7 +149,7 @@ class Workers {
   }
 
   const Ending& failure() const { return failure_; }
-  // What the one that failed first has said; else all of them.
+  // The log of the worker that failed first; else all logs.
   std::string log() const {
     if (!failure_.success()) return logs_[failed_];
     std::string all;

@@ -1,4 +1,4 @@
-// Runs one exchange with real processes and reads the times that its workers leave. One thread.
+// Runs one exchange with real processes and reads the times that its workers record. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,42 @@ struct ExchangePlan {
   int64_t bytes = 0;
   Transport transport = Transport::kTcp;
   int64_t workers = 1;
-  int64_t warm_up = 0;  // steps that are left out, at the start
-  int64_t steps = 0;    // that are measured
+  int64_t warm_up = 0;  // steps at the start that are not measured
+  int64_t steps = 0;    // measured steps
   bool apart = false;   // push and pull one after the other
 };
 
-// Steps so that a row takes some seconds, or as the options say.
+// Chooses the steps so that a row takes a few seconds, or as the options say.
 ExchangePlan plan_exchange(const BenchOptions& options, int64_t bytes, Transport transport,
                            int64_t workers);
 
-// What the workers have written down.
+// The workers' records of one exchange.
 struct ExchangeRecord {
   std::vector<std::vector<ExchangeTimes>> workers;
-  ExchangeSetting setting;  // of the job, as the workers were told
-  std::string note;         // a transport that could not be had; empty: nothing
-  int signal = 0;           // that ended it, and then nothing else is here
+  ExchangeSetting setting;  // the job's, as the workers received it
+  std::string note;         // a transport that was not available; empty: none
+  int signal = 0;           // that ended it; if set, nothing else is
 };
 
-// Of each measured step the time in microseconds from its begin to the moment at which all weights
-// of the next are here, of the worker for which that took longest. Steps that a worker has not
-// finished are left out.
+// Duration of each measured step in microseconds, from its start until all weights of the next step
+// have arrived, for the slowest worker. Steps that some worker did not finish are left out.
 std::vector<double> exchange_us(const ExchangeRecord& record, int64_t warm_up);
-// The same of one worker whose pushes and pulls were made apart.
+// The same for one worker that pushed and pulled separately.
 OneWay one_way(const ExchangeRecord& record, int64_t warm_up);
 
-// The text of a worker's file; false where it is no such file.
+// Parses a worker's file; false if it is not one.
 bool read_times(const std::string& text, std::vector<ExchangeTimes>& times,
                 ExchangeSetting& setting);
 
-// What a worker has warned of: a transport that it could not have, and what it took instead. Empty:
-// nothing.
+// A worker's warning about a transport that was not available, and what it used instead; empty:
+// none.
 std::string fallback_note(const std::string& log);
 
-// Both throw Error with one line that names the exchange and why it failed; nothing is left behind.
-//   program_dir: where the programs lie.
+// Both throw Error with one line that names the exchange and the reason; nothing is left behind.
+//   program_dir: folder of the programs.
 ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& plan,
                             const std::string& program_dir);
-// With servers that run already: starts the workers alone.
+// For running servers: starts only the workers.
 ExchangeRecord join_exchange(const BenchOptions& options, const std::string& program_dir,
                              HeldSignals& signals);
 

@@ -63,7 +63,7 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
-// Counted on the processor, which does not know all the precisions that the workers' device does.
+// Counted on the processor, which does not support all precisions of the workers' device.
 int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
   if (!device.empty() && device != "cpu") job.precision = "fp32";
   return make_model(job, dataset.input(), dataset.classes())->table().total;
@@ -84,7 +84,7 @@ class Comparison {
   void describe();
   void make_folder();
   void choose();
-  // False where a signal has ended it.
+  // False if a signal ended it.
   bool run_all(const std::vector<PlannedRun>& plan, std::vector<CompareRun>& done);
   CompareRun run_one(const PlannedRun& planned);
   int start(const PlannedRun& planned, const std::string& folder);
@@ -107,7 +107,7 @@ class Comparison {
   int64_t began_ms_ = 0;
   size_t runs_done_ = 0;
   size_t runs_planned_ = 0;
-  int signal_ = 0;  // that ended the comparison
+  int signal_ = 0;  // signal that ended the comparison
 };
 
 int Comparison::run() {
@@ -126,8 +126,7 @@ int Comparison::run() {
   return exit_code();
 }
 
-// What all runs have in common, and what they are measured with. Nothing runs for data that do not
-// fit.
+// Prepares what all runs share. Nothing starts if the data do not fit.
 void Comparison::prepare() {
   const Job& job = options_.job;
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
@@ -161,7 +160,7 @@ void Comparison::prepare() {
   notes_before_ = notes_before(result_, options_.servers, job.threads, job.micro_batches());
 }
 
-// Results of an earlier comparison must not be taken for those of this one.
+// Results of an earlier comparison must not be mistaken for this one's.
 void Comparison::make_folder() {
   std::error_code error;
   fs::create_directories(options_.out + "/runs", error);
@@ -174,7 +173,7 @@ void Comparison::make_folder() {
   }
 }
 
-// Links that cannot be had here are said, and the rest goes on.
+// Links that are not possible here are reported; the others are used.
 void Comparison::make_labs() {
   const int64_t hosts = options_.servers + std::ranges::max(options_.workers);
   labs_.emplace(options_.links, hosts, program_dir_, notes_before_);
@@ -221,7 +220,7 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
     if (signal_ != 0) return false;
     announce(planned);
     CompareRun run = run_one(planned);
-    // a run that a signal has ended is no failure of its strategy, and no result
+    // a run ended by a signal is neither a failure of its strategy nor a result
     if (signal_ != 0 && !run.failure.empty()) {
       if (terminal_) std::cout << kClear << std::flush;
       return false;
@@ -251,7 +250,7 @@ CompareRun Comparison::run_one(const PlannedRun& planned) {
   run.out = "runs/" + planned.name;
   const std::string folder = options_.out + "/" + run.out;
   std::error_code ignored;
-  fs::remove_all(folder, ignored);  // of an earlier comparison
+  fs::remove_all(folder, ignored);  // left by an earlier comparison
   fs::create_directories(folder, ignored);
   try {
     run.exit_code = start(planned, folder);
@@ -361,7 +360,7 @@ void Comparison::finish() {
   if (!result_.notes.empty()) text << "\nnotes\n";
   for (const std::string& note : result_.notes) text << "  - " << note << "\n";
   std::cout << text.str() << std::flush;
-  write_results(result_, options_.out);  // on a full disk the tables above are all there is
+  write_results(result_, options_.out);  // on a full disk the tables above are the only output
   std::cout << "\nwritten to " << options_.out
             << ": report.html, compare.json, compare.csv, runs (one folder each)" << std::endl;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/strict_number.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -14,7 +15,7 @@ constexpr double kShortSeconds = 1.0;
 
 using Hash = std::string CompareRun::*;
 
-// Runs by seed that went well, in the order of the seeds.
+// The successful runs by seed, in seed order.
 std::map<uint64_t, std::vector<const CompareRun*>> by_seed(const CompareResult& result) {
   std::map<uint64_t, std::vector<const CompareRun*>> seeds;
   for (const CompareRun& run : result.runs) {
@@ -48,7 +49,7 @@ bool counts(const CompareRun& run, Hash hash) {
   return hash != &CompareRun::data_order_sha256 || shares_data_order(run);
 }
 
-// Hash -> a run that has it; runs that do not tell it are left out.
+// Hash -> a run that has it; runs without the hash are left out.
 std::map<std::string, const CompareRun*> values(const std::vector<const CompareRun*>& runs,
                                                 Hash hash) {
   std::map<std::string, const CompareRun*> found;
@@ -76,7 +77,7 @@ void note_differences(uint64_t seed, const std::vector<const CompareRun*>& runs,
   }
 }
 
-// Without its hash nothing is known about how a run began.
+// Runs without the hash: nothing is known about their start.
 void note_silence(const CompareResult& result, const char* name, Hash hash,
                   std::vector<std::string>& notes) {
   size_t silent = 0;
@@ -84,8 +85,8 @@ void note_silence(const CompareResult& result, const char* name, Hash hash,
     if (run.failure.empty() && counts(run, hash) && (run.*hash).empty()) ++silent;
   }
   if (silent == 0) return;
-  notes.push_back(of(silent, result.runs.size()) + " runs do not tell the hash of their " + name +
-                  ": whether they are comparable is not known");
+  notes.push_back(of(silent, result.runs.size()) + " runs did not report the hash of their " +
+                  name + ": whether they are comparable is not known");
 }
 
 void note_variant(const CompareResult& result, const std::vector<const CompareRun*>& variant,
@@ -109,9 +110,9 @@ void note_variant(const CompareResult& result, const std::vector<const CompareRu
   }
 }
 
-// Where the best of some values is the first or the last, a better one may lie beyond.
+// If the best value is the first or last one tried, a better one may lie beyond.
 void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
-  // by variant and key: all values that were tried
+  // variant and key -> all values that were tried
   std::map<std::string, std::map<std::string, std::set<double>>> tried;
   const auto parts = [](const std::string& tuned) {
     std::vector<std::pair<std::string, double>> all;
@@ -153,18 +154,18 @@ std::vector<std::string> notes_before(const CompareResult& result, int64_t serve
   const int64_t most = std::ranges::max(result.workers);
   if (servers + most * threads > result.cores) {
     notes.push_back("not enough cores: " + std::to_string(servers + most) + " processes (" +
-                    std::to_string(servers) + (servers == 1 ? " server, " : " servers, ") +
-                    std::to_string(most) + (most == 1 ? " worker" : " workers") +
+                    plural(servers, "server") + ", " + plural(most, "worker") +
                     (threads > 1 ? " of " + std::to_string(threads) + " threads" : "") +
-                    ") share " + std::to_string(result.cores) +
-                    (result.cores == 1 ? " core" : " cores") +
+                    ") share " + plural(result.cores, "core") +
                     ": the comparison is about sharing a core");
   }
   for (const int64_t workers : result.workers) {
     if (workers > micro_batches) {
-      notes.push_back("a step has " + std::to_string(micro_batches) + " micro-batches: of " +
-                      std::to_string(workers) + " workers, " +
-                      std::to_string(workers - micro_batches) + " are idle spares");
+      const int64_t spares = workers - micro_batches;
+      std::string note = "a step has " + std::to_string(micro_batches) +
+                         (micro_batches == 1 ? " micro-batch: of " : " micro-batches: of ");
+      note += plural(workers, "worker") + ", " + std::to_string(spares);
+      notes.push_back(note + (spares == 1 ? " is an idle spare" : " are idle spares"));
     }
   }
   return notes;
@@ -199,7 +200,7 @@ std::vector<std::string> same_start_lines(const CompareResult& result) {
   for (const auto& [seed, runs] : by_seed(result)) {
     const auto say = [&all = runs](Hash hash) {
       const auto found = values(all, hash);
-      if (found.empty()) return std::string("not told");
+      if (found.empty()) return std::string("not reported");
       return found.size() == 1 ? found.begin()->first : std::string("DIFFERENT, see the notes");
     };
     lines.push_back("seed " + std::to_string(seed) + ", " + std::to_string(runs.size()) +

@@ -1,4 +1,4 @@
-// What a reader of a comparison must be told beside its figures: too few cores, runs that did not
+// Remarks that a reader of a comparison needs beside its figures: too few cores, runs that did not
 // start alike, targets that were not reached, failures. Pure; any thread.
 #pragma once
 
@@ -10,16 +10,16 @@
 
 namespace pushpull {
 
-// Of the machine and the job, known before the first run.
-//   micro_batches: of a step. threads: of a worker.
+// Remarks about the machine and the job, known before the first run.
+//   micro_batches: per step.
+//   threads: per worker.
 std::vector<std::string> notes_before(const CompareResult& result, int64_t servers, int64_t threads,
                                       int64_t micro_batches);
 
-// Of what the runs have shown.
+// Remarks about the results.
 std::vector<std::string> notes_after(const CompareResult& result);
 
-// For each seed one line with the hashes that all its runs share; a run that differs makes a line
-// of its own in notes_after.
+// One line per seed with the hashes that all its runs share; notes_after reports runs that differ.
 std::vector<std::string> same_start_lines(const CompareResult& result);
 
 }  // namespace pushpull

@@ -17,7 +17,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxWorkers = 1024;  // beyond these it is a slip of the finger
+constexpr int64_t kMaxWorkers = 1024;  // a larger number is a typing mistake
 constexpr int64_t kMaxSeeds = 1000;
 constexpr size_t kMaxTries = 1000;
 
@@ -64,8 +64,8 @@ std::vector<std::string> parse_strategies(const std::string& text) {
       fail("--strategies: " + std::string(why.starts_with(kTag) ? why.substr(kTag.size()) : why));
     }
     if (std::ranges::count(strategies, name) > 0) {
-      fail("--strategies: '" + printable(word) + "' is there twice" +
-           (word == name ? "" : " (it is another name of " + name + ")") + ": leave one out");
+      fail("--strategies: '" + printable(word) + "' is given twice" +
+           (word == name ? "" : " (it is another name of " + name + ")") + ": remove one");
     }
     strategies.push_back(name);
   }
@@ -77,7 +77,7 @@ std::vector<int64_t> parse_workers(const std::string& text) {
   for (const std::string& word : split(text, ',')) {
     const int64_t value = count("workers", word, kMaxWorkers);
     if (std::ranges::count(workers, value) > 0) {
-      fail("--workers: " + word + " is there twice: leave one out");
+      fail("--workers: " + word + " is given twice: remove one");
     }
     workers.push_back(value);
   }
@@ -95,7 +95,7 @@ std::optional<double> parse_target(const CommandLine& line) {
   return value;
 }
 
-// Keys that compare sets itself, or that would make the tries of unequal length.
+// Keys that compare sets itself, or that would give the tries unequal lengths.
 constexpr std::array kNotTuned = {"seed",
                                   "steps",
                                   "epochs",
@@ -134,7 +134,7 @@ TuneKey parse_tune_key(const std::string& text) {
            "' is no number; values stand between commas");
     }
     if (!seen.insert(*number).second) {
-      fail("--tune " + tune.key + ": " + value + " is there twice: leave one out");
+      fail("--tune " + tune.key + ": " + value + " is given twice: remove one");
     }
   }
   return tune;
@@ -153,14 +153,14 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
     }
     for (size_t i = 0; i + 1 < all.size(); ++i) {
       if (all[i].key == all.back().key) {
-        fail("--tune: " + all[i].key + " is there twice: put all its values behind one");
+        fail("--tune: " + all[i].key + " is given twice: put all its values behind one");
       }
     }
   }
   return all;
 }
 
-// "none" is this machine's loopback, beside which others may stand.
+// "none" is this machine's loopback; other links may be listed beside it.
 std::vector<std::string> parse_links(const std::string& text) {
   std::vector<std::string> links;
   for (const std::string& word : split(text, ';')) {
@@ -168,7 +168,7 @@ std::vector<std::string> parse_links(const std::string& text) {
     if (word.empty()) fail("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
     parse_link(word);
     if (std::ranges::count(links, link) > 0) {
-      fail("--link: " + printable(word) + " is there twice: leave one out");
+      fail("--link: " + printable(word) + " is given twice: remove one");
     }
     links.push_back(link);
   }
@@ -177,7 +177,8 @@ std::vector<std::string> parse_links(const std::string& text) {
 
 std::vector<std::string> parse_codecs(const CommandLine& line) {
   if (!line.local.contains("codecs")) return {""};
-  if (line.keys.contains("codec")) fail("--codec is one of --codecs: leave one of them out");
+  if (line.keys.contains("codec"))
+    fail("--codec and --codecs exclude each other: remove one of them");
   std::vector<std::string> codecs;
   for (const std::string& word : split(local(line, "codecs", ""), ',')) {
     try {
@@ -186,7 +187,7 @@ std::vector<std::string> parse_codecs(const CommandLine& line) {
       fail(std::string("--codecs: ") + error.what());
     }
     if (std::ranges::count(codecs, codecs.back()) > 1) {
-      fail("--codecs: " + codecs.back() + " is there twice: leave one out");
+      fail("--codecs: " + codecs.back() + " is given twice: remove one");
     }
   }
   return codecs;
@@ -199,7 +200,7 @@ void check_server_device(const std::string& text) {
   }
 }
 
-// backup:B drops the B slowest of a step; somebody must be left.
+// backup:B drops the B slowest workers of a step; at least one must remain.
 void check_backups(const CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
     const int64_t backups = Strategy::parse(strategy).backups;
@@ -213,7 +214,7 @@ void check_backups(const CompareOptions& options) {
   }
 }
 
-// The rank must exist in every run, or some would have a straggler and some would not.
+// The rank must exist in every run; otherwise only some runs would have a straggler.
 void check_straggler(const CompareOptions& options) {
   const Straggler& straggler = options.job.straggler;
   for (const int64_t workers : options.workers) {
@@ -237,7 +238,7 @@ void refuse_keys_of_ours(const CommandLine& line) {
   }
 }
 
-// The job under a strategy. An error says `where` it came from.
+// The job under a strategy. An error names the source `where`.
 Job parse_with(const CompareOptions& options, const std::string& strategy,
                std::map<std::string, std::string> changes, const std::string& where) {
   changes.merge(keys_of_strategy(strategy));
@@ -250,7 +251,7 @@ Job parse_with(const CompareOptions& options, const std::string& strategy,
   }
 }
 
-// A key that is wrong under every strategy is the job's fault, and said as such.
+// A key that is wrong under every strategy is the job's mistake, and is reported as such.
 void check_jobs(CompareOptions& options) {
   parse_with(options, "sync", {}, "");
   for (const std::string& strategy : options.strategies) {
@@ -273,14 +274,14 @@ const std::vector<KeyHelp>& compare_options() {
   static const std::vector<KeyHelp> options = {
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"},
-      {"workers", "1,2", "numbers of workers; 1 gives the scaling something to stand on"},
+      {"workers", "1,2", "numbers of workers; scaling needs 1 among them"},
       {"servers", "1", "servers of every run"},
       {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
       {"target-accuracy", "", "also report time and samples until the test accuracy is this: 0.97"},
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},
-      {"codecs", "the job's", "codecs of what is pushed, between commas: fp32,bf16,int8,topk:0.05"},
+      {"codecs", "the job's", "codecs for pushes, between commas: fp32,bf16,int8,topk:0.05"},
       {"tune", "",
        "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
        "the "
@@ -316,7 +317,7 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
     const std::string flag = word.substr(0, word.find('='));
     const bool apart = flag == word;
     const bool repeated = flag == "--tune" || flag == "--link";
-    // without a value of its own, the parser says so
+    // if its value is missing, the parser reports it
     if (!repeated ||
         (apart && (i + 1 == argc || std::string_view(argv[i + 1]).starts_with("--")))) {
       words.push_back(word);
@@ -376,10 +377,10 @@ std::map<std::string, std::string> keys_of_strategy(const std::string& strategy)
                                              {"checkpoint-dir", ""},
                                              {"record", ""}};
   const Strategy parsed = Strategy::parse(strategy);
-  if (parsed.in_lockstep()) {
+  if (parsed.traits().step_versions) {
     keys.insert({{"staleness-aware", "false"}, {"delay-compensation", "0"}});
   }
-  if (parsed.kind == StrategyKind::kAllReduce) {
+  if (parsed.traits().workers_update) {
     keys["on-worker-loss"] = "abort";
     keys.insert({{"codec", "fp32"}, {"codec-tensors", ""}, {"pull-codec", "fp32"}});
   }

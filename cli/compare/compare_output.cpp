@@ -28,7 +28,7 @@ ordered_json text_or_null(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }
 
-// Empty where no role told it.
+// Empty if no role reported it.
 std::optional<double> sum(const std::map<std::string, double>& roles) {
   if (roles.empty()) return std::nullopt;
   double total = 0.0;
@@ -49,9 +49,9 @@ ordered_json staleness_json(const std::map<int64_t, int64_t>& staleness) {
   return {{"mean", number(summary.mean)}, {"max", summary.max}, {"histogram", histogram}};
 }
 
-// null where the run did not tell it.
+// null if the run did not report it.
 ordered_json split_json(const StepSplit& split) {
-  if (!is_told(split)) return nullptr;
+  if (!is_measured(split)) return nullptr;
   return {
       {"compute", split.compute}, {"push", split.push}, {"wait", split.wait}, {"pull", split.pull}};
 }
@@ -69,7 +69,7 @@ ordered_json curve_json(const std::vector<CurvePoint>& curve) {
   return json;
 }
 
-// What the run measured; null in each field where it failed.
+// The run's measurements; every field is null if it failed.
 void add_measures(const CompareResult& result, const CompareRun& run, ordered_json& json) {
   json["initial_weights_sha256"] = text_or_null(run.initial_weights_sha256);
   json["data_order_sha256"] = text_or_null(run.data_order_sha256);
@@ -169,7 +169,7 @@ Row measures_row(const CompareResult& result, const CompareRun& run) {
   const StalenessSummary staleness = summarize(run.staleness);
   const auto samples = run.samples_to_target;
   const auto part = [&](double StepSplit::*value) {
-    return is_told(run.split) ? cell(run.split.*value) : std::string();
+    return is_measured(run.split) ? cell(run.split.*value) : std::string();
   };
   return {{"samples_per_second", cell(run.samples_per_second)},
           {"scaling", cell(scaling(result, run))},
@@ -204,7 +204,7 @@ Row measures_row(const CompareResult& result, const CompareRun& run) {
           {"out", run.out}};
 }
 
-// A run that failed leaves its measures empty.
+// A failed run leaves its measures empty.
 Row row_of(const CompareResult& result, const CompareRun& run) {
   Row row = settings_row(run);
   for (auto& [name, field] : measures_row(result, run)) {
@@ -240,7 +240,7 @@ std::string compare_json(const CompareResult& result) {
   json["job_ini"] = result.job_ini;
   json["runs"] = runs_json(result, result.runs);
   json["tuning"] = runs_json(result, result.tuning);
-  // the command and paths may hold any bytes
+  // the command and paths may contain any bytes
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -25,7 +25,7 @@ std::string name_of(const Variant& variant) {
          (variant.codec.empty() ? "" : "-" + file_name(variant.codec));
 }
 
-// All combinations, the last key changing fastest.
+// All combinations; the last key changes fastest.
 std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   std::vector<Tuned> all(1);
   for (const TuneKey& key : keys) {
@@ -41,11 +41,11 @@ std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   return all;
 }
 
-// Strategies with their codecs, in the order asked for. Sums among workers have none.
+// Strategies with their codecs, in the order asked for. All-reduce strategies have no codec.
 std::vector<Variant> kinds_of(const CompareOptions& options) {
   std::vector<Variant> kinds;
   for (const std::string& strategy : options.strategies) {
-    const bool pushes = Strategy::parse(strategy).kind != StrategyKind::kAllReduce;
+    const bool pushes = !Strategy::parse(strategy).traits().workers_update;
     const bool swept = !options.codecs.front().empty();
     for (const std::string& codec : options.codecs) {
       kinds.push_back({strategy, 1, "", pushes || !swept ? codec : "fp32"});
@@ -55,7 +55,7 @@ std::vector<Variant> kinds_of(const CompareOptions& options) {
   return kinds;
 }
 
-// The cells of one round, the strategies turned on by one with each group.
+// The cells of one round; each group starts with the next strategy.
 std::vector<Variant> variants_of_round(const CompareOptions& options, size_t round) {
   std::vector<Variant> variants;
   const std::vector<Variant> kinds = kinds_of(options);
@@ -111,7 +111,7 @@ std::string to_string(const Tuned& tuned) {
 }
 
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
-  // smaller is better; the first of equals wins
+  // smaller is better; the first of equal ones wins
   const auto rank = [](const CompareRun& run) {
     const double never = std::numeric_limits<double>::infinity();
     const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : never;

@@ -1,5 +1,5 @@
-// Which runs a comparison makes, in which order, and which try of --tune is the best. Decides only,
-// starts nothing. Any thread.
+// Plans the runs of a comparison and their order, and chooses the best try of --tune. Starts
+// nothing. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace pushpull {
 
-// Values that --tune has picked, or tries: key -> value.
+// Values that --tune chose or tries: key -> value.
 using Tuned = std::map<std::string, std::string>;
 
 // A row of the tables.
@@ -36,31 +36,31 @@ struct PlannedRun {
   std::string name;  // of its folder
 };
 
-// The repeats, interleaved: seed by seed, within a seed link by link and number of workers by
-// number of workers, strategies and codecs in turn. Who begins moves on by one each time, so that
-// what drifts on a machine (heat, other people's work) meets all strategies alike.
+// The repeats, interleaved: by seed, then by link, then by number of workers, then strategies and
+// codecs in turn. Each group starts with the next strategy, so that a drift of the machine (heat,
+// other load) affects all strategies equally.
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
                                      const std::map<Variant, Tuned>& chosen);
 
-// The tries of --tune, with the first seed: every combination of its values for every variant.
-// Interleaved in the same way.
+// The tries of --tune, with the first seed: every combination of its values for every variant,
+// interleaved in the same way.
 std::vector<PlannedRun> plan_tries(const CompareOptions& options);
 
 // "lr=0.5 momentum=0.9".
 std::string to_string(const Tuned& tuned);
 
-// Index of the best of a variant's tries. With a target: who reaches it sooner; never is worse than
-// ever. Then the higher accuracy at the end, then the lower test loss, then the earlier one. Empty
-// where all have failed.
+// Index of the best of a variant's tries: the one that reaches the target soonest (if there is a
+// target), then the highest final accuracy, then the lowest test loss, then the first. Empty if all
+// failed.
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries);
 
-// Steps between two evaluations so that there are about kEvaluations. local:H can be evaluated at
-// the ends of its rounds only; a multiple of every H among the strategies has all evaluated at the
-// same steps.
+// Steps between two evaluations, for about kEvaluations of them. local:H can be evaluated only at
+// the ends of its rounds, so the number is a multiple of every H among the strategies: all are
+// evaluated at the same steps.
 constexpr int64_t kEvaluations = 20;
 int64_t eval_every(int64_t total_steps, const std::vector<std::string>& strategies);
 
-// What `pushpull run` is told beside the job file: the job's keys for this run.
+// The arguments of `pushpull run` beside the job file: the job's keys for this run.
 std::map<std::string, std::string> keys_of(const CompareOptions& options, const PlannedRun& run,
                                            int64_t eval_every);
 

@@ -19,7 +19,7 @@ constexpr double kMilli = 1e3;
 constexpr double kMega = 1e6;
 constexpr double kPercent = 100.0;
 
-// Large numbers need no decimals, and the tables no more columns.
+// Prints large numbers without decimals, to keep the tables narrow.
 std::string fixed(double value, int digits) {
   if (std::isinf(value)) return "never";
   const double size = std::abs(value);
@@ -51,7 +51,7 @@ struct Group {
   std::string with_range(const Measure& measure, int digits) const {
     return spread_text(values(measure), digits);
   }
-  // Over all runs; nothing where none went well.
+  // Over all runs; "-" if none succeeded.
   std::string target_text(const Measure& measure, int digits) const {
     return well.empty() ? "-" : spread_text(values_of(all, measure), digits);
   }
@@ -82,7 +82,7 @@ Group group_of(const CompareResult& result, const std::string& row, int64_t work
   return group;
 }
 
-// By link, then by number of workers, then in the order of the strategies.
+// Sorted by link, then by number of workers, then in the order of the strategies.
 std::vector<Group> groups_of(const CompareResult& result) {
   std::vector<Group> groups;
   for (const std::string& link : links_of(result)) {
@@ -96,12 +96,12 @@ std::vector<Group> groups_of(const CompareResult& result) {
   return groups;
 }
 
-// Where all runs were on loopback, nobody needs to be told.
+// If all runs were on loopback, no column is needed.
 bool has_links(const CompareResult& result) {
   return std::ranges::any_of(result.runs, [](const CompareRun& run) { return !run.link.empty(); });
 }
 
-// Strategy, workers, and the link and the codec where there is one.
+// Strategy, workers, and link and codec if they vary.
 Row begin_row(const CompareResult& result, const Group& group) {
   const CompareRun& first = *group.all.front();
   Row row = {first.strategy, std::to_string(first.workers)};
@@ -110,7 +110,7 @@ Row begin_row(const CompareResult& result, const Group& group) {
   return row;
 }
 
-// Headings of what begin_row has behind the workers.
+// Headings of the columns that begin_row adds after the workers.
 void add_places(const CompareResult& result, Row& header, bool names) {
   auto at = header.begin() + 2;
   if (has_links(result)) at = header.insert(at, names ? "link" : "") + 1;
@@ -136,12 +136,12 @@ Measure peak(const char* role) {
 
 Measure milliseconds(double StepSplit::*part) {
   return [part](const CompareRun& run) -> std::optional<double> {
-    return is_told(run.split) ? std::optional(run.split.*part * kMilli) : std::nullopt;
+    return is_measured(run.split) ? std::optional(run.split.*part * kMilli) : std::nullopt;
   };
 }
 
-// What is not reached lies beyond every time, so the median over all runs stays honest. A run that
-// failed has not reached it either.
+// A target that is not reached counts as later than every time, also for a run that failed, so that
+// the median over all runs stays honest.
 template <class T>
 Measure to_target(std::optional<T> CompareRun::*value) {
   return [value](const CompareRun& run) -> std::optional<double> {
@@ -166,7 +166,7 @@ std::string tuned(const Group& group) {
   return group.all.front()->tuned.empty() ? "-" : group.all.front()->tuned;
 }
 
-// Of a step; where codecs are compared, what was pushed first.
+// Per step; if codecs are compared, also the pushed part, first.
 std::string megabytes(const CompareResult& result, const Group& group) {
   const auto all = [](const CompareRun& run) { return positive(bytes_per_step(run) / kMega); };
   const auto pushed = [](const CompareRun& run) {

@@ -1,5 +1,5 @@
-// Bytes on their way, first in, first out, in blocks that are used again: the queue grows with what
-// waits and gives its memory back. One thread.
+// A FIFO queue of bytes in reusable blocks: it grows with its contents and releases memory when it
+// shrinks. One thread.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// Blocks that wait for their next use; at most a few, the others are freed.
+// Free blocks for reuse; keeps a few and frees the others.
 class BlockPool {
  public:
   static constexpr size_t kBlockBytes = size_t{256} << 10;
@@ -30,10 +30,10 @@ class ByteQueue {
   ByteQueue(const ByteQueue&) = delete;
   ByteQueue& operator=(const ByteQueue&) = delete;
 
-  // Room for the next bytes, at least one; commit() says how many came.
+  // Writable space for the next bytes, at least one; commit() says how many were written.
   std::span<std::byte> space();
   void commit(size_t bytes);
-  // The oldest bytes that lie in one piece; empty: none.
+  // The oldest contiguous bytes; empty: none.
   std::span<std::byte> front();
   void pop(size_t bytes);
   void clear();
@@ -44,8 +44,8 @@ class ByteQueue {
 
   BlockPool& pool_;
   std::deque<BlockPool::Block> blocks_;
-  size_t begin_ = 0;  // in the first block
-  size_t end_ = 0;    // in the last block
+  size_t begin_ = 0;  // offset in the first block
+  size_t end_ = 0;    // offset in the last block
   size_t size_ = 0;
 };
 

@@ -26,10 +26,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A connection begins with one byte that says what for.
+// The first byte of a connection says its purpose.
 constexpr char kEcho = 'e';  // every byte comes back
-constexpr char kSink = 's';  // a byte follows: tenths of a second to count in; then the count
-constexpr char kLast = 'l';  // nothing more will come
+constexpr char kSink = 's';  // next byte: tenths of a second to count for; the count is sent back
+constexpr char kLast = 'l';  // this was the last measurement
 constexpr double kPatience = 10.0;
 constexpr int kRoundTrips = 200;
 constexpr size_t kBlock = size_t{256} << 10;
@@ -46,7 +46,7 @@ void wait_for(int fd, short events, double seconds, const char* what) {
   }
 }
 
-// Some bytes, 0 at the end of the stream.
+// Reads some bytes; 0 at the end of the stream.
 size_t receive(int fd, char* to, size_t most) {
   wait_for(fd, POLLIN, kPatience, "waiting for bytes of the other end");
   const ssize_t count = recv(fd, to, most, 0);
@@ -75,9 +75,9 @@ void echo(int fd) {
   }
 }
 
-// Leaves out the first fifth of the time: TCP has to find the rate, and buckets are full. Counts
-// from a moment at which all that had come was read: what lies in buffers because this process was
-// late came before.
+// Counts received bytes, without the first fifth of the time: TCP must find the rate first, and
+// token buckets start full. Starts counting when everything received so far has been read, since
+// bytes in buffers arrived before.
 void sink(int fd) {
   char tenths = 0;
   if (receive(fd, &tenths, 1) != 1) {
@@ -100,7 +100,7 @@ void sink(int fd) {
     }
   }
   send_all(fd, print_real(now > from ? counted / (now - from) : 0) + "\n");
-  while (receive(fd, block.data(), block.size()) > 0) {  // until they have read it
+  while (receive(fd, block.data(), block.size()) > 0) {  // until the other end has read it
   }
 }
 
@@ -180,7 +180,7 @@ void measure_rate(const Address& to, double seconds, LinkFound& found) {
   length = name.size() - 1;
   getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &length);
   found.congestion_control = name.data();
-  close_with_reset(fd);  // what still waits in buffers is of no use
+  close_with_reset(fd);  // data still in buffers is useless
 }
 
 std::string rounded(double value) {
@@ -215,7 +215,7 @@ void answer_measuring(const Address& listen, double idle_s) {
         return;
       }
       (purpose == kSink ? sink : echo)(fd.get());
-    } catch (const Error&) {  // gone or silent: the next one, please
+    } catch (const Error&) {  // gone or silent: serve the next one
     }
   }
 }

@@ -22,7 +22,7 @@ constexpr double kBucketSeconds = 0.01;
 constexpr double kLeastBucket = 16384;
 constexpr size_t kLeastBuffer = size_t{4} << 20;
 constexpr size_t kMostBuffer = size_t{256} << 20;
-constexpr double kTenGigabit = 1.25e9;  // bytes a second
+constexpr double kTenGigabit = 1.25e9;  // in bytes per second
 
 // A word, its command, and how many numbers follow it.
 struct Known {
@@ -202,7 +202,7 @@ size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
   bucket.tokens = std::min(depth(), bucket.tokens + passed * rate_ / 1e6);
   bucket.filled_us = now_us;
   const double least = std::min(static_cast<double>(waiting), kLeastBucket);
-  // times are whole microseconds; a part of a byte must not cost another turn
+  // times are whole microseconds; a fraction of a byte must not cost another turn
   const auto whole = static_cast<size_t>(std::max(0.0, std::ceil(bucket.tokens - 0.5)));
   return static_cast<double>(whole) < std::floor(least) ? 0 : std::min(waiting, whole);
 }
@@ -232,7 +232,7 @@ int64_t DelayLine::due_time(int64_t now_us, int64_t delay_us) const {
 }
 
 void DelayLine::arrive(size_t bytes, int64_t now_us, int64_t delay_us) {
-  // without delay all marks in the past are one: they are due
+  // without delay, all past entries merge into one: they are due
   last_due_us_ = due_time(now_us, delay_us);
   if (!marks_.empty() &&
       (marks_.back().due_us == last_due_us_ || (delay_us == 0 && marks_.back().due_us <= now_us))) {

@@ -28,9 +28,9 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kTurnBytes = size_t{1} << 20;  // of one direction, before others have their turn
+constexpr size_t kTurnBytes = size_t{1} << 20;  // per direction, before the next one's turn
 constexpr size_t kPieceBytes = BlockPool::kBlockBytes;
-// What an epoll event is about: one of these, a listener, or twice a connection's number + side.
+// The user data of an epoll event: one of these, a listener, or twice a connection's number + side.
 constexpr uint64_t kSignals = 0;
 constexpr uint64_t kCommands = 1;
 constexpr uint64_t kTimer = 2;
@@ -52,13 +52,13 @@ class Proxy {
     UniqueFd fd;
     std::optional<SocketAddress> to;
   };
-  using Timer = std::tuple<int64_t, uint64_t, uint64_t>;  // when, order of setting, connection
+  using Timer = std::tuple<int64_t, uint64_t, uint64_t>;  // time, order of setting, connection
 
   void watch(int fd, uint32_t events, uint64_t what);
   void wait();
   void handle(const epoll_event& event);
   void run_due();
-  bool read_commands();  // false: there will be no more
+  bool read_commands();  // false: the stream has ended
   void say_done(const std::string& text);
   void command_line(const std::string& text);
   void carry_out(LinkModel::Then then);
@@ -90,7 +90,7 @@ class Proxy {
   size_t paused_at_ = 0;  // connections when descriptors ran out; 0: they have not
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_ = kFirstConnection;
-  std::vector<uint64_t> active_;  // connections that may have something to do
+  std::vector<uint64_t> active_;  // connections that may have work
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   uint64_t timers_set_ = 0;
   LineReader commands_{options_.commands_fd};
@@ -134,7 +134,7 @@ ProxyCounts Proxy::run() {
     event.events = EPOLLIN;
     event.data.u64 = kCommands;
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, options_.commands_fd, &event) != 0) {
-      while (read_commands()) {  // a file, or /dev/null: all is there
+      while (read_commands()) {  // a file, or /dev/null: everything is available
       }
     }
   }
@@ -218,7 +218,7 @@ void Proxy::handle(const epoll_event& event) {
   }
 }
 
-// Commands, the link's own clock, and connections whose bytes are due.
+// Executes commands, the link's own timers, and connections whose bytes are due.
 void Proxy::run_due() {
   const int64_t now = now_us();
   quit_ |= options_.end_us > 0 && now >= began_us_ + options_.end_us;
@@ -268,7 +268,7 @@ void Proxy::say_done(const std::string& text) {
 void Proxy::carry_out(LinkModel::Then then) {
   quit_ |= then == LinkModel::Then::kQuit;
   if (then == LinkModel::Then::kResetAll) reset_all();
-  activate_all();  // what was held or slowed may go now
+  activate_all();  // held or slowed bytes may pass now
 }
 
 void Proxy::accept_some(Listener& listener) {
@@ -464,7 +464,7 @@ void Proxy::pass_end(Connection& connection, Way way) {
   connection.flows[static_cast<size_t>(way)].finished = true;
 }
 
-// The other side learns of it as it would over the link: after the delay, and not while held.
+// The other side notices as it would over a real link: after the delay, and not while held.
 void Proxy::broken(Connection& connection, size_t side) {
   connection.sides[side].broken = true;
   connection.sides[side].read_all = true;

@@ -1,8 +1,8 @@
-// A network link between peers, played by a proxy in front of TCP ports: delay, jitter, rate,
-// partitions and damage, without root. One thread, one epoll loop; link_model.h decides when which
-// bytes may go. Delay is for each way, as in tc-netem(8): a round trip takes twice as long.
-// Not played: loss, since TCP hides it from both ends; and TCP's own view of the delay, since each
-// of the two connections that a proxy makes of one is short.
+// Emulates a network link with a proxy in front of TCP ports: delay, jitter, rate, partitions and
+// damage, without root. One thread, one epoll loop; link_model.h decides when which bytes may pass.
+// Delays apply each way, as in tc-netem(8): a round trip takes twice as long. Not emulated: loss,
+// since TCP hides it from both ends; and TCP's own view of the delay, since both of the proxy's
+// connections are short.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@ namespace pushpull {
 struct ProxyOptions {
   struct Port {
     Address listen;
-    // Empty: where the connection was headed for before the packet filter of this host redirected
-    // it here (SO_ORIGINAL_DST; iptables-extensions(8), REDIRECT). One port then serves all others.
+    // Where connections are forwarded. Empty: to the destination that they had before this host's
+    // packet filter redirected them here (SO_ORIGINAL_DST; iptables-extensions(8), REDIRECT). One
+    // port then serves all others.
     std::optional<Address> to;
   };
   std::vector<Port> ports;
   std::vector<LinkCommand> at_start;
   std::vector<TimedCommand> script;
-  int64_t end_us = 0;           // after so many microseconds; 0: when told
-  uint64_t seed = 1;            // of jitter and corrupted bits
-  int commands_fd = -1;         // lines of commands; -1: none
-  int64_t connect_ms = 10'000;  // for the way to `to`
+  int64_t end_us = 0;           // ends after this time; 0: on command
+  uint64_t seed = 1;            // for jitter and corrupted bits
+  int commands_fd = -1;         // commands, one per line; -1: none
+  int64_t connect_ms = 10'000;  // timeout for connecting to `to`
 };
 
 struct ProxyCounts {
@@ -43,13 +44,13 @@ struct ProxyCounts {
   std::string to_string() const;
 };
 
-// Connections at one time; later ones are refused.
+// Limit of simultaneous connections; later ones are refused.
 inline constexpr size_t kMaxProxyConnections = 4000;
 
-// Prints "listening on HOST:PORT" for each port, later every command that it has carried out, and
-// its time. Works until it is told to quit, a signal
-// (SIGINT, SIGTERM, SIGHUP) comes, or the time is up. Throws Error(kUnreachable) where a name
-// cannot be resolved, Error(kFailed) where a port cannot be listened on.
+// Prints "listening on HOST:PORT" for each port, then every command that it executed, with its
+// time. Runs until a quit command, a signal (SIGINT, SIGTERM, SIGHUP) or the end of its time.
+// Throws Error(kUnreachable) if a name cannot be resolved, Error(kFailed) if a port cannot be
+// listened on.
 ProxyCounts run_proxy(const ProxyOptions& options);
 
 }  // namespace pushpull

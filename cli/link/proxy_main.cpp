@@ -1,5 +1,5 @@
-// `pushpull-proxy`: a network link with delay, rate and faults in front of TCP ports; and what
-// measures a link.
+// `pushpull-proxy`: emulates a network link with delay, rate and faults in front of TCP ports; also
+// measures links.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -44,14 +44,15 @@ const std::vector<KeyHelp>& options() {
        "HOST:PORT for each of them, in the same order; 'original' for connections that this "
        "host's packet filter has redirected: where they were headed for"},
       {"delay-ms", "0", "delay each way"},
-      {"jitter-ms", "0", "up to so much more or less, evenly; order is kept"},
+      {"jitter-ms", "0", "uniform random deviation from the delay; the order is kept"},
       {"rate-mbit", "0", "Mbit/s each way, all connections together; 0: unlimited"},
-      {"for-s", "0", "end after so many seconds; 0: when told"},
+      {"for-s", "0", "end after this many seconds; 0: on `quit`"},
       {"seed", "1", "of jitter and of the bits that `corrupt` flips"},
       {"script", "", "file with timed commands; standard input is not read then"},
-      {"measure", "", "HOST:PORT: measure the link to who answers there, for --for-s (2)"},
+      {"measure", "",
+       "HOST:PORT: measure the link to the process that answers there, for --for-s (2)"},
       {"answer", "", "HOST:PORT: answer one --measure there"},
-      {"insecure", "", "allow listening beyond loopback, for whoever reaches it", "", false},
+      {"insecure", "", "allow listening beyond loopback, where anyone may connect", "", false},
   };
   return all;
 }
@@ -179,7 +180,7 @@ int main_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   for (int fd = 0; fd >= 0 && fd <= STDERR_FILENO;) {
-    fd = open("/dev/null", O_RDWR | O_CLOEXEC);  // sockets must not land where output goes
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);  // keeps sockets away from descriptors 0 to 2
     if (fd > STDERR_FILENO) {
       close(fd);
     }

@@ -16,7 +16,8 @@
 namespace pushpull {
 namespace {
 
-// linux/netfilter_ipv4.h and its sister for IPv6; their headers do not agree with the C library's.
+// SO_ORIGINAL_DST of linux/netfilter_ipv4.h and its IPv6 counterpart; their headers conflict with
+// the C library's.
 constexpr int kOriginalDestination = 80;
 
 void set(int fd, int level, int option, int value) {
@@ -49,7 +50,7 @@ Address parse_host_port(const std::string& text, const std::string& flag) {
     return address;
   } catch (const Error&) {
     throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + printable(text) +
-                                       ": want HOST:PORT, such as 127.0.0.1:5555");
+                                       ": expected HOST:PORT, such as 127.0.0.1:5555");
   }
 }
 

@@ -1,5 +1,4 @@
-// TCP sockets for the proxy and the measuring of links: made, not blocking, as their users want
-// them. Any thread.
+// Non-blocking TCP sockets for the proxy and for measuring links. Any thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -14,7 +13,7 @@
 
 namespace pushpull {
 
-// An address that the kernel understands.
+// A resolved socket address.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -24,8 +23,8 @@ struct SocketAddress {
   bool operator==(const SocketAddress& other) const;
 };
 
-// "HOST:PORT"; a leading tcp:// may stand there; port * or 0 is a free one. Throws Error(kUsage)
-// naming `flag` and the text.
+// Parses "HOST:PORT", with an optional tcp:// in front; port * or 0 picks a free one. Throws
+// Error(kUsage) naming `flag` and the text.
 Address parse_host_port(const std::string& text, const std::string& flag);
 
 // Throws Error(kUnreachable) naming the host.
@@ -35,20 +34,20 @@ SocketAddress resolve(const Address& address);
 UniqueFd listen_on(const Address& address);
 SocketAddress local_name(int fd);
 
-// Without waiting: EPOLLOUT and connect_error() say how it went. -1 with errno where not even that.
+// Does not wait: EPOLLOUT and connect_error() report the result. -1 with errno if it fails at once.
 UniqueFd start_connect(const SocketAddress& to);
 int connect_error(int fd);
 
-// Where a redirected connection was headed for; empty: it came here directly.
+// The original destination of a redirected connection; empty if it was not redirected.
 std::optional<SocketAddress> original_destination(int fd);
 
-// Closes with RST, whatever has not been sent yet.
+// Closes with RST; discards unsent data.
 void close_with_reset(UniqueFd& fd);
 
-// Without waiting for more to send along.
+// Disables Nagle's algorithm (TCP_NODELAY).
 void send_at_once(int fd);
 
-// The reason in errno, as words.
+// The text of errno.
 std::string errno_text();
 
 }  // namespace pushpull

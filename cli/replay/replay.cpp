@@ -33,8 +33,8 @@ std::string place_of(const FirstNotFinite& found) {
                            : describe_update(found.update, found.at, found.push);
 }
 
-// The push that has ended the run. It may have been computed on weights that were finite, or before
-// they were not.
+// Examines the push that ended the run. It may have been computed on finite weights, before they
+// became non-finite.
 void find_failed(const RunRecord& record, Replay& replay, std::optional<FirstNotFinite>& first) {
   const size_t newest = replay.newest_read(*record.failed);
   if (first && first->update <= newest) return;

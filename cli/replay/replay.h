@@ -1,4 +1,4 @@
-// A recorded run, computed again in this process: model and data on one side, the servers' shards
+// Recomputes a recorded run in this process: model and data on one side, the servers' shards
 // (ps/record/replay.h) on the other. Reads data files; one thread.
 #pragma once
 
@@ -17,22 +17,23 @@
 
 namespace pushpull {
 
-// The first update, in the record's order, after which a loss or a weight is not finite.
+// The first update, in the record's order, after which a loss or weight is not finite.
 struct FirstNotFinite {
-  size_t update = 0;      // from 1; 0: already the weights of the start
-  RecordedUpdate at;      // that update
-  RecordedPush push;      // what it has applied
-  bool in_weight = true;  // false: in the loss or gradient of a push that was computed afterwards
-  std::string tensor;     // whose weight; else empty
-  std::optional<RecordedPush> computed;  // that push
-  std::string text;                      // what a person reads
+  size_t update = 0;      // from 1; 0: the initial weights
+  RecordedUpdate at;      // the update
+  RecordedPush push;      // the push that it applied
+  bool in_weight = true;  // false: the loss or gradient of a push computed afterwards
+  std::string tensor;     // that holds the weight; else empty
+  std::optional<RecordedPush> computed;  // the push computed afterwards
+  std::string text;                      // for the user
 };
 
 struct ReplayResult {
   size_t done = 0;
   std::vector<float> weights;
   std::string weights_sha256;
-  // Equal to the run's; empty: there is nothing to compare with (stopped before, or the run was).
+  // True if the weights equal the run's. Empty: nothing to compare with (the replay or the run
+  // ended early).
   std::optional<bool> verified;
   std::optional<FirstNotFinite> first_not_finite;
 };
@@ -42,12 +43,12 @@ struct ReplayRun {
   const Job& job;  // the record's
   const Dataset& dataset;
   Model& model;
-  const FlatState* start = nullptr;           // what was loaded; null for init rules
-  std::optional<size_t> stop_at;              // updates; empty: all
-  std::function<void(size_t done)> progress;  // after each update
+  const FlatState* start = nullptr;           // the weights it started from; null: init rules
+  std::optional<size_t> stop_at;              // number of updates; empty: all
+  std::function<void(size_t done)> progress;  // called after each update
 };
 
-// Throws Error(kNotFinite) where a gradient that the run has applied is not finite here.
+// Throws Error(kNotFinite) if a gradient that the run applied is not finite here.
 ReplayResult replay(const ReplayRun& run);
 
 // "update 12 (server 1: worker 0, step 4, micro-batches 2 to 3)".

@@ -28,8 +28,8 @@ const std::vector<KeyHelp>& replay_options() {
       {"job", "the record's", "job file; its keys must fit the record's job"},
       {"out", "pushpull-replay", "folder for summary.json and model.safetensors"},
       {"stop-at", "the end", "stop after this many updates of the record's order"},
-      {"data-dir", "the job's", "where the data lie on this machine"},
-      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N"},
+      {"data-dir", "the job's", "folder of the data on this machine"},
+      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
       {"checkpoint", "", "folder of the checkpoint that a resumed run began with"},
   };
   return options;
@@ -131,8 +131,10 @@ std::string summary_text(const RunRecord& record, const Job& job, const ReplayRe
 }
 
 void print_result(const RunRecord& record, const ReplayResult& result, const std::string& out) {
-  std::cout << "replayed    " << result.done << " of " << record.updates.size() << " updates, "
-            << record.pushes.size() << " pushes, " << record.servers << " servers\n"
+  const size_t pushes = record.pushes.size();
+  std::cout << "replayed    " << result.done << " of "
+            << plural(static_cast<int64_t>(record.updates.size()), "update") << ", " << pushes
+            << (pushes == 1 ? " push, " : " pushes, ") << plural(record.servers, "server") << "\n"
             << "weights     " << result.weights_sha256 << "\n"
             << "verified    ";
   if (result.verified) {
@@ -149,7 +151,7 @@ void print_result(const RunRecord& record, const ReplayResult& result, const std
   std::cout << "written to  " << out << std::endl;
 }
 
-// A line now and then, so that a long replay is seen to go on.
+// Prints a line now and then, so that a long replay shows progress.
 class Progress {
  public:
   explicit Progress(size_t updates) : updates_(updates) {}
@@ -170,7 +172,7 @@ class Progress {
 Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
                   const std::string& given_name) {
   Job job = parse_job_text(record.job_ini, "the record's job");
-  // what slows the run down, or only says where it runs
+  // keys that only slow the run down or say where it runs
   job.straggler = {};
   if (!given) return job;
   std::string names;
@@ -196,7 +198,7 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
   if (!checkpoint.empty() && record.start.kind != StartKind::kResumed) {
     throw Error(ErrorCode::kUsage,
                 "[replay] --checkpoint " + checkpoint +
-                    ": the recorded run was not resumed from a checkpoint; leave it out");
+                    ": the recorded run was not resumed from a checkpoint; remove it");
   }
   if (record.start.kind == StartKind::kInitFrom) {
     from = job.init_from;
@@ -208,7 +210,7 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
                                          ": give the folder of that checkpoint as --checkpoint");
     }
     from = checkpoint;
-    // of a folder with many, the one that was current then
+    // in a folder of several checkpoints, the one that was current then
     if (!std::filesystem::exists(checkpoint + "/" + kStateFile)) {
       const auto all = whole_checkpoints(checkpoint);
       const auto found = all.find(record.start.step);

@@ -12,14 +12,14 @@
 
 namespace pushpull {
 
-// The job that is replayed: the record's, with what a job file says of where things lie. given:
-// empty where there is no --job. Throws Error(kUsage) naming the keys that shape the weights and
-// differ.
+// The job to replay: the record's, with the paths and local settings of `given` (empty without
+// --job). Throws Error(kUsage) naming the keys that determine the weights and differ.
 Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
                   const std::string& given_name);
 
-// What the run was started from; null for init rules. checkpoint: folder, empty where none was
-// given. Throws Error(kUsage | kData) where it is missing or is not what the run began with.
+// The state that the run started from; null for init rules.
+//   checkpoint: folder; empty if none was given.
+// Throws Error(kUsage | kData) if it is missing or is not what the run started from.
 std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const Job& job,
                                                  const TensorTable& table,
                                                  const std::string& checkpoint);

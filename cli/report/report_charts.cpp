@@ -5,14 +5,15 @@
 #include <cmath>
 
 #include "cli/report/html_text.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
 
-constexpr size_t kColours = 8;            // in the page's style; then again, dashed
-constexpr int64_t kMostBins = 16;         // of a staleness histogram
-constexpr size_t kMostHistograms = 12;    // more are not looked at
-constexpr double kHistogramShare = 0.99;  // of updates, in bins of their own
+constexpr size_t kColours = 8;            // in the page's style; then repeated, dashed
+constexpr int64_t kMostBins = 16;         // per staleness histogram
+constexpr size_t kMostHistograms = 12;    // more would not be read
+constexpr double kHistogramShare = 0.99;  // fraction of updates that get their own bins
 
 struct SplitPart {
   const char* name;
@@ -82,7 +83,7 @@ std::string time_to_target(const LinkCells& link, std::optional<double> target) 
       bar.value = Spread{*there.median, *there.min, all ? *there.max : chart.y.max, there.asked};
     }
     bar.label += there.median ? number(*there.median) + " s" : "never";
-    bar.label += ", " + std::to_string(there.reached) + " of " + counted(there.asked, "seed");
+    bar.label += ", " + std::to_string(there.reached) + " of " + plural(there.asked, "seed");
     return bar;
   });
   return figure("Time to " + compact(*target * 100) + "% test accuracy",
@@ -125,14 +126,14 @@ std::string scaling(const LinkCells& link) {
 struct Bins {
   int64_t width = 1;
   std::vector<double> shares;  // in percent
-  int64_t rest_from = -1;      // the last bin holds everything from here on
+  int64_t rest_from = -1;      // the last bin holds this staleness and above
 };
 
 Bins bins_of(const Cell& cell) {
   double updates = 0;
   for (const auto& [staleness, count] : cell.staleness) updates += static_cast<double>(count);
   double seen = 0;
-  int64_t common = 0;  // nearly all updates are at most as stale; all, where there is room
+  int64_t common = 0;  // nearly all updates are at most this stale; all, if there is room
   for (const auto& [staleness, count] : cell.staleness) {
     if (cell.staleness_max >= kMostBins && seen >= kHistogramShare * updates) break;
     seen += static_cast<double>(count);
@@ -153,7 +154,7 @@ Bins bins_of(const Cell& cell) {
 
 std::string histogram(const Cell& cell) {
   const Bins bins = bins_of(cell);
-  const std::string title = cell.strategy + ", " + counted(cell.workers, "worker");
+  const std::string title = cell.strategy + ", " + plural(cell.workers, "worker");
   BarChart chart{
       .about = "Staleness of updates, " + title,
       .y = linear_axis(0, *std::ranges::max_element(bins.shares), "share of updates", "%"),
@@ -250,7 +251,7 @@ std::string split_charts(const LinkCells& link) {
   }
   out += "</p><div class=\"charts\">";
   for (const int64_t workers : link.workers) {
-    const std::string title = counted(workers, "worker");
+    const std::string title = plural(workers, "worker");
     StackChart chart{.about = "Parts of a step, " + title,
                      .x = linear_axis(0, most / unit, "time of a step (" + name.substr(1) + ")"),
                      .rows = {}};
@@ -286,7 +287,7 @@ std::string staleness_charts(const LinkCells& link) {
   if (!charts.empty()) out += "<div class=\"charts\">" + charts + "</div>";
   if (count > kMostHistograms) {
     out += "<p class=\"none\">" +
-           counted(static_cast<int64_t>(count - kMostHistograms), "more chart") +
+           plural(static_cast<int64_t>(count - kMostHistograms), "more chart") +
            " left out; the table of costs has them all.</p>";
   }
   if (!fresh.empty()) {

@@ -5,6 +5,7 @@
 
 #include "cli/report/html_text.h"
 #include "cli/report/report_charts.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -21,7 +22,7 @@ Unit unit_for(double seconds) {
   return {3600, "h"};
 }
 
-// What one row of panels shows.
+// Contents of one row of panels.
 struct Kind {
   std::string title;
   CurveValue x, y;
@@ -31,7 +32,7 @@ struct Kind {
 
 struct Panel {
   int64_t workers = 1;
-  int64_t seeds = 0;  // of the strategy with most
+  int64_t seeds = 0;  // of the strategy with the most seeds
   std::vector<Line> lines;
 };
 
@@ -59,11 +60,11 @@ struct Range {
   double x_max = 0;
   double y_min = std::numeric_limits<double>::infinity();
   double y_max = -std::numeric_limits<double>::infinity();
-  bool cut = false;  // part of the curves lies outside
+  bool cut = false;  // some curves continue outside the panel
 };
 
-// All panels of a row have the same axes, so that they can be compared. The first part of a run is
-// steep and its end is what differs: the axis has room for what comes after a curve's first third.
+// All panels of a row share their axes, so that they can be compared. A curve starts steep, and its
+// end is what differs: the axis covers what comes after the first third.
 Range range_of(const std::vector<Panel>& panels, bool loss) {
   Range range;
   double lowest = range.y_min;
@@ -104,11 +105,11 @@ std::string row(const LinkCells& link, const Kind& kind, std::optional<double> t
                 size_t points) {
   const std::vector<Panel> panels = panels_of(link, kind, points);
   if (panels.empty()) return "";
-  const bool alone = link.workers.size() == 1;  // then all kinds stand in one row
+  const bool alone = link.workers.size() == 1;  // then all kinds are in one row
   if (kind.loss) target.reset();
   Range range = range_of(panels, kind.loss);
   Axis x = linear_axis(0, range.x_max, kind.x_title);
-  x.max = std::max(range.x_max, x.max * 1e-3);  // a curve ends where the panel does
+  x.max = std::max(range.x_max, x.max * 1e-3);  // a curve ends at the panel's edge
   std::erase_if(x.ticks, [&](const Tick& tick) { return tick.at > x.max; });
   const Axis y = y_axis_of(kind, range, target);
   const bool band = std::ranges::any_of(panels, [](const Panel& panel) { return panel.seeds > 1; });
@@ -118,7 +119,7 @@ std::string row(const LinkCells& link, const Kind& kind, std::optional<double> t
   if (range.cut && kind.loss) note += "; the first steps lie above";
   std::string out;
   for (const Panel& panel : panels) {
-    const std::string workers = counted(panel.workers, "worker");
+    const std::string workers = plural(panel.workers, "worker");
     LineChart chart{.about = kind.title + ", " + workers,
                     .x = x,
                     .y = y,

@@ -127,7 +127,7 @@ LinkCells link_cells(const CompareResult& result, const std::vector<std::string>
   return out;
 }
 
-// `Key` gives a cell's values as "smaller is better"; empty: it does not take part.
+// `Key` returns a cell's value as "smaller is better"; empty: it does not take part.
 template <typename Key>
 std::optional<Winner> winner(const LinkCells& link, int64_t workers, const Key& key) {
   struct Entry {
@@ -157,8 +157,8 @@ std::optional<Spread> negative(const std::optional<Spread>& value) {
 
 struct Series {
   std::vector<std::pair<double, double>> points;
-  bool broken = false;   // its last point is followed by one that is not finite
-  double broken_at = 0;  // there
+  bool broken = false;   // its last point is followed by a non-finite one
+  double broken_at = 0;  // x of that point
 };
 
 Series series_of(const CompareRun& run, const CurveValue& x, const CurveValue& y) {
@@ -244,17 +244,17 @@ std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers) {
 std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const CurveValue& x,
                             const CurveValue& y, size_t limit) {
   std::vector<Series> all;
-  std::set<double> moments;
-  double begin = -kNever;  // from when on every seed has a value
+  std::set<double> times;
+  double begin = -kNever;  // from here on every seed has a value
   for (const CompareRun* run : runs) {
     Series series = series_of(*run, x, y);
     if (series.points.empty()) continue;
     begin = std::max(begin, series.points.front().first);
-    for (const auto& point : series.points) moments.insert(point.first);
+    for (const auto& point : series.points) times.insert(point.first);
     all.push_back(std::move(series));
   }
-  moments.erase(moments.begin(), moments.lower_bound(begin));
-  const std::vector<double> where(moments.begin(), moments.end());
+  times.erase(times.begin(), times.lower_bound(begin));
+  const std::vector<double> where(times.begin(), times.end());
   const size_t count = std::min(where.size(), std::max<size_t>(limit, 2));
   std::vector<LinePoint> out;
   for (size_t i = 0; i < count; ++i) {

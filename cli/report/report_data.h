@@ -1,6 +1,6 @@
-// A comparison's runs, put together by link, number of workers and strategy, and summed up over
-// their seeds: what the report's tables and charts show. Holds pointers into the result, which
-// must outlive it. Any thread.
+// A comparison's runs, grouped by link, number of workers and strategy, and summarised over their
+// seeds, for the report's tables and charts. Holds pointers into the result, which must outlive it.
+// Any thread.
 #pragma once
 
 #include <functional>
@@ -14,21 +14,21 @@
 
 namespace pushpull {
 
-// What it took to reach the target, where a seed that never did (a failed one too) counts as
-// later than every other.
+// The cost of reaching the target. A seed that never reached it (failed ones included) counts as
+// later than all others.
 struct Reached {
   int64_t reached = 0;
-  int64_t asked = 0;             // seeds
-  std::optional<double> median;  // empty: half of the seeds or more never did
-  std::optional<double> min;     // of those that did
+  int64_t asked = 0;             // number of seeds
+  std::optional<double> median;  // empty: at most half of the seeds reached it
+  std::optional<double> min;     // of the seeds that reached it
   std::optional<double> max;
 };
 
-// The seeds of one strategy (and codec, where several are compared: row_name) with one number of
+// The seeds of one strategy (and codec, if several are compared: row_name) with one number of
 // workers over one link.
 struct Cell {
   std::string strategy;
-  size_t colour = 0;  // its place among the strategies
+  size_t colour = 0;  // index among the strategies
   int64_t workers = 1;
   int64_t servers = 1;
   std::vector<const CompareRun*> good;
@@ -37,11 +37,11 @@ struct Cell {
 
   std::optional<Spread> rate;  // samples/s
   std::optional<Spread> accuracy;
-  std::optional<double> scaling;  // median of each seed's against its own with one worker
+  std::optional<double> scaling;  // median; each seed relative to its own with one worker
   Reached seconds;
   Reached samples;
-  std::map<int64_t, int64_t> staleness;  // of all seeds
-  std::optional<double> staleness_mean;  // median of the seeds'
+  std::map<int64_t, int64_t> staleness;  // summed over all seeds
+  std::optional<double> staleness_mean;  // median over the seeds
   int64_t staleness_max = 0;
   std::optional<Spread> pushed_mb;  // per step, all workers
   std::optional<Spread> pulled_mb;
@@ -61,7 +61,7 @@ struct LinkCells {
 
 struct ReportData {
   std::vector<std::string> strategies;
-  std::vector<LinkCells> links;  // the machine's own loopback first
+  std::vector<LinkCells> links;  // this machine's loopback first
   int64_t failures = 0;
   std::optional<double> target;  // accuracy, 0 to 1
 };
@@ -69,20 +69,20 @@ ReportData report_data(const CompareResult& result);
 
 struct Winner {
   const Cell* best = nullptr;
-  const Cell* second = nullptr;  // null: nobody else
-  bool clear = false;            // two seeds or more, and no seed of another did as well
+  const Cell* second = nullptr;  // null: no other strategy
+  bool clear = false;            // at least two seeds, and no seed of another strategy did as well
 };
-// Among strategies with as many workers. Empty where none has a value.
+// Compares strategies with equal numbers of workers. Empty if none has a value.
 std::optional<Winner> fastest(const LinkCells& link, int64_t workers);
 std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers);
 std::optional<Winner> most_accurate(const LinkCells& link, int64_t workers);
 
-// One value of a point of a run's curve; empty: it has none.
+// One value of a curve's point; empty: none.
 using CurveValue = std::function<std::optional<double>(const CurvePoint&)>;
 
-// Median, min and max over the seeds, at every moment at which one of them was evaluated. Between
-// two evaluations a seed has the value of the first, after its last one that of the last; a seed
-// ends where its value is no longer finite. At most about `limit` points.
+// Median, min and max over the seeds, at every time at which one of them was evaluated. Between two
+// evaluations a seed has the value of the first; after its last evaluation, the value of that one.
+// A seed ends where its value is no longer finite. At most about `limit` points.
 std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const CurveValue& x,
                             const CurveValue& y, size_t limit);
 

@@ -10,19 +10,20 @@
 #include "cli/report/report_provenance.h"
 #include "cli/report/report_style.h"
 #include "cli/report/report_tables.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
 
-// Curves are most of a page: with these limits it stays below a megabyte for hundreds of runs.
+// Curves are most of a page: these limits keep it below a megabyte for hundreds of runs.
 constexpr size_t kPointsOfAllCurves = 32000;
-constexpr size_t kMostPoints = 120;  // of one curve; more are not seen
+constexpr size_t kMostPoints = 120;  // per curve; more cannot be seen
 constexpr size_t kFewestPoints = 12;
 constexpr size_t kCurvesOfACell = 4;
-constexpr size_t kLinksWithCharts = 3;  // of more links: tables
+constexpr size_t kLinksWithCharts = 3;  // with more links there are tables instead
 
 size_t points_per_curve(const ReportData& data) {
-  size_t outlines = 0;  // a band has two edges beside its line
+  size_t outlines = 0;  // a band adds two edges to its line
   for (size_t i = 0; i < std::min(data.links.size(), kLinksWithCharts); ++i) {
     for (const Cell& cell : data.links[i].cells) outlines += cell.good.size() > 1 ? 3 : 1;
   }
@@ -67,7 +68,7 @@ std::string first_link(const LinkCells& link, const ReportData& data, size_t poi
          section("costs", "Costs", kCostsLead + over, costs_table(link));
 }
 
-// Without histograms of staleness: its mean and its largest value are in the table of costs.
+// Without histograms of staleness; the table of costs has its mean and maximum.
 std::string charts_of(const LinkCells& link, const ReportData& data, size_t points) {
   return part("Accuracy and loss", kCurvesLead, curve_charts(link, data.target, points)) +
          part("Speed and scaling", kSpeedLead, speed_charts(link, data.target)) +
@@ -119,8 +120,8 @@ std::string header(const CompareResult& result, const ReportData& data) {
     out += std::to_string(data.strategies.size()) +
            (data.strategies.size() == 1 ? " strategy" : " strategies") + " · " + counts +
            (counts == "1" ? " worker" : " workers") + " · " +
-           counted(static_cast<int64_t>(seeds.size()), "seed") + " · " +
-           counted(static_cast<int64_t>(data.links.size()), "link") + " · " + counted(runs, "run") +
+           plural(static_cast<int64_t>(seeds.size()), "seed") + " · " +
+           plural(static_cast<int64_t>(data.links.size()), "link") + " · " + plural(runs, "run") +
            " in " + duration(result.seconds);
     if (!result.straggler.empty()) {
       const std::string rank = result.straggler.substr(0, result.straggler.find(':'));

@@ -1,6 +1,5 @@
-// A comparison as one page of HTML that needs nothing else: no network, no other file, no script.
-// Light and dark as the reader's system is, on screens from 400 pixels. Well-formed XML too. Any
-// thread.
+// Renders a comparison as one self-contained HTML page: no network, no other file, no script. Light
+// or dark as the reader's system, for screens from 400 pixels. Also well-formed XML. Any thread.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 #include "cli/report/html_text.h"
 #include "cli/report/report_charts.h"
 #include "cli/report/report_tables.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -37,7 +38,7 @@ std::string one_map(const ReportData& data, const std::string& title, const auto
   const std::set<int64_t> workers = workers_of(data);
   std::string out =
       "<div><h4>" + html(title) + "</h4>" + open_table(title) + "<thead><tr><th>link</th>";
-  for (const int64_t count : workers) out += "<th>" + counted(count, "worker") + "</th>";
+  for (const int64_t count : workers) out += "<th>" + plural(count, "worker") + "</th>";
   out += "</tr></thead><tbody>";
   for (const LinkCells& link : data.links) {
     out += "<tr><th>" + html(link_name(link.link)) + "</th>";
@@ -47,7 +48,8 @@ std::string one_map(const ReportData& data, const std::string& title, const auto
   return out + "</tbody>" + close_table() + "</div>";
 }
 
-// The ring, or another all-reduce where there is no ring; sync, or another that has servers.
+// The cell for the ring, or else another all-reduce; for sync, or else another strategy with
+// servers.
 const Cell* model_partner(const LinkCells& link, int64_t workers, bool ring) {
   if (const Cell* exact = link.find(ring ? kRing : "sync", workers)) return exact;
   for (const Cell* cell : link.of(workers)) {

@@ -1,5 +1,5 @@
-// Where links were varied: who wins over which link with how many workers, beside what the
-// textbook's model of communication says. Any thread.
+// For comparisons over several links: which strategy wins over which link with how many workers,
+// next to the prediction of a textbook model of communication. Any thread.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,19 @@
 
 namespace pushpull {
 
-// Seconds that one step's communication takes at least, latency left out.
-// Source: Patarasuk and Yuan, JPDC 2009 (ring); the server's links are the bottleneck or its
-// workers' own, with the slices spread evenly.
-//   gradient_bytes: of one worker; bandwidth: of every host's link, bytes/s, each way
+// Minimum seconds of communication per step of a ring all-reduce, and below of a parameter server;
+// latency is ignored. The servers' links or those of their workers are the bottleneck; slices are
+// spread evenly. Source: Patarasuk and Yuan, JPDC 2009 (ring).
+//   gradient_bytes: of one worker.
+//   bandwidth: of every host's link, bytes/s, each way.
 double ring_seconds(double gradient_bytes, int64_t workers, double bandwidth);
 double server_seconds(double gradient_bytes, int64_t workers, int64_t servers, double bandwidth);
 
-// Rows are links, columns numbers of workers. Empty where there is but one link.
+// Rows are links, columns numbers of workers. Empty if there is only one link.
 std::string link_map(const ReportData& data, std::optional<double> target);
-// Predicted beside measured, for each link whose bandwidth is known. Empty where none is.
+// Predicted and measured values, for each link of known bandwidth. Empty if there is none.
 std::string link_model(const CompareResult& result, const ReportData& data);
-// "100mbit,5ms", or what an empty one means.
+// "100mbit,5ms", or the words for an empty name.
 std::string link_name(const std::string& link);
 
 }  // namespace pushpull

@@ -8,12 +8,13 @@
 #include "cli/report/report_charts.h"
 #include "cli/report/report_links.h"
 #include "cli/report/report_tables.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
 
-// Of one seed: who began with which hash. Runs that name none are counted apart, and so are those
-// whose data order is their own.
+// For one seed: which strategies started with which hash. Runs without a hash are counted
+// separately, as are those with their own data order.
 struct Agreement {
   std::map<std::string, std::set<std::string>> strategies;  // by hash
   int64_t silent = 0;
@@ -61,7 +62,7 @@ std::string disagreement(const BySeed& seeds, const std::string& what) {
 std::string hash_cell(const Agreement& found) {
   const std::string own = found.own == 0
                               ? ""
-                              : "<small>" + counted(found.own, "run") +
+                              : "<small>" + plural(found.own, "run") +
                                     " of backup apart: what is dropped is in no hash</small>";
   if (found.strategies.empty()) {
     return "<td class=\"none\">" + (own.empty() ? "none reported" : own) + "</td>";
@@ -76,7 +77,7 @@ std::string hash_cell(const Agreement& found) {
   } else {
     const int64_t asked = found.runs - found.own;
     out += "<small>the same in " + std::to_string(asked - found.silent) + " of " +
-           counted(asked, "run");
+           plural(asked, "run");
     out += found.silent > 0 ? ", the others report none</small>" : "</small>";
   }
   return out + own + "</td>";
@@ -167,7 +168,7 @@ std::string or_never(const std::optional<double>& value) {
 
 std::string runs_table(const CompareResult& result, const ReportData& data) {
   std::string out = "<details><summary>All " +
-                    counted(static_cast<int64_t>(result.runs.size()), "run") +
+                    plural(static_cast<int64_t>(result.runs.size()), "run") +
                     ", in the order in which they ran</summary>" + open_table("All runs") +
                     "<thead><tr><th class=\"n\">no.</th><th>strategy</th><th class=\"n\">workers"
                     "</th><th class=\"n\">seed</th><th>link</th><th class=\"n\">seconds</th>"
@@ -192,7 +193,7 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
   return out + "</tbody>" + close_table() + "</details>";
 }
 
-// What the words of the report mean under strategies that have no pushes and pulls of single steps.
+// Explains the report's words for strategies that do not push and pull at each step.
 std::string about_kinds(const ReportData& data) {
   const auto has = [&](const char* kind) {
     return std::ranges::any_of(data.strategies,
@@ -233,7 +234,7 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
   }
   if (data.failures > 0) {
     out += "<div class=\"warning\"><b>" + std::to_string(data.failures) + " of " +
-           counted(static_cast<int64_t>(result.runs.size()), "run") +
+           plural(static_cast<int64_t>(result.runs.size()), "run") +
            " failed.</b> They are in no chart, and in no median but that of the target, which "
            "they have not reached. "
            "<a href=\"#failures\">What failed and why</a></div>";
@@ -251,7 +252,7 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
 
 std::string how_to_read(const CompareResult& result, const ReportData& data) {
   std::string out = "<ul><li>All processes ran on one machine";
-  if (result.cores > 0) out += " with " + counted(result.cores, "core");
+  if (result.cores > 0) out += " with " + plural(result.cores, "core");
   out += data.links.size() > 1 || (!data.links.empty() && !data.links[0].link.empty())
              ? "; links between them were slowed down as told below. "
              : " and spoke over its loopback. ";

@@ -1,5 +1,5 @@
-// Where the report's numbers come from, so that somebody else can get them again or doubt them:
-// command, versions, machine, links, hashes, every run. Any thread.
+// The origin of the report's numbers, so that others can reproduce or question them: command,
+// versions, machine, links, hashes, every run. Any thread.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// What a reader must know before the first number: hashes that differ, failures, notes.
+// Important facts for the top of the page: differing hashes, failures, notes.
 std::string warnings(const CompareResult& result, const ReportData& data);
 std::string how_to_read(const CompareResult& result, const ReportData& data);
 std::string provenance(const CompareResult& result, const ReportData& data);

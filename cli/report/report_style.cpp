@@ -3,8 +3,8 @@
 namespace pushpull {
 namespace {
 
-// Strategies' colours: eight that stay apart with all common kinds of colour blindness and have a
-// contrast of 3 and more against the card behind them. s0 to s7 are strategies, p0 to p3 the parts
+// Eight colours for strategies, distinguishable with all common kinds of colour blindness, with a
+// contrast of at least 3 against the card behind them. s0 to s7 are strategies, p0 to p3 the parts
 // of a step.
 constexpr std::string_view kStyle = R"css(
 :root{color-scheme:light dark;

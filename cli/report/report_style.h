@@ -1,4 +1,5 @@
-// The report's style sheet: inline, two themes by the reader's own choice, no font but theirs.
+// The report's style sheet: inline, light and dark theme by the reader's setting, system fonts
+// only.
 #pragma once
 
 #include <string_view>

@@ -7,6 +7,7 @@
 #include "cli/report/html_text.h"
 #include "cli/report/report_charts.h"
 #include "cli/report/report_links.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -23,7 +24,7 @@ std::string cell_of(const std::string& text, const std::string& range, bool best
          (range.empty() ? "" : "<small>" + range + "</small>") + "</td>";
 }
 
-// Empty where it would say nothing.
+// Empty if low equals high.
 std::string between(const std::string& low, const std::string& high) {
   return low == high ? "" : low + "–" + high;
 }
@@ -77,7 +78,7 @@ bool is(const std::optional<Winner>& winner, const Cell& cell) {
 }
 
 std::string group_row(int64_t workers, size_t columns) {
-  return "<tr class=\"group\"><th>" + counted(workers, "worker") + "</th><td colspan=\"" +
+  return "<tr class=\"group\"><th>" + plural(workers, "worker") + "</th><td colspan=\"" +
          std::to_string(columns - 1) + "\"></td></tr>";
 }
 
@@ -133,7 +134,7 @@ std::string headline(const LinkCells& link, std::optional<double> target, bool o
   if (link.workers.empty()) return "";
   const int64_t workers = link.workers.back();
   const std::string with =
-      " with " + counted(workers, "worker") + (others ? " over " + link_name(link.link) : "");
+      " with " + plural(workers, "worker") + (others ? " over " + link_name(link.link) : "");
   std::string out = "<div class=\"cards\">";
   out += card("Most samples per second" + with, fastest(link, workers),
               [](const Cell& cell) { return number(cell.rate->median) + " samples/s"; });
@@ -142,7 +143,7 @@ std::string headline(const LinkCells& link, std::optional<double> target, bool o
                 [](const Cell& cell) {
                   return number(*cell.seconds.median) + " s in " +
                          std::to_string(cell.seconds.reached) + " of " +
-                         counted(cell.seconds.asked, "seed");
+                         plural(cell.seconds.asked, "seed");
                 });
   }
   out += card("Most accurate at the end" + with, most_accurate(link, workers),

@@ -13,11 +13,11 @@ namespace {
 
 constexpr double kWidth = 360;
 constexpr double kHeight = 232;
-constexpr double kTop = 26;     // the y axis' title stands above
-constexpr double kBottom = 42;  // ticks' labels and the x axis' title
-constexpr double kRight = 14;   // half of the last label
+constexpr double kTop = 26;     // room for the y axis' title
+constexpr double kBottom = 42;  // room for tick labels and the x axis' title
+constexpr double kRight = 14;   // room for half of the last label
 
-// A coordinate to a tenth of a unit: what is finer is not seen, and curves are most of a report.
+// A coordinate to a tenth of a unit: finer is not visible, and curves are most of a report.
 std::string at(double value) {
   std::array<char, 400> text{};
   std::snprintf(text.data(), text.size(), "%.1f", std::isfinite(value) ? value : 0.0);
@@ -47,11 +47,11 @@ std::string open_svg(double height, const std::string& about) {
          html(about) + "\">";
 }
 
-// Of text of 12 units in a wide font (DejaVu Sans); others need less.
+// Width of a text of size 12 in a wide font (DejaVu Sans); others need less.
 double width_of(const std::string& text) {
   double width = 0;
   for (const char c : text) {
-    const bool continued = (static_cast<unsigned char>(c) & 0xc0U) == 0x80U;  // of UTF-8
+    const bool continued = (static_cast<unsigned char>(c) & 0xc0U) == 0x80U;  // UTF-8
     const bool narrow = std::string_view(" .,:;ijl|'").find(c) != std::string_view::npos;
     const bool wide = std::string_view("%mwMW@").find(c) != std::string_view::npos;
     if (!continued) width += narrow ? 4 : wide ? 11.5 : 7.7;
@@ -59,7 +59,7 @@ double width_of(const std::string& text) {
   return width;
 }
 
-// Where an axis' value lies between 0 and 1.
+// Position of a value on an axis, from 0 to 1.
 double share(const Axis& axis, double value) {
   if (axis.log) return std::log(value / axis.min) / std::log(axis.max / axis.min);
   return (value - axis.min) / (axis.max - axis.min);
@@ -87,7 +87,7 @@ std::string y_axis(const Plot& plot, const Axis& axis) {
   return out;
 }
 
-// Labels below the plot; one that would touch the one before is left out.
+// Labels below the plot; one that would touch the previous one is left out.
 std::string x_labels(const Plot& plot, const std::vector<Tick>& places, const std::string& title) {
   const double base = plot.top + plot.height;
   std::string out = line_at(plot.left, base, plot.left + plot.width, base, "axis");
@@ -127,7 +127,7 @@ std::string curve(const Plot& plot, const LineChart& chart, const Line& line) {
   }
   out += "<path class=\"line " + line.style + "\" d=\"" + path + "\"><title>" + html(line.label) +
          "</title></path>";
-  // a value of a single evaluation would be a line without length
+  // a single evaluation would be a line without length
   if (!line.marks && line.points.size() > 1) return out;
   for (const LinePoint& p : line.points) {
     out += "<circle class=\"dot " + line.style + "\" cx=\"" + x(p) + "\" cy=\"" + y(p.y) +
@@ -213,7 +213,7 @@ std::string svg(const LineChart& chart) {
     places.push_back({plot.x(chart.x, tick.at), tick.label});
   }
   std::string out = open_svg(kHeight, chart.about) + y_axis(plot, chart.y);
-  // an svg of its own cuts off what lies outside the axes
+  // a nested svg clips what lies outside the axes
   out += "<svg x=\"" + at(plot.left) + "\" y=\"" + at(plot.top) + "\" width=\"" +
          at(plot.width + 4) + "\" height=\"" + at(plot.height) + "\">";
   if (chart.rule) {

@@ -1,6 +1,6 @@
 // Charts as SVG text: lines with bands, grouped bars with whiskers, stacked bars. They are 360
-// units wide, so that they fit a screen of 400 pixels with their text at its own size, and take
-// their colours from the page's style by class. Titles and legends are the page's. Any thread.
+// units wide, which fits a screen of 400 pixels without scaling the text, and take their colours
+// from the page's style sheet by class. The page provides titles and legends. Any thread.
 #pragma once
 
 #include <optional>
@@ -24,36 +24,36 @@ struct Axis {
   bool log = false;
 };
 
-// Round numbers (1, 2 or 5 times a power of ten apart) from `min` to `max`, about `count` of them.
+// About `count` round numbers from `min` to `max`, spaced 1, 2 or 5 times a power of ten.
 std::vector<double> round_ticks(double min, double max, int count);
-// An axis whose ends are round as well; `suffix` goes behind each label. A range that is empty or
-// not finite becomes one that can be drawn.
+// An axis with round ends; `suffix` is appended to each label. An empty or non-finite range becomes
+// one that can be drawn.
 Axis linear_axis(double min, double max, std::string title, const std::string& suffix = "",
                  int count = 5);
-// Needs 0 < min; ticks at 1, 2 and 5 times powers of ten.
+// Requires 0 < min; ticks at 1, 2 and 5 times powers of ten.
 Axis log_axis(double min, double max, std::string title);
 
 struct LinePoint {
   double x = 0.0;
   double y = 0.0;
-  double min = 0.0;  // of the band
+  double min = 0.0;  // lower edge of the band
   double max = 0.0;
 };
 
 struct Line {
   std::string style;  // class names
-  std::string label;  // shown where the mouse rests
+  std::string label;  // tooltip
   std::vector<LinePoint> points;
-  bool steps = false;  // a value holds until the next one, as what was measured last
+  bool steps = false;  // a value holds until the next one
   bool band = false;
-  bool marks = false;  // a dot at each point
+  bool marks = false;  // draw a dot at each point
 };
 
 struct LineChart {
-  std::string about;  // for people who do not see it
+  std::string about;  // description for screen readers
   Axis x, y;
   std::vector<Line> lines;
-  std::optional<double> rule;  // a dotted line across, at this y
+  std::optional<double> rule;  // y of a dotted horizontal line
 };
 std::string svg(const LineChart& chart);
 
@@ -61,7 +61,7 @@ struct Bar {
   std::string style;
   std::string label;
   std::optional<Spread> value;  // empty: nothing to show, marked by `missing`
-  std::string missing;          // one short sign
+  std::string missing;          // a short sign
 };
 
 struct BarGroup {
@@ -85,7 +85,7 @@ struct StackPart {
 
 struct StackRow {
   std::string label;
-  std::string value;  // of all parts
+  std::string value;  // total of the parts
   std::vector<StackPart> parts;
 };
 

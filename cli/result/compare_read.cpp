@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr int64_t kMaxSummaryBytes = int64_t{64} << 20;
 constexpr int64_t kMaxMetricsBytes = int64_t{256} << 20;
 
-// Null where it is no object or has no such member.
+// Null if it is not an object or has no such member.
 const json* member(const json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
@@ -112,20 +112,20 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
   std::vector<CurvePoint> curve;
   std::istringstream lines(metrics);
   for (std::string line; std::getline(lines, line);) {
-    const json moment = json::parse(line, nullptr, false);
-    const std::optional<double> seconds = real(moment, "seconds");
-    const std::optional<int64_t> step = integer(moment, "test_step");
-    const std::optional<int64_t> correct = integer(moment, "test_correct");
-    const std::optional<int64_t> total = integer(moment, "test_total");
+    const json entry = json::parse(line, nullptr, false);
+    const std::optional<double> seconds = real(entry, "seconds");
+    const std::optional<int64_t> step = integer(entry, "test_step");
+    const std::optional<int64_t> correct = integer(entry, "test_correct");
+    const std::optional<int64_t> total = integer(entry, "test_total");
     if (!seconds || !step || !correct || !total || *total <= 0) continue;
     CurvePoint point;
-    // of the weights that were evaluated; when the result is in, training is further on
-    point.seconds = real(moment, "test_seconds").value_or(*seconds);
-    point.samples = integer(moment, "test_samples").value_or(*step * global_batch);
+    // when the weights were complete; training has moved on by the time the result arrives
+    point.seconds = real(entry, "test_seconds").value_or(*seconds);
+    point.samples = integer(entry, "test_samples").value_or(*step * global_batch);
     point.step = *step;
     point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
-    point.test_loss = real(moment, "test_loss");
-    point.train_loss = real(moment, "loss");
+    point.test_loss = real(entry, "test_loss");
+    point.train_loss = real(entry, "loss");
     curve.push_back(point);
   }
   return curve;
@@ -161,8 +161,8 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) 
 }
 
 std::string failure_line(const std::string& log, int exit_code) {
-  std::string killed;  // the first: what others say after it are consequences
-  std::string cause;   // the last error before the others were stopped, who then say that they were
+  std::string killed;  // the first: others are consequences
+  std::string cause;   // the last error before the others were stopped, which then report that
   std::string last_error;
   std::string last_line;
   std::istringstream lines(log);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/text.h"
+
 namespace pushpull {
 
 std::optional<Spread> spread(std::vector<double> values) {
@@ -47,7 +49,7 @@ std::optional<double> scaling(const CompareResult& result, const CompareRun& run
 
 bool shares_data_order(const CompareRun& run) { return !run.strategy.starts_with("backup:"); }
 
-bool is_told(const StepSplit& split) {
+bool is_measured(const StepSplit& split) {
   return split.compute + split.push + split.wait + split.pull > 0.0;
 }
 
@@ -75,8 +77,7 @@ StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness) {
 }
 
 std::string variant_name(const std::string& row, int64_t workers, const std::string& link) {
-  return row + ", " + std::to_string(workers) + (workers == 1 ? " worker" : " workers") +
-         (link.empty() ? "" : " over " + link);
+  return row + ", " + plural(workers, "worker") + (link.empty() ? "" : " over " + link);
 }
 
 std::string variant_name(const CompareRun& run) {

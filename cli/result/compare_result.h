@@ -1,4 +1,4 @@
-// What a comparison has found: one entry per run, and where and how it was made. Filled by the
+// The result of a comparison: one entry per run, and how and where it was made. Filled by the
 // compare command, written as compare.json and compare.csv, drawn by the report. Plain data; any
 // thread.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-// A moment of a run at which the test split was evaluated.
+// One evaluation of the test split during a run.
 struct CurvePoint {
   double seconds = 0.0;  // since training began
   int64_t samples = 0;
@@ -21,11 +21,11 @@ struct CurvePoint {
   std::optional<double> train_loss;
 };
 
-// Seconds of a mean worker's mean step, by what it did.
+// The average worker's seconds per step, by activity.
 struct StepSplit {
   double compute = 0.0;
   double push = 0.0;
-  double wait = 0.0;  // for others: between the last byte pushed and the first byte pulled
+  double wait = 0.0;  // from the last byte pushed to the first byte pulled
   double pull = 0.0;
 };
 
@@ -34,12 +34,12 @@ struct CompareRun {
   int64_t workers = 1;
   int64_t servers = 1;
   uint64_t seed = 0;
-  std::string link;   // "100mbit,5ms" as it was asked for; empty: this machine's own loopback
-  std::string codec;  // of --codecs: "int8"; empty: the job's own
-  std::string tuned;  // "lr=0.5", chosen by --tune; empty: the job's own
-  std::string out;    // its folder, below the comparison's
+  std::string link;   // "100mbit,5ms" as asked for; empty: this machine's loopback
+  std::string codec;  // from --codecs: "int8"; empty: the job's
+  std::string tuned;  // "lr=0.5", chosen by --tune; empty: the job's
+  std::string out;    // its folder, relative to the comparison's
 
-  // Empty: it went well. Otherwise one line, and nothing below is to be trusted.
+  // Empty if the run succeeded. Otherwise one line, and the fields below are not valid.
   std::string failure;
   int exit_code = 0;
 
@@ -56,7 +56,7 @@ struct CompareRun {
   std::optional<double> seconds_to_target;  // empty: never reached, or no target
   std::optional<int64_t> samples_to_target;
   StepSplit split;
-  std::map<int64_t, int64_t> staleness;  // updates by staleness
+  std::map<int64_t, int64_t> staleness;  // staleness -> number of updates
   int64_t bytes_pushed = 0;
   int64_t bytes_pulled = 0;
   int64_t pushes_applied = 0;
@@ -66,7 +66,7 @@ struct CompareRun {
   std::vector<CurvePoint> curve;
 };
 
-// A link as it was asked for and as it was measured between two hosts of the lab.
+// A link as asked for, and as measured between two hosts of the lab.
 struct LinkMeasured {
   std::string asked;  // "100mbit,5ms"
   double bytes_per_second = 0.0;
@@ -75,16 +75,16 @@ struct LinkMeasured {
 };
 
 struct CompareResult {
-  std::string command;  // exactly as it was typed
-  std::string commit;   // of the programs; empty: unknown
+  std::string command;  // exactly as typed
+  std::string commit;   // commit of the programs; empty: unknown
   std::string version;
   std::string machine;  // processor, cores, memory, kernel
   int64_t cores = 0;
-  std::string congestion_control;                // of TCP
+  std::string congestion_control;                // TCP's
   std::map<std::string, std::string> libraries;  // "libzmq" -> "4.3.4"
-  std::string job_ini;                           // what all runs share
+  std::string job_ini;                           // the part of the job that all runs share
   std::string began;                             // ISO 8601, UTC
-  double seconds = 0.0;                          // of everything
+  double seconds = 0.0;                          // of the whole comparison
   int64_t model_parameters = 0;
   std::optional<double> target_accuracy;
   std::string straggler;      // "0:4"; empty: none
@@ -92,14 +92,14 @@ struct CompareResult {
   std::string server_device;  // likewise
   std::vector<LinkMeasured> links;
   std::vector<std::string> strategies;  // in the order asked for
-  std::vector<std::string> codecs;      // of --codecs, likewise; empty: the job's own
+  std::vector<std::string> codecs;      // from --codecs, likewise; empty: the job's
   std::vector<int64_t> workers;
-  std::vector<std::string> notes;  // "more processes than cores: ..." and the like
-  std::vector<CompareRun> runs;    // in the order in which they ran
-  std::vector<CompareRun> tuning;  // the tries of --tune, likewise; they are no runs of the table
+  std::vector<std::string> notes;  // "more processes than cores: ..." and similar
+  std::vector<CompareRun> runs;    // in the order of execution
+  std::vector<CompareRun> tuning;  // the tries of --tune, likewise; not in the tables
 };
 
-// The median run of a cell of the table.
+// The runs of one cell of the table, summarised.
 struct Spread {
   double median = 0.0;
   double min = 0.0;
@@ -107,26 +107,27 @@ struct Spread {
   int64_t count = 0;
 };
 
-// Empty where there are no values. The median of an even number is the mean of the middle two.
+// Empty if there are no values. The median of an even number of values is the mean of the middle
+// two.
 std::optional<Spread> spread(std::vector<double> values);
 
-// What a row of tables and charts is called: "sync", and with --codecs "sync int8".
+// The name of a row in tables and charts: "sync", with --codecs "sync int8".
 std::string row_name(const std::string& strategy, const std::string& codec);
 std::string row_name(const CompareRun& run);
-// The rows in the order asked for; what only the runs know comes behind.
+// The rows in the order asked for, followed by others that occur in the runs.
 std::vector<std::string> row_names(const CompareResult& result);
 
-// Speed over that of one worker under the same strategy, codec, seed and link; empty where no such
-// run went well, or where this one failed.
+// Speed relative to one worker under the same strategy, codec, seed and link; empty if either run
+// failed or does not exist.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
 
-// False: its data order is its own, and says nothing against it. backup:B drops pushes.
+// False if the strategy's data order legitimately differs: backup:B drops pushes.
 bool shares_data_order(const CompareRun& run);
 
-// False: the run did not measure it.
-bool is_told(const StepSplit& split);
+// False if the run did not measure it.
+bool is_measured(const StepSplit& split);
 
-// Pushed and pulled, by all workers; 0 where no step was done.
+// Bytes pushed and pulled by all workers per step; 0 if no step was done.
 double bytes_per_step(const CompareRun& run);
 double bytes_pushed_per_step(const CompareRun& run);
 

@@ -1,5 +1,5 @@
 // Keeps the signals that end a program pending, so that results can be written first: the launcher
-// takes them during a run, `take` between two. One thread.
+// takes them during a run, `take` between two runs. One thread.
 #pragma once
 
 #include <csignal>
@@ -17,7 +17,7 @@ class HeldSignals {
       if (action.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1)
     }
     sigprocmask(SIG_BLOCK, &set_, &before_);
-    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not cost the results
+    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not lose the results
   }
   ~HeldSignals() {
     std::signal(SIGPIPE, pipe_before_);
@@ -26,7 +26,7 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  // One that comes within `timeout_ms` or is pending; 0: none.
+  // A signal that is pending or arrives within `timeout_ms`; 0: none.
   int take(long timeout_ms = 0) {
     constexpr long kNsPerMs = 1'000'000;
     const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * kNsPerMs};

@@ -19,6 +19,7 @@
 #include "cli/run/child.h"
 #include "cli/run/merged_view.h"
 #include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -28,7 +29,7 @@ int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
 }
 
-// Signals as something to read, for the time of a job.
+// Makes signals readable for the duration of a job.
 class SignalQueue {
  public:
   SignalQueue() {
@@ -59,7 +60,7 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
-  // The oldest that has not been taken; 0: none.
+  // The oldest pending signal; 0: none.
   int take() {
     signalfd_siginfo info{};
     return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
@@ -85,7 +86,7 @@ class Launcher {
     LineSplitter out_lines;
     LineSplitter err_lines;
   };
-  // A descriptor to watch, and what its bytes are for.
+  // A descriptor to watch, and the use of its bytes.
   struct Watch {
     UniqueFd* fd;
     std::function<void(const std::string&)> take;
@@ -114,7 +115,7 @@ class Launcher {
   LineSplitter announcement_;
   std::string address_;  // of the coordinator; empty until it listens
   int64_t announce_deadline_ms_ = 0;
-  std::array<bool, 2> broken_{};  // nobody reads our output any more: stdout, stderr
+  std::array<bool, 2> broken_{};  // nobody reads our stdout, stderr any more
 };
 
 int Launcher::run() {
@@ -134,8 +135,7 @@ int Launcher::run() {
   std::vector<Output> last;
   view_.end_progress(last);
   if (view_.left_out() > 0) {
-    view_.say("[run] " + std::to_string(view_.left_out()) + " more lines of the others left out",
-              last);
+    view_.say("[run] " + plural(view_.left_out(), "more line") + " of the others left out", last);
   }
   write_out(last);
   return supervisor_.exit_code();
@@ -187,7 +187,7 @@ void Launcher::start_the_others() {
   }
 }
 
-// The address first; then, if the job fails, "failed PID CODE REASON".
+// First the address; then, if the job fails, "failed PID CODE REASON".
 void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {
     if (address_.empty()) {
@@ -220,7 +220,7 @@ void Launcher::act(const Actions& actions) {
   write_out(outputs);
   if (actions.signal_all != 0) {
     signal_all(actions.signal_all);
-    signal_all(SIGCONT);  // who is stopped could not end
+    signal_all(SIGCONT);  // a stopped process could not end
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};
@@ -257,14 +257,14 @@ void Launcher::handle_signals() {
   }
 }
 
-// Ctrl-Z stops the whole job, as if the processes were in the terminal's group; `fg` goes on.
+// Ctrl-Z stops the whole job, as if the processes were in the terminal's group; `fg` resumes it.
 void Launcher::stop_with_the_terminal() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
   signal_all(SIGSTOP);
   raise(SIGTSTP);
-  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // we stand still here until SIGCONT
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // we stop here until SIGCONT
   sigprocmask(SIG_BLOCK, &stop, nullptr);
   signal_all(SIGCONT);
 }
@@ -281,11 +281,11 @@ void Launcher::reap() {
   }
 }
 
-// Shows what an ended process has left in its pipes, then closes them: something that it has
-// started may hold them open for ever.
+// Shows what an ended process left in its pipes, then closes them: its own children may hold them
+// open forever.
 void Launcher::finish_output(size_t slot) {
   if (address_.empty()) {
-    slots_[slot].child->announcement.reset();  // nobody listens there any more
+    slots_[slot].child->announcement.reset();  // no longer read
   }
   std::string bytes;
   for (const Watch& watch : watches(slot)) {
@@ -392,7 +392,7 @@ void Launcher::write_out(const std::vector<Output>& outputs) {
         pollfd writable{fd, POLLOUT, 0};
         poll(&writable, 1, -1);
       } else if (errno != EINTR) {
-        broken = true;  // the job goes on: its files hold all that matters
+        broken = true;  // the job continues: its files hold everything
       }
     }
   }

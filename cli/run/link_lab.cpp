@@ -23,11 +23,11 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kPatienceMs = 60'000;  // to make a lab, to measure it
+constexpr int64_t kPatienceMs = 60'000;  // to create and to measure a lab
 
 Error failed(const std::string& what) { return {ErrorCode::kFailed, "[link] " + what}; }
 
-// A pipe whose ends no other child gets.
+// A pipe whose ends no other child inherits.
 struct Ends {
   UniqueFd reader;
   UniqueFd writer;
@@ -41,8 +41,8 @@ struct Ends {
   }
 };
 
-// Starts words[0], standard input from `in`, all that it says to `out`. A process group of its own:
-// a Ctrl-C of the terminal is not for it.
+// Starts words[0] with standard input `in` and all its output to `out`, in its own process group:
+// the terminal's Ctrl-C must not reach it.
 pid_t spawn(std::vector<std::string> words, int in, int out) {
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
@@ -77,7 +77,7 @@ pid_t spawn(std::vector<std::string> words, int in, int out) {
   return pid;
 }
 
-// Its exit code. Who does not end in time is killed.
+// Returns its exit code. Kills it if it does not end in time.
 int wait_for_end(pid_t pid) {
   const int64_t deadline_ms = now_ms() + kPatienceMs;
   int status = 0;
@@ -90,7 +90,7 @@ int wait_for_end(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// The next line without its end; empty: no more, or not until the deadline.
+// The next line without its line end; empty: end of stream, or none before the deadline.
 std::optional<std::string> read_line(int fd, int64_t deadline_ms) {
   std::string line;
   while (true) {
@@ -284,7 +284,7 @@ LinkLabs::LinkLabs(const std::vector<std::string>& links, int64_t hosts,
     }
   }
   if (links_.empty()) {
-    notes.emplace_back("[link] no link could be had: the runs are on this machine's loopback");
+    notes.emplace_back("[link] no link is available: the runs are on this machine's loopback");
     links_.emplace_back();
   }
 }

@@ -1,5 +1,5 @@
-// One view of many processes' output. Standard output is what the coordinator says there; every
-// other line goes to standard error, marked with who said it. Decides what is shown, writes
+// Merges the output of many processes. The coordinator's standard output stays standard output; all
+// other lines go to standard error, prefixed with their source. Decides what is shown and writes
 // nothing: the launcher does. One thread.
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace pushpull {
 
-// Cuts a stream of bytes into lines. A line longer than kMaxLine is cut there, so that a child
-// without line ends cannot fill the memory.
+// Splits a stream of bytes into lines. Longer lines are split at kMaxLine, so that a child that
+// writes no line ends cannot fill the memory.
 class LineSplitter {
  public:
   static constexpr size_t kMaxLine = 16384;
 
-  // The lines that are complete now, without their ends.
+  // The lines completed by `bytes`, without their line ends.
   std::vector<std::string> feed(std::string_view bytes);
-  // The last line where it has no end; empty otherwise. To be asked once, at the stream's end.
+  // The incomplete last line, or "". Call it once, at the end of the stream.
   std::string rest();
 
  private:
@@ -35,22 +35,22 @@ struct Output {
 
 class MergedView {
  public:
-  // What the coordinator wrote to its standard output: whole lines, and a progress line (it has a
+  // Takes the coordinator's standard output: passes on whole lines, and a progress line (it has a
   // '\r') at once.
   void progress(std::string_view bytes, std::vector<Output>& out);
-  // Its stream has ended: shows what still waits, and ends the line.
+  // The coordinator's stream has ended: shows what remains, and ends the line.
   void end_progress(std::vector<Output>& out);
 
-  // A line of `source` (one number per slot), shown as `prefix` + text. What another source has
-  // said with the same words is not repeated.
+  // Takes a line of `source` (one number per slot), shown as `prefix` + text. Text already shown
+  // from another source is not repeated.
   void line(size_t source, const std::string& prefix, const std::string& text,
             std::vector<Output>& out);
-  // A line of the launcher itself or of the coordinator: never held, never left out.
+  // Takes a line of the launcher or the coordinator: never held back or dropped.
   void say(const std::string& text, std::vector<Output>& out);
 
-  // A failure was seen, and who caused it will be known soon: keeps the lines of `line` back.
+  // A process failed and the cause is not known yet: holds back the lines of `line`.
   void hold() { holding_ = true; }
-  // Shows the kept lines: all of `cause`, of the others kLinesAfterTheEnd, from now on.
+  // Shows the held lines: all of `cause`, and from now on kLinesAfterTheEnd of the others.
   static constexpr int64_t kLinesAfterTheEnd = 3;
   void release(size_t cause, std::vector<Output>& out);
   int64_t left_out() const { return left_out_; }
@@ -66,8 +66,8 @@ class MergedView {
   void show_of_others(const Line& line, std::vector<Output>& out);
 
   std::string unfinished_;       // of the coordinator's standard output
-  bool progress_shown_ = false;  // the cursor stands on or behind a progress line
-  std::deque<Line> said_;        // the newest kRemembered lines
+  bool progress_shown_ = false;  // the cursor is on or after a progress line
+  std::deque<Line> said_;        // the latest kRemembered lines
   std::vector<Line> held_;
   bool holding_ = false;
   bool ending_ = false;

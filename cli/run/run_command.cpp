@@ -18,7 +18,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxProcesses = 1024;  // of a role: beyond this it is a slip of the finger
+constexpr int64_t kMaxProcesses = 1024;  // per role: a larger number is a typing mistake
 
 std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
   const auto found = line.local.find(flag);
@@ -36,7 +36,7 @@ int64_t count(const CommandLine& line, const std::string& flag) {
   return *value;
 }
 
-// What is wrong with the flag is said before anything starts.
+// Reports a wrong flag before anything starts.
 std::vector<std::string> devices(const CommandLine& line, const std::string& flag,
                                  int64_t processes) {
   const std::string text = local(line, flag, "");
@@ -63,7 +63,7 @@ const std::vector<KeyHelp>& run_options() {
       {"server-device", "cpu",
        "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
-      {"insecure", "", "allow to listen beyond this machine, where anybody may join", "", false},
+      {"insecure", "", "allow listening beyond this machine, where anyone may join", "", false},
   };
   return options;
 }
@@ -74,7 +74,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                                        "' is no flag; the job file is given as --job FILE");
   }
   if (line.local.contains("link")) {
-    parse_link(line.local.at("link"));  // what is wrong with it is said before anything starts
+    parse_link(line.local.at("link"));  // reports a wrong value before anything starts
     if (line.local.contains("listen")) {
       throw Error(ErrorCode::kUsage,
                   "[run] --listen and --link: the hosts of a link have addresses of their own; "

@@ -1,4 +1,4 @@
-// `pushpull run`: a whole job on this machine. Turns flags into what the launcher starts.
+// `pushpull run`: runs a whole job on this machine. Turns flags into launcher options.
 #pragma once
 
 #include <string>
@@ -11,8 +11,10 @@ namespace pushpull {
 
 const std::vector<KeyHelp>& run_options();
 
-// What to start for these flags, after a check of the job: no process starts for a job that cannot
-// run. terminal: the progress may overwrite its own line. program_dir: where the programs lie.
+// The processes to start for these flags. Checks the job first: no process starts for a job that
+// cannot run.
+//   terminal: the progress line may overwrite itself.
+//   program_dir: folder of the programs.
 // Throws Error(kUsage) naming the flag or the job's key.
 LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal);
 

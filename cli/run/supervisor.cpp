@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kEchoMs = 300;  // a signal that comes again within this is the same one
+constexpr int64_t kEchoMs = 300;  // a signal repeated within this time is the same one
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -49,13 +49,13 @@ std::string code_text(int code) {
          (name == nullptr ? std::string() : std::string(" (") + name + ")");
 }
 
-// A process that ends so was well itself: another one is the cause.
+// A process that ends like this was healthy itself: another one is the cause.
 bool is_consequence(const Ending& ending) {
   return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
                                 ending.code == static_cast<int>(ErrorCode::kPeerLost));
 }
 
-// The next worker would end the same way.
+// A replacement would end the same way.
 bool is_for_good(const Ending& ending) {
   if (ending.signal != 0) {
     return false;
@@ -108,7 +108,7 @@ bool Supervisor::all_ended() const {
 }
 
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
-  // when the job is done no worker can break it any more
+  // once the job is done, no worker can fail it
   if (!is_worker(slot) || (is_for_good(ending) && phase_ != Phase::kFinishing)) {
     return false;
   }
@@ -120,7 +120,7 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
     case OnWorkerLoss::kContinue:
       break;
   }
-  // somebody must be there to go on, or the work must be done
+  // some worker must remain, or the work must be done
   for (size_t other = 0; other < slots(); ++other) {
     if (is_worker(other) && (members_[other].alive || members_[other].succeeded)) {
       return true;
@@ -153,7 +153,7 @@ Actions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   if (phase_ == Phase::kSettling && all_ended()) {
     settle(actions);
   }
-  // a signal that came when the job was done anyway has broken nothing
+  // a signal that came when the job was done has broken nothing
   if (by_signal_ && all_ended() && failures_ == 0) {
     exit_code_ = 0;
   }
@@ -187,8 +187,8 @@ void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
   }
 }
 
-// Whom the coordinator has named. Where it has named nobody: the first that failed by itself, or
-// else the first that failed.
+// The process that the coordinator named. Otherwise the first that failed by itself, or else the
+// first that failed.
 size_t Supervisor::cause() const {
   if (blame_) {
     return blame_->slot;
@@ -214,7 +214,7 @@ size_t Supervisor::cause() const {
 void Supervisor::settle(Actions& actions) {
   const size_t slot = cause();
   const std::optional<Ending>& failure = members_[slot].failure;
-  // who is blamed may still be on its way out: the coordinator waits for the others
+  // the process blamed may still be ending: the coordinator waits for the others
   exit_code_ = failure ? failure->exit_code() : blame_->code;
   actions.release = slot;
   const std::string how = failure ? failure->describe() : "failed with " + code_text(blame_->code);
@@ -232,8 +232,8 @@ void Supervisor::stop(Actions& actions, int signal) {
 Actions Supervisor::signalled(int signal, int64_t now_ms) {
   Actions actions;
   if (phase_ == Phase::kStopping || phase_ == Phase::kSettling) {
-    // the impatient second Ctrl-C; schedulers repeat the others, and those do not shorten the
-    // grace. One Ctrl-C can come twice, from the terminal and from a wrapper such as timeout(1).
+    // a second Ctrl-C ends the grace period; other signals do not, since schedulers repeat them.
+    // One Ctrl-C can arrive twice, from the terminal and from a wrapper such as timeout(1).
     const bool echo = by_signal_ && now_ms - began_ms_ < kEchoMs;
     if (signal == SIGINT && !echo) {
       if (phase_ == Phase::kSettling) {
@@ -287,7 +287,7 @@ Actions Supervisor::tick(int64_t now_ms) {
     }
     actions.say.push_back(who(slot) + "did not end within " +
                           std::to_string(options_.grace_ms / 1000) + " s; killed");
-    // under abort the job is every process's success
+    // under abort, the job succeeds only if every process does
     if (phase_ == Phase::kFinishing && !may_be_lost(slot, {.code = 0, .signal = SIGKILL})) {
       exit_code_ = 128 + SIGKILL;
     }

@@ -1,6 +1,6 @@
-// What `pushpull run` does about its processes: who may end, what a death means, when the rest is
-// signalled or killed, and which exit code it all gives. Takes events and the time, returns
-// actions; knows no process. One thread.
+// Decides how `pushpull run` treats its processes: which may end, what a death means, when the
+// others are signalled or killed, and the resulting exit code. Takes events and the time, returns
+// actions; handles no process itself. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace pushpull {
 
-// How a process ended: with a code, or by a signal (then `signal` is not 0).
+// How a process ended: with an exit code, or by a signal (then `signal` is not 0).
 struct Ending {
   int code = 0;
   int signal = 0;
 
   bool success() const { return code == 0 && signal == 0; }
-  // What a shell would say: the code, or 128 + signal.
+  // The exit code that a shell reports: the code, or 128 + signal.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
   // "ended with exit code 3 (data)", "was killed by signal 9 (SIGKILL)".
   std::string describe() const;
@@ -31,51 +31,51 @@ struct SupervisorOptions {
   int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
                              // know the cause, and end by themselves
   int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
-  int64_t replacements = 3;  // per worker, where the job waits for one
+  int64_t replacements = 3;  // per worker, if the job waits for one
 };
 
 struct Actions {
   std::vector<std::string> say;
-  bool hold = false;              // a failure was seen; its cause will follow
-  std::optional<size_t> release;  // the cause's slot is known (or slots(): nobody's)
-  int signal_all = 0;             // for every living process
-  std::optional<size_t> restart;  // slot to start anew
+  bool hold = false;              // a process failed; its cause will follow
+  std::optional<size_t> release;  // slot of the cause, now known (or slots(): none)
+  int signal_all = 0;             // to send to every living process
+  std::optional<size_t> restart;  // slot to restart
 };
 
 class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options);
 
-  // Slots: servers, then workers. "server 0", "worker 2".
+  // Slots: servers, then workers. Named "server 0", "worker 2".
   size_t slots() const { return members_.size(); }
   bool is_worker(size_t slot) const;
   std::string name(size_t slot) const;
 
   void started(size_t slot, int64_t pid);
   Actions ended(size_t slot, const Ending& ending, int64_t now_ms);
-  // The coordinator says that this process has made the job fail, with the code of the job, and
-  // why. All end with that code, so nothing else tells who it was.
+  // The coordinator reports that this process failed the job, with the job's exit code and the
+  // reason. All processes end with that code, so nothing else identifies the cause.
   void blamed(int64_t pid, int code, const std::string& reason);
-  // SIGINT, SIGTERM or SIGHUP came for the launcher.
+  // The launcher received SIGINT, SIGTERM or SIGHUP.
   Actions signalled(int signal, int64_t now_ms);
-  // The launcher cannot go on: a process cannot be started, an address does not come.
+  // The launcher cannot continue: a process cannot be started, or the address does not arrive.
   Actions give_up(const std::string& text, int code, int64_t now_ms);
   Actions tick(int64_t now_ms);
 
-  // When `tick` wants to be called; none: never.
+  // When `tick` must be called; empty: never.
   std::optional<int64_t> deadline_ms() const;
-  // No further process is to be started.
+  // True if no further process may be started.
   bool stopping() const { return phase_ != Phase::kRunning; }
   bool all_ended() const;
-  // 0 only when the job was done. Valid once all have ended.
+  // 0 only if the job finished. Valid once all processes have ended.
   int exit_code() const { return exit_code_; }
 
  private:
   enum class Phase {
     kRunning,
-    kFinishing,  // the coordinator has ended well; the others are expected to end
-    kSettling,   // a failure was seen; who caused it?
-    kStopping,   // the others were told to end
+    kFinishing,  // the coordinator has succeeded; the others should end
+    kSettling,   // a failure occurred; its cause is being looked for
+    kStopping,   // the others were signalled to end
     kKilled,
   };
   struct Blame {
@@ -84,7 +84,7 @@ class Supervisor {
     std::string reason;
   };
   struct Member {
-    int64_t pid = 0;  // of the last process in this slot
+    int64_t pid = 0;  // of the latest process in this slot
     bool alive = false;
     bool succeeded = false;
     int64_t replacements = 0;

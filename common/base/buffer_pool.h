@@ -1,6 +1,7 @@
-// Reusable float buffers of one size class. A buffer is shared (a socket may still be sending it)
-// and goes back to the pool when its last holder lets go, on whatever thread that happens; fresh
-// pages cost more than half of the bandwidth. Thread-safe.
+// Reusable float buffers of one size. A buffer is shared (a socket may still be sending it) and
+// returns to the pool when its last holder releases it, on whichever thread that happens. Reuse
+// matters: faulting in fresh pages for every message costs more than half of the bandwidth.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +10,23 @@
 
 namespace pushpull {
 
-// Memory for so many floats, undefined, 64-byte aligned. Lives until its last holder lets go.
+// Allocates `floats` floats: uninitialised, 64-byte aligned, freed when the last holder releases
+// them.
 using FloatAllocator = std::function<std::shared_ptr<float[]>(size_t floats)>;
 
-// Of the heap; large ones ask for huge pages.
+// Heap memory. Large buffers ask for huge pages.
 std::shared_ptr<float[]> heap_floats(size_t floats);
 
 class BufferPool {
  public:
   // floats: size of every buffer.
-  // allocate: where they come from, for instance memory that other processes map.
+  // allocate: source of new buffers, for instance memory that other processes map.
   explicit BufferPool(size_t floats, FloatAllocator allocate = heap_floats);
 
   size_t floats() const { return floats_; }
-  // Contents are undefined.
+  // A free buffer, or a new one. Contents are undefined.
   std::shared_ptr<float[]> get();
-  // Makes so many buffers now rather than when they are first needed.
+  // Allocates `count` buffers now, so that the first steps do not have to.
   void reserve(int count);
 
  private:

@@ -1,5 +1,5 @@
-// The two kinds of failure: `Error` for what the world does (input, peers, files), PP_ASSERT for
-// our own mistakes. Any thread.
+// The two kinds of failure: `Error` for external causes (input, peers, files), PP_ASSERT for our
+// own mistakes. Any thread.
 #pragma once
 
 #include <stdexcept>
@@ -7,21 +7,21 @@
 
 namespace pushpull {
 
-// Each code is also the exit code of a program that ends with it; docs/exit-codes.md lists them.
+// Each code is also the exit code of a program that ends with it (docs/exit-codes.md).
 enum class ErrorCode {
   kFailed = 1,       // anything without a code of its own
-  kUsage = 2,        // flag, key or value; never worth a retry
+  kUsage = 2,        // wrong flag, key or value; a retry never helps
   kData = 3,         // dataset or checkpoint file is missing, damaged or does not fit
   kUnreachable = 4,  // nobody answered before the deadline
   kPeerLost = 5,     // a member of the job died or fell silent
-  kProtocol = 6,     // version, settings or bytes of a peer do not fit
+  kProtocol = 6,     // a peer's version, settings or bytes do not match
   kNotFinite = 7,    // a loss, gradient or weight is NaN or infinite
   kIo = 8,           // a file could not be written: disk full, permissions
-  kDevice = 9,       // a GPU: none there, no room in it, or lost during the run
+  kDevice = 9,       // a GPU: missing, out of memory, or lost during the run
   kInternal = 70,    // our mistake
 };
 
-// Text is one line: "[tag] what was expected, what was seen, who, and the way out".
+// The text is one line: "[tag] what was expected, what was seen, from whom, and how to fix it".
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}

@@ -1,6 +1,6 @@
-// A hash of a set of records that does not depend on their order: the sum of their SHA-256 modulo
-// 2^256 (AdHash: Bellare and Micciancio, EUROCRYPT 1997), so that many processes can each add up
-// what they have seen. Plain data; any thread.
+// A hash of a set of records that does not depend on their order: the sum of their SHA-256 values
+// modulo 2^256 (AdHash: Bellare and Micciancio, EUROCRYPT 1997). Each process adds up what it has
+// seen, and the sums add up to the hash of the whole set. Plain data; any thread.
 #pragma once
 
 #include <array>
@@ -16,23 +16,23 @@ class HashSum {
  public:
   static constexpr size_t kBytes = 32;
 
-  // Of nothing: zero.
+  // The hash of the empty set: zero.
   HashSum() = default;
-  // The number with these kBytes big-endian bytes.
+  // `digest` is read as a big-endian number.
   explicit HashSum(std::span<const std::byte, kBytes> digest);
-  // What `bytes` has printed. bytes: exactly kBytes of them (PP_ASSERT: callers check).
+  // The inverse of bytes(). `bytes` must be exactly kBytes long (PP_ASSERT: callers check).
   static HashSum from_bytes(std::string_view bytes);
 
   HashSum& operator+=(const HashSum& other);
   friend bool operator==(const HashSum&, const HashSum&) = default;
 
-  // Big-endian.
+  // kBytes bytes, big-endian.
   std::string bytes() const;
-  // Lower-case.
+  // Lower-case hexadecimal.
   std::string hex() const;
 
  private:
-  std::array<uint64_t, kBytes / 8> words_{};  // the least significant first
+  std::array<uint64_t, kBytes / 8> words_{};  // least significant word first
 };
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Marks functions that kernels and the host share: one text, the same arithmetic, tested on the
+// Marks functions that kernels and the host share: one source, the same arithmetic, tested on the
 // host.
 #pragma once
 
@@ -8,5 +8,5 @@
 #define PP_HOST_DEVICE
 #endif
 
-// For what has to be inlined into each copy of a loop of the host (common/base/simd.h).
+// For functions that must be inlined into each copy of a host loop (common/base/simd.h).
 #define PP_HOST_DEVICE_INLINE PP_HOST_DEVICE inline __attribute__((always_inline))

@@ -7,12 +7,12 @@
 namespace pushpull {
 
 void Log::write(std::string_view level, std::string_view text) const {
-  // some of it is what strangers have said: no line of theirs, no command to the terminal
+  // texts may contain what strangers sent: no line breaks, no terminal escapes, bounded length
   constexpr size_t kMaxTextBytes = 2 * kMaxPathBytes;
   std::string line = who_;
   line.append(": ").append(level).append(printable(text, kMaxTextBytes)).append("\n");
   const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
-  (void)ignored;  // there is nowhere left to complain
+  (void)ignored;  // nowhere left to report it
 }
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// One line per message on stderr, written by one call so that lines of several processes do not
-// mix. Any thread.
+// Writes one line per message to stderr. Each line is a single write(), so that lines of several
+// processes do not mix. Any thread.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace pushpull {
 
 class Log {
  public:
-  // who: "server 0", "worker 2"; printed in front of every line. May be changed once the rank is
-  // known, by the only thread that logs then.
+  // who: prefix of every line, "server 0" or "worker 2". `rename` sets it once the rank is known;
+  // no other thread may log meanwhile.
   explicit Log(std::string who) : who_(std::move(who)) {}
   void rename(std::string who) { who_ = std::move(who); }
 

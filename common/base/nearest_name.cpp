@@ -10,10 +10,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kLongestName = 64;  // longer than any of ours; bounds the work on junk
+constexpr size_t kLongestName = 64;  // longer than any of our names; bounds the work on junk
 constexpr size_t kShortestAbbreviation = 3;
 
-// What other trainers call the same thing, too far away for an edit distance.
+// Other trainers' names for our keys, too different for an edit distance.
 const std::map<std::string, std::string>& other_words() {
   static const std::map<std::string, std::string> words = {
       {"batch", "global-batch"},      {"batch-size", "global-batch"},
@@ -61,7 +61,7 @@ std::string nearest_name(const std::string& typed, const std::vector<std::string
     return known->second;
   }
   std::string best;
-  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;  // beyond it nothing is alike
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;  // beyond: too different
   for (const std::string& name : names) {
     const bool abbreviates = word.size() >= kShortestAbbreviation && name.starts_with(word);
     const size_t distance = abbreviates ? 0 : edit_distance(word, name);

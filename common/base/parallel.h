@@ -1,5 +1,5 @@
-// How state machines do many like things at once without knowing threads: whoever owns them hands a
-// `Parallel` in. What is computed never depends on who computes it.
+// Lets state machines run many similar tasks at once without knowing about threads: their owner
+// passes in a `Parallel`. Results never depend on which thread runs a task.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace pushpull {
 
-// Calls something that outlives the call; a std::function would allocate.
+// A reference to a callable that outlives the call. A std::function would allocate.
 class TaskRef {
  public:
   template <class Task>
@@ -26,13 +26,13 @@ class Parallel {
  public:
   virtual ~Parallel() = default;
   virtual int threads() const = 0;
-  // task(index, thread) for each index in [0, n), once, in any order; thread is in [0, threads()),
-  // and no two calls with the same one at once. Returns when all are done; throws what one of them
-  // has thrown.
+  // Calls task(index, thread) once for each index in [0, n), in any order. `thread` is in [0,
+  // threads()); calls with the same `thread` never overlap. Returns when all calls are done;
+  // rethrows the exception of one of them.
   virtual void run(int64_t n, TaskRef task) = 0;
 };
 
-// All on the caller's thread, in order.
+// Runs every task on the caller's thread, in order.
 class Serial : public Parallel {
  public:
   int threads() const override { return 1; }

@@ -43,8 +43,8 @@ uint64_t random_id() {
 }
 
 int64_t peak_rss_kib() {
-  // ru_maxrss would do, but exec() hands it on: a child of a large process looks large (Linux keeps
-  // it with the process, VmHWM with the address space)
+  // Not ru_maxrss: it survives exec(), so the child of a large process would look large. VmHWM
+  // belongs to the address space.
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     int64_t kib = 0;
@@ -73,7 +73,7 @@ void raise_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // where it fails, the old limit holds
+  setrlimit(RLIMIT_NOFILE, &limit);  // on failure the old limit stays
 }
 
 SignalFd::SignalFd() {
@@ -82,7 +82,7 @@ SignalFd::SignalFd() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit becomes an error of write()
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes an error of write()
   fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   PP_ASSERT(fd_ >= 0);
 }
@@ -106,7 +106,7 @@ WakeFd::~WakeFd() { close(fd_); }
 void WakeFd::wake() {
   const uint64_t one = 1;
   const ssize_t ignored = write(fd_, &one, sizeof one);
-  (void)ignored;  // a full counter is awake already
+  (void)ignored;  // EAGAIN: the counter is full, so the reader will wake up anyway
 }
 
 void WakeFd::clear() {

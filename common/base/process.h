@@ -1,5 +1,4 @@
-// What a program asks of its operating system: time, identity, memory, signals. Any thread unless
-// said.
+// System calls of a program: time, identity, memory, signals. Any thread unless stated.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +6,17 @@
 
 namespace pushpull {
 
-// Milliseconds, or seconds, of a clock that never jumps.
+// Monotonic clock, in milliseconds or seconds.
 int64_t now_ms();
 double now_seconds();
 
-// Time as a loop of this process lives it: stands still while the process is stopped (SIGSTOP,
-// Ctrl-Z, a debugger), so that what others could not say meanwhile is no silence of theirs. Ask it
-// in every turn. One thread.
+// A clock that stops while this process is stopped (SIGSTOP, Ctrl-Z, a debugger), so that a stopped
+// process does not mistake its own pause for silence of its peers. Call it in every turn of the
+// loop. One thread.
 class AwakeClock {
  public:
   int64_t now_ms() { return advance(pushpull::now_ms()); }
-  // real_ms: what pushpull::now_ms() says.
+  // real_ms: the value of pushpull::now_ms().
   int64_t advance(int64_t real_ms);
 
  private:
@@ -25,25 +24,25 @@ class AwakeClock {
   int64_t awake_ms_ = 0;
 };
 
-// Random and not 0: names one life of a process, or a run.
+// Random, never 0. Identifies a run, or one life of a process (its incarnation).
 uint64_t random_id();
 
-// The most memory that this process has used since its program was started.
+// Peak resident memory of this process since its program started, in KiB.
 int64_t peak_rss_kib();
 
-// Processor time of this process so far, all threads, user and system.
+// Processor time of this process so far, in seconds: all threads, user and system.
 double cpu_seconds();
 
-// Keeps freed memory in the process: fresh pages for every message cost more than half of the
-// bandwidth.
+// Makes malloc keep freed memory in the process: faulting in fresh pages for every message costs
+// more than half of the bandwidth.
 void keep_heap();
 
-// Lets this process and its children open as many files as the system allows: each connection is
-// one, and the usual soft limit of 1,024 is for programs that use select().
+// Raises the limit of open files to the hard limit, for this process and its children. Each
+// connection needs one; the usual soft limit of 1,024 exists for programs that use select().
 void raise_file_limit();
 
-// SIGINT, SIGTERM and SIGHUP as something to poll. Made once, before any thread starts; they are
-// blocked from then on. SIGPIPE is ignored.
+// Makes SIGINT, SIGTERM and SIGHUP pollable (signalfd). Create it once, before any thread starts:
+// it blocks these signals from then on. It also ignores SIGPIPE.
 class SignalFd {
  public:
   SignalFd();
@@ -52,7 +51,7 @@ class SignalFd {
   SignalFd& operator=(const SignalFd&) = delete;
 
   int fd() const { return fd_; }
-  // The next signal that has come, 0 when there is none.
+  // The next pending signal, or 0.
   int take();
 
  private:
@@ -62,7 +61,7 @@ class SignalFd {
 // "SIGTERM" for 15.
 std::string signal_name(int signal);
 
-// A counter that another thread can wake a poll loop with (eventfd).
+// Wakes a poll loop from another thread (eventfd).
 class WakeFd {
  public:
   WakeFd();

@@ -14,8 +14,8 @@ namespace {
 
 using Block = std::array<uint32_t, 4>;
 
-// Philox4x32-10 as in Random123 (Salmon et al., SC 2011): ten rounds of two 32 x 32 -> 64
-// bit products; the key is bumped between rounds by the golden ratio and sqrt(3) - 1.
+// Philox4x32-10 as in Random123 (Salmon et al., SC 2011): ten rounds of two 32 x 32 -> 64 bit
+// products; between rounds the key grows by the golden ratio and sqrt(3) - 1.
 inline Block philox_block(Block c, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * c[0];
@@ -28,10 +28,10 @@ inline Block philox_block(Block c, uint32_t key0, uint32_t key1) {
   return c;
 }
 
-// The upper 24 bits: each is a float exactly.
+// The upper 24 bits: a float represents each value exactly.
 inline float to_unit(uint32_t x) { return static_cast<float>(x >> 8) * 0x1p-24F; }
 
-// 2u - 1 is exact; one rounding in the product.
+// 2u - 1 is exact; only the product rounds.
 inline float to_symmetric(uint32_t x, float bound) { return (2.0F * to_unit(x) - 1.0F) * bound; }
 
 }  // namespace
@@ -50,7 +50,7 @@ float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i) 
 float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i) {
   const Block block = philox(seed, stream, index, i / 4);
   const size_t pair = i % 4 / 2 * 2;
-  // In double, so that rounding to float hides what the math library does to the last bit.
+  // In double: rounding to float hides differences of math libraries in the last bit.
   const double u = (static_cast<double>(block[pair]) + 1.0) * 0x1p-32;  // in (0, 1]
   const double angle = 2.0 * std::numbers::pi * (static_cast<double>(block[pair + 1]) * 0x1p-32);
   const double radius = std::sqrt(-2.0 * std::log(u));
@@ -61,9 +61,9 @@ void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t f
                   uint64_t count, float* out) {
   while (count > 0) {
     const Block block = philox(seed, stream, index, first / 4);
-    const uint64_t lane = first % 4;
-    const uint64_t here = std::min<uint64_t>(4 - lane, count);
-    for (uint64_t k = 0; k < here; ++k) out[k] = to_symmetric(block[lane + k], bound);
+    const uint64_t place = first % 4;
+    const uint64_t here = std::min<uint64_t>(4 - place, count);
+    for (uint64_t k = 0; k < here; ++k) out[k] = to_symmetric(block[place + k], bound);
     first += here;
     count -= here;
     out += here;
@@ -74,10 +74,10 @@ std::vector<int64_t> permutation(uint64_t seed, uint32_t epoch, int64_t n) {
   PP_ASSERT(n >= 0 && n <= int64_t{1} << 32);
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), int64_t{0});
-  // Position i (from the end) swaps with a uniform j of 0..i. A 32-bit x becomes j = x * (i + 1) /
-  // 2^32; the few x whose low half falls below 2^32 mod (i + 1) would favour some j and are drawn
-  // again (Lemire, arXiv 1805.10941). The block of four tries is `i`, then i + 2^32, i + 2 * 2^32,
-  // ...
+  // Position i (counting down) swaps with a uniform j in 0..i. A 32-bit x becomes j = x * (i + 1) /
+  // 2^32; an x whose low half falls below 2^32 mod (i + 1) would favour some j and is drawn again
+  // (Lemire, arXiv 1805.10941). The counters of the blocks of four draws are i, i + 2^32, i + 2 *
+  // 2^32, ...
   for (int64_t i = n - 1; i > 0; --i) {
     const auto choices = static_cast<uint64_t>(i) + 1;
     const uint64_t unfair = (uint64_t{1} << 32) % choices;

@@ -8,7 +8,7 @@
 
 namespace pushpull {
 
-// Streams, so that no two uses share numbers.
+// One stream per use, so that no two uses share numbers.
 enum class RandomStream : uint32_t {
   kInit = 1,         // (tensor, element)
   kPermutation = 2,  // (epoch, position)
@@ -26,7 +26,8 @@ float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
 // Standard normal by Box-Muller over the same numbers.
 float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
 
-// out[k] = uniform(-bound, bound) element first + k. Same values however the range is cut.
+// out[k] = element first + k of a uniform(-bound, bound) sequence. The values do not depend on how
+// the range is split.
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
                   uint64_t count, float* out);
 

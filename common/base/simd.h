@@ -1,6 +1,7 @@
-// PUSHPULL_SIMD before a function compiles its loops once per instruction set; the program picks
-// one at start. Only for loops that compute each element alone: then every width gives the same
-// bits (P1), since -ffp-contract=off forbids fused multiply-add in all of them.
+// PUSHPULL_SIMD in front of a function compiles its loops once per instruction set; the program
+// picks one at start. Use it only for loops that compute each element independently: then every
+// vector width gives the same bits (P1), since -ffp-contract=off forbids fused multiply-add in all
+// of them.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@
 #endif
 #endif
 
-// Before a loop: iteration i touches only element i of each array. Without it the compiler must
-// assume that arrays overlap, and falls back to one element at a time where one is updated in
+// Put before a loop whose iteration i touches only element i of each array. Without it the compiler
+// must assume that the arrays overlap, and does not vectorise a loop that updates one of them in
 // place.
 #if defined(__clang__)
 #define PUSHPULL_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
@@ -26,14 +27,15 @@
 #define PUSHPULL_ELEMENTWISE _Pragma("GCC ivdep")
 #endif
 
-// For what has to be inlined into each of those copies.
+// For functions that must be inlined into each of those copies.
 #define PUSHPULL_INLINE [[gnu::always_inline]] inline
 
 namespace pushpull {
 
-// Past the cache: a line that is written whole this way is not read first. After the last one, and
-// before another thread looks, end_streams().
-//   to: 16-byte aligned, n a multiple of 4; from: 16-byte aligned.
+// Non-temporal copy: writes whole cache lines without reading them first. Call end_streams() after
+// the last one, before another thread reads the data.
+//   from, to: 16-byte aligned.
+//   n: floats, a multiple of 4.
 PUSHPULL_INLINE void stream_floats(const float* from, size_t n, float* to) {
 #if defined(__SSE2__)
   for (size_t i = 0; i < n; i += 4) _mm_stream_ps(to + i, _mm_load_ps(from + i));

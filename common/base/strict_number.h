@@ -1,5 +1,5 @@
-// Numbers as text, strictly: the whole text or nothing, no sign '+', no spaces, no inf or nan,
-// no locale. Printing is the shortest text that reads back to the same bits. Any thread.
+// Strict parsing of numbers: the whole text must be a number, without '+', spaces, inf, nan or
+// locale. Printing gives the shortest text that parses back to the same bits. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace pushpull {
 
-// Empty where the text is not a whole number or does not fit the type.
+// Empty if the text is not a whole number or does not fit the type.
 std::optional<int64_t> parse_int64(std::string_view text);
 std::optional<uint64_t> parse_uint64(std::string_view text);
 
-// Decimal or scientific ("0.1", "1e-3"). Empty for anything else, and where the value overflows.
+// Decimal or scientific notation ("0.1", "1e-3"). Empty for anything else, and on overflow.
 std::optional<double> parse_real(std::string_view text);
 
 std::string print_real(double value);

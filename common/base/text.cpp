@@ -10,8 +10,8 @@ namespace {
 
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
 
-// Bytes of the UTF-8 sequence that opens `text`; 0 where it is not one (RFC 3629, section 4:
-// overlong forms, surrogates and what lies above U+10FFFF are refused).
+// Length in bytes of the UTF-8 sequence at the start of `text`; 0 if it is invalid (RFC 3629,
+// section 4: no overlong forms, no surrogates, nothing above U+10FFFF).
 size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;
@@ -84,6 +84,13 @@ std::string clock_text(double seconds) {
     std::snprintf(text.data(), text.size(), "%ld:%02ld", s / 60, s % 60);
   }
   return text.data();
+}
+
+std::string plural(int64_t count, std::string_view noun) {
+  std::string text = std::to_string(count);
+  text.append(" ").append(noun);
+  if (count != 1) text += 's';
+  return text;
 }
 
 }  // namespace pushpull

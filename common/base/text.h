@@ -1,4 +1,5 @@
-// Text from people: trimmed, checked, made safe to print in a one-line message. Any thread.
+// Text from users: trims it, checks it, and makes it safe to print in a one-line message. Any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -7,20 +8,25 @@
 
 namespace pushpull {
 
-// Without spaces, tabs and line ends at both ends.
+// `text` without spaces, tabs and line ends at either end.
 std::string_view trim(std::string_view text);
 
-// True for UTF-8 without control characters: what fits in one line of a job file, in JSON and in
-// protobuf's `string`.
+// True for UTF-8 without control characters. Such text fits in one line of a job file, in JSON and
+// in a protobuf `string`.
 bool is_plain_text(std::string_view text);
 
-// For messages: control characters and stray bytes as \xNN, cut after about `max_bytes`.
+// For messages: prints control characters and invalid bytes as \xNN and cuts the text after about
+// `max_bytes`.
 std::string printable(std::string_view text, size_t max_bytes = 80);
 
-// A path is never cut in a message: its end is what tells.
+// Messages never cut a path: the end of a path identifies the file.
 inline constexpr size_t kMaxPathBytes = 4096;
 
-// "1:02:03" or "2:03": whole seconds as hours, minutes and seconds; "?" for what is no duration.
+// A duration as "1:02:03" or "2:03" (hours, minutes, whole seconds); "?" if it is negative or not
+// finite.
 std::string clock_text(double seconds);
+
+// "1 server", "2 servers": `noun` with its count, in the plural with "s" unless `count` is 1.
+std::string plural(int64_t count, std::string_view noun);
 
 }  // namespace pushpull

@@ -21,7 +21,7 @@ void pause() {
 #endif
 }
 
-// Spins for a moment, then sleeps, until `value` is no longer `old`.
+// Spins briefly, then sleeps, until `value` is no longer `old`.
 template <class T>
 void wait_for_change(const std::atomic<T>& value, T old) {
   const auto until = std::chrono::steady_clock::now() + kSpin;

@@ -1,5 +1,5 @@
-// Threads that share the tasks of one caller, who takes part. Between two batches they spin for a
-// moment, since the next one mostly follows at once, then sleep. One caller at a time.
+// Threads that share the tasks of one caller, who works too. Between two batches they spin briefly,
+// since the next batch usually follows at once, then sleep. One caller at a time.
 #pragma once
 
 #include <atomic>
@@ -12,13 +12,13 @@
 
 namespace pushpull {
 
-// Threads that a server's updates can use: `asked`, or, where that is 0, one for each core that
-// this process may run on, up to a number beyond which memory is the bound.
+// Number of threads for a server's updates: `asked`, or if that is 0, one per core that this
+// process may use, up to the number beyond which memory bandwidth is the limit.
 int useful_threads(int64_t asked);
 
 class ThreadPool : public Parallel {
  public:
-  // threads: with the caller.
+  // threads: including the caller's.
   explicit ThreadPool(int threads);
   ~ThreadPool() override;
   ThreadPool(const ThreadPool&) = delete;
@@ -31,15 +31,16 @@ class ThreadPool : public Parallel {
   void help(int thread);
   void work(int thread);
 
-  // Written by the caller while the batch is closed and nobody is at work.
+  // Written by the caller while the batch is closed and no helper is at work.
   const TaskRef* task_ = nullptr;
   int64_t tasks_ = 0;
-  std::exception_ptr error_;  // by the first that failed
+  std::exception_ptr error_;  // the first one thrown
   std::atomic<bool> failed_ = false;
   std::atomic<bool> stop_ = false;
   std::atomic<int64_t> next_ = 0;
   std::atomic<uint32_t> batch_ = 0;  // helpers wait for the next one
-  // Helpers at work, and whether no more may join: who wakes up late is not waited for.
+  // Number of helpers at work, plus kClosed if no more may join: a helper that wakes up late is not
+  // waited for.
   static constexpr uint32_t kClosed = uint32_t{1} << 31U;
   std::atomic<uint32_t> at_work_ = kClosed;
   std::vector<std::jthread> helpers_;

@@ -1,4 +1,4 @@
-// A file descriptor that closes itself; -1: none. One thread at a time.
+// A file descriptor that closes itself. -1 means none. One thread at a time.
 #pragma once
 
 #include <unistd.h>

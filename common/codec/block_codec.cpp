@@ -16,18 +16,18 @@ namespace {
 
 constexpr uint32_t kSign = 0x80000000U;
 constexpr uint32_t kInfinite = 0x7f800000U;
-constexpr float kLevels = 127.0F;  // of int8 on each side of 0
+constexpr float kLevels = 127.0F;  // int8 levels on each side of 0
 
 size_t whole_floats(size_t bytes) {
   return (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
 }
 
-// The comparisons below become selects, so that loops over these vectorise.
+// The comparisons below compile to selects, so that loops over these functions vectorise.
 
 inline uint16_t half_of(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t size = bits & ~kSign;
-  // to nearest even at bit 13, after the exponent's bias has changed from 127 to 15
+  // round to nearest even at bit 13, after rebiasing the exponent from 127 to 15
   const uint32_t normal = (size - (112U << 23) + 0xfffU + ((size >> 13) & 1U)) >> 13;
   // below 2^-14: the addition aligns the bits to the unit 2^-24 and rounds them
   const uint32_t tiny = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5F) - 0x3f000000U;
@@ -40,7 +40,7 @@ inline float float_of_half(uint16_t x) {
   const uint32_t size = (static_cast<uint32_t>(x) & 0x7fffU) << 13;
   const uint32_t sign = (static_cast<uint32_t>(x) & 0x8000U) << 16;
   const uint32_t normal = size + (112U << 23);
-  // no exponent: a multiple of 2^-24, which the subtraction brings to its own exponent
+  // exponent 0: a multiple of 2^-24, which the subtraction normalises
   const uint32_t tiny =
       std::bit_cast<uint32_t>(std::bit_cast<float>(size + (113U << 23)) - 0x1p-14F);
   uint32_t bits = size < (1U << 23) ? tiny : normal;
@@ -72,7 +72,7 @@ PUSHPULL_SIMD void from_half(const uint16_t* x, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = float_of_half(x[i]);
 }
 
-// The bits of |x|, which order as the values do.
+// The bit patterns of |x|, which order like the values.
 PUSHPULL_SIMD void magnitudes(const float* x, int64_t n, int32_t* out) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) {
@@ -86,7 +86,7 @@ PUSHPULL_SIMD int32_t largest(const int32_t* x, int64_t n) {
   return most;
 }
 
-// The k-th largest: bit by bit the largest number that at least k of them reach.
+// The k-th largest value, built bit by bit: the largest number that at least k of them reach.
 PUSHPULL_SIMD int32_t largest_but(int64_t k, const int32_t* x, int64_t n) {
   int32_t found = 0;
   for (int bit = 30; bit >= 0; --bit) {
@@ -98,13 +98,13 @@ PUSHPULL_SIMD int32_t largest_but(int64_t k, const int32_t* x, int64_t n) {
   return found;
 }
 
-// x / scale to the nearest whole number, ties to even: adding 1.5 * 2^23 leaves no bit for the
-// rest.
+// Rounds x / scale to the nearest integer, ties to even: adding 1.5 * 2^23 leaves no bits for a
+// fraction.
 PUSHPULL_SIMD void to_levels(const float* x, float scale, int64_t n, int8_t* out) {
   constexpr float kShift = 12582912.0F;
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) {
-    // a scale of few bits, near the smallest float, can leave the quotient a little larger
+    // a scale near the smallest float has few bits, so the quotient can slightly exceed kLevels
     const float level = std::min(std::max(x[i] / scale, -kLevels), kLevels);
     const auto bits = std::bit_cast<int32_t>(level + kShift) - std::bit_cast<int32_t>(kShift);
     out[i] = static_cast<int8_t>(bits);
@@ -125,7 +125,7 @@ void encode_int8(const float* x, int64_t n, std::byte* out) {
   if (scale > 0.0F) {
     to_levels(x, scale, n, levels);
   } else {
-    std::memset(levels, 0, static_cast<size_t>(n));  // zeros, or too small for a scale
+    std::memset(levels, 0, static_cast<size_t>(n));  // all zeros, or too small for a scale
   }
 }
 
@@ -206,7 +206,7 @@ size_t encoded_block_bytes(const Codec& codec, int64_t n) {
 
 void encode_block(const Codec& codec, const float* x, int64_t n, std::byte* out) {
   PP_ASSERT(n > 0 && n <= kBlockElements);
-  // what pads the last float, and the indices of topk
+  // zeroes the padding: of the last float, and of topk's indices
   std::memset(out, 0, encoded_block_bytes(codec, n));
   switch (codec.kind) {
     case CodecKind::kFp16:

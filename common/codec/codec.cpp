@@ -38,7 +38,7 @@ bool name_fits(std::string_view pattern, std::string_view name) {
     pattern.remove_prefix(star + 1);
     star = pattern.find('*');
     if (star == std::string_view::npos) return name.ends_with(pattern);
-    // the first place leaves most to what follows
+    // the earliest match leaves the most text to the rest of the pattern
     const size_t at = name.find(pattern.substr(0, star));
     if (at == std::string_view::npos) return false;
     name.remove_prefix(at + star);

@@ -1,5 +1,5 @@
-// How gradients are made narrow for the wire (key `codec`), and weights for the way back. Plain
-// values; any thread.
+// The codecs that encode gradients on the wire (key `codec`) and weights on the way back (key
+// `pull-codec`). Plain values; any thread.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace pushpull {
 
-// In the order of what they lose.
+// Ordered by how much precision they lose.
 enum class CodecKind { kFp32, kFp16, kBf16, kInt8, kTopK };
 
 struct Codec {
   CodecKind kind = CodecKind::kFp32;
-  double fraction = 1.0;  // kTopK: of the elements that are sent
+  double fraction = 1.0;  // kTopK: share of the elements that is sent
 
   // "fp32", "fp16", "bf16", "int8", "topk:0.05". Throws Error(kUsage) that names the text.
   static Codec parse(const std::string& text);
@@ -22,15 +22,15 @@ struct Codec {
   friend bool operator==(const Codec&, const Codec&) = default;
 };
 
-// Codecs of single tensors: the first pattern that fits a tensor's name decides. '*' stands for any
-// characters.
+// Codecs for individual tensors: the first pattern that matches a tensor's name decides. '*'
+// matches any characters.
 struct TensorCodecs {
   std::vector<std::pair<std::string, Codec>> rules;
 
-  // "fc.*=int8,*.bias=fp32"; empty: none. Throws Error(kUsage) that names the text.
+  // "fc.*=int8,*.bias=fp32"; empty text: no rules. Throws Error(kUsage) that names the text.
   static TensorCodecs parse(const std::string& text);
   std::string to_string() const;
-  // Of the tensor of this name; empty: no pattern fits.
+  // The codec of the tensor with this name; empty if no pattern matches.
   std::optional<Codec> of(const std::string& tensor) const;
   friend bool operator==(const TensorCodecs&, const TensorCodecs&) = default;
 };

@@ -11,12 +11,12 @@ namespace pushpull {
 namespace {
 
 Codec codec_of(const TensorInfo& tensor, const Codec& codec, const TensorCodecs& tensors) {
-  // running statistics are averages, not gradients: an error would not wash out
+  // running statistics are averages, not gradients: an encoding error would not average out
   if (tensor.rule == UpdateRule::kAverage) return {};
   return tensors.of(tensor.name).value_or(codec);
 }
 
-// Kinds are in the order of what they lose.
+// CodecKind is ordered by loss of precision.
 const Codec& more_exact(const Codec& a, const Codec& b) {
   if (a.kind != b.kind) return a.kind < b.kind ? a : b;
   return a.fraction >= b.fraction ? a : b;
@@ -80,7 +80,7 @@ CodecMap::CodecMap(const TensorTable& table, const Codec& codec, const TensorCod
   for (size_t b = 0; b < blocks.size(); ++b) {
     const auto lo = static_cast<int64_t>(b) * kBlockElements;
     const int64_t n = std::min(kBlockElements, table.total - lo);
-    // a large share of top-k, or a block of a few elements
+    // topk with a large fraction, or a block of a few elements, may not save anything
     if (encoded_block_bytes(blocks[b], n) >= encoded_block_bytes({}, n)) blocks[b] = {};
   }
   if (!std::all_of(blocks.begin(), blocks.end(), is_plain)) blocks_ = std::move(blocks);

@@ -1,7 +1,7 @@
-// Which codec the gradients of each block of the flat parameter vector go through, and where a
-// block lies in an encoded slice. A pure function of tensor table and codecs, so that workers and
-// servers agree without a word, and codecs work on the fixed blocks of kBlockElements, so that the
-// bits depend neither on slices nor on servers. Plain values; any thread.
+// Maps each block of the flat parameter vector to the codec of its gradients, and gives each
+// block's offset in an encoded slice. It is a pure function of tensor table and codecs, so workers
+// and servers agree without exchanging it. Codecs work on the fixed blocks of kBlockElements, so
+// the bits depend neither on the slice size nor on the number of servers. Plain values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,29 @@
 
 namespace pushpull {
 
-// The gradients of one slice on the wire: its blocks one after the other.
+// The layout of one encoded slice: its blocks, one after the other.
 class SliceCodec {
  public:
   SliceCodec() = default;
-  // blocks: of the slice, in order.
+  // elements: floats in the slice.
+  // blocks: the codec of each block of the slice, in order.
   SliceCodec(int64_t elements, std::vector<Codec> blocks);
 
-  // Plain floats: nothing is encoded.
+  // True if nothing is encoded: the slice is plain floats.
   bool plain() const { return blocks_.empty(); }
   size_t bytes() const { return bytes_; }
 
   int64_t blocks() const { return static_cast<int64_t>(blocks_.size()); }
   const Codec& codec(int64_t block) const { return blocks_[static_cast<size_t>(block)]; }
-  // Where the block begins in the encoded slice, in bytes.
+  // Byte offset of the block in the encoded slice.
   size_t offset(int64_t block) const { return offsets_[static_cast<size_t>(block)]; }
-  // Elements of the slice that are in the block.
+  // The elements of the slice that the block holds.
   Range elements(int64_t block) const;
 
-  // False where decoding would touch what is not the slice's.
+  // False if decoding `encoded` would read or write out of bounds.
   bool fits(const std::byte* encoded, size_t bytes) const;
-  // Elements [lo, lo + n) of a slice that fits and is not plain; lo begins a block.
+  // Decodes elements [lo, lo + n) of an encoded slice; `fits` must be true and `lo` the start of a
+  // block.
   void decode(const std::byte* encoded, int64_t lo, int64_t n, float* out) const;
 
  private:
@@ -47,12 +49,12 @@ class SliceCodec {
 
 class CodecMap {
  public:
-  // All slices are plain.
+  // Every slice is plain.
   CodecMap() = default;
   // codec: of the gradients of every tensor that `tensors` has no rule for.
   CodecMap(const TensorTable& table, const Codec& codec, const TensorCodecs& tensors);
 
-  // No slice is encoded.
+  // True if no slice is encoded.
   bool plain() const { return blocks_.empty(); }
   SliceCodec of_slice(const SliceMap& map, int slice) const;
 

@@ -1,4 +1,4 @@
-// Device memory as an allocator of buffers.
+// Device memory as a FloatAllocator.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace pushpull::device {
 
-// Zeroed memory of the device, which lives at least as long. Throws Error(kDevice) where there is
-// no more.
+// Allocates zeroed memory of `device`, which each buffer keeps alive. Throws Error(kDevice) if no
+// more is free.
 inline FloatAllocator device_floats(std::shared_ptr<Device> device) {
   struct Buffer {
     std::shared_ptr<Device> device;
-    Memory memory;  // ends first
+    Memory memory;  // destroyed first
   };
   return [device = std::move(device)](size_t floats) -> std::shared_ptr<float[]> {
     auto buffer =

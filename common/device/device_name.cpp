@@ -10,7 +10,7 @@ namespace pushpull::device {
 
 namespace {
 
-// Devices of one process: far more than a host has, few enough to be written in one line.
+// Highest device index: far more than a host has, few enough to list in one line.
 constexpr int kMostIndex = 63;
 
 struct Words {
@@ -24,7 +24,7 @@ struct Words {
                   "; it is cpu, auto, cuda, cuda:N, or several like cuda:0,cuda:1");
 }
 
-// -1: not an index as people write it.
+// -1: not a plain decimal index.
 int parse_index(std::string_view digits) {
   if (digits.empty() || digits.size() > 2 || (digits.size() == 2 && digits[0] == '0')) return -1;
   int index = 0;

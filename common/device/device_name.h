@@ -1,4 +1,4 @@
-// What --device says: where a worker computes. Pure.
+// Parses --device: where a worker computes. Pure.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct DeviceName {
   friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
-// "cpu", "cuda" (= cuda:0), "cuda:1", "cuda:0,cuda:1", or "auto": cuda:0 where there is a device,
-// else cpu. Whether a device that is named is there, `open` finds out.
-//   cuda_devices: how many there are.
-//   flag: whose value it is, for the text of an error.
-// Throws Error(kUsage): an unknown word, a device twice, cpu or auto beside another.
+// "cpu", "cuda" (= cuda:0), "cuda:1", "cuda:0,cuda:1", or "auto": cuda:0 if there is a device, else
+// cpu. Does not check that a named device exists; `open` does.
+//   cuda_devices: number of devices.
+//   flag: name of the flag, for error texts.
+// Throws Error(kUsage) for an unknown word, a device named twice, or cpu or auto beside another.
 std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices,
                                       const std::string& flag = "device");
 

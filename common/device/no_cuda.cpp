@@ -1,4 +1,4 @@
-// Stands for common/device/cuda/ in a build without CUDA.
+// Replaces common/device/cuda/ in a build without CUDA.
 #include "common/base/error.h"
 #include "common/device/device.h"
 

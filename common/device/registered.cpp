@@ -10,7 +10,7 @@ namespace pushpull::device {
 
 namespace {
 
-// Members end in the opposite order: the device lets go of the pages before they go.
+// Members are destroyed in reverse order: the registration ends before the pages are freed.
 struct Registered {
   std::shared_ptr<Device> device;
   std::shared_ptr<float[]> owner;
@@ -21,13 +21,13 @@ struct Registered {
 
 FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
                           std::function<void(const std::string& why)> refused) {
-  auto told = std::make_shared<std::atomic<bool>>(false);
+  auto reported = std::make_shared<std::atomic<bool>>(false);
   return [device = std::move(device), inner = std::move(inner), refused = std::move(refused),
-          told = std::move(told)](size_t floats) -> std::shared_ptr<float[]> {
+          reported = std::move(reported)](size_t floats) -> std::shared_ptr<float[]> {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t bytes = (floats * sizeof(float) + page - 1) / page * page;
-    // A page can be registered once only, so a buffer shares none with its neighbours: of one page
-    // more than it needs, it takes those that are wholly its own.
+    // A page can be registered only once, so buffers must not share pages: each allocates one page
+    // more than it needs and registers only the pages that it fills alone.
     auto buffer = std::make_shared<Registered>();
     buffer->device = device;
     buffer->owner = inner((bytes + page) / sizeof(float));
@@ -38,7 +38,7 @@ FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
       std::string why;
       buffer->registration = device->register_pages(reinterpret_cast<std::byte*>(first), bytes,
                                                     Access::kReadWrite, why);
-      if (!buffer->registration && !told->exchange(true)) refused(why);
+      if (!buffer->registration && !reported->exchange(true)) refused(why);
     }
     return {first, [buffer = std::move(buffer)](float*) mutable { buffer.reset(); }};
   };
@@ -46,19 +46,19 @@ FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
 
 std::function<std::shared_ptr<void>(std::byte*, size_t)> register_mapped(
     std::shared_ptr<Device> device, std::function<void(const std::string& why)> refused) {
-  // the device lives as long as what it has registered
+  // keeps the device alive as long as the registration
   struct Pages {
     std::shared_ptr<Device> device;
     std::shared_ptr<void> registration;
   };
-  auto told = std::make_shared<std::atomic<bool>>(false);
-  return [device = std::move(device), refused = std::move(refused), told = std::move(told)](
+  auto reported = std::make_shared<std::atomic<bool>>(false);
+  return [device = std::move(device), refused = std::move(refused), reported = std::move(reported)](
              std::byte* first, size_t bytes) -> std::shared_ptr<void> {
     std::string why;
     auto pages = std::make_shared<Pages>();
     pages->device = device;
     pages->registration = device->register_pages(first, bytes, Access::kReadOnly, why);
-    if (!pages->registration && !told->exchange(true)) refused(why);
+    if (!pages->registration && !reported->exchange(true)) refused(why);
     return pages;
   };
 }

@@ -1,4 +1,4 @@
-// Which ranges of host memory a device copies to and from directly. Thread-safe.
+// The ranges of host memory that a device copies to and from directly. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace pushpull::device {
 
 class RegisteredPages {
  public:
-  // Ranges do not overlap.
+  // `first` to `first + bytes` must not overlap a range already added.
   void add(const std::byte* first, size_t bytes, Access access) {
     const std::lock_guard lock(mutex_);
     const auto after = ranges_.upper_bound(first);
@@ -29,7 +29,7 @@ class RegisteredPages {
     PP_ASSERT(removed == 1);
   }
 
-  // It all lies in one range, which the device may use in this way.
+  // True if the bytes lie within one range that the device may access in this way.
   bool hold(const void* first, size_t bytes, Access access) const {
     const auto* begin = static_cast<const std::byte*>(first);
     const std::lock_guard lock(mutex_);

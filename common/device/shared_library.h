@@ -1,5 +1,5 @@
-// Libraries of CUDA that are opened when they are first needed: a program that computes on the
-// processor neither needs nor loads them (cuBLASLt alone is half a gigabyte). Any thread.
+// CUDA libraries that are loaded on first use: a program that computes on the processor neither
+// needs nor loads them (cuBLASLt alone is half a gigabyte). Any thread.
 #pragma once
 
 #include <string>
@@ -7,20 +7,20 @@
 
 namespace pushpull::device {
 
-// Stays open until the process ends, as what it has started may run until then.
+// Never closed: work that the library started may run until the process ends.
 class SharedLibrary {
  public:
-  // Looks in the folders that PUSHPULL_CUDA_LIBS lists (with colons between), then where the system
-  // does (LD_LIBRARY_PATH, the cache of ldconfig), then in lib64 of $CUDA_HOME and /usr/local/cuda.
+  // Searches the folders in PUSHPULL_CUDA_LIBS (separated by colons), then the system's search path
+  // (LD_LIBRARY_PATH, the ldconfig cache), then lib64 of $CUDA_HOME and /usr/local/cuda.
   //   soname: with its version, "libcublasLt.so.13".
   explicit SharedLibrary(const std::string& soname);
 
   bool is_open() const { return handle_ != nullptr; }
-  // Where it is not open: what was tried and why that failed, in one line.
+  // If it is not open: the files tried and why each failed, in one line.
   const std::string& failures() const { return failures_; }
-  // The file that was opened.
+  // Path of the file that was opened.
   const std::string& path() const { return path_; }
-  // Null where it has no such symbol.
+  // The symbol's address, or null.
   void* find(const char* symbol) const;
 
  private:
@@ -29,7 +29,7 @@ class SharedLibrary {
   std::string failures_;
 };
 
-// Where a library is looked for, in this order; the system's own way is its bare name.
+// The paths that are tried, in this order; the bare soname stands for the system's search path.
 std::vector<std::string> library_candidates(const std::string& soname);
 
 }  // namespace pushpull::device

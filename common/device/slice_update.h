@@ -1,10 +1,11 @@
-// What a device does with a batch of slices of the flat vector: sums the parts of each along the
-// fixed tree and moves it by one update, or squares the sum for the norm. Plain descriptors, which
-// lie in device memory as all that they point to, and what one thread of a kernel does with them:
-// functions that the fake device runs too. Bits are those of the host (common/update/tree_sum.h,
-// common/update/optimizer_rule.h, common/update/norm.h), whoever computes which element.
+// Updates a batch of slices of the flat vector on a device: sums the parts of each slice along the
+// fixed tree and applies one update, or computes the squares of the sum for the norm. Holds the
+// descriptors (plain data, in device memory like everything they point to) and the work of one
+// thread of a kernel, as functions that the fake device runs too. The bits equal the host's
+// (common/update/tree_sum.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
+// thread computes an element.
 //
-// A tile is what a block of threads takes at once: elements of one slice, all with one rule.
+// A tile is the unit of work of one thread block: elements of one slice, all with one rule.
 #pragma once
 
 #include <cstddef>
@@ -16,40 +17,40 @@
 
 namespace pushpull::device {
 
-// A partial sum of a slice. Behind it `merges` times the two newest on the stack become their sum
-// (common/layout/fixed_tree.h, merge_plan).
+// A partial sum of a slice. After it is pushed on the stack, `merges` times the two top entries are
+// replaced by their sum (merge_plan of common/layout/fixed_tree.h).
 struct SlicePart {
   const float* floats;
   int64_t merges;
 };
 
-// All pointers: of the slice's first element.
+// All pointers point to the slice's first element.
 struct SliceMove {
-  int32_t first_part;  // in SliceBatch::parts
+  int32_t first_part;  // index in SliceBatch::parts
   int32_t parts;
-  int32_t states;   // state vectors: 0, 1, 2
-  int32_t aligned;  // each pointer is to 16 bytes
+  int32_t states;   // number of state vectors: 0, 1 or 2
+  int32_t aligned;  // 1 if every pointer is 16-byte aligned
   const float* before;
   float* after;
-  const float* state_before[2];  // other memory than state: it is carried over
+  const float* state_before[2];  // if it differs from `state`, values are carried over
   float* state[2];
-  const float* read;  // weights that the gradient was computed on; null: none
+  const float* read;  // weights that the gradient was computed on, or null
 };
 
-// Elements [lo, hi) of a slice that one rule moves.
+// Elements [lo, hi) of a slice, all with one rule.
 struct SliceSegment {
   int64_t lo;
   int64_t hi;
-  int32_t slice;   // in SliceBatch::slices
-  int32_t counts;  // in the norm
+  int32_t slice;   // index in SliceBatch::slices
+  int32_t counts;  // 1 if they count in the norm
   ElementRule rule;
 };
 
 struct SliceTile {
   int64_t lo;
   int32_t elements;
-  // in SliceBatch::segments: where the tile lies; of a tile of squares, which may lie in several,
-  // the first
+  // index in SliceBatch::segments of the segment that holds the tile; a tile of `square` may span
+  // several: the first of them
   int32_t segment;
 };
 
@@ -60,14 +61,14 @@ struct SliceBatch {
   const SliceTile* tiles;
   int64_t tile_count;
   int32_t segment_count;
-  int32_t depth;  // most sums that wait on a thread's stack
+  int32_t depth;  // stack entries that a thread needs at most
 };
 
-constexpr int kUpdateThreads = 256;  // of a block of threads
-constexpr int kNormBlock = 1024;  // elements whose squares are added up, see common/update/norm.h
-constexpr int kNormLanes = 8;     // running sums of them
+constexpr int kUpdateThreads = 256;  // per thread block
+constexpr int kNormBlock = 1024;     // elements per sum of squares, see common/update/norm.h
+constexpr int kNormSums = 8;         // running sums per block
 
-// So many neighbours at once; four are one load.
+// kWidth adjacent floats; four are one 16-byte load.
 template <int kWidth>
 struct alignas(sizeof(float) * kWidth) Floats {
   float at[kWidth];
@@ -93,9 +94,9 @@ PP_HOST_DEVICE_INLINE void store_floats(const Floats<kWidth>& from, float* to) {
 #endif
 }
 
-// The sum of a slice's parts at element i and the next ones. The newest is held apart from the
-// stack, so that one part needs none and two need one place.
-//   stack: of the thread; its places are `stride` floats apart.
+// Sums a slice's parts at elements [i, i + kWidth). The newest part stays in registers, so that one
+// part needs no stack and two parts need one entry.
+//   stack: this thread's; entries are `stride` floats apart.
 template <int kWidth>
 PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int count, int64_t i,
                                                   float* stack, int64_t stride) {
@@ -112,7 +113,7 @@ PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int co
   return newest;
 }
 
-// Where the stack of a thread begins: neighbours lie side by side.
+// One thread's stack within the block's: entries of adjacent threads are adjacent.
 template <int kWidth>
 struct StackOf {
   PP_HOST_DEVICE StackOf(float* of_block, int thread, int threads)
@@ -121,7 +122,7 @@ struct StackOf {
   int64_t stride;
 };
 
-// Moves elements [i, i + kWidth). What is loaded first is under way while the parts are summed.
+// Updates elements [i, i + kWidth). The first loads are in flight while the parts are summed.
 template <ElementRule::Kind kKind, Decay kDecay, int kWidth>
 PP_HOST_DEVICE_INLINE void move_elements(const SliceMove& slice, const SlicePart* parts,
                                          const ElementRule& rule, int64_t i,
@@ -146,13 +147,14 @@ PP_HOST_DEVICE_INLINE void move_elements(const SliceMove& slice, const SlicePart
   }
   store_floats(out, slice.after + i);
   for (int s = 0; s < kMoved; ++s) store_floats(state[s], slice.state[s] + i);
-  for (int s = kMoved; s < 2; ++s) {  // a constant: what is indexed stays in registers
+  for (int s = kMoved; s < 2; ++s) {  // constant bounds: the array stays in registers
     if (s >= slice.states || slice.state[s] == slice.state_before[s]) continue;
     store_floats(load_floats<kWidth>(slice.state_before[s] + i), slice.state[s] + i);
   }
 }
 
-// What one thread of `threads` does of a tile: by fours where all is aligned, the rest one by one.
+// The share of one of `threads` threads in a tile: kWide elements at a time where everything is
+// aligned, the rest one by one.
 template <ElementRule::Kind kKind, Decay kDecay, int kWide>
 PP_HOST_DEVICE void move_tile(const SliceBatch& batch, const SliceTile& tile,
                               const SliceSegment& segment, int thread, int threads,
@@ -169,15 +171,15 @@ PP_HOST_DEVICE void move_tile(const SliceBatch& batch, const SliceTile& tile,
     if (wide_lo >= wide_hi) wide_lo = wide_hi = tile.lo;
   }
   const StackOf<kWide> wide(of_block, thread, threads);
-  const StackOf<1> narrow(of_block, thread, threads);
+  const StackOf<1> single(of_block, thread, threads);
   for (int64_t i = wide_lo + int64_t{kWide} * thread; i < wide_hi; i += int64_t{kWide} * threads) {
     move_elements<kKind, kDecay, kWide>(slice, parts, rule, i, wide);
   }
   for (int64_t i = tile.lo + thread; i < wide_lo; i += threads) {
-    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, narrow);
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, single);
   }
   for (int64_t i = wide_hi + thread; i < end; i += threads) {
-    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, narrow);
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, single);
   }
 }
 
@@ -192,9 +194,9 @@ PP_HOST_DEVICE void move_by_decay(const SliceBatch& batch, const SliceTile& tile
   }
 }
 
-// What one thread of `threads` does of tile `index`.
-//   of_block: batch.depth * threads * kWide floats, which the threads of a block share, aligned to
-//   16 bytes.
+// Runs one of `threads` threads on tile `index`.
+//   of_block: batch.depth * threads * kWide floats, shared by the threads of a block, 16-byte
+//   aligned.
 template <int kWide>
 PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thread, int threads,
                                 float* of_block) {
@@ -227,12 +229,13 @@ PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thre
 
 // ---- norms ----
 
-// The mean gradient of a tile of at most kNormBlock elements, zero where it does not count.
-//   means: kNormBlock floats, aligned to 16 bytes.
+// Computes the mean gradient of a tile of at most kNormBlock elements; elements that do not count
+// become 0.
+//   means: kNormBlock floats, 16-byte aligned.
 template <int kWide>
 PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float divisor, int thread,
                                   int threads, float* means, const StackOf<kWide>& wide,
-                                  const StackOf<1>& narrow) {
+                                  const StackOf<1>& single) {
   const SliceTile tile = batch.tiles[index];
   const SliceSegment* segment = batch.segments + tile.segment;
   const SliceMove slice = batch.slices[segment->slice];
@@ -252,22 +255,23 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
     means[i] = 0.0F;
     if (segment->counts == 0) continue;
     const Floats<1> sum =
-        sum_of_parts<1>(parts, slice.parts, tile.lo + i, narrow.first, narrow.stride);
+        sum_of_parts<1>(parts, slice.parts, tile.lo + i, single.first, single.stride);
     means[i] = sum.at[0] / divisor;
   }
 }
 
-// Running sum `lane` of a tile's squares, as block_squares of common/update/norm.h adds it up.
-PP_HOST_DEVICE inline double lane_of_squares(const float* means, int elements, int lane) {
+// Running sum number `index` of a tile's squares, in the order of block_squares
+// (common/update/norm.h).
+PP_HOST_DEVICE inline double running_sum_of_squares(const float* means, int elements, int index) {
   double sum = 0.0;
-  for (int i = lane; i < elements; i += kNormLanes) {
+  for (int i = index; i < elements; i += kNormSums) {
     const double value = means[i];
     sum += value * value;
   }
   return sum;
 }
 
-PP_HOST_DEVICE inline double sum_of_lanes(const double* s) {
+PP_HOST_DEVICE inline double sum_of_running_sums(const double* s) {
   return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 

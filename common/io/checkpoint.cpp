@@ -38,7 +38,7 @@ void delete_folder(const std::string& path) {
   if (error) throw_io_error("delete", path, error.value());
 }
 
-// Makes the folder and those above it, durably.
+// Creates the folder and its parents, durably.
 void create_folders(const std::string& path) {
   std::error_code error;
   std::vector<fs::path> fresh;
@@ -51,7 +51,7 @@ void create_folders(const std::string& path) {
   for (const fs::path& p : fresh) sync_folder(p.parent_path().string());
 }
 
-// A folder that is deleted unless it was kept: nothing torn stays behind.
+// A folder that is deleted unless kept: no partial checkpoint stays behind.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
@@ -61,7 +61,7 @@ class TemporaryFolder {
     if (error) throw_io_error("create folder", path_, error.value());
   }
   ~TemporaryFolder() {
-    std::error_code ignored;  // the failure that brought us here is the one to report
+    std::error_code ignored;  // the failure that led here is the one to report
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -82,7 +82,7 @@ FileDigest write_model(const std::string& path, const TensorTable& table,
         {info.name, info.shape,
          weights.subspan(static_cast<size_t>(info.offset), static_cast<size_t>(info.size))});
   }
-  // "format" is what the loaders of PyTorch's libraries look for.
+  // PyTorch's loaders expect the entry "format".
   return write_safetensors(path, tensors, {{"format", "pt"}});
 }
 
@@ -123,11 +123,13 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
       {"slots", std::vector<std::string>(slot_names.begin(), slot_names.end())},
       {"files", {{kModelFile, file(model)}, {kOptimizerFile, file(optimizer)}}}};
   if (!state.choices.empty()) json["choices"] = state.choices;
-  // JSON is UTF-8: a path in the job that is not loses bytes here rather than the checkpoint.
+  // JSON must be UTF-8: a path in the job that is not loses bytes here, rather than failing the
+  // checkpoint.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// Gives the folder its final name. A crash in between leaves the old one under its .old- name.
+// Renames the folder to its final name. A crash in between leaves the old checkpoint under its
+// .old- name.
 void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
   const std::string final_path = dir + "/" + step_folder_name(step);
   const std::string old_path = dir + "/" + aside_name(".old-", step);
@@ -148,7 +150,7 @@ void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
   if (replaces) delete_folder(old_path);
 }
 
-// Renamed first, so that a half-deleted folder never bears a checkpoint's name.
+// Renames first, so that a half-deleted folder never has a checkpoint's name.
 void delete_checkpoint(const std::string& dir, int64_t step, const std::string& path) {
   const std::string doomed = dir + "/" + aside_name(".del-", step);
   delete_folder(doomed);
@@ -201,7 +203,8 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   sync_folder(folder.path());
   publish(dir_, folder, state.step);
 
-  // Later steps are of a run that this one has taken back; they do not push out what it writes.
+  // Later steps are from before a resume at an earlier step; they must not push out new
+  // checkpoints.
   std::map<int64_t, std::string> known = whole_checkpoints(dir_);
   known.erase(known.upper_bound(state.step), known.end());
   while (std::cmp_greater(known.size(), keep_)) {

@@ -1,6 +1,6 @@
 // A folder of checkpoints: DIR/step-00000040/{model.safetensors, optimizer.safetensors, state.json,
-// DONE}. Written under a temporary name, fsynced, renamed; DONE last; the newest `keep` are kept.
-// Used by the coordinator's writer thread and by `pushpull eval`.
+// DONE}. A checkpoint is written under a temporary name, fsynced and renamed, with DONE last; the
+// newest `keep` are kept. Used by the coordinator's writer thread and by `pushpull eval`.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,50 @@
 
 namespace pushpull {
 
-// The job's state at a step boundary: every update of steps < step is in, none of a later one.
+// The job's state at a step boundary: includes every update of steps < step, and none of a later
+// one.
 struct CheckpointState {
-  int64_t step = 0;         // sampler position: the next step
-  int64_t updates = 0;      // updates that each slice has had (Adam's t)
-  int64_t total_steps = 0;  // schedule horizon
+  int64_t step = 0;         // next step of the sampler
+  int64_t updates = 0;      // updates applied to each slice (Adam's t)
+  int64_t total_steps = 0;  // horizon of the schedule
   std::string job_ini;      // the resolved job
   std::string data_digest;
-  std::string numerics;  // of the workers
-  std::string choices;   // algorithms of GPU workers; "": none to choose
+  std::string numerics;  // the workers' instruction set and libraries
+  std::string choices;   // GPU workers' choice of algorithms; "": none
 };
 
 struct Checkpoint {
   CheckpointState state;
-  TensorTable table;                      // names and shapes as read; rules are not stored
+  TensorTable table;                      // names and shapes as read; update rules are not stored
   std::vector<float> weights;             // table.total floats, canonical order
   std::vector<std::vector<float>> slots;  // optimizer state vectors, table.total floats each
   std::vector<std::string> slot_names;
   std::string path;                  // the step-... folder that was read
-  std::vector<std::string> skipped;  // why newer ones of the store were not: a line each, to log
+  std::vector<std::string> skipped;  // why newer checkpoints were skipped: one line each, to log
 };
 
 class CheckpointStore {
  public:
-  // Creates the folder where needed; removes stale temporary folders of earlier runs. keep: >= 1.
-  // Throws Error(kIo) naming it.
+  // Creates the folder if needed and removes temporary folders of earlier runs.
+  //   keep: checkpoints to keep, >= 1.
+  // Throws Error(kIo) naming the folder.
   CheckpointStore(std::string dir, int64_t keep);
 
-  // slots: optimizer state in the order of slot_names, table.total floats each (entries of kAverage
-  // tensors are not written). Blocks until it is on disk; then deletes the oldest beyond `keep`, of
-  // those up to this step: what a run left that was taken back to an earlier step stays until it is
-  // written anew.
-  // Throws Error(kIo) naming file and reason; nothing torn stays behind under a final name.
-  // Programs ignore SIGXFSZ, else a file size limit ends them before the error can.
+  // Writes one checkpoint and blocks until it is on disk. Then deletes the oldest ones beyond
+  // `keep`, counting only steps up to this one: if the run resumed from an earlier step, later
+  // checkpoints stay until they are overwritten.
+  //   slots: optimizer state in the order of slot_names, table.total floats each (entries of
+  //   kAverage tensors are not written).
+  // Throws Error(kIo) naming file and reason; no incomplete checkpoint remains under a final name.
+  // Programs ignore SIGXFSZ: otherwise a file size limit would kill them before this error.
   void write(const CheckpointState& state, const TensorTable& table, std::span<const float> weights,
              std::span<const std::span<const float>> slots,
              std::span<const std::string> slot_names);
 
-  // Steps of the whole checkpoints, ascending.
+  // Steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;
 
-  // Deletes all checkpoints (a fresh run into its own default folder).
+  // Deletes all checkpoints (when a fresh run uses its own default folder).
   void clear();
 
  private:
@@ -62,16 +65,18 @@ class CheckpointStore {
   int64_t keep_;
 };
 
-// Reads a checkpoint. `path`: a store (its newest undamaged checkpoint is taken; newer damaged ones
-// are told in `skipped`) or one step-... folder. Checks every file against its checksum first.
+// Reads a checkpoint and first verifies every file against its checksum.
+//   path: a store or one step-... folder. Of a store the newest undamaged checkpoint is read;
+//   `skipped` names newer damaged ones.
 // Throws Error(kData) naming path and reason.
 Checkpoint read_checkpoint(const std::string& path);
 
-// Initial weights only: a .safetensors file with exactly the table's tensors. Returns table.total
-// floats. Throws Error(kData) naming file and tensor: missing, unknown, other shape, not finite.
+// Reads initial weights only: a .safetensors file with exactly the table's tensors. Returns
+// table.total floats. Throws Error(kData) naming file and tensor if one is missing, unknown, of
+// another shape or not finite.
 std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table);
 
-// Lower-case hex SHA-256 of the bytes.
+// SHA-256 of the bytes, lower-case hexadecimal.
 std::string sha256_hex(std::span<const std::byte> bytes);
 
 }  // namespace pushpull

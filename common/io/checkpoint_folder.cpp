@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
 
-// Digits up to the end or to `stop`; at most 18, so that they fit.
+// Parses digits up to the end or `stop`; at most 18 digits, so that the number fits.
 std::optional<int64_t> parse_step(std::string_view digits) {
   int64_t step = 0;
   const bool shape =

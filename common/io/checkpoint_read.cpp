@@ -1,4 +1,4 @@
-// The reading half of checkpoint.h: nothing in a checkpoint is used before its checksum is right.
+// Reads checkpoints (checkpoint.h): verifies the checksum of every file before use.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kMaxTextBytes = 4 << 20;
-constexpr size_t kMaxSlots = 8;  // no optimizer has more state vectors
+constexpr size_t kMaxSlots = 8;  // more than any optimizer has
 
 [[noreturn]] void refuse(const std::string& path, const std::string& reason) {
   throw Error(ErrorCode::kData, "[checkpoint] " + path + ": " + reason);
@@ -64,7 +64,7 @@ StateFile parse_state(const std::string& text, const std::string& path) {
   return file;
 }
 
-// DONE vouches for state.json, and that for the rest.
+// DONE holds the checksum of state.json, which holds those of the other files.
 StateFile read_state(const std::string& folder) {
   std::error_code error;
   if (!fs::exists(folder + "/" + kDoneFile, error)) {
@@ -89,7 +89,7 @@ void check_file(const std::string& path, const FileDigest& expected) {
                    std::to_string(expected.bytes) + " (sha256 differs)");
 }
 
-// The file's order is the canonical one; its map is sorted by name.
+// Canonical order is the order in the file; the map is sorted by name.
 TensorTable table_of(const SafetensorsFile& file) {
   using Named = const std::pair<const std::string, SafetensorsFile::Entry>*;
   std::vector<Named> by_place;
@@ -108,7 +108,8 @@ TensorTable table_of(const SafetensorsFile& file) {
   return table;
 }
 
-// Tensors without state (running statistics) keep zeros; one with a part of its state is an error.
+// Tensors without state (running statistics) keep zeros; a tensor with only part of its state is an
+// error.
 void read_slots(const std::string& path, Checkpoint& checkpoint) {
   const SafetensorsFile file = read_safetensors(path);
   const auto total = static_cast<size_t>(checkpoint.table.total);
@@ -160,7 +161,7 @@ Checkpoint read_folder(const std::string& folder) {
   return checkpoint;
 }
 
-// The newest that is undamaged; the newest one's error where none is.
+// Reads the newest undamaged checkpoint; if there is none, throws the newest one's error.
 Checkpoint read_store(const std::string& dir) {
   const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
   if (whole.empty()) refuse(dir, "no whole checkpoint (step-.../DONE) in this folder");

@@ -34,7 +34,7 @@ FileHandle::~FileHandle() { close(); }
 
 int FileHandle::close() {
   if (fd_ < 0) return 0;
-  // Not repeated on EINTR: Linux has released the descriptor by then.
+  // Not repeated on EINTR: Linux has closed the descriptor by then.
   return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
 }
 
@@ -47,7 +47,7 @@ OutputFile::OutputFile(std::string path)
 void OutputFile::write(std::span<const std::byte> bytes) {
   sha256_.update(bytes);
   while (!bytes.empty()) {
-    // Linux writes at most 2 GiB at once.
+    // Linux writes at most 2 GiB per call.
     const size_t chunk = std::min<size_t>(bytes.size(), size_t{1} << 30);
     const ssize_t n = ::write(file_.get(), bytes.data(), chunk);
     if (n < 0 && errno == EINTR) continue;
@@ -115,7 +115,7 @@ std::string read_text_file(const std::string& path, uint64_t limit_bytes) {
 void sync_folder(const std::string& path) {
   FileHandle folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) throw_io_error("open folder", path, errno);
-  // Some network file systems cannot flush a folder, and say EINVAL.
+  // Some network file systems cannot fsync a folder and return EINVAL.
   if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_io_error("flush folder", path, errno);
 }
 

@@ -1,5 +1,5 @@
-// Files that must be whole: output that is on disk when `finish` returns, input whose size is known
-// before anything is allocated. Any thread; one thread per object.
+// Files that must be complete: output is on disk when `finish` returns; the size of input is known
+// before memory is allocated for it. Any thread; one thread per object.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class FileHandle {
   FileHandle& operator=(const FileHandle&) = delete;
 
   int get() const { return fd_; }
-  int close();  // 0, or errno
+  int close();  // returns 0 or errno
 
  private:
   int fd_;
@@ -35,12 +35,12 @@ class FileHandle {
 
 class OutputFile {
  public:
-  // Creates or empties the file. This and all below throw Error(kIo) naming path and errno's text.
+  // Creates or truncates the file. All functions throw Error(kIo) naming path and errno's text.
   explicit OutputFile(std::string path);
 
   void write(std::span<const std::byte> bytes);
 
-  // Flushes to disk, closes, and says what was written.
+  // Flushes to disk, closes, and returns size and hash of what was written.
   FileDigest finish();
 
  private:
@@ -52,12 +52,12 @@ class OutputFile {
 
 class InputFile {
  public:
-  // Opens a regular file. This and all below throw Error(kData) naming path and reason.
+  // Opens a regular file. All functions throw Error(kData) naming path and reason.
   explicit InputFile(std::string path);
 
   uint64_t size_bytes() const { return size_bytes_; }
 
-  // Fills all of `bytes` with the next ones; the file ending earlier is an error.
+  // Fills `bytes` with the next bytes of the file. Throws if the file ends earlier.
   void read(std::span<std::byte> bytes);
 
  private:
@@ -66,16 +66,16 @@ class InputFile {
   uint64_t size_bytes_ = 0;
 };
 
-// Reads the file once. Throws Error(kData).
+// Size and hash of a file, read once. Throws Error(kData).
 FileDigest digest_file(const std::string& path);
 
-// A whole small file. Throws Error(kData), also where it is over `limit_bytes`.
+// Reads a whole small file. Throws Error(kData), also if it is larger than `limit_bytes`.
 std::string read_text_file(const std::string& path, uint64_t limit_bytes);
 
-// Makes created, renamed and deleted names in the folder durable. Throws Error(kIo).
+// Makes creations, renames and deletions in the folder durable (fsync). Throws Error(kIo).
 void sync_folder(const std::string& path);
 
-// "[file] cannot VERB PATH: errno's text".
+// Throws Error(kIo) "[file] cannot VERB PATH: errno's text".
 [[noreturn]] void throw_io_error(const char* verb, const std::string& path, int error_number,
                                  const std::string& detail = "");
 

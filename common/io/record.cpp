@@ -22,7 +22,7 @@ constexpr char kMagic[] = "pushpull-record\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeadBytes = kMagicBytes + sizeof(uint32_t) + sizeof(uint64_t);
-constexpr size_t kSumBytes = 64;                    // hex
+constexpr size_t kSumBytes = 64;                    // hexadecimal
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // protobuf's own limit is 2 GiB
 constexpr int kMostServers = 100'000;
 
@@ -52,7 +52,7 @@ Number number_at(const std::string& bytes, size_t at) {
   return static_cast<Number>(out);
 }
 
-// Wraps around instead of overflowing: what is read may be anything.
+// Adds with wrap-around: values from a file may overflow.
 int64_t plus(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }

@@ -1,8 +1,8 @@
-// The record of a run: what every server has applied, in which order, and on which weights each
-// push was computed. `pushpull replay` recomputes the run from it. Any thread.
+// The record of a run: the updates that each server applied, in order, and the weights that each
+// push was computed on. `pushpull replay` recomputes the run from it. Any thread.
 //
 // File: "pushpull-record\n", format version (u32), length of the body (u64), body
-// (common/io/record.proto), SHA-256 of all before it. Numbers are little-endian.
+//  (common/io/record.proto), SHA-256 of everything before it. Numbers are little-endian.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,21 @@
 namespace pushpull {
 
 struct RecordedPush {
-  int rank = -1;  // of the worker
+  int rank = -1;  // the worker's
   int64_t step = 0;
   Range range;                 // micro-batches
-  std::vector<int64_t> reads;  // by server: updates that it had had in the weights that were read
+  std::vector<int64_t> reads;  // per server: number of updates in the weights that were read
 
   // clang-tidy 14 takes the zero in the compiler's own comparison for a null pointer
   friend auto operator<=>(const RecordedPush&,
                           const RecordedPush&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// One push at one server.
+// One push applied by one server.
 struct RecordedUpdate {
   int server = 0;
   size_t push = 0;             // index in RunRecord::pushes
-  bool uncompensated = false;  // delay compensation had no base any more
+  bool uncompensated = false;  // the base for delay compensation was no longer kept
 
   friend bool operator==(const RecordedUpdate&, const RecordedUpdate&) = default;
 };
@@ -40,9 +40,9 @@ enum class StartKind { kInitRules, kInitFrom, kResumed };
 struct RecordedStart {
   StartKind kind = StartKind::kInitRules;
   int64_t step = 0;
-  int64_t updates = 0;  // that each server had had
+  int64_t updates = 0;  // already applied by each server
   std::string weights_sha256;
-  std::string state_sha256;  // of the optimizer's state vectors; empty: zero
+  std::string state_sha256;  // of the optimizer's state vectors; empty: all zero
 
   friend bool operator==(const RecordedStart&, const RecordedStart&) = default;
 };
@@ -50,30 +50,31 @@ struct RecordedStart {
 struct RunRecord {
   std::string job_ini;
   std::string numerics;
-  std::string choices;  // algorithms of GPU workers; "": none to choose
+  std::string choices;  // GPU workers' choice of algorithms; "": none
   std::string data_digest;
   std::string table_sha256;
   int servers = 1;
-  int64_t total_steps = 0;  // the schedule's horizon
+  int64_t total_steps = 0;  // horizon of the schedule
   RecordedStart start;
-  std::string weights_sha256;          // after the last update; empty: the run did not get there
-  std::string incomplete;              // why; empty: whole
-  std::optional<RecordedPush> failed;  // its loss or gradient was not finite
+  std::string weights_sha256;          // after the last update; empty: the run ended earlier
+  std::string incomplete;              // why the record is incomplete; empty: it is complete
+  std::optional<RecordedPush> failed;  // the push whose loss or gradient was not finite
   std::vector<RecordedPush> pushes;
-  std::vector<RecordedUpdate> updates;  // each after all that its push has read
+  std::vector<RecordedUpdate> updates;  // each one after all updates that its push had read
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };
 
-// Writes through a temporary name, so that the file is whole or absent. Throws Error(kIo) naming
-// it.
+// Writes under a temporary name and renames, so that the file is complete or absent. Throws
+// Error(kIo) naming it.
 void write_record(const std::string& path, const RunRecord& record);
 
-// Throws Error(kData): "[record] PATH: what is wrong". Allocates at most a small multiple of the
+// Throws Error(kData) "[record] PATH: what is wrong". Allocates at most a small multiple of the
 // file's size.
 RunRecord read_record(const std::string& path);
 
-// The bytes of a file, and back; `name` is for messages.
+// The bytes of a record file, and the inverse.
+//   name: the file's, for messages.
 std::string encode_record(const RunRecord& record);
 RunRecord decode_record(const std::string& bytes, const std::string& name);
 

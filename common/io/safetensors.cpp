@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are stored as
 
 namespace {
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's limit
 
 std::string header_json(std::span<const NamedTensor> tensors,
                         const std::map<std::string, std::string>& metadata) {
@@ -34,12 +34,12 @@ std::string header_json(std::span<const NamedTensor> tensors,
     begin = end;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // so that the data is aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   PP_ASSERT(text.size() <= kMaxHeaderBytes);
   return text;
 }
 
-// The tensors must lie one after the other and fill the data: no byte is shared or unexplained.
+// The tensors must be contiguous and fill the data: no byte is shared or unaccounted for.
 void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const std::string& path) {
   using Named = const std::pair<const std::string, SafetensorsHeader::Entry>*;
   std::vector<Named> by_place;

@@ -1,5 +1,6 @@
-// Reads and writes safetensors files (huggingface/safetensors format: u64 LE header length, JSON
-// header, raw little-endian tensors without holes). Only F32 tensors. Any thread; no shared state.
+// Reads and writes safetensors files (huggingface/safetensors: u64 little-endian header length,
+// JSON header, raw little-endian tensors without gaps). F32 tensors only. Any thread; no shared
+// state.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct NamedTensor {
 struct SafetensorsFile {
   struct Entry {
     std::vector<int64_t> shape;
-    size_t first = 0;  // element in `data`
+    size_t first = 0;  // index in `data`
     size_t count = 0;
   };
   std::map<std::string, Entry> tensors;
@@ -29,15 +30,14 @@ struct SafetensorsFile {
   std::vector<float> data;
 };
 
-// Writes to path exactly (no temporary name: callers that need atomicity write into a folder that
-// is renamed) and fsyncs it. Says what was written, hashed on the way. Throws Error(kIo) naming
-// path, errno's text, bytes.
+// Writes `path` directly and fsyncs it; a caller that needs atomicity writes into a folder that it
+// renames. Returns size and hash. Throws Error(kIo) naming path, errno's text and bytes.
 FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata);
 
-// Throws Error(kData) naming path and what is wrong: not a safetensors file, truncated, overlapping
-// or uncovered offsets, header over 100 MB, other dtype, duplicate name. Never allocates more than
-// the file's size justifies.
+// Throws Error(kData) naming path and reason: not a safetensors file, truncated, overlapping or
+// uncovered offsets, a header over 100 MB, another dtype, a duplicate name. Memory stays
+// proportional to the file's size.
 SafetensorsFile read_safetensors(const std::string& path);
 
 }  // namespace pushpull

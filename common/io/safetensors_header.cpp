@@ -13,9 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A push parser: nlohmann calls one function per token, and `place_` says where in
-//   {"__metadata__": {key: string}, name: {"dtype": "F32", "shape": [..], "data_offsets": [b, e]}}
-// it is. A function that returns false ends the parse; `problem_` says why.
+// A SAX parser: nlohmann calls one function per token; `place_` is the position in
+//    {"__metadata__": {key: string}, name: {"dtype": "F32", "shape": [..], "data_offsets": [b, e]}}
+// A function that returns false stops the parse; `problem_` holds the reason.
 class HeaderParser : public nlohmann::json_sax<Json> {
  public:
   SafetensorsHeader header;
@@ -134,8 +134,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
   }
 
   Place place_ = Place::kStart;
-  std::string name_;   // of the tensor, or __metadata__
-  std::string field_;  // of the tensor, or key of the metadata
+  std::string name_;   // tensor name or "__metadata__"
+  std::string field_;  // field of the tensor, or key of the metadata
   std::set<std::string> fields_;
   std::vector<uint64_t> offsets_;
   SafetensorsHeader::Entry entry_;

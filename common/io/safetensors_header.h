@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file, checked while it is parsed: nothing but what the format
-// allows gets through, and memory grows with the text only. Any thread.
+// Parses and validates the JSON header of a safetensors file. Rejects everything that the format
+// does not allow; memory stays proportional to the text. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace pushpull {
 struct SafetensorsHeader {
   struct Entry {
     std::vector<int64_t> shape;
-    uint64_t begin = 0;  // bytes in the data
+    uint64_t begin = 0;  // byte offset in the data
     uint64_t end = 0;    // begin + 4 * product of shape
   };
   std::map<std::string, Entry> tensors;
@@ -21,13 +21,13 @@ struct SafetensorsHeader {
 };
 
 // Throws Error(kData) naming path, tensor and reason: not JSON, duplicate name, missing or unknown
-// field, dtype other than F32, offsets that do not fit the shape.
+// field, a dtype other than F32, offsets that do not match the shape.
 SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path);
 
-// "[safetensors] PATH: REASON", kData.
+// Throws Error(kData) "[safetensors] PATH: REASON".
 [[noreturn]] void throw_safetensors_error(const std::string& path, const std::string& reason);
 
-// The name in quotes, on one line and of bounded length whatever is in it.
+// The name in quotes, escaped to one line and cut to a bounded length.
 std::string quote_name(const std::string& name);
 
 }  // namespace pushpull

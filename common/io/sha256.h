@@ -1,4 +1,4 @@
-// SHA-256 of bytes that come in parts (OpenSSL EVP). One thread per object.
+// Incremental SHA-256 (OpenSSL EVP). One thread per object.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
 
-  // One of these, once.
+  // Finishes the hash. Call either one, once.
   std::array<std::byte, 32> digest();
-  std::string hex();  // lower-case
+  std::string hex();  // lower-case hexadecimal
 
  private:
   struct Free {

@@ -1,8 +1,7 @@
-// Steps at which every server stands still for a moment so that the weights are those of all
-// updates before and none after, under any strategy: evaluations, checkpoints, the end. Under
-// local:H the weights on the servers move at the ends of rounds only; a barrier then stands at the
-// first end of a round at or after its multiple, so that watching does not change the training.
-// Plain data; any thread.
+// The steps at which every server pauses with exactly the updates of all earlier steps, under any
+// strategy: evaluations, checkpoints and the end. Under local:H the servers' weights change only at
+// the end of a round; a barrier then moves to the first end of a round at or after its step, so
+// that observing does not change the training. Plain data; any thread.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +14,15 @@ namespace pushpull {
 struct Barriers {
   int64_t eval_every = 0;        // steps; 0: at the end only
   int64_t checkpoint_every = 0;  // steps; 0: at the end only
-  int64_t start_step = 0;        // nothing is due at the start
+  int64_t start_step = 0;        // no barrier is due at the start
   int64_t end_step = 0;
-  int64_t round = 1;  // steps; rounds end at its multiples, the last one at end_step
+  int64_t round = 1;  // length in steps; rounds end at its multiples, the last one at end_step
 
   bool evaluation_due(int64_t step) const { return due(step, eval_every); }
   bool checkpoint_due(int64_t step) const { return due(step, checkpoint_every); }
   bool is_barrier(int64_t step) const { return evaluation_due(step) || checkpoint_due(step); }
 
-  // The last barrier at or before `step`; start_step where there is none.
+  // The last barrier at or before `step`, or start_step.
   int64_t last(int64_t step) const {
     if (step >= end_step) return end_step;
     int64_t found = start_step;
@@ -41,14 +40,14 @@ struct Barriers {
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
 
-  // Rounds: [step, round_end(step)) is one where starts_round(step).
+  // [step, round_end(step)) is a round if starts_round(step).
   bool starts_round(int64_t step) const { return step == start_step || step % round == 0; }
   int64_t round_end(int64_t step) const { return std::min((step / round + 1) * round, end_step); }
 
  private:
   int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }
 
-  // A multiple of `every` lies in the steps since the round before has ended.
+  // True if a multiple of `every` lies in the steps since the end of the previous round.
   bool due(int64_t step, int64_t every) const {
     if (step <= start_step || step > end_step) return false;
     if (step == end_step) return true;

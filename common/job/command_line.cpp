@@ -22,13 +22,13 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr const char* kPositional = "(word)";  // Boost's key for what is no flag
+constexpr const char* kPositional = "(word)";  // Boost's key for positional words
 
 [[noreturn]] void fail(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[flags] " + text);
 }
 
-// Every flag of one program, and which of them takes a value.
+// Every flag of one program, and whether it takes a value.
 class FlagTable {
  public:
   FlagTable(const std::vector<KeyHelp>& local_options, JobFlags job_flags) {
@@ -49,7 +49,7 @@ class FlagTable {
     return found != takes_value_.end() && found->second;
   }
 
-  // `token` as typed: "--optimi" or "--optimi=sgd".
+  // token: as typed, "--optimi" or "--optimi=sgd".
   [[noreturn]] void fail_unknown(std::string_view token) const {
     const std::string typed(token.substr(0, token.find('=')));
     const size_t first = std::min(typed.find_first_not_of('-'), typed.size());
@@ -62,7 +62,7 @@ class FlagTable {
     const bool is_new = takes_value_.try_emplace(flag, with_value).second;
     PP_ASSERT(is_new);  // a program's own flag must not hide a key of the job
     names_.push_back(flag);
-    if (flag == "help" || flag == "version") return;  // described with their short names
+    if (flag == "help" || flag == "version") return;  // added with their short names elsewhere
     if (with_value) {
       description_.add_options()(flag.c_str(), po::value<std::string>());
     } else {
@@ -75,7 +75,7 @@ class FlagTable {
   std::vector<std::string> names_;
 };
 
-// The words for Boost, which refuses `--flag=` and takes `--=x` for a plain word.
+// Adapts the words for Boost, which rejects `--flag=` and takes `--=x` for a positional word.
 std::vector<std::string> words_of(int argc, const char* const* argv, const FlagTable& flags) {
   std::vector<std::string> words;
   bool only_words = false;
@@ -108,8 +108,7 @@ std::vector<po::option> split_words(const std::vector<std::string>& words, const
   } catch (const po::unknown_option& e) {
     flags.fail_unknown(e.get_option_name());
   } catch (const po::invalid_command_line_syntax& e) {
-    fail(
-        printable(e.what(), 200));  // a value that is missing, or given to a switch; names the flag
+    fail(printable(e.what(), 200));  // missing value, or a value for a switch; names the flag
   }
 }
 
@@ -123,14 +122,14 @@ CommandLine parse_command_line(int argc, const char* const* argv,
     const std::string& flag = option.string_key;
     const std::string value = option.value.empty() ? "true" : option.value.front();
     if (flag == kPositional) {
-      if (option.position_key < 0) flags.fail_unknown("--" + flag);  // typed as a flag
+      if (option.position_key < 0) flags.fail_unknown("--" + flag);  // looks like a flag
       line.positional.push_back(value);
     } else if (flag == "help") {
       line.help = true;
     } else if (flag == "version") {
       line.version = true;
     } else {
-      // no value starts so; Boost would swallow the next flag
+      // no value starts like this; Boost would swallow the next flag
       if (value.starts_with("--"))
         fail("flag --" + flag + " needs a value before " + printable(value));
       const bool is_job_key = job_flags == JobFlags::kAccept && find_job_key(flag) != nullptr;

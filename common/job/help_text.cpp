@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kColumns = 100;
 constexpr size_t kTextColumn = 30;
 
-// Words of `text` from kTextColumn to kColumns, after what already stands in the line.
+// Wraps the words of `text` between kTextColumn and kColumns, after what the line already holds.
 std::string in_column(std::string line, std::string_view text) {
   std::string out;
   const auto wrap = [&] {

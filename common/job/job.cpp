@@ -14,63 +14,9 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxParameter = 1'000'000;  // S, B, H
-
-// N of "word:N"; empty when `text` is something else.
-std::optional<int64_t> parameter(const std::string& text, std::string_view word) {
-  if (!text.starts_with(word) || !text.substr(word.size()).starts_with(":")) return std::nullopt;
-  const auto value = parse_int64(std::string_view(text).substr(word.size() + 1));
-  if (!value || *value < 0 || *value > kMaxParameter) return std::nullopt;
-  return value;
-}
-
-constexpr std::array<std::pair<const char*, AllReduceKind>, 3> kAllReduces = {
-    {{"allreduce:tree", AllReduceKind::kTree},
-     {"allreduce:ring", AllReduceKind::kRing},
-     {"allreduce:gloo", AllReduceKind::kGloo}}};
+constexpr int64_t kMaxRank = 1'000'000;
 
 }  // namespace
-
-Strategy Strategy::parse(const std::string& text) {
-  if (text == "sync") return {};
-  if (text == "async") return {.kind = StrategyKind::kAsync};
-  // a bound of 0 clocks, and no backup worker, is sync (DESIGN P3)
-  if (const auto s = parameter(text, "ssp")) {
-    return *s == 0 ? Strategy{} : Strategy{.kind = StrategyKind::kSsp, .staleness = *s};
-  }
-  if (const auto b = parameter(text, "backup")) {
-    return *b == 0 ? Strategy{} : Strategy{.kind = StrategyKind::kBackup, .backups = *b};
-  }
-  if (const auto h = parameter(text, "local"); h && *h > 0) {
-    return {.kind = StrategyKind::kLocal, .local_steps = *h};
-  }
-  for (const auto& [name, algorithm] : kAllReduces) {
-    if (text == name) return {.kind = StrategyKind::kAllReduce, .algorithm = algorithm};
-  }
-  throw Error(ErrorCode::kUsage, "[job] unknown strategy '" + printable(text) + "': must be " +
-                                     std::string(kStrategyWords));
-}
-
-std::string Strategy::to_string() const {
-  switch (kind) {
-    case StrategyKind::kSync:
-      return "sync";
-    case StrategyKind::kAsync:
-      return "async";
-    case StrategyKind::kSsp:
-      return "ssp:" + std::to_string(staleness);
-    case StrategyKind::kBackup:
-      return "backup:" + std::to_string(backups);
-    case StrategyKind::kLocal:
-      return "local:" + std::to_string(local_steps);
-    case StrategyKind::kAllReduce:
-      for (const auto& [name, which] : kAllReduces) {
-        if (algorithm == which) return name;
-      }
-  }
-  PP_ASSERT(!"strategy has a name");
-  return "";
-}
 
 Straggler Straggler::parse(const std::string& text) {
   if (text == "none") return {};
@@ -78,8 +24,8 @@ Straggler Straggler::parse(const std::string& text) {
   if (colon != std::string::npos) {
     const auto rank = parse_int64(text.substr(0, colon));
     const auto factor = parse_real(text.substr(colon + 1));
-    const bool fits = rank && factor && *rank >= 0 && *rank < kMaxParameter && *factor >= 1.0 &&
-                      *factor <= 1000.0;
+    const bool fits =
+        rank && factor && *rank >= 0 && *rank < kMaxRank && *factor >= 1.0 && *factor <= 1000.0;
     if (fits) return {*rank, *factor};
   }
   throw Error(ErrorCode::kUsage,

@@ -1,6 +1,6 @@
-// The job: every setting that all members of a run share. Read by the coordinator from an INI file,
-// flags and PUSHPULL_... variables (Boost.Program_options), sent to everybody else as text.
-// docs/job-file.md is its reference. Plain data after parsing; any thread.
+// The job: every setting that all members of a run share. The coordinator reads it from an INI
+// file, flags and PUSHPULL_... variables (Boost.Program_options) and sends it to all others as
+// text. docs/job-file.md is the reference. Plain data after parsing; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,13 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/job/strategy.h"
 #include "common/update/optimizer.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {
 
-enum class StrategyKind { kSync, kAsync, kSsp, kBackup, kLocal, kAllReduce };
-enum class AllReduceKind { kTree, kRing, kGloo };
-
-// When gradients move the weights, and where; docs/strategies.md compares them.
-struct Strategy {
-  StrategyKind kind = StrategyKind::kSync;
-  int64_t staleness = 0;                           // S of ssp:S; ssp:0 is parsed as kSync
-  int64_t backups = 0;                             // B of backup:B; backup:0 is parsed as kSync
-  int64_t local_steps = 1;                         // H of local:H
-  AllReduceKind algorithm = AllReduceKind::kTree;  // of allreduce:KIND
-
-  // "sync", "async", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
-  // names the text.
-  static Strategy parse(const std::string& text);
-  std::string to_string() const;
-
-  // All updates of a step at once, on fixed shares: the weights have one version per step.
-  bool in_lockstep() const { return kind != StrategyKind::kAsync && kind != StrategyKind::kSsp; }
-  friend bool operator==(const Strategy&, const Strategy&) = default;
-};
-
-// A worker that computes `factor` times slower, to see what that does.
+// Makes one worker compute `factor` times slower, to study the effect.
 struct Straggler {
   int64_t rank = -1;  // -1: none
   double factor = 1.0;
@@ -49,15 +29,15 @@ struct Straggler {
 
 enum class OnWorkerLoss {
   kAbort,     // the job ends and names the worker
-  kWait,      // its share waits for a spare or a new worker, up to replacement-timeout
-  kContinue,  // the others take its share over
+  kWait,      // its share waits for a spare or new worker, up to replacement-timeout
+  kContinue,  // the other workers take over its share
 };
 
-// How workers and servers talk.
+// How workers and servers communicate.
 enum class Transport {
-  kAuto,  // shared memory between processes of one host, tcp otherwise
-  kShm,   // as kAuto, and what cannot share memory says so in a warning
-  kIpc,   // unix sockets between processes of one host, tcp otherwise
+  kAuto,  // shared memory between processes of one host, else tcp
+  kShm,   // as kAuto, with a warning where memory cannot be shared
+  kIpc,   // unix sockets between processes of one host, else tcp
   kTcp,
 };
 
@@ -82,14 +62,14 @@ struct Job {
   bool shuffle = true;                  // permute each epoch by seed
   InputShape input{1, 28, 28};          // dummy only
   int64_t classes = 10;                 // dummy only
-  int64_t epochs = 0;                   // either epochs or steps is > 0
+  int64_t epochs = 0;                   // one of epochs and steps is > 0
   int64_t steps = 0;
-  int64_t stop_after = 0;          // end early after this step, with a checkpoint; 0: never
+  int64_t stop_after = 0;          // end after this step with a checkpoint; 0: never
   int64_t global_batch = 64;       // samples of one step
   int64_t micro_batch = 8;         // samples computed at once; divides global_batch
   int64_t threads = 1;             // compute threads per worker
-  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: what devices compute on
-  int64_t loss_scale = 1024;       // fp16: a power of two
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: arithmetic of GPUs
+  int64_t loss_scale = 1024;       // for fp16; a power of two
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   double clip_norm = 0.0;  // 0: no clipping
@@ -100,13 +80,13 @@ struct Job {
   bool staleness_aware = false;     // async, ssp: lr / (1 + staleness)
   double delay_compensation = 0.0;  // async, ssp: lambda of DC-ASGD; 0: off
   Straggler straggler;
-  std::string record;             // file of the run's record (async, ssp, backup); empty: none
-  int64_t slice_bytes = 1 << 20;  // at most; rounded up to 4 KiB
+  std::string record;             // path of the run's record (async, ssp, backup); empty: none
+  int64_t slice_bytes = 1 << 20;  // maximum; rounded up to 4 KiB
   Transport transport = Transport::kAuto;
-  int64_t connections = 1;       // for data, of each worker to each server
-  int64_t server_threads = 0;    // that update weights, of each server; 0: one for each core
+  int64_t connections = 1;       // data connections from each worker to each server
+  int64_t server_threads = 0;    // threads per server for updates; 0: one per core
   Codec codec;                   // of gradients
-  TensorCodecs codec_tensors;    // of some tensors' gradients
+  TensorCodecs codec_tensors;    // exceptions to `codec` for some tensors
   Codec pull_codec;              // of weights: fp32 or bf16
   int64_t eval_every = 0;        // steps; 0: at the end only
   std::string checkpoint_dir;    // empty: OUT/checkpoints
@@ -120,7 +100,7 @@ struct Job {
   double heartbeat_timeout_s = 10.0;
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
-  // Some of what workers push is no plain floats.
+  // True if at least some gradients are encoded.
   bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
   friend bool operator==(const Job&, const Job&) = default;
 };
@@ -128,36 +108,36 @@ struct Job {
 // One key of the job, or one flag of a program, as help and reference show it.
 struct KeyHelp {
   std::string key;
-  std::string value_default;  // as a person reads it; empty: none
+  std::string value_default;  // as users read it; empty: none
   std::string text;
   std::string group = {};   // heading in the help: "Model", "Data", ...
-  bool takes_value = true;  // job keys always do; a program's own flag may be a bare switch
+  bool takes_value = true;  // always for job keys; a program's own flag may be a switch
 };
 
-// All keys with defaults and one line of help, in the order of the reference.
+// All keys with defaults and one line of help, in the order of docs/job-file.md.
 const std::vector<KeyHelp>& job_keys();
 
 // "global-batch" -> "PUSHPULL_GLOBAL_BATCH".
 std::string environment_name(const std::string& key);
 
-// Reads `path` (may be empty: no file), then environment `PUSHPULL_<KEY>`, then `flags` (key
-// without dashes -> value); later sources win. Checks every value and the combinations that need no
-// data. Throws Error(kUsage) with one line that names key, value, source and what would be right:
-// "[job] lr = -1 (job.ini:3): must be a number > 0".
+// Reads the file `path` (empty: none), then the environment (`PUSHPULL_<KEY>`), then `flags` (key
+// without dashes -> value); later sources win. Checks every value, and all combinations that do not
+// depend on data. Throws Error(kUsage) with one line that names key, value, source and what is
+// allowed: "[job] lr = -1 (job.ini:3): must be a number > 0".
 Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags);
 
-// The resolved job as INI text that parse_job_text() reads back to an equal Job.
+// The resolved job as INI text; parse_job_text() reads it back to an equal Job.
 std::string to_ini(const Job& job);
 Job parse_job_text(const std::string& ini, const std::string& source);
 
-// Checks what depends on the data: sizes against batch, epochs. Throws Error(kUsage | kData).
+// Checks that depend on the data: its size against batch and epochs. Throws Error(kUsage | kData).
 void check_job_against_data(const Job& job, int64_t train_samples);
 
-// Steps of one epoch (the last incomplete batch is dropped), and of the whole job.
+// Steps of one epoch (an incomplete last batch is dropped), and of the whole job.
 int64_t steps_per_epoch(const Job& job, int64_t train_samples);
 int64_t total_steps(const Job& job, int64_t train_samples);
 
-// Keys whose values differ between the two and may not change at a resume.
+// Keys whose values differ and may not change at a resume.
 std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now);
 
 }  // namespace pushpull

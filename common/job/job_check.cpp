@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/job/job_keys.h"
 
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxMicroBatches = 65'536;  // of one step
+constexpr int64_t kMaxMicroBatches = 65'536;  // per step
 
 [[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kUsage, "[job] " + text); }
 
@@ -38,7 +39,7 @@ std::string either(const std::vector<int64_t>& values) {
   return text;
 }
 
-// The values next to the job's micro-batch, at most one on each side, that fit its global batch.
+// The values next to the job's micro-batch, at most one on each side, that divide its global batch.
 // There always is one: the global batch itself.
 std::vector<int64_t> fitting_micro_batches(const Job& job) {
   int64_t below = 0;
@@ -59,7 +60,7 @@ std::vector<int64_t> fitting_micro_batches(const Job& job) {
   return values;
 }
 
-// The multiples of the micro-batch on both sides of the global batch.
+// The multiples of the micro-batch on either side of the global batch.
 std::vector<int64_t> fitting_global_batches(const Job& job) {
   const int64_t below = job.global_batch / job.micro_batch * job.micro_batch;
   std::vector<int64_t> values;
@@ -84,7 +85,7 @@ void check_batches(const Job& job, const Settings& given) {
 void check_length(const Job& job, const Settings& given) {
   if (job.epochs > 0 && job.steps > 0) {
     fail(said(job, given, "epochs") + " and " + said(job, given, "steps") +
-         " both set the length: give one, and set the other to 0 or leave it out");
+         " both set the length: give one, and set the other to 0 or remove it");
   }
   if (job.epochs == 0 && job.steps == 0) {
     fail(said(job, given, "epochs") + " and " + said(job, given, "steps") +
@@ -112,38 +113,38 @@ void check_schedule(const Job& job, const Settings& given) {
 namespace {
 
 void check_strategy(const Job& job, const Settings& given) {
-  const StrategyKind kind = job.strategy.kind;
-  if (!job.record.empty() && job.strategy.in_lockstep() && kind != StrategyKind::kBackup) {
+  const StrategyTraits& traits = job.strategy.traits();
+  if (!job.record.empty() && !traits.recordable) {
     fail(said(job, given, "record") + " has nothing to record under " +
          said(job, given, "strategy") +
-         ", where equal jobs give equal weights: leave it out, or take async, ssp:S or backup:B");
+         ", where equal jobs give equal weights: remove it, or take async, ssp:S or backup:B");
   }
-  // a replay would have to know every push of every life of a worker, also those that were lost
+  // error feedback: replay would need every push of every incarnation, also the lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
     fail(said(job, given, "record") + " cannot be kept with " +
          said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
-         ": what workers keep back of their gradients is not in the record; leave one of them out");
+         ": the residuals of the workers are not in the record; remove one of them");
   }
-  if (job.strategy.in_lockstep() && (job.staleness_aware || job.delay_compensation > 0)) {
+  if (traits.step_versions && (job.staleness_aware || job.delay_compensation > 0)) {
     fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
          " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
   }
-  // they are one message, and its header holds at most 16 MiB
+  // the losses travel in one message, whose header holds at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;
   if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
     fail(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
          " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
          " losses in a round: take a smaller H, or a larger micro-batch");
   }
-  const bool narrow = job.encodes_pushes() || job.pull_codec != Codec{};
-  if (kind == StrategyKind::kAllReduce && narrow) {
+  const bool encodes = job.encodes_pushes() || job.pull_codec != Codec{};
+  if (traits.workers_update && encodes) {
     const char* key = job.codec != Codec{}        ? "codec"
                       : job.pull_codec != Codec{} ? "pull-codec"
                                                   : "codec-tensors";
     fail(said(job, given, key) + " is for push and pull; under " + said(job, given, "strategy") +
-         " workers sum among themselves: leave it out");
+         " workers sum among themselves: remove it");
   }
-  if (kind == StrategyKind::kAllReduce && job.on_worker_loss != OnWorkerLoss::kAbort) {
+  if (traits.workers_update && job.on_worker_loss != OnWorkerLoss::kAbort) {
     fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
          said(job, given, "strategy") +
          ", whose workers hold the weights: take abort, and resume from a checkpoint");
@@ -168,7 +169,7 @@ void check_combinations(const Job& job, const Settings& given) {
 
 void check_job_against_data(const Job& job, int64_t train_samples) {
   const std::string dataset =
-      "dataset " + job.dataset + " has " + std::to_string(train_samples) + " training samples";
+      "dataset " + job.dataset + " has " + plural(train_samples, "training sample");
   if (job.train_samples > train_samples) {
     fail("train-samples = " + std::to_string(job.train_samples) + " is too many: " + dataset);
   }
@@ -181,7 +182,7 @@ void check_job_against_data(const Job& job, int64_t train_samples) {
   const int64_t steps = total_steps(job, train_samples);
   if (job.stop_after > steps) {
     fail("stop-after = " + std::to_string(job.stop_after) + " lies beyond the end of the job, " +
-         std::to_string(steps) + " steps");
+         plural(steps, "step"));
   }
 }
 
@@ -196,7 +197,8 @@ void check_job_against_workers(const Job& job, int64_t workers) {
   const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
                                                    " micro-batches for the " +
                                                    std::to_string(workers) + " workers"
-                                             : "there are " + std::to_string(workers) + " workers";
+                            : workers == 1 ? "there is 1 worker"
+                                           : "there are " + std::to_string(workers) + " workers";
   fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
        ", so B must be below " + std::to_string(shares));
 }

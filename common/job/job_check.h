@@ -6,11 +6,12 @@
 
 namespace pushpull {
 
-// What the number of workers makes impossible. Throws Error(kUsage) that names key and value.
+// Rejects settings that this number of workers makes impossible. Throws Error(kUsage) that names
+// key and value.
 void check_job_against_workers(const Job& job, int64_t workers);
 
-// Inside of job*.cpp only: the combinations that need no data. `given`: where the values came from,
-// for messages.
+// Checks the combinations that need no data. For job*.cpp only.
+//   given: where each value came from, for messages.
 // Throws Error(kUsage) that names the keys, their values and sources, and values that would work.
 void check_combinations(const Job& job, const Settings& given);
 

@@ -16,13 +16,13 @@ namespace {
 
 constexpr int64_t kMaxSamples = 1'000'000'000'000;
 constexpr int64_t kMaxSteps = 1'000'000'000'000;
-constexpr int64_t kMaxEpochs = 1'000'000;  // times kMaxSamples still fits in an int64_t
+constexpr int64_t kMaxEpochs = 1'000'000;  // times kMaxSamples still fits an int64_t
 constexpr int64_t kMaxInputSize = 100'000'000;
 constexpr int64_t kMaxInputSide = 100'000;
 constexpr int64_t kMaxWidth = 1'000'000;
 constexpr size_t kMaxHiddenLayers = 1000;
 
-// A member of Job, or of one of its option structs, for reading and for writing.
+// A member of Job or of one of its option structs: getter and setter.
 template <class T>
 struct Field {
   T Job::*member;
@@ -48,7 +48,7 @@ NestedField<Options, T> field(Options Job::*options, T Options::*member) {
   return {options, member};
 }
 
-// Key and help of an entry. An empty `shown_default` shows the value of a fresh Job.
+// Key and help of an entry. An empty `shown_default` shows the value of a default-constructed Job.
 struct About {
   const char* key;
   const char* text;
@@ -93,7 +93,7 @@ JobKey real(const About& about, F value, const char* expects, bool (*in_range)(d
       [value](const Job& job) { return print_real(value(job)); });
 }
 
-// One of a few words, each standing for a value of T.
+// An entry whose value is one of a few words, each standing for a value of T.
 template <class F, class T, size_t n>
 JobKey word(const About& about, F value, const char* expects,
             const std::array<std::pair<const char*, T>, n>& words) {
@@ -116,7 +116,7 @@ JobKey word(const About& about, F value, const char* expects,
       });
 }
 
-// A value with a parser of its own that throws Error, and a printer.
+// An entry with its own parser, which throws Error, and its own printer.
 template <class F, class Parse, class Print>
 JobKey parsed(const About& about, F value, const char* expects, Parse parse, Print print) {
   return entry(
@@ -126,13 +126,13 @@ JobKey parsed(const About& about, F value, const char* expects, Parse parse, Pri
           value(job) = parse(text);
           return true;
         } catch (const Error&) {
-          return false;  // the caller's message also names key and source
+          return false;  // the caller's message adds key and source
         }
       },
       [value, print](const Job& job) { return print(value(job)); });
 }
 
-// A path has to survive the trip through a job file, in which '#' opens a comment.
+// A path must survive being written to a job file, in which '#' starts a comment.
 JobKey path(const About& about, std::string Job::*member) {
   return entry(
       about, "a path in UTF-8 without '#', control characters or blanks at its ends",
@@ -145,7 +145,7 @@ JobKey path(const About& about, std::string Job::*member) {
       [member](const Job& job) { return job.*member; });
 }
 
-// Parts of `text` between separators; "a,,b" has an empty one.
+// Splits `text` at separators; "a,,b" has an empty part.
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (size_t end = text.find(separator); end != std::string_view::npos;
@@ -166,7 +166,7 @@ std::string join(const std::vector<int64_t>& numbers, char separator) {
   return out;
 }
 
-// Whole numbers 1..max between separators; empty where one is not.
+// Integers 1..max between separators; empty if one is invalid.
 std::vector<int64_t> parse_sizes(std::string_view text, char separator, int64_t max) {
   std::vector<int64_t> sizes;
   for (const std::string_view part : split(text, separator)) {
@@ -203,7 +203,7 @@ std::string get_input(const Job& job) {
   return join({shape.channels, shape.height, shape.width}, 'x');
 }
 
-// The value is its own word.
+// An entry whose value is the word itself.
 template <size_t n>
 JobKey name(const About& about, std::string Job::*member, const char* expects,
             const std::array<const char*, n>& names) {
@@ -239,7 +239,7 @@ Keys model_keys() {
 Keys data_keys() {
   return {
       name({"dataset",
-            "dummy (made up, no download), digits (8x8, shipped) or idx (MNIST's format)"},
+            "dummy (generated, no download), digits (8x8, shipped) or idx (MNIST's format)"},
            &Job::dataset, "dummy, digits or idx", std::array{"dummy", "digits", "idx"}),
       path({"data-dir", "folder with the files of dataset idx", AtResume::kMayChange, "none"},
            &Job::data_dir),
@@ -248,7 +248,7 @@ Keys data_keys() {
       integer({"test-samples", "evaluate on the first N samples of the test split; 0: all",
                AtResume::kMayChange},
               field(&Job::test_samples), 0, kMaxSamples),
-      word({"shuffle", "permute the samples anew in each epoch, by seed: true or false"},
+      word({"shuffle", "permute the samples in each epoch, by seed: true or false"},
            field(&Job::shuffle), "true or false",
            std::array<std::pair<const char*, bool>, 2>{{{"true", true}, {"false", false}}}),
       entry({"input",
@@ -277,10 +277,10 @@ Keys batch_keys() {
       integer({"micro-batch", "samples that a worker computes at once; divides global-batch"},
               field(&Job::micro_batch), 1, 1'000'000'000),
       integer({"threads", "compute threads of each worker"}, field(&Job::threads), 1, 1024),
-      name({"precision", "what GPUs compute on: fp32, tf32, bf16 or fp16; only fp32 on processors"},
+      name({"precision", "arithmetic of GPUs: fp32, tf32, bf16 or fp16; only fp32 on processors"},
            &Job::precision, "fp32, tf32, bf16 or fp16", std::array{"fp32", "tf32", "bf16", "fp16"}),
       entry(
-          {"loss-scale", "gradients are so much larger on their way (precision = fp16)"},
+          {"loss-scale", "factor that scales gradients within the layers (precision = fp16)"},
           "a power of two from 1 to 16777216",
           [](Job& job, const std::string& text) {
             const auto number = parse_int64(text);
@@ -316,7 +316,7 @@ Keys optimizer_keys() {
            optimizer(&OptimizerOptions::epsilon), "a number > 0", kIsPositive),
       real({"weight-decay", "L2 term in the gradient; decoupled in adamw"},
            optimizer(&OptimizerOptions::weight_decay), "a number >= 0", kIsNotNegative),
-      parsed({"lr-schedule", "how the rate falls after the warm-up: constant, step or cosine"},
+      parsed({"lr-schedule", "learning rate after the warm-up: constant, step or cosine"},
              schedule(&ScheduleOptions::kind), "constant, step or cosine", parse_schedule,
              [](ScheduleKind kind) { return to_string(kind); }),
       integer({"lr-step", "steps between two drops (lr-schedule = step)"},
@@ -376,23 +376,24 @@ Keys strategy_keys() {
       integer(
           {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
           field(&Job::slice_bytes), 256, int64_t{1} << 30),
-      word({"transport", "how workers and servers talk: auto, shm, ipc or tcp",
+      word({"transport", "how workers and servers communicate: auto, shm, ipc or tcp",
             AtResume::kMayChange},
            field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
-      integer({"connections", "for data, of each worker to each server", AtResume::kMayChange},
-              field(&Job::connections), 1, 16),
-      integer({"server-threads", "that update weights, of each server; 0: one for each core",
+      integer(
+          {"connections", "data connections from each worker to each server", AtResume::kMayChange},
+          field(&Job::connections), 1, 16),
+      integer({"server-threads", "threads per server that update weights; 0: one per core",
                AtResume::kMayChange},
               field(&Job::server_threads), 0, 256),
       parsed(
-          {"codec", "gradients go narrow over the wire: fp32, fp16, bf16, int8 or topk:FRACTION"},
+          {"codec", "encoding of gradients on the wire: fp32, fp16, bf16, int8 or topk:FRACTION"},
           field(&Job::codec), "fp32, fp16, bf16, int8, or topk:F with 0 < F <= 1", Codec::parse,
           [](const Codec& codec) { return codec.to_string(); }),
       parsed({"codec-tensors", "PATTERN=CODEC,...: other codecs for some tensors", AtResume::kFixed,
               "none"},
-             field(&Job::codec_tensors), "PATTERN=CODEC,..., as fc.*=int8,*.bias=fp32",
+             field(&Job::codec_tensors), "PATTERN=CODEC,..., such as fc.*=int8,*.bias=fp32",
              TensorCodecs::parse, [](const TensorCodecs& codecs) { return codecs.to_string(); }),
-      parsed({"pull-codec", "weights go narrow over the wire: fp32 or bf16"},
+      parsed({"pull-codec", "encoding of weights on the wire: fp32 or bf16"},
              field(&Job::pull_codec), "fp32 or bf16", parse_pull_codec,
              [](const Codec& codec) { return codec.to_string(); }),
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
@@ -414,7 +415,7 @@ Keys checkpoint_keys() {
               field(&Job::checkpoint_every), 0, kMaxSteps),
       integer({"checkpoint-keep", "newest checkpoints to keep", AtResume::kMayChange},
               field(&Job::checkpoint_keep), 1, 1'000'000),
-      word({"resume", "go on from the newest checkpoint: false, true, or auto (where there is one)",
+      word({"resume", "resume from the newest checkpoint: false, true, or auto (if there is one)",
             AtResume::kMayChange},
            field(&Job::resume), "false, true or auto", kResumes),
   };

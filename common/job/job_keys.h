@@ -1,5 +1,5 @@
-// The table of the job's keys: how each is read, printed, explained and treated at a resume. Inside
-// of job*.cpp only; others use common/job.h. Constant after the first call; any thread.
+// The table of the job's keys: how each is parsed, printed, explained, and treated at a resume. For
+// job*.cpp only; others use common/job/job.h. Constant after the first call; any thread.
 #pragma once
 
 #include <functional>
@@ -12,31 +12,27 @@
 namespace pushpull {
 
 enum class AtResume {
-  kFixed,      // shapes the weights: another value would continue another job
-  kMayChange,  // where and how the job runs
-  kHorizon,    // epochs, steps: may change unless the schedule is stretched over them (cosine)
+  kFixed,      // determines the weights: another value makes another job
+  kMayChange,  // only where and how the job runs
+  kHorizon,    // epochs, steps: may change unless the schedule depends on the total (cosine)
 };
 
 struct JobKey {
   KeyHelp help;
-  std::string expects;  // "a number > 0", ends "must be ..."
+  std::string expects;  // "a number > 0"; completes "must be ..."
   AtResume at_resume = AtResume::kFixed;
   std::function<bool(Job& job, const std::string& text)> set;  // false: not what it expects
-  std::function<std::string(const Job& job)> get;              // text that `set` reads back
+  std::function<std::string(const Job& job)> get;              // text that `set` parses
 };
 
-// What a strategy and a straggler must be, for messages.
-inline constexpr std::string_view kStrategyWords =
-    "sync, async, ssp:S (S from 0), backup:B (B from 0, below the number of workers), local:H (H "
-    "from 1), allreduce:tree, allreduce:ring or allreduce:gloo; S, B and H up to 1000000, such as "
-    "ssp:4";
+// Completes "must be ..." for a text that names no straggler.
 inline constexpr std::string_view kStragglerWords =
     "RANK:FACTOR, a worker's rank and how many times slower it computes, from 1 to 1000, such as "
     "0:4, or none";
 
 const std::vector<JobKey>& job_key_table();
 
-// Null where there is no such key.
+// Null if there is no such key.
 const JobKey* find_job_key(const std::string& key);
 
 // All keys, for suggestions.

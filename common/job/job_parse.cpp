@@ -1,4 +1,4 @@
-// From settings to a job: later sources win, every value is checked, then their combinations.
+// Turns settings into a job: later sources win; checks every value, then combinations.
 #include <map>
 #include <string>
 #include <utility>
@@ -19,12 +19,10 @@ void set_value(Job& job, const JobKey& key, const Setting& given) {
                                      given.source + "): must be " + key.expects);
 }
 
-// Defaults that other keys decide.
+// Sets the defaults that depend on other keys.
 void fill_in(Job& job, const Settings& given) {
   if (!given.contains("epochs") && job.steps == 0) job.epochs = 1;
-  const bool needs_everybody =
-      job.strategy.in_lockstep() && job.strategy.kind != StrategyKind::kBackup;
-  if (!given.contains("on-worker-loss") && !needs_everybody) {
+  if (!given.contains("on-worker-loss") && job.strategy.traits().recordable) {
     job.on_worker_loss = OnWorkerLoss::kContinue;
   }
 }
@@ -41,7 +39,7 @@ Job resolve(const Settings& given) {
 }
 
 void override_with(Settings& settings, Settings later) {
-  later.merge(settings);  // keeps what `later` has
+  later.merge(settings);  // keeps the entries already in `later`
   settings = std::move(later);
 }
 

@@ -33,7 +33,7 @@ constexpr std::string_view kPrefix = "PUSHPULL_";
   fail(key + " is given twice: " + first + " and " + second);
 }
 
-// One line at a time, because Boost does not tell in which line it found a key.
+// Parses one line at a time, because Boost does not report the line of a key.
 std::vector<po::option> options_of_line(const std::string& line, const std::string& where) {
   if (trim(line).starts_with('[')) {
     fail(where + ": '" + printable(trim(line)) + "' opens a section; a job file has none");
@@ -52,7 +52,8 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Read by programs (common/log, common/device, datasets) and by tests, not keys of the job.
+// Variables that programs (common/log, common/device, datasets) and tests read themselves; not
+// keys.
 bool is_local_variable(const std::string& name) {
   return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" || name == "PUSHPULL_CUDA_LIBS" ||
          name.starts_with("PUSHPULL_TEST_");
@@ -95,7 +96,7 @@ Settings settings_of_file(const std::string& path) {
   if (!file) fail("job file " + shown + " cannot be opened: " + std::strerror(errno));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  // reading a folder fails here, not at opening
+  // opening a folder succeeds, reading it fails here
   if (file.bad()) fail("job file " + shown + " cannot be read; is it a file?");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {

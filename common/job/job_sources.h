@@ -1,5 +1,5 @@
-// Where settings come from: job file, environment, flags. Finds keys and where they stand, refuses
-// unknown ones; what the values mean is for job_parse.cpp. Inside of job*.cpp only; any thread.
+// Reads settings from the job file, the environment and flags. Records where each one stands and
+// rejects unknown keys; job_parse.cpp interprets the values. For job*.cpp only; any thread.
 #pragma once
 
 #include <map>
@@ -14,15 +14,17 @@ struct Setting {
 
 using Settings = std::map<std::string, Setting>;  // by key
 
-// INI without sections; `source` names it in messages. Throws Error(kUsage) with source:line for
-// what is no `key = value`, an unknown key, or a key that stands there twice.
+// Parses INI text without sections.
+//   source: its name in messages.
+// Throws Error(kUsage) with source:line for a line that is not `key = value`, an unknown key, or a
+//  key given twice.
 Settings settings_of_text(const std::string& ini, const std::string& source);
 
-// Throws Error(kUsage) naming the path where it cannot be read or is no text file of sane size.
+// Throws Error(kUsage) naming the path if it cannot be read, is not text, or is too large.
 Settings settings_of_file(const std::string& path);
 
-// PUSHPULL_<KEY>. Throws Error(kUsage) naming a PUSHPULL_ variable that is no key, except those
-// that programs and tests read for themselves.
+// Reads PUSHPULL_<KEY>. Throws Error(kUsage) naming a PUSHPULL_ variable that is not a key, except
+// those that programs and tests read themselves.
 Settings settings_of_environment();
 
 // Throws Error(kUsage) naming an unknown key.

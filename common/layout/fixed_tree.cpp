@@ -41,7 +41,7 @@ void collect(Range node, Range range, std::vector<Range>& out) {
   collect({middle, node.hi}, range, out);
 }
 
-// Sums the nodes from `next` on that make up `node`; false when they do not.
+// Plans the nodes from `next` on that make up `node`; false if they do not.
 bool plan(Range node, const std::vector<Range>& nodes, size_t& next, std::vector<int>& merges) {
   if (next >= nodes.size()) return false;
   if (nodes[next] == node) {

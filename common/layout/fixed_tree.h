@@ -23,16 +23,16 @@ int64_t split_point(Range node);
 // True when `range` is a node of the tree over `leaves` leaves.
 bool is_node(Range range, int64_t leaves);
 
-// Share `index` of `shares`: contiguous leaves, sizes differ by at most one.
+// Share `index` of `shares`: contiguous leaves; sizes differ by at most one.
 Range share_range(int64_t index, int64_t shares, int64_t leaves);
 
-// The fewest nodes of the tree over `leaves` leaves that cover `range`, in order.
+// The smallest set of nodes of the tree over `leaves` leaves that covers `range`, in order.
 std::vector<Range> maximal_subtrees(Range range, int64_t leaves);
 
-// How to sum a covering set of nodes by a stack: after pushing node i, `merges[i]` times replace
-// the two top entries (left, right) by left + right. At the end one entry is left, the sum of the
-// root. Returns an empty vector when `nodes` (ascending) do not exactly cover [0, leaves) as nodes
-// of the tree.
+// How to sum a covering set of nodes with a stack: after pushing node i, replace the two top
+// entries (left, right) by left + right, `merges[i]` times. The one entry left at the end is the
+// sum of the root. Returns an empty vector if `nodes` (ascending) do not exactly cover [0, leaves)
+// with nodes of the tree.
 std::vector<int> merge_plan(const std::vector<Range>& nodes, int64_t leaves);
 
 }  // namespace pushpull

@@ -13,7 +13,7 @@ SliceMap::SliceMap(int64_t total, int64_t slice_bytes, int servers)
     return (elements + kBlockElements - 1) / kBlockElements * kBlockElements;
   };
   const auto asked = whole_blocks((slice_bytes + 3) / 4);
-  // the largest size that still gives every server a slice, where there are blocks enough
+  // the largest size that still gives every server a slice, if there are enough blocks
   const int64_t fair = std::max<int64_t>(1, blocks() / servers) * kBlockElements;
   slice_elements_ = std::min(asked, fair);
   slices_ = static_cast<int>((total + slice_elements_ - 1) / slice_elements_);

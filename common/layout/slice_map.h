@@ -1,5 +1,5 @@
-// How the flat parameter vector is cut into slices, and which server owns which. The same answer in
-// every process; plain data, any thread.
+// How the flat parameter vector is cut into slices, and which server owns each. Identical in every
+// process; plain data, any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,31 @@
 
 namespace pushpull {
 
-// Norms are summed over blocks of this many elements; slices are whole blocks.
+// Norms are summed over blocks of this many elements; a slice is a whole number of blocks.
 constexpr int64_t kBlockElements = 1024;
 
 class SliceMap {
  public:
   SliceMap() = default;
 
-  // total: elements of the flat vector. slice_bytes: at most, rounded up to whole blocks; made
-  // smaller where some server would hold no slice otherwise (a model of fewer blocks than servers
-  // leaves some empty).
+  // total: elements of the flat vector.
+  // slice_bytes: maximum size of a slice, rounded up to whole blocks. Slices are smaller if some
+  // server would otherwise own none (a model with fewer blocks than servers leaves some servers
+  // empty).
   SliceMap(int64_t total, int64_t slice_bytes, int servers);
 
   int64_t total() const { return total_; }
   int slices() const { return slices_; }
   int servers() const { return servers_; }
 
-  // Elements of slice `slice`.
+  // The elements of slice `slice`.
   Range elements(int slice) const;
-  // Blocks of slice `slice`, and of the whole vector.
+  // The blocks of slice `slice`, and the number of blocks in the whole vector.
   Range blocks(int slice) const;
   int64_t blocks() const { return (total_ + kBlockElements - 1) / kBlockElements; }
 
-  // Slices go round robin, so that backward's order keeps every server busy; bytes differ by one
-  // slice.
+  // Slices are assigned round robin: every server has work throughout the backward pass, and their
+  // sizes differ by at most one slice.
   int server_of(int slice) const { return slice % servers_; }
   std::vector<int> slices_of(int server) const;
 

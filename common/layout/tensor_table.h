@@ -1,6 +1,5 @@
-// The tensors of a model in canonical order, and their places in the flat parameter vector.
-// Built by the first worker (or `pushpull eval`), sent to the coordinator, frozen there. Plain
-// data.
+// The tensors of a model in canonical order, and their offsets in the flat parameter vector. Built
+// by the first worker (or `pushpull eval`), sent to the coordinator and frozen there. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +8,14 @@
 
 namespace pushpull {
 
-// How the servers move a tensor (DESIGN section 4).
+// How the servers update a tensor.
 enum class UpdateRule {
   kOptimizer,  // trainable: the job's optimizer
   kAverage,    // BatchNorm running statistic: running = (1 - m) running + m mean(reported)
 };
 
-// How the servers fill a tensor before step 0; element i of tensor t is a pure function of
-// (seed, t, i), so that any server can fill any range.
+// How the servers initialise a tensor before step 0. Element i of tensor t is a pure function of
+// (seed, t, i), so any server can fill any range.
 enum class InitKind {
   kConstant,  // every element is `value`
   kUniform,   // U(-value, value), as PyTorch's nn.Linear and nn.Conv2d with value = 1/sqrt(fan_in)
@@ -27,9 +26,9 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // C order
   UpdateRule rule = UpdateRule::kOptimizer;
   InitKind init = InitKind::kConstant;
-  float value = 0.0F;             // bound or constant of `init`
+  float value = 0.0F;             // constant or bound of `init`
   float average_momentum = 0.1F;  // m of kAverage
-  int64_t offset = 0;             // first element in the flat vector
+  int64_t offset = 0;             // index of its first element in the flat vector
   int64_t size = 0;               // elements: product of shape
 
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
@@ -39,7 +38,7 @@ struct TensorTable {
   std::vector<TensorInfo> tensors;
   int64_t total = 0;  // elements of the flat vector
 
-  // Appends a tensor: sets its offset and size, grows `total`.
+  // Appends a tensor: sets its offset and size and grows `total`.
   void add(TensorInfo info);
 
   friend bool operator==(const TensorTable&, const TensorTable&) = default;

@@ -27,7 +27,7 @@ bool Address::is_everywhere() const { return host == "*" || host == "0.0.0.0" ||
 Address parse_address(const std::string& text, const std::string& flag) {
   const auto fail = [&] {
     return Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
-                                        ": want tcp://HOST:PORT, such as tcp://127.0.0.1:5555");
+                                        ": expected tcp://HOST:PORT, such as tcp://127.0.0.1:5555");
   };
   constexpr std::string_view kScheme = "tcp://";
   if (!text.starts_with(kScheme)) throw fail();
@@ -52,19 +52,19 @@ Address parse_address(const std::string& text, const std::string& flag) {
 void check_host(const std::string& text, const std::string& flag) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
-  // one colon parts host and port; an IPv6 address has more
+  // one colon separates host and port; an IPv6 address has more
   if (!text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
       std::count(text.begin(), text.end(), ':') != 1) {
     return;
   }
   throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
-                                     ": want a host name or address alone, such as node17 or "
+                                     ": expected a host name or address alone, such as node17 or "
                                      "10.0.0.17; the port is the one of --listen");
 }
 
 std::string local_address_towards(const Address& peer) {
   addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing, it only picks the route
+  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing, it only selects the route
   addrinfo* found = nullptr;
   const int rc = getaddrinfo(peer.host.c_str(), peer.port.c_str(), &hints, &found);
   if (rc != 0) {

@@ -17,12 +17,12 @@ struct Address {
 // Throws Error(kUsage) naming `flag` and the text.
 Address parse_address(const std::string& text, const std::string& flag);
 
-// A host name or address alone, without scheme and port. Throws Error(kUsage) naming `flag` and the
+// Checks a host name or address without scheme and port. Throws Error(kUsage) naming `flag` and the
 // text.
 void check_host(const std::string& text, const std::string& flag);
 
-// The local IP address that reaches `peer` (what a joining server listens on). Throws
-// Error(kUnreachable) naming the host when it cannot be resolved or routed.
+// The local IP address on the route to `peer`; a joining server listens there. Throws
+// Error(kUnreachable) naming the host if it cannot be resolved or routed.
 std::string local_address_towards(const Address& peer);
 
 // Name of this host, for messages.

@@ -14,11 +14,11 @@ constexpr int kBacklog = 512;
 constexpr int kReconnectMs = 50;
 constexpr int kReconnectMaxMs = 1000;
 constexpr int kQueuedMessages = 4096;
-constexpr int64_t kFrameSlack = int64_t{1} << 16;  // above the slice size
-// What a data connection within one host sends from. The kernel would let this buffer grow to
-// megabytes, which leave the cache between being written and being read. The receive buffer stays
-// the kernel's: with a fixed one each wake-up brings less, and bare ZeroMQ is slower. On a network
-// the size has to follow the delay: the kernel's.
+constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
+// Send buffer of a data connection within one host. The kernel would let it grow to megabytes,
+// which leave the cache between write and read. The receive buffer stays under the kernel's
+// control: with a fixed one each wake-up brings less data, and bare ZeroMQ is slower. On a network
+// the kernel sizes both, since the size must follow the round-trip time.
 constexpr int kLocalBufferBytes = 1 << 18;
 constexpr int kMostIoThreads = 4;
 
@@ -45,8 +45,8 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::sndbuf, kLocalBufferBytes);
 }
 
-// libzmq gives up with EINTR when a signal is handled meanwhile, also between two frames of one
-// message, which would then be taken for two.
+// Repeats a call on EINTR: libzmq returns it when a signal is handled meanwhile, even between two
+// frames of one message, whose rest would look like a new message.
 template <class Call>
 auto uninterrupted(const Call& call) {
   for (;;) {
@@ -58,7 +58,7 @@ auto uninterrupted(const Call& call) {
   }
 }
 
-// All frames of one message, without waiting; empty when there is none.
+// All frames of one message, or empty if there is none; never blocks.
 std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
   std::vector<zmq::message_t> frames;
   bool more = true;
@@ -66,7 +66,7 @@ std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
     zmq::message_t frame;
     if (!uninterrupted([&] { return socket.recv(frame, zmq::recv_flags::dontwait); })) break;
     more = frame.more();
-    // a message of endless frames costs its sender more than us
+    // keeps memory bounded: a message of endless frames costs its sender more than us
     if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
   }
   return frames;
@@ -159,8 +159,8 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
   try {
     uninterrupted([&] { socket_.connect(address); });
   } catch (const zmq::error_t& e) {
-    throw Error(ErrorCode::kUsage,
-                "[join] cannot connect to " + address + ": " + e.what() + "; want tcp://HOST:PORT");
+    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address + ": " + e.what() +
+                                       "; expected tcp://HOST:PORT");
   }
 }
 

@@ -10,12 +10,12 @@ namespace pushpull {
 
 namespace {
 
-// "PUSHPL", then the version in network order.
+// "PUSHPL", then the version in network byte order.
 constexpr size_t kPreambleBytes = 8;
 constexpr char kMagic[6] = {'P', 'U', 'S', 'H', 'P', 'L'};
 constexpr size_t kCopyBelowBytes = 4096;
 
-// Those with a segment have none (common/shm/references.h).
+// Entries with a segment have no payload (common/shm/references.h).
 template <class Entries>
 size_t with_payload(const Entries& entries) {
   return static_cast<size_t>(std::count_if(entries.begin(), entries.end(),
@@ -37,8 +37,8 @@ size_t expected_payloads_min(const wire::Header& header) {
   }
 }
 
-// Load, Fetched and Store carry the optimizer's state vectors behind the weights; a worker's
-// question to another carries nothing.
+// Load, Fetched and Store carry the optimizer's state vectors after the weights; a PeerChunk that
+// asks for something carries no payload.
 size_t expected_payloads_max(const wire::Header& header) {
   const size_t least = expected_payloads_min(header);
   const bool with_state = header.has_load() || header.has_fetched() || header.has_store();
@@ -60,7 +60,7 @@ Decoded refuse(std::string why, uint16_t version = 0) {
 }  // namespace
 
 Payload payload_of(zmq::message_t frame) {
-  // libzmq hands out small frames at any offset of its receive buffer; floats must be aligned
+  // libzmq places small frames at any offset of its receive buffer; floats must be aligned
   if (reinterpret_cast<uintptr_t>(frame.data()) % alignof(float) != 0) {
     const size_t bytes = frame.size();
     auto copy =

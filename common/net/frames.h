@@ -1,6 +1,6 @@
-// Message <-> ZeroMQ multipart: [preamble + protobuf header][payload]...; zero-copy both ways.
-// Nothing of a received message is trusted before `decode` has said yes. docs/protocol.md has the
-// format. Any thread.
+// Converts a Message to and from a ZeroMQ multipart: [preamble + protobuf header][payload]...;
+// zero-copy both ways. `decode` validates every received message before use. docs/protocol.md
+// specifies the format. Any thread.
 #pragma once
 
 #include <optional>
@@ -17,20 +17,20 @@ constexpr size_t kMaxHeaderBytes = size_t{16} << 20;
 constexpr size_t kMaxParts = 65'536;
 
 struct Decoded {
-  std::optional<Message> message;  // empty: refused
-  std::string why;                 // reason when refused
-  uint16_t version = 0;            // of the peer, where the preamble was ours
+  std::optional<Message> message;  // empty: rejected
+  std::string why;                 // why it was rejected
+  uint16_t version = 0;            // the peer's, if the preamble was ours
 };
 
-// frames: without the routing id. Checks preamble, version, protobuf, and that the payloads are as
-// many as the header says, each a whole number of floats.
+// Validates preamble, version and protobuf, and that there are as many payloads as the header says,
+// each a whole number of floats.
+//   frames: without the routing id.
 Decoded decode(std::vector<zmq::message_t> frames);
 
-// The frames of a message. Payloads of more than a page are sent from where they lie.
+// The frames of a message. Payloads larger than a page are sent without a copy.
 std::vector<zmq::message_t> encode(const Message& message);
 
-// Payload over a received ZeroMQ message, which it keeps alive; a copy where that one's bytes are
-// not aligned for floats.
+// A payload that keeps its ZeroMQ message alive; a copy if the bytes are not aligned for floats.
 Payload payload_of(zmq::message_t frame);
 
 }  // namespace pushpull

@@ -11,7 +11,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kHelloMs = 500;
-constexpr int64_t kTellMs = 5000;
+constexpr int64_t kLogIntervalMs = 5000;
 
 Message hello_of(const JoinOptions& options) {
   Message message;
@@ -34,7 +34,7 @@ wire::JobText join(Dealer& control, const JoinOptions& options, const Log& log,
   const Message hello = hello_of(options);
   const int64_t begin = now_ms();
   int64_t said_hello = begin - kHelloMs;
-  int64_t told = begin - kTellMs + 1000;
+  int64_t logged = begin - kLogIntervalMs + 1000;
   while (!stop()) {
     const int64_t now = now_ms();
     if (now - begin > static_cast<int64_t>(options.timeout_s * 1000)) {
@@ -43,9 +43,9 @@ wire::JobText join(Dealer& control, const JoinOptions& options, const Log& log,
                       std::to_string((now - begin) / 1000) +
                       " s; is it running there? --join-timeout sets how long to wait");
     }
-    if (now - told >= kTellMs) {
+    if (now - logged >= kLogIntervalMs) {
       log.info("waiting for the server at " + control.address());
-      told = now;
+      logged = now;
     }
     if (now - said_hello >= kHelloMs) {
       control.send(hello);

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kScheme = "ipc://";
 constexpr std::string_view kSuffix = ".sock";
-constexpr time_t kStaleS = 60;  // a server that begins to listen now must not lose its socket
+constexpr time_t kStaleS = 60;  // younger: a server that is just starting must not lose its socket
 
 std::string parent_folder() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
@@ -34,8 +34,8 @@ std::string parent_folder() {
   return "/tmp";
 }
 
-// Its owner alone may list it and connect to what lies in it. Whoever made it first: it is only
-// used if it is ours.
+// Only its owner may list the folder and connect to sockets in it. It is used only if it is ours,
+// whoever created it first.
 std::string private_folder() {
   std::string path = parent_folder() + "/pushpull-" + std::to_string(getuid());
   const auto fail = [&](const std::string& why) {
@@ -60,7 +60,7 @@ bool connects(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (fd.get() < 0 || path.size() >= sizeof address.sun_path) return false;
   path.copy(address.sun_path, path.size());
-  // EAGAIN: its queue of new connections is full, so somebody is there
+  // EAGAIN: its accept queue is full, so some process listens
   return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
          errno == EAGAIN;
 }
@@ -91,7 +91,7 @@ bool answers(const std::string& local_endpoint) {
 
 void remove_stale(const std::string& local_endpoint) {
   const fs::path folder = fs::path(local_endpoint.substr(kScheme.size())).parent_path();
-  std::error_code ignored;  // another process may be at it too
+  std::error_code ignored;  // another process may be deleting it too
   for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     const std::string path = it->path().string();

@@ -1,6 +1,6 @@
-// Unix sockets between processes of one user on one host, beside tcp. A server's has a name that
-// follows from the run and from its data port, in a folder that is the user's alone: a worker that
-// finds it there and can connect is on that server's host. Any thread.
+// Unix sockets between processes of one user on one host, as an alternative to tcp. The socket's
+// name follows from the run and the server's data port; its folder belongs to the user alone. A
+// worker that finds the socket and can connect to it is on the server's host. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace pushpull {
 
-// "ipc://..." for the server of `run` whose data endpoint is "tcp://HOST:PORT". The folder is made
-// where there is none: pushpull-UID in $XDG_RUNTIME_DIR, $TMPDIR or /tmp. Throws Error(kIo) naming
-// it where it cannot be made, is not ours or open to others, or where the name gets too long.
+// "ipc://..." for the server of `run` whose data endpoint is "tcp://HOST:PORT". Creates the folder
+// if needed: pushpull-UID in $XDG_RUNTIME_DIR, $TMPDIR or /tmp. Throws Error(kIo) naming the folder
+// if it cannot be created, is not ours or is open to others, or if the name is too long.
 std::string local_endpoint(uint64_t run, const std::string& data_endpoint);
 
-// Removes the socket's name at the end: libzmq leaves it.
+// Deletes the socket's file in its destructor: libzmq does not.
 class LocalSocketName {
  public:
   explicit LocalSocketName(const std::string& local_endpoint);
@@ -25,11 +25,11 @@ class LocalSocketName {
   std::string path_;
 };
 
-// Somebody listens there.
+// True if some process listens there.
 bool answers(const std::string& local_endpoint);
 
-// Removes what killed servers have left beside `local_endpoint`: sockets older than a minute on
-// which nobody listens.
+// Deletes what killed servers left beside `local_endpoint`: sockets older than a minute on which no
+// process listens.
 void remove_stale(const std::string& local_endpoint);
 
 }  // namespace pushpull

@@ -1,6 +1,5 @@
-// A message in memory: the protobuf header and its raw payloads. State machines speak in these;
-// frames.h puts them on a socket. Payloads are shared, never copied: whoever holds one keeps its
-// memory alive.
+// A message in memory: the protobuf header and its raw payloads. State machines use it; frames.h
+// puts it on a socket. Payloads are shared, never copied: each holder keeps the memory alive.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +13,23 @@
 
 namespace pushpull {
 
-// A connection as the receiving side sees it (ZeroMQ's routing id). Not an identity: a peer that
-// reconnects gets another one.
+// A connection as the receiver sees it (ZeroMQ's routing id). Not an identity: a peer that
+// reconnects gets a new one.
 using PeerId = std::string;
 
 struct Payload {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
-  // The bytes are memory of a device, or of another process's device: the host must not read them.
+  // The bytes are on a GPU, ours or another process's: the host must not read them.
   bool on_device = false;
 
-  // The bytes as floats; size must be a multiple of 4 and the address aligned (frames.cpp sees to
-  // both). Host memory only.
+  // The bytes as floats. The size must be a multiple of 4 and the address aligned (frames.cpp
+  // ensures both). Host memory only.
   const float* floats() const {
     PP_ASSERT(!on_device);
     return address();
   }
-  // The same wherever they lie, for who does not read them here.
+  // The same address without reading it, wherever the bytes are.
   const float* address() const { return reinterpret_cast<const float*>(bytes.data()); }
   size_t float_count() const { return bytes.size() / sizeof(float); }
 };

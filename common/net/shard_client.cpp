@@ -9,10 +9,10 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kWindow = 8;          // slices asked for at once
-constexpr int64_t kRepeatMs = 1000;    // when an answer counts as lost
-constexpr int64_t kNotReadyMs = 10;    // a server that is not there yet is asked again
-constexpr int64_t kNotStoredMs = 200;  // the checkpoint before is still being written
+constexpr size_t kWindow = 8;          // slices requested at once
+constexpr int64_t kRepeatMs = 1000;    // an answer counts as lost after this time
+constexpr int64_t kNotReadyMs = 10;    // before asking again a server that is not ready
+constexpr int64_t kNotStoredMs = 200;  // the previous checkpoint is still being written
 
 }  // namespace
 
@@ -31,7 +31,7 @@ FlatState flatten(GatheredState gathered) {
       const float* first = slice[v].floats();
       vectors[v]->insert(vectors[v]->end(), first, first + slice[v].float_count());
     }
-    slice.clear();  // so that both are never here as a whole
+    slice.clear();  // so that memory never holds two whole copies
   }
   return out;
 }
@@ -92,7 +92,7 @@ Payload ShardClient::slice_of(std::span<const float> whole, int slice) const {
   const Range e = map_.elements(slice);
   const std::span<const float> part(whole.data() + e.lo, static_cast<size_t>(e.size()));
   if (mode_ == Mode::kLoad) return {to_load_, std::as_bytes(part)};
-  // training changes it once it is stored, while a repeated message may still be on its way
+  // training changes the part once it is stored, while a repeated message may still be in flight
   auto copy = std::make_shared<std::vector<float>>(part.begin(), part.end());
   const auto bytes = std::as_bytes(std::span<const float>(*copy));
   return {std::move(copy), bytes};
@@ -128,7 +128,7 @@ void ShardClient::send(int slice) {
 bool ShardClient::finish(int slice, int64_t now_ms) {
   const auto found = std::find_if(asked_.begin(), asked_.end(),
                                   [&](const Request& r) { return r.slice == slice; });
-  if (found == asked_.end()) return true;  // answered twice
+  if (found == asked_.end()) return true;  // a duplicate answer
   asked_.erase(found);
   fill_window(now_ms);
   if (!asked_.empty()) return true;

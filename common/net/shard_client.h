@@ -1,7 +1,7 @@
-// A client of every server, for whole weights: the coordinator hands out initial ones and gathers a
-// snapshot; a worker that updates by itself (all-reduce) gets the first ones and stores its part at
-// checkpoints. State machine: no socket, thread, clock or file. A few slices are asked for at a
-// time; what is not answered is asked for again. One thread.
+// Transfers whole weights between a process and all servers: the coordinator loads initial weights
+// and fetches snapshots; a worker that updates by itself (all-reduce) fetches the first weights and
+// stores its part at checkpoints. State machine: no socket, thread, clock or file. Requests a few
+// slices at a time and repeats unanswered requests. One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ToShard {
   Message message;
 };
 
-// Whole vectors over all slices.
+// Weights and optimizer state of the whole model.
 struct FlatState {
   int64_t step = 0;
   int64_t updates = 0;
@@ -30,7 +30,7 @@ struct FlatState {
   std::vector<std::vector<float>> slots;  // optimizer state
 };
 
-// The same, of somebody else's.
+// The same, borrowed.
 struct FlatStateView {
   int64_t step = 0;
   int64_t updates = 0;
@@ -38,32 +38,32 @@ struct FlatStateView {
   std::vector<std::span<const float>> slots;
 };
 
-// A snapshot as it has come: of each slice, in order, weights and state vectors.
+// A snapshot as received: the payloads of each slice in order, weights first, then state vectors.
 struct GatheredState {
   int64_t step = 0;
   int64_t updates = 0;
   std::vector<std::vector<Payload>> slices;
 };
 
-// Takes as long as it takes to copy the model, into fresh memory. Any thread.
+// Copies a snapshot into whole vectors; takes as long as copying the model. Any thread.
 FlatState flatten(GatheredState gathered);
 
 class ShardClient {
  public:
   ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map, size_t state_vectors);
 
-  // One of these at a time; `busy` until all slices are answered.
+  // Starts one transfer; `busy` is true until every slice is answered. One at a time.
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
-  // state: with the optimizer's state vectors.
+  // state: true fetches the optimizer's state vectors too.
   void fetch(int64_t step, bool state, int64_t now_ms);
-  // state: stays as it is until this is no longer busy. state.step: the barrier. slices: that this
-  // process keeps.
+  // state: must not change while `busy`. state.step is the barrier.
+  // slices: those that this process keeps.
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
-  // Server that has not answered the longest-standing request, for messages. -1: none.
+  // The server with the longest-standing unanswered request, for messages; -1: none.
   int waiting_for() const;
-  // What a finished fetch has brought.
+  // The result of a finished fetch.
   std::optional<GatheredState> take_fetched() { return std::exchange(fetched_, std::nullopt); }
 
   bool on_message(const Message& message, int64_t now_ms);
@@ -89,10 +89,10 @@ class ShardClient {
   SliceMap map_;
   size_t state_vectors_;
   Mode mode_ = Mode::kIdle;
-  int64_t step_ = 0;  // of the fetch or store
+  int64_t step_ = 0;  // of a fetch or store
   bool state_ = true;
-  std::vector<int> slices_;  // to be asked about
-  size_t next_slice_ = 0;    // of slices_
+  std::vector<int> slices_;  // to transfer
+  size_t next_slice_ = 0;    // index in slices_
   std::vector<Request> asked_;
   std::shared_ptr<const FlatState> to_load_;
   FlatStateView to_send_;  // of a load or store

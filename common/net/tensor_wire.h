@@ -1,4 +1,4 @@
-// TensorTable <-> protobuf. Any thread.
+// Converts a TensorTable to and from protobuf. Any thread.
 #pragma once
 
 #include "common/layout/tensor_table.h"
@@ -10,11 +10,11 @@ using WireTensors = google::protobuf::RepeatedPtrField<wire::Tensor>;
 
 void to_wire(const TensorTable& table, WireTensors* out);
 
-// Throws Error(kProtocol) for anything that cannot be a model: empty, no or too many elements, bad
-// rule.
+// Throws Error(kProtocol) for what cannot be a model: no tensors, none or too many elements, an
+// unknown rule.
 TensorTable from_wire(const WireTensors& tensors);
 
-// The first difference between two tables in words, "" where there is none.
+// The first difference between two tables in words, or "".
 std::string difference(const TensorTable& want, const TensorTable& got);
 
 }  // namespace pushpull

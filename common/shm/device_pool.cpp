@@ -14,7 +14,7 @@ class DeviceSegment : public SharedMemory {
   DeviceSegment(device::Device& device, size_t bytes) {
     std::string handle;
     memory_ = device.allocate_shared(bytes, handle);
-    // the device may give more than it was asked for, to which the handle leads too
+    // the device may allocate more than asked for, and the handle exposes all of it
     description_.set_bytes(static_cast<int64_t>(bytes));
     description_.set_token(fresh_token());
     description_.set_device(device.id());
@@ -36,15 +36,15 @@ DevicePool::DevicePool(std::shared_ptr<device::Device> device,
                        std::function<void(const std::string&)> failed)
     : device_(std::move(device)), failed_(std::move(failed)) {}
 
-// Where memory cannot be shared it may still be had; where it cannot be had, the second one says
-// so.
+// If memory cannot be shared, private memory may still be available; if not, the second call
+// throws.
 std::shared_ptr<float[]> DevicePool::get(size_t floats) {
   const size_t bytes = floats * sizeof(float);
   try {
     return index_.add(std::make_shared<const DeviceSegment>(*device_, bytes));
   } catch (const Error& e) {
     auto memory = std::make_shared<device::Memory>(device_->allocate(bytes));
-    std::call_once(told_, failed_, e.what());
+    std::call_once(reported_, failed_, e.what());
     return {memory, memory->floats()};
   }
 }

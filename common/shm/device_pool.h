@@ -1,6 +1,6 @@
-// Memory of a device that other processes read where it lies, as an allocator of buffers which
-// knows of an address in which segment it is: SegmentPool for a device. `find` and the end of
-// buffers on any thread, `get` on the device's.
+// A SegmentPool for a device: allocates device memory that other processes read in place, and finds
+// the segment of an address. Call `get` on the device's thread; `find` and the destruction of
+// buffers are safe on any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace pushpull {
 
 class DevicePool {
  public:
-  // failed: told once, in one line, that others cannot read what the device gives.
+  // failed: called once with one line if other processes cannot read the device's memory.
   DevicePool(std::shared_ptr<device::Device> device,
              std::function<void(const std::string& why)> failed);
 
-  // Device memory, which lives as long as the buffer does; may outlive the pool. Throws
-  // Error(kDevice) where the device has no more.
+  // Device memory that lives as long as the buffer, which may outlive the pool. Throws
+  // Error(kDevice) if the device has no more.
   std::shared_ptr<float[]> get(size_t floats);
 
   using Place = SegmentIndex::Place;
@@ -34,7 +34,7 @@ class DevicePool {
   const std::shared_ptr<device::Device> device_;
   SegmentIndex index_;
   std::function<void(const std::string&)> failed_;
-  std::once_flag told_;
+  std::once_flag reported_;
 };
 
 }  // namespace pushpull

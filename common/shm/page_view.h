@@ -1,6 +1,6 @@
-// Shared pages that lie apart, side by side in one range of addresses: a vector in pieces, whose
-// owners have written them where they lie, reads as one without a copy. A piece that cannot be
-// shown so is memory of the view's own. One thread.
+// Maps scattered shared pages side by side: a vector whose pieces lie in buffers of different
+// owners reads as one contiguous range without a copy. A piece that cannot be mapped has memory of
+// the view's own. One thread.
 #pragma once
 
 #include <cstddef>
@@ -14,34 +14,33 @@ namespace pushpull {
 
 class PageView {
  public:
-  // A vector of `bytes` in pieces of piece_bytes, the last of which may be shorter, can be viewed:
-  // pieces are whole pages, and not too many.
+  // True if a vector of `bytes` bytes in pieces of piece_bytes (the last may be shorter) can be
+  // viewed: pieces must be whole pages, and not too many.
   static bool possible(size_t bytes, size_t piece_bytes);
-  // Every piece is memory of its own. Throws Error(kFailed) where the system has no such range.
+  // Every piece starts as own memory. Throws Error(kFailed) if the system has no such address
+  // range.
   PageView(size_t bytes, size_t piece_bytes);
 
   const float* floats() const { return reinterpret_cast<const float*>(pages_.first()); }
 
-  // From here on this piece is `bytes`, as many as it has, whatever is written there later; `owner`
-  // is kept as long. False: they are no shared memory, or do not begin with a page; nothing
-  // changes.
+  // Maps the piece to `bytes`; later writes there show through. Keeps `owner` for as long. Returns
+  // false and changes nothing if the bytes are not shared memory or do not start at a page.
   bool show(size_t piece, const std::shared_ptr<const void>& owner,
             std::span<const std::byte> bytes);
-  // From here on this piece is memory of its own, to be written. The contents of one that was shown
-  // are gone.
+  // Gives the piece own memory to write to. The contents of a mapped piece are not kept.
   float* own(size_t piece);
 
-  // Pieces that lie with others.
+  // Number of pieces that are mapped to their owners' memory.
   size_t shown() const { return shown_; }
 
-  // Each is an entry in the table of this process's mappings, of which Linux allows 65,530
+  // Each piece is an entry in the process's table of mappings, of which Linux allows 65,530
   // (vm.max_map_count).
   static constexpr size_t kMostPieces = 4096;
 
  private:
   struct Piece {
-    std::shared_ptr<const void> owner;  // null: memory of its own
-    const std::byte* first = nullptr;   // where it lies with the owner
+    std::shared_ptr<const void> owner;  // null: own memory
+    const std::byte* first = nullptr;   // address in the owner's mapping
   };
 
   std::byte* at(size_t piece) const { return pages_.first() + piece * piece_bytes_; }

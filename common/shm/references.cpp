@@ -23,7 +23,7 @@ size_t slice_bytes(const SliceMap& map, int slice) {
   throw Error(ErrorCode::kProtocol, "[shm] " + why);
 }
 
-// Buffers of this process that a peer can read.
+// Buffers of this process that a peer can map.
 struct Pools {
   const SegmentPool& host;
   const DevicePool* device = nullptr;
@@ -34,8 +34,8 @@ struct Pools {
   }
 };
 
-// Where it lies: mostly in the segment of the slice before, which costs no lock. (No address of a
-// device is one of the host.)
+// Finds the payload's segment: usually that of the previous slice, which needs no lock. (Device and
+// host addresses are distinct.)
 SegmentIndex::Place place_of(const Payload& payload, const Pools& pools,
                              const std::vector<std::shared_ptr<const SharedMemory>>& named) {
   const std::span<const std::byte> bytes = payload.bytes;
@@ -48,7 +48,7 @@ SegmentIndex::Place place_of(const Payload& payload, const Pools& pools,
   return pools.find(payload);
 }
 
-// entries: what payloads belong to, Part or SliceVersion.
+// entries: of type Part or SliceVersion, one for each payload.
 template <class Entries, class Segments>
 void refer_entries(Entries* entries, Segments* segments, std::vector<Payload>& payloads,
                    const Pools& pools, const SliceMap& map) {

@@ -1,6 +1,6 @@
-// Between state machines, whose messages have payloads, and a connection whose peer can map our
-// memory: payloads that lie in a segment go as references to it, and references come back as
-// payloads over the mapped segment. One thread.
+// Translates between state machines, whose messages carry payloads, and a connection whose peer can
+// map our memory: payloads in a segment are sent as references, and received references become
+// payloads in the mapped segment. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,26 @@
 
 namespace pushpull {
 
-// Servers and workers of one host share memory. In all-reduce servers are not in the path of a
-// step.
+// True if servers and workers of one host share memory. In all-reduce the servers are not on a
+// step's path.
 inline bool shares_memory(const Job& job) {
-  return job.strategy.kind != StrategyKind::kAllReduce &&
+  return !job.strategy.traits().workers_update &&
          (job.transport == Transport::kAuto || job.transport == Transport::kShm);
 }
 
-// The segments of one peer that it has named so far, mapped.
+// The mapped segments that one peer has referred to.
 class PeerMemory {
  public:
-  // most_bytes: of one segment.
-  // device: whose memory it may name too; null: none.
+  // most_bytes: largest segment to map.
+  // device: whose memory the peer may refer to; null: none.
   explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {},
                       std::shared_ptr<device::Device> device = nullptr)
       : most_bytes_(most_bytes), mapped_(std::move(mapped)), device_(std::move(device)) {}
 
-  // All of the segment. Throws Error(kProtocol) where it cannot be mapped.
+  // Maps the whole segment. Throws Error(kProtocol) if it cannot be mapped.
   Payload map(const wire::Segment& segment);
 
-  // A peer has a few buffers that it uses again and again. Beyond this many the one that was named
-  // least recently is forgotten.
+  // A peer reuses a few buffers. Beyond this many mappings the least recently used one is dropped.
   static constexpr size_t kMostMappings = 64;
   size_t mappings() const { return mappings_.size(); }
 
@@ -47,26 +46,24 @@ class PeerMemory {
   int64_t most_bytes_;
   PagesMapped mapped_;
   std::shared_ptr<device::Device> device_;
-  std::deque<std::pair<wire::Segment, Payload>> mappings_;  // newest first
+  std::deque<std::pair<wire::Segment, Payload>> mappings_;  // most recently used first
 };
 
-// A segment for the parameters that a slice map describes is at most so large: a flat vector, with
-// room for what its user puts between slices.
+// The largest segment that a peer may need for the parameters of `map`: a flat vector, with padding
+// between slices.
 int64_t most_segment_bytes(const SliceMap& map);
 
-// Exchange and Weights: replaces every payload that is a whole slice of floats in a segment of
-// `pool` by a reference; one on a device by a reference to `device_pool`, where there is one.
-// Whoever owns these payloads must see to it that they stay as they are until the peer has read
-// them.
+// For Exchange and Weights: replaces every payload that is a whole plain slice in a segment of
+// `pool`, or of `device_pool` if given, by a reference. The owner of these payloads must not change
+// them until the peer has read them.
 void refer(Message& message, const SegmentPool& pool, const SliceMap& map,
            const DevicePool* device_pool = nullptr);
 
-// Exchange and Weights: replaces every reference by a payload, so that there is one for each part
-// or slice; what lies on a device has on_device set. Throws Error(kProtocol) for a reference that
-// cannot be.
+// For Exchange and Weights: replaces every reference by a payload, so that each part or slice has
+// one; on_device is set for device memory. Throws Error(kProtocol) for an invalid reference.
 void resolve(Message& message, PeerMemory& memory, const SliceMap& map);
 
-// Exchange and Weights: some of what it carries is a reference.
+// For Exchange and Weights: true if some of it is a reference.
 bool has_references(const wire::Header& header);
 
 }  // namespace pushpull

@@ -22,35 +22,37 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr char kName[] = "pushpull";  // for readers of /proc/PID/maps; need not be unique
+constexpr char kName[] = "pushpull";  // shown in /proc/PID/maps; need not be unique
 
-[[noreturn]] void cannot_have(size_t bytes, const std::string& why) {
+[[noreturn]] void fail_allocation(size_t bytes, const std::string& why) {
   throw Error(ErrorCode::kFailed, "[shm] " + std::to_string(bytes) +
-                                      " bytes of shared memory cannot be had: " + why +
+                                      " bytes of shared memory cannot be allocated: " + why +
                                       "; transport = tcp does without");
 }
 
-// Growing a file beyond this limit is answered by a signal that ends the process.
+// Growing a file beyond this limit raises a signal that ends the process.
 void check_file_limit(size_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       limit.rlim_cur < bytes) {
-    cannot_have(bytes, "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
+    fail_allocation(bytes,
+                    "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
   }
 }
 
-// Taking pages that are not there would not fail but end some process, maybe another one.
+// Taking more pages than are free would not fail: it would end some process, maybe another one.
 void check_free_memory(size_t bytes) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     size_t kib = 0;
     if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kib) != 1) continue;
-    if (bytes / 1024 >= kib) cannot_have(bytes, std::to_string(kib) + " KiB of memory are free");
+    if (bytes / 1024 >= kib)
+      fail_allocation(bytes, std::to_string(kib) + " KiB of memory are free");
     return;
   }
 }
 
-// "/proc/12/fd/34" as messages name it.
+// "/proc/12/fd/34", for messages.
 std::string path_of(const wire::Segment& segment) {
   return "/proc/" + std::to_string(segment.pid()) + "/fd/" + std::to_string(segment.fd());
 }
@@ -61,8 +63,8 @@ std::string path_of(const wire::Segment& segment) {
 
 std::string system_says() { return std::strerror(errno); }
 
-// Opening something else, a device or a pipe, could have effects of its own: its name is looked at
-// first.
+// Checks the link's name first: opening something else, such as a device or a pipe, could have side
+// effects.
 UniqueFd open_segment(const wire::Segment& segment) {
   if (segment.pid() <= 0 || segment.fd() < 0) refuse(segment, "names no file");
   const std::string path = path_of(segment);
@@ -130,7 +132,7 @@ std::string host_difference(const std::string& theirs, const std::string& ours) 
   if (a[0] != b[0]) return "it is on another host";
   if (a[1] != b[1]) return "it is in another container (process id namespace)";
   if (a[2] != b[2]) return "it runs as another user";
-  // a container or a lab of hosts on one machine: what goes over its link is meant to
+  // a container, or a lab of hosts on one machine: its traffic is meant to use its link
   if (a[3] != b[3]) return "it has another network (network namespace)";
   return "";
 }
@@ -144,25 +146,25 @@ MappedPages::MappedPages(MappedPages&& other) noexcept
 
 Segment::Segment(size_t bytes)
     : fd_(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING)), pages_([&] {
-        if (fd_.get() < 0) cannot_have(bytes, system_says());
+        if (fd_.get() < 0) fail_allocation(bytes, system_says());
         const size_t all = (bytes + kTokenBytes + kPage - 1) / kPage * kPage;
         check_file_limit(all);
         check_free_memory(all);
-        if (fchmod(fd_.get(), 0600) != 0) cannot_have(bytes, system_says());
-        // the pages at once: where memory is short this fails, and no later access does
+        if (fchmod(fd_.get(), 0600) != 0) fail_allocation(bytes, system_says());
+        // allocates all pages now: if memory is short this fails, and no later access does
         if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(all)) != 0) {
-          cannot_have(bytes, system_says());
+          fail_allocation(bytes, system_says());
         }
         void* first =
             mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
-        if (first == MAP_FAILED) cannot_have(bytes, system_says());
+        if (first == MAP_FAILED) fail_allocation(bytes, system_says());
         return MappedPages(first, all);
       }()) {
   const std::string token = fresh_token();
   std::memcpy(data() + this->bytes(), token.data(), token.size());
-  // nobody else can ever map it for writing; Linux before 5.1 does not know this one
+  // forbids later writable mappings in other processes; Linux before 5.1 lacks this seal
   fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) cannot_have(bytes, system_says());
+  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) fail_allocation(bytes, system_says());
   description_.set_pid(getpid());
   description_.set_fd(fd_.get());
   description_.set_bytes(static_cast<int64_t>(pages_.bytes()));

@@ -1,8 +1,8 @@
 // Memory that one process writes and others of the same host and user read. A segment is an
-// anonymous file (memfd_create, Linux) that its maker has mapped; others open it as
-// /proc/PID/fd/FD. It has no name that could be guessed, squatted or left over: it is gone with the
-// last process that maps it, however that ends. Sealed against resizing, so that no reader of it
-// can be killed by SIGBUS. Any thread.
+// anonymous file (memfd_create, Linux) that its creator maps; others open it as /proc/PID/fd/FD. It
+// has no name that could be guessed, squatted or left behind: it disappears with the last process
+// that maps it, however that process ends. It is sealed against resizing, so that no reader can be
+// killed by SIGBUS. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,14 @@
 
 namespace pushpull {
 
-// What two processes must have in common to share memory: boot id, process id and
-// network namespace, user.
-// Empty where the system does not say.
+// What two processes must have in common to share memory: boot id, process id namespace, network
+// namespace, user. Empty if the system does not reveal them.
 std::string host_identity();
-// Why two identities cannot share memory, of the other's side: "it is on another host". Empty: they
-// can.
+// Why two identities cannot share memory, as a statement about the other side: "it is on another
+// host". Empty if they can.
 std::string host_difference(const std::string& theirs, const std::string& ours);
 
-// Pages of a file in this process's address space.
+// Mapped pages; unmaps them at the end.
 class MappedPages {
  public:
   MappedPages() = default;
@@ -43,17 +42,18 @@ class MappedPages {
   size_t bytes_ = 0;
 };
 
-// Random bytes that tell one segment from another.
+// Random bytes that identify one segment.
 std::string fresh_token();
 
 class Segment final : public SharedMemory {
  public:
-  // At least `bytes` of memory, all of it there: zeros, on a page's start. Throws Error(kFailed)
-  // with the size and the reason, also where the memory that is free is less.
+  // Allocates at least `bytes` bytes, page-aligned and zeroed. All pages are allocated at once, so
+  // later writes cannot fail. Throws Error(kFailed) with the size and the reason, also if less
+  // memory is free.
   explicit Segment(size_t bytes);
 
   std::byte* data() const override { return pages_.first(); }
-  // The file ends with the token.
+  // Without the token, which ends the file.
   size_t bytes() const override { return pages_.bytes() - kTokenBytes; }
   const wire::Segment& description() const override { return description_; }
 
@@ -65,17 +65,17 @@ class Segment final : public SharedMemory {
   wire::Segment description_;
 };
 
-// Told of pages that are mapped for reading: what it returns is kept until they go. For devices
-// that copy from them. May be empty.
+// Called with pages that are mapped for reading; its result is kept until they are unmapped. For
+// devices that copy from them. May be empty.
 using PagesMapped = std::function<std::shared_ptr<void>(std::byte* first, size_t bytes)>;
 
-// A segment of another process, for reading.
+// Another process's segment, mapped for reading.
 class Mapping {
  public:
-  // Checks that it is a segment, ours to read, and the one that was announced, before anything of
-  // it is mapped.
-  //   most_bytes: larger files are refused.
-  // Throws Error(kProtocol) that says what does not fit.
+  // Validates the segment before mapping it: that it is one, that we may read it, and that its
+  // token is the announced one.
+  //   most_bytes: larger files are rejected.
+  // Throws Error(kProtocol) that says what does not match.
   Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMapped& mapped = {});
 
   std::span<const std::byte> bytes() const {
@@ -84,7 +84,7 @@ class Mapping {
 
  private:
   MappedPages pages_;
-  std::shared_ptr<void> kept_;  // ends before the pages
+  std::shared_ptr<void> kept_;  // destroyed before the pages
 };
 
 }  // namespace pushpull

@@ -24,7 +24,7 @@ std::shared_ptr<float[]> SegmentIndex::add(std::shared_ptr<const SharedMemory> s
   return {first, [state = state_, held = std::move(segment)](float* returned) mutable {
             const std::lock_guard lock(state->mutex);
             state->by_start.erase(reinterpret_cast<const std::byte*>(returned));
-            held.reset();  // not before: another one could begin there at once
+            held.reset();  // not earlier: a new segment could get the same address at once
           }};
 }
 

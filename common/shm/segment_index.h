@@ -1,4 +1,4 @@
-// Memory of this process that others read, by address. Thread-safe.
+// Finds the shared segment that contains an address of this process. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace pushpull {
 
-// One piece of it, with what others need to read it.
+// A segment, with the description that other processes need to read it.
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
   virtual std::byte* data() const = 0;
-  // That others may read.
+  // Bytes that others may read.
   virtual size_t bytes() const = 0;
   virtual const wire::Segment& description() const = 0;
 };
@@ -25,13 +25,13 @@ class SegmentIndex {
   SegmentIndex();
 
   struct Place {
-    std::shared_ptr<const SharedMemory> segment;  // null: in none
+    std::shared_ptr<const SharedMemory> segment;  // null: not in any segment
     int64_t offset = 0;                           // in bytes
   };
-  // The segment's memory, found here and kept until the last holder of the result lets go, which
-  // may be after the index has ended.
+  // Returns the segment's memory, which `find` finds until its last holder releases it; it may
+  // outlive the index.
   std::shared_ptr<float[]> add(std::shared_ptr<const SharedMemory> segment);
-  // The segment that has all of these bytes.
+  // The segment that contains all of these bytes.
   Place find(std::span<const std::byte> bytes) const;
 
  private:

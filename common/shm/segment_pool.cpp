@@ -14,7 +14,7 @@ std::shared_ptr<float[]> SegmentPool::get(size_t floats) {
   try {
     return index_.add(std::make_shared<const Segment>(floats * sizeof(float)));
   } catch (const Error& e) {
-    std::call_once(told_, failed_, e.what());
+    std::call_once(reported_, failed_, e.what());
     return heap_floats(floats);
   }
 }

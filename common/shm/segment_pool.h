@@ -1,5 +1,5 @@
-// The segments of one process as an allocator of buffers, which knows of an address in which
-// segment it lies. Thread-safe.
+// Allocates buffers in shared segments of this process and finds the segment of an address.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,12 @@ namespace pushpull {
 
 class SegmentPool {
  public:
-  // failed: told once, in one line, that buffers come from the heap because no segment can be had.
+  // failed: called once with one line if no segment can be created and buffers come from the heap
+  // instead.
   explicit SegmentPool(std::function<void(const std::string& why)> failed);
 
-  // A buffer in a segment of its own, which lives as long as the buffer does; of the heap where the
-  // system gives none. Contents are undefined. May outlive the pool.
+  // A buffer in a segment of its own, or on the heap if the system provides none. Contents are
+  // undefined. The buffer may outlive the pool.
   std::shared_ptr<float[]> get(size_t floats);
 
   using Place = SegmentIndex::Place;
@@ -29,7 +30,7 @@ class SegmentPool {
  private:
   SegmentIndex index_;
   std::function<void(const std::string&)> failed_;
-  std::once_flag told_;
+  std::once_flag reported_;
 };
 
 }  // namespace pushpull

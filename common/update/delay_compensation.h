@@ -1,10 +1,10 @@
-// Delay compensation of a stale gradient: Zheng et al., Asynchronous Stochastic Gradient Descent
-// with Delay Compensation, arXiv 1609.08326: the server's update of DC-ASGD-c (constant lambda).
-// Stateless; any thread; vectorised, same bits at any width.
+// Delay compensation of a stale gradient: the server's update of DC-ASGD-c with constant lambda
+// (Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation, arXiv
+// 1609.08326). Stateless; any thread; vectorised, the same bits at any width.
 //
-// A gradient g that was computed on the weights `read` is applied to the weights `now`. The first
-// order of what g would be there is g + H (now - read); the paper puts lambda g g^T's diagonal for
-// the Hessian H.
+// A gradient g that was computed on the weights `read` is applied to the weights `now`. To first
+//  order the gradient at `now` is g + H (now - read); the paper approximates the Hessian H by
+//  lambda times the diagonal of g g^T.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct DelayCompensation {
   double lambda = 0.0;
 };
 
-// For compensated_element.
+// The scalars of compensated_element (optimizer_rule.h).
 CompensationScalars compensation_scalars(const DelayCompensation& options);
 
 // g = sum / divisor * clip; out = g + lambda g g (now - read), element by element.

@@ -8,18 +8,18 @@
 namespace pushpull {
 
 double block_squares(const float* x, int64_t n) {
-  constexpr int64_t kLanes = 8;
-  std::array<double, kLanes> sums{};
+  constexpr int64_t kSums = 8;
+  std::array<double, kSums> sums{};
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = x[i + lane];
-      sums[static_cast<size_t>(lane)] += value * value;
+  for (; i + kSums <= n; i += kSums) {
+    for (int64_t k = 0; k < kSums; ++k) {
+      const double value = x[i + k];
+      sums[static_cast<size_t>(k)] += value * value;
     }
   }
   for (; i < n; ++i) {
     const double value = x[i];
-    sums[static_cast<size_t>(i % kLanes)] += value * value;
+    sums[static_cast<size_t>(i % kSums)] += value * value;
   }
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }

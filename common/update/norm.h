@@ -1,6 +1,6 @@
-// The global norm of a gradient with the same bits wherever slices and servers begin (P1): squares
-// are summed in double over fixed blocks of kBlockElements, and blocks along the fixed tree. Any
-// thread.
+// The global norm of a gradient, with the same bits for any slice size and number of servers (P1):
+// squares are summed in double over fixed blocks of kBlockElements, and blocks along the fixed
+// tree. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// Sum of squares of x[0..n): eight running sums, then added in fixed order. n is at most
-// kBlockElements.
+// Sum of squares of x[0..n) in eight running sums, which are then added in a fixed order. n is at
+// most kBlockElements.
 double block_squares(const float* x, int64_t n);
 
 struct NormPart {
@@ -21,16 +21,16 @@ struct NormPart {
   double squares = 0.0;
 };
 
-// Sums per-block squares (of blocks `first_block`..) along the tree, one part for each maximal
-// subtree.
+// Sums per-block squares along the tree and returns one part per maximal subtree.
+//   squares: of blocks first_block, first_block + 1, ...
 std::vector<NormPart> norm_parts(std::span<const double> squares, int64_t first_block,
                                  int64_t total_blocks);
 
-// Finishes the tree. Throws Error(kProtocol) when the parts do not cover it exactly.
+// Sums the parts along the tree. Throws Error(kProtocol) if they do not cover it exactly.
 double total_squares(std::vector<NormPart> parts, int64_t total_blocks);
 
-// What the gradient is multiplied by: clip / norm where norm > clip, else 1 (as PyTorch's
-// clip_grad_norm_: clip / (norm + 1e-6)).
+// The factor that clips the gradient: clip / (norm + 1e-6) where norm > clip, else 1 (PyTorch's
+// clip_grad_norm_).
 double clip_factor(double norm, double clip);
 
 }  // namespace pushpull

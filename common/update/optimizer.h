@@ -1,7 +1,7 @@
-// The update rules that servers (and all-reduce workers) apply, one fused pass over a range of the
-// flat vector. Stateless functions over caller's memory; any thread; vectorised, same bits at any
-// width. Sources: SGD, momentum, Nesterov as torch.optim.SGD; Adam (Kingma & Ba, arXiv 1412.6980);
-// AdamW (Loshchilov & Hutter, arXiv 1711.05101).
+// The update rules that servers (and all-reduce workers) apply, in one fused pass over a range of
+// the flat vector. Stateless functions over the caller's memory; any thread; vectorised, the same
+// bits at any width. Sources: torch.optim.SGD for SGD, momentum and Nesterov; Adam (Kingma & Ba,
+// arXiv 1412.6980); AdamW (Loshchilov & Hutter, arXiv 1711.05101).
 #pragma once
 
 #include <cstddef>
@@ -31,16 +31,16 @@ struct OptimizerOptions {
 OptimizerKind parse_optimizer(const std::string& text);
 std::string to_string(OptimizerKind kind);
 
-// Names of the state vectors, as PyTorch calls them: {}, {"momentum_buffer"}, {"exp_avg",
-// "exp_avg_sq"}.
+// Names of the state vectors, as in PyTorch: {}, {"momentum_buffer"}, {"exp_avg", "exp_avg_sq"}.
 const std::vector<std::string>& state_names(OptimizerKind kind);
 
-// What one update needs besides the vectors.
-//   learning_rate: of the step's schedule, already multiplied by the push's share of the global
-//   batch. divisor: number of micro-batches in the gradient sum; g = sum / divisor. clip: g is
-//   multiplied by it when it is not 1 (clip_norm / norm, at most 1). updates: how many updates the
-//   range has had, this one included (Adam's t, from 1). stream: w_out is written past the cache,
-//   see common/base/simd.h; the caller ends it.
+// The scalars of one update.
+//   learning_rate: the schedule's rate for the step, times the push's share of the global batch.
+//   divisor: number of micro-batches in the gradient sum; g = sum / divisor.
+//   clip: factor of g, clip_norm / norm and at most 1; 1: no clipping.
+//   updates: number of updates of the range including this one (Adam's t, from 1).
+//   stream: w_out is written with non-temporal stores (common/base/simd.h); the caller calls
+//   end_streams().
 struct UpdateContext {
   double learning_rate = 0.0;
   double divisor = 1.0;
@@ -49,9 +49,9 @@ struct UpdateContext {
   bool stream = false;
 };
 
-// A sum whose last addition is left to its reader: left + right, or left alone where right is null.
+// A sum whose last addition is left to its reader: left + right, or left alone if right is null.
 struct SumHalves {
-  // a sum that is done; not explicit, for it is the usual one
+  // a finished sum; implicit, because it is the usual case
   SumHalves(const float* sum) : left(sum) {}  // NOLINT(google-explicit-constructor)
   SumHalves(const float* l, const float* r) : left(l), right(r) {}
   SumHalves operator+(int64_t elements) const {
@@ -62,20 +62,21 @@ struct SumHalves {
   const float* right = nullptr;
 };
 
-// What update_range and average_range do to each element, for who does it elsewhere (a device).
+// The rule that update_range and average_range apply to each element, for a device that applies it
+// itself.
 ElementRule optimizer_rule(const OptimizerOptions& options, const UpdateContext& context);
 ElementRule average_rule(double momentum, double share, double divisor);
 
-// w_out = rule(w_in, g, state); state changes in place.
-//   gradient_sum, w_in, w_out: n floats; w_out may equal w_in where it is not streamed, else
+// w_out = rule(w_in, g, state); state is updated in place.
+//   gradient_sum, w_in, w_out: n floats. w_out may equal w_in unless it is streamed; otherwise
 //   disjoint.
 //   state: state_names(kind).size() pointers to n floats each, zero before the first update.
 void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
                   const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
                   float* w_out);
 
-// Running statistic: r_out = keep * r_in + (1 - keep) * sum / divisor, keep = (1 - m)^share
-// computed in double; share = micro-batches in the push / micro-batches of a step.
+// Updates a running statistic: r_out = keep * r_in + (1 - keep) * sum / divisor, where keep = (1 -
+// m)^share is computed in double and share = micro-batches in the push / micro-batches of a step.
 void average_range(double momentum, double share, double divisor, size_t n, const float* r_in,
                    const float* sum, float* r_out);
 

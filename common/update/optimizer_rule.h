@@ -1,9 +1,9 @@
-// What the rules of common/update/optimizer.h and common/update/delay_compensation.h do to one element: one text
-// for the loops of the host and for the kernels of a device, so both have the same bits. Scalars
-// are computed on the host, in double, and rounded once. Pure.
+// The update rules of common/update/optimizer.h and common/update/delay_compensation.h for one
+// element: one source for the loops of the host and the kernels of a device, so both have the same
+// bits. Scalars are computed on the host, in double, and rounded once. Pure.
 //
 // The operations and their order are those of PyTorch's torch.optim, in float. Multiplying by a
-// clip of 1 is exact, so it needs no branch.
+//  clip of 1 is exact, so it needs no branch.
 #pragma once
 
 #include <cmath>
@@ -33,7 +33,7 @@ PP_HOST_DEVICE_INLINE float sgd_element(const GradientScale& scale, float lr, fl
   return w - lr * gradient<kDecay>(sum, w, scale);
 }
 
-// buffer: of the element, before and after.
+// buffer: the element's momentum buffer, updated.
 template <Decay kDecay, bool kNesterov>
 PP_HOST_DEVICE_INLINE float momentum_element(const GradientScale& scale, float lr, float mu,
                                              float sum, float w, float& buffer) {
@@ -88,7 +88,7 @@ PP_HOST_DEVICE_INLINE float compensated_element(const CompensationScalars& c, fl
   return g + c.lambda * g * g * (now - read);
 }
 
-// How the elements of one tensor move in one update, as plain data for a device.
+// The update of one tensor's elements, as plain data for a device.
 struct ElementRule {
   enum Kind : int32_t { kSgd, kMomentum, kNesterov, kAdam, kAverage };
   Kind kind;
@@ -98,19 +98,19 @@ struct ElementRule {
   float mu;
   AdamScalars adam;
   AverageScalars average;
-  // The rule gets the gradient that `compensation` makes of the sum.
+  // If true, the rule is applied to the gradient that `compensation` makes of the sum.
   bool compensates;
   CompensationScalars compensation;
 };
 
-// State vectors that a rule moves.
+// Number of state vectors that a rule uses.
 PP_HOST_DEVICE_INLINE constexpr int states_of(ElementRule::Kind kind) {
   if (kind == ElementRule::kAdam) return 2;
   return kind == ElementRule::kMomentum || kind == ElementRule::kNesterov ? 1 : 0;
 }
 
 // The new weight of one element.
-//   state: of the element, states_of(kKind), before and after.
+//   state: the element's state, states_of(kKind) values, updated.
 template <ElementRule::Kind kKind, Decay kDecay>
 PP_HOST_DEVICE_INLINE float moved_element(const ElementRule& rule, float sum, float w,
                                           float (&state)[2]) {

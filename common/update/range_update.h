@@ -1,6 +1,6 @@
-// How a range of the flat vector is filled and moved: each tensor that lies in it by its own rule.
-// Servers have one for each slice, workers that update by themselves one for the whole vector. Owns
-// no weights. Constant after construction; any thread.
+// Initialises and updates a range of the flat vector, each tensor in it by its own rule. Servers
+// have one per slice; workers that update by themselves have one for the whole vector. Holds no
+// weights. Constant after construction; any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,29 +14,29 @@
 
 namespace pushpull {
 
-// How a sum of gradients moves the weights.
+// The parameters of one update.
 struct UpdateInfo {
-  double learning_rate = 0.0;  // of the step, not yet scaled by `share`
+  double learning_rate = 0.0;  // of the step, not yet multiplied by `share`
   double divisor = 1.0;        // micro-batches in the sum
-  double share = 1.0;          // of the global batch: divisor / micro-batches of a step
+  double share = 1.0;          // divisor / micro-batches of a step
   double clip = 1.0;           // factor of the gradient
-  // The sum is one of changes, start minus end, of weights that have moved elsewhere (local:H):
-  // running statistics move by the mean change, trainable weights take it for a gradient.
+  // The sum is one of weight changes (start minus end of a round of local:H): running statistics
+  // change by the mean of them; trainable weights use it as the gradient.
   bool changes = false;
   double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0: none
-  bool stream = false;              // weights are written past the cache (common/base/simd.h)
+  bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
 };
 
-// Elements of a range that move by one rule.
+// Elements of a range with one rule.
 struct RuleSegment {
   Range elements;
   ElementRule rule;
-  bool counts = false;  // in the norm of the gradient
+  bool counts = false;  // true: they count in the gradient's norm
 };
 
 class RangeUpdate {
  public:
-  // elements: of the flat vector. Everything below counts from its first one.
+  // elements: of the flat vector. All indices below are relative to its first one.
   RangeUpdate(const TensorTable& table, Range elements, const OptimizerOptions& optimizer);
 
   int64_t size() const { return size_; }
@@ -46,35 +46,34 @@ class RangeUpdate {
   //   out: size() floats.
   void initialise(uint64_t seed, float* out) const;
 
-  // Moves the elements `stride` by one update.
-  //   before, out, state[i]: the range's first element; out may be before.
-  //   sum: of gradients, its first element is that of stride.lo.
-  //   updates: that the range has had, this one included.
-  //   read: the weights that the gradient was computed on, like before, for delay compensation;
-  //   null: none.
+  // Applies one update to the elements `stride`.
+  //   before, out, state[i]: point to the range's first element; out may equal before.
+  //   sum: gradient sum; points to element stride.lo.
+  //   updates: number of updates of the range including this one.
+  //   read: the weights that the gradient was computed on, laid out like before; for delay
+  //   compensation; null: none.
   void apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
              SumHalves sum, std::span<float* const> state, float* out,
              const float* read = nullptr) const;
 
-  // What `apply` does, for who does it elsewhere (a device): appends the range's segments, in
-  // order.
-  //   has_read: `read` is given.
+  // Appends the rules that `apply` would use, in order, for a device that applies them itself.
+  //   has_read: whether `read` would be given.
   void add_rules(const UpdateInfo& info, int64_t updates, bool has_read,
                  std::vector<RuleSegment>& out) const;
 
-  // Squares of the gradient (sum / divisor) over one block of at most kBlockElements; running
-  // statistics do not count.
-  //   sum: its first element is that of block.lo.
+  // Sum of squares of the gradient (sum / divisor) over one block of at most kBlockElements,
+  // without running statistics.
+  //   sum: points to element block.lo.
   double squares(Range block, const float* sum, double divisor) const;
-  // The same over the whole range, blocks added along the fixed tree (common/update/norm.h).
+  // The same over the whole range: blocks are added along the fixed tree (common/update/norm.h).
   double all_squares(const float* sum, double divisor) const;
 
  private:
-  // The part of a tensor that lies in the range.
+  // The part of a tensor within the range.
   struct Segment {
     Range elements;
     size_t index = 0;   // of the tensor in its table
-    int64_t first = 0;  // element of the tensor that the segment begins with
+    int64_t first = 0;  // the tensor's element at elements.lo
     TensorInfo tensor;
   };
 

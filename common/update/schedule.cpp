@@ -10,7 +10,7 @@ namespace pushpull {
 
 namespace {
 
-// gamma^drops by squaring, the same bits on every processor.
+// lr * gamma^drops by squaring, with the same bits on every processor.
 double drop(double lr, double gamma, int64_t drops) {
   double factor = 1.0;
   for (; drops > 0; drops /= 2) {
@@ -23,7 +23,7 @@ double drop(double lr, double gamma, int64_t drops) {
 double cosine(double lr, double min, int64_t step, int64_t horizon) {
   if (step >= horizon) return min;
   const double progress = static_cast<double>(step) / static_cast<double>(horizon);
-  // The last bit of cos may depend on the processor; it is gone once the optimizer rounds to float.
+  // The last bit of cos may differ between processors; the optimizer's rounding to float hides it.
   return min + (lr - min) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
 }
 

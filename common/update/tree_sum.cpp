@@ -70,7 +70,7 @@ SumHalves TreeSum::halves(int64_t lo, int64_t n) {
 const float* TreeSum::block(int64_t lo, int64_t n) {
   const SumHalves sum = halves(lo, n);
   if (sum.right == nullptr) return sum.left;
-  float* out = scratch(0);  // where the left half may lie
+  float* out = scratch(0);  // may hold the left half
   add_floats(sum.left, sum.right, n, out);
   return out;
 }

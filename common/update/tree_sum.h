@@ -1,4 +1,4 @@
-// Sums partial gradients along the fixed tree, block by block, so that the sum stays in cache. One
+// Sums partial gradients along the fixed tree, block by block, so that sums stay in the cache. One
 // thread.
 #pragma once
 
@@ -11,27 +11,27 @@
 
 namespace pushpull {
 
-// The sum over the micro-batches `range`, of as many elements as its user says. Borrowed.
+// The sum of the gradients of the micro-batches `range`; the user knows its length. Borrowed.
 struct TreePart {
   Range range;
-  const float* floats = nullptr;      // where a codec encodes them: the slice as it was sent, which
-  const SliceCodec* codec = nullptr;  // fits (SliceCodec); null: floats
+  const float* floats = nullptr;      // f32; with a codec, the encoded slice
+  const SliceCodec* codec = nullptr;  // layout of an encoded slice that `fits`; null: plain floats
 };
 
-// How parts are summed, see merge_plan; made anew only where they are cut in another way than those
-// before: slices of one step mostly come in the same parts.
+// The order in which parts are summed (merge_plan). Recomputed only when the parts differ from the
+// last ones: slices of one step mostly arrive in the same parts.
 class MergePlan {
  public:
   void begin() { nodes_.clear(); }
   void add(Range node) { nodes_.push_back(node); }
-  // One part alone, or ascending nodes that cover the tree over `leaves` leaves; throws
+  // Accepts a single part, or ascending nodes that cover the tree over `leaves` leaves. Throws
   // Error(kProtocol) otherwise.
   void make(int64_t leaves);
   const std::vector<int>& merges() const { return merges_; }
 
  private:
   std::vector<Range> nodes_;
-  std::vector<Range> planned_;  // nodes that merges_ is for
+  std::vector<Range> planned_;  // the nodes that merges_ belongs to
   int64_t leaves_ = 0;
   std::vector<int> merges_;
 };
@@ -42,18 +42,18 @@ class TreeSum {
 
   // parts, leaves: see MergePlan.
   TreeSum(std::vector<TreePart> parts, int64_t leaves);
-  // Without parts until `reset`.
+  // Holds no parts until `reset`.
   TreeSum() = default;
 
-  // The same for other parts: in a steady step nothing is allocated.
+  // Reuses the object for other parts; once steps are alike it allocates nothing.
   void begin() { parts_.clear(); }
   void add(TreePart part) { parts_.push_back(part); }
   void reset(int64_t leaves);
 
-  // The sum over elements [lo, lo + n), n at most kStride. Valid until the next call. Where there
-  // is a codec they are whole blocks.
+  // The sum over elements [lo, lo + n), n at most kStride; valid until the next call. With a codec
+  // the elements must be whole blocks.
   const float* block(int64_t lo, int64_t n);
-  // The same without its last addition, so that two parts alone are read where they lie.
+  // The same without its last addition, so that exactly two parts are read in place.
   SumHalves halves(int64_t lo, int64_t n);
 
  private:
@@ -61,7 +61,7 @@ class TreeSum {
 
   std::vector<TreePart> parts_;
   MergePlan plan_;
-  std::vector<std::vector<float>> scratch_;  // by place on the stack
+  std::vector<std::vector<float>> scratch_;  // by depth of the stack
   std::vector<const float*> stack_;
 };
 

@@ -1,9 +1,9 @@
-// What the kernels of models/ops/cuda compute for each element, and how their sums are cut:
-// functions of shapes and numbers alone, which tests run on the host. A cut depends on no device
-// and no pointer: equal shapes give equal bits (DESIGN P1).
+// The arithmetic of the kernels in models/ops/cuda: what they compute per element, and how their
+// sums are split. Functions of shapes and numbers only, which tests run on the host. A split
+// depends on neither device nor pointers: equal shapes give equal bits (P1).
 //
-// A block is kBlock threads. A round is what a block takes at once: kPerThread elements a thread,
-// all of them in registers. A chunk is what a block sums: one round or several.
+// A block is kBlock threads. A round is what a block processes at once: kPerThread elements per
+// thread, all in registers. A chunk is what one block sums: one or several rounds.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ PP_HOST_DEVICE constexpr int64_t pieces(int64_t whole, int64_t piece) {
   return (whole + piece - 1) / piece;
 }
 
-// n / divisor for n < 2^31 by a multiplication. Source: Granlund & Montgomery, PLDI 1994.
+// n / divisor for n < 2^31 by multiplication. Source: Granlund & Montgomery, PLDI 1994.
 struct Divider {
   uint32_t divisor = 1;
   uint32_t multiplier = 1;
@@ -41,14 +41,14 @@ struct Divider {
   }
 };
 
-// A sum over many elements: each chunk by a block in f32, the chunks in f64 in their order.
+// How to sum many elements: one block sums a chunk in f32; the chunks are added in order in f64.
 struct ReductionPlan {
   int64_t chunk = 0;  // elements
   int64_t chunks = 0;
 };
 
-// Over the rows of a matrix, for each column. Few rows are one chunk, which saves a second kernel;
-// otherwise enough chunks to fill a device, and few enough to add them up one after another.
+// Sums over the rows of a matrix, per column. Few rows are one chunk, which saves a second kernel;
+// otherwise there are enough chunks to fill a device, and few enough to be added sequentially.
 inline ReductionPlan plan_rows(int64_t rows) {
   constexpr int64_t kAlone = 128;
   constexpr int64_t kChunk = 32;
@@ -58,14 +58,15 @@ inline ReductionPlan plan_rows(int64_t rows) {
   return {chunk, pieces(rows, chunk)};
 }
 
-// Over a channel's elements, `places` of them: whole rounds.
+// Sums over the `places` elements of a channel. A chunk is a whole number of rounds.
 inline ReductionPlan plan_channel(int64_t places) {
-  constexpr int64_t kMaxChunks = 512;  // each block of the pass behind it reads them all
+  constexpr int64_t kMaxChunks = 512;  // each block of the following kernel reads all of them
   const int64_t chunk = kRound * pieces(places, kRound * kMaxChunks);
   return {chunk, pieces(places, chunk)};
 }
 
-// values[0] becomes the sum along the tree that a warp adds by: halves onto each other.
+// values[0] becomes the sum, in the order of a warp's tree: the upper half is added onto the lower
+// half, repeatedly.
 template <class T>
 void tree_sum(T* values, int count) {
   for (int reach = count / 2; reach > 0; reach /= 2) {
@@ -73,8 +74,8 @@ void tree_sum(T* values, int count) {
   }
 }
 
-// The sum of part(0), ..., part(count - 1) over the lanes of a warp, of which all get it; the host
-// does the same additions.
+// The sum of part(0), ..., part(count - 1) over the lanes of a warp; all lanes get it. The host
+// performs the same additions.
 struct WarpSum {
   uint32_t count = 0;
 
@@ -102,12 +103,12 @@ struct WarpSum {
   }
 };
 
-// max(x, 0) that lets a NaN through, so that it is found.
+// max(x, 0) that propagates NaN, so that it is detected.
 PP_HOST_DEVICE inline float relu(float x) { return x <= 0.0F ? 0.0F : x; }
-// Its derivative, 0 at 0 as in PyTorch. A multiplication would keep the NaN of a 0 * inf.
+// Derivative of ReLU, 0 at 0 as in PyTorch. A multiplication would propagate the NaN of 0 * inf.
 PP_HOST_DEVICE inline float relu_gradient(float y, float dy) { return y > 0.0F ? dy : 0.0F; }
 
-// Count, mean and sum of squared distances from it. Source: Chan, Golub & LeVeque, 1979.
+// Count, mean and sum of squared deviations. Source: Chan, Golub & LeVeque, 1979.
 struct Moments {
   double count = 0.0;
   double mean = 0.0;
@@ -139,16 +140,16 @@ PP_HOST_DEVICE inline float inverse_deviation(double variance, float epsilon) {
   return static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
 }
 
-// dy where forward's y, as it was stored, let x through.
+// dy where the stored y of forward is positive (if relu), else 0.
 template <class T>
 PP_HOST_DEVICE float masked(const Normal& normal, float x, float dy) {
   return normal.relu ? relu_gradient(rounded<T>(normal(x)), dy) : dy;
 }
 
-// dx = slope * (dy - mean of dy - (x - mean) * lean).
+// dx = slope * (dy - mean(dy) - (x - mean) * lean).
 struct NormalGradient {  // no initial values: in shared memory every thread would write them
   float mean_dy;
-  float lean;  // mean of dy * (x - mean), over the variance
+  float lean;  // mean of dy * (x - mean), divided by the variance
   PP_HOST_DEVICE float operator()(const Normal& normal, float x, float dy) const {
     return normal.slope * (dy - mean_dy - (x - normal.mean) * lean);
   }

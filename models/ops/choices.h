@@ -1,6 +1,7 @@
-// Which algorithm each operation uses where a library has several: chosen once, by the first worker
-// of a job, and handed to the others as text, since the bits of a result depend on it. One line for
-// each plan, "KEY VALUE": KEY names the operation and its shape, VALUE is what its file wrote.
+// The algorithm of each operation, where a library offers several. The first worker of a job
+// chooses, and the others get its choices as text, since the bits of a result depend on them. One
+// line per plan, "KEY VALUE": KEY names the operation and its shape; VALUE is written and read by
+// the operation's file.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +14,15 @@ class Choices {
  public:
   static constexpr size_t kMaxBytes = 64 << 10;
 
-  // Throws Error(kProtocol): too long, cut off, a line without a key or a value, a key twice.
+  // Throws Error(kProtocol) if the text is too long or cut off, a line lacks key or value, or a key
+  // occurs twice.
   static Choices parse(const std::string& text);
-  // Sorted by key; every line ends with a line end.
+  // Sorted by key; every line ends with '\n'.
   std::string text() const;
 
-  // Null: nothing was chosen for it.
+  // Null if nothing was chosen for `key`.
   const std::string* find(const std::string& key) const;
-  // Neither is empty; a key has no blanks, both are plain text.
+  // key, value: not empty, plain text; no blanks in the key.
   void set(const std::string& key, std::string value);
 
   bool empty() const { return of_.empty(); }

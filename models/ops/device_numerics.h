@@ -1,5 +1,5 @@
-// What must be equal between workers that compute on a GPU for equal bits (P1). The driver is in it
-// only where it compiles our kernels: it does not compute. Pure.
+// Everything that must match between workers on a GPU for equal bits (P1). Includes the driver only
+// where it compiles our kernels: otherwise it does not affect results. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@ struct DeviceNumerics {
   std::string device;  // "NVIDIA H200"
   int major = 0;       // compute capability
   int minor = 0;
-  int ptx_driver = 0;    // as cudaDriverGetVersion tells it, where it compiles our PTX; else 0
-  int runtime = 0;       // as cudaRuntimeGetVersion tells it: 13020 is 13.2
-  size_t cublas_lt = 0;  // as cublasLtGetVersion tells it: 130100 is 13.1.0
-  std::string cudnn;     // "9.19.0"; "": convolutions go without
+  int ptx_driver = 0;    // from cudaDriverGetVersion if the driver compiles our PTX; else 0
+  int runtime = 0;       // from cudaRuntimeGetVersion: 13020 is 13.2
+  size_t cublas_lt = 0;  // from cublasLtGetVersion: 130100 is 13.1.0
+  std::string cudnn;     // "9.19.0"; "": convolutions do not use it
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;
 };
 
-// "cuda NVIDIA H200 sm_90 runtime 13.0 cuBLASLt 13.1.0 cuDNN 9.19.0 tf32 loss-scale 1".
-// With PTX "... sm_90 ptx by driver 13.1 runtime ...".
+// "cuda NVIDIA H200 sm_90 runtime 13.0 cuBLASLt 13.1.0 cuDNN 9.19.0 tf32 loss-scale 1"; with PTX
+// "... sm_90 ptx by driver 13.1 runtime ...".
 std::string to_string(const DeviceNumerics& numerics);
 
-// Whether a program has machine code for devices of a compute capability. Where it has not, the
-// driver compiles its PTX.
-//   architectures: that it was built for, as CMAKE_CUDA_ARCHITECTURES lists them: "80-real, 90".
-// Source: CUDA C++ Programming Guide, "Binary Compatibility": code for 8.0 runs on 8.x from 8.0 on;
-// "90a" on 9.0 only, "100f" on its family. `native` and `all` are taken to have it.
+// Whether a program has machine code for devices of a compute capability. Otherwise the driver
+// compiles its PTX.
+//   architectures: those it was built for, as in CMAKE_CUDA_ARCHITECTURES: "80-real, 90".
+// Source: CUDA C++ Programming Guide, "Binary Compatibility": code for 8.0 runs on 8.x; "90a" on
+// 9.0 only, "100f" on its family. `native` and `all` are assumed to include it.
 bool has_machine_code(std::string_view architectures, int major, int minor);
 
 }  // namespace pushpull::ops

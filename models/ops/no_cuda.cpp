@@ -1,4 +1,4 @@
-// In place of models/ops/cuda where the build found no CUDA toolkit.
+// Replaces models/ops/cuda if the build found no CUDA toolkit.
 #include "common/base/error.h"
 #include "models/ops/ops.h"
 

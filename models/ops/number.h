@@ -1,6 +1,6 @@
-// The numbers that activations are stored as on a device, and how they move: kernels compute on f32
-// and convert where they load and store. Host and device give the same bits, so that the host's
-// tests speak for the kernels.
+// The types of activations on a device, and their loads and stores: kernels compute in f32 and
+// convert when they load and store. Host and device give the same bits, so that tests on the host
+// cover the kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/host_device.h"
 
-// Loops over registers: an array that is indexed at run time would lie in memory.
+// Unrolls loops over registers: an array with a run-time index would be placed in memory.
 #if defined(__CUDA_ARCH__)
 #define PP_UNROLL _Pragma("unroll")
 #else
@@ -18,7 +18,7 @@
 
 namespace pushpull::ops {
 
-// The upper half of an f32, and IEEE 754 binary16.
+// bf16, the upper half of an f32, and IEEE 754 binary16.
 struct Bf16 {
   uint16_t bits = 0;
 };
@@ -54,7 +54,7 @@ PP_HOST_DEVICE inline float to_float(Fp16 value) {
 #endif
 }
 
-// To the nearest, of two as near the even one; every NaN becomes the one that the device makes.
+// Rounds to nearest, ties to even; every NaN becomes the one that the device produces.
 template <class T>
 PP_HOST_DEVICE T from_float(float value);
 
@@ -100,20 +100,20 @@ PP_HOST_DEVICE inline Fp16 from_float<Fp16>(float value) {
   return result;
 }
 
-// As it comes back after having been stored.
+// x after being stored and loaded again.
 template <class T>
 PP_HOST_DEVICE float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
-// A pack: 16 bytes, the most that one thread moves at once.
+// Elements in a pack of 16 bytes, the most that one thread moves at once.
 template <class T>
-constexpr int kLanes = static_cast<int>(16 / sizeof(T));
+constexpr int kPackSize = static_cast<int>(16 / sizeof(T));
 
 inline bool is_aligned(const void* first) { return reinterpret_cast<uintptr_t>(first) % 16 == 0; }
 
-// What one load or store moves: 4, 8 or 16 bytes, in words of 32 bits, since of shorter pieces the
-// compiler may make several.
+// The unit of one load or store: 4, 8 or 16 bytes, in 32-bit words, because the compiler may split
+// shorter pieces.
 template <int kWords>
 struct alignas(4 * kWords) Words {
   uint32_t of[kWords];
@@ -139,7 +139,7 @@ PP_HOST_DEVICE void store_words(const Words<kWords>& words, void* to) {
 #endif
 }
 
-// The i-th element of a row of words, and a word of the one or two elements that it holds.
+// Converts between element i of an array of words and f32; a word holds one or two elements.
 template <class T>
 PP_HOST_DEVICE T element(const uint32_t* words, int i) {
   T element;
@@ -159,7 +159,7 @@ PP_HOST_DEVICE inline uint32_t word<float>(const float* from) {
   return bits_of(from[0]);
 }
 
-// kCount elements that start at a multiple of their bytes.
+// kCount elements whose address is a multiple of their size in bytes.
 template <int kCount, class T>
 PP_HOST_DEVICE void load_vector(const T* from, float* to) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
@@ -185,10 +185,10 @@ PP_HOST_DEVICE void store_vector(const float* from, T* to) {
   }
 }
 
-// The first `count` elements of a pack; the lanes behind become 0. kPacked: `from` or `to` is
-// aligned to 16 bytes, and a whole pack moves at once.
+// Loads or stores the first `count` elements of a pack; the rest become 0.
+//   kPacked: `from` or `to` is 16-byte aligned, and a whole pack moves at once.
 template <bool kPacked, int kCount, class T>
-PP_HOST_DEVICE void load_lanes(const T* from, int64_t count, float* to) {
+PP_HOST_DEVICE void load_pack(const T* from, int64_t count, float* to) {
   if (kPacked && count >= kCount) {
     constexpr int kParts = kCount * static_cast<int>(sizeof(T)) > 16 ? 2 : 1;
     PP_UNROLL
@@ -201,7 +201,7 @@ PP_HOST_DEVICE void load_lanes(const T* from, int64_t count, float* to) {
   for (int i = 0; i < kCount; ++i) to[i] = i < count ? to_float(from[i]) : 0.0F;
 }
 template <bool kPacked, int kCount, class T>
-PP_HOST_DEVICE void store_lanes(const float* from, int64_t count, T* to) {
+PP_HOST_DEVICE void store_pack(const float* from, int64_t count, T* to) {
   if (kPacked && count >= kCount) {
     constexpr int kParts = kCount * static_cast<int>(sizeof(T)) > 16 ? 2 : 1;
     PP_UNROLL

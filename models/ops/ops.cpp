@@ -9,7 +9,7 @@ namespace pushpull::ops {
 
 namespace {
 
-// Kernels count elements in 32 bits; models/layers.cpp refuses larger tensors with a message.
+// Kernels count elements in 32 bits; models/layers.cpp rejects larger tensors with a message.
 constexpr int64_t kMaxElements = INT32_MAX;
 
 bool fits(int64_t a, int64_t b) { return a > 0 && b > 0 && a <= kMaxElements / b; }
@@ -87,7 +87,7 @@ std::unique_ptr<Convolution> make_convolution(Backend& backend, const Convolutio
 
 std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShape& shape) {
   PP_ASSERT(is_image(shape.image));
-  // the unbiased variance of one value does not exist
+  // one value has no unbiased variance
   PP_ASSERT(shape.image.samples * shape.image.height * shape.image.width > 1);
   PP_ASSERT(shape.epsilon > 0.0F);
   const Backend::Scope scope(backend);

@@ -1,13 +1,13 @@
-// The operations that layers are made of. Each is a plan: created once with its shapes, then run on
-// raw pointers as often as wanted; a run neither allocates nor creates anything. A backend computes
-// them (cpu: oneDNN; cuda: cuBLASLt, cuDNN and kernels of our own). One thread at a time per
-// backend.
+// The operations that layers are built from. Each operation is a plan: created once for its shapes,
+// then run on raw pointers any number of times; a run neither allocates nor creates anything.
+// Backends implement them (cpu: oneDNN; cuda: cuBLASLt, cuDNN and our own kernels). One thread at a
+// time per backend.
 //
-// All pointers are memory of the backend. A run takes effect in the backend's order: on the cpu it
-// is done on return, on a device it is enqueued behind the runs before. Parameters (w, b, scale,
-// ...) and their gradients are f32 in PyTorch's layout, aligned to a float only; activations are of
-// the backend's own type, in C order, and live in its Buffers. The caller's alignment never changes
-// a bit of a result (DESIGN P1).
+// All pointers are memory of the backend. Runs take effect in order: on the CPU a run is done on
+// return, on a device it is enqueued behind earlier runs. Parameters (w, b, scale, ...) and their
+// gradients are f32 in PyTorch's layout, aligned to a float only. Activations have the backend's
+// own type, are in C order and live in its Buffers. The caller's alignment never changes a bit of a
+// result (P1).
 #pragma once
 
 #include <cstddef>
@@ -21,31 +21,31 @@
 
 namespace pushpull::ops {
 
-// An element of an image, of a row, or of a gradient of these: f32 on the cpu, what Precision says
-// on a device.
+// An element of an image, a row, or their gradients: f32 on the CPU, the type given by Precision on
+// a device.
 using Activation = void;
 
-// What a device computes on; sums, parameters and their gradients are f32 always.
+// Arithmetic of a device. Sums, parameters and their gradients are always f32.
 enum class Precision {
   kFp32,
-  kTf32,  // activations are f32, products of matrices round their factors to 11 bits
+  kTf32,  // f32 activations; matrix products round their factors to 11 bits
   kBf16,
   kFp16,
 };
 
 // "fp32", "tf32", "bf16", "fp16".
 const char* to_string(Precision precision);
-// Throws Error(kUsage) that lists them.
+// Throws Error(kUsage) that lists the valid names.
 Precision parse_precision(const std::string& text);
 
-// How an image tensor [N, C, H, W] lies in memory.
+// The memory layout of an image tensor [N, C, H, W].
 enum class Layout {
-  kPlain,   // as written: N, C, H, W
-  kNative,  // what the backend computes on fastest: channels in blocks, the last one zero-padded
+  kPlain,   // N, C, H, W
+  kNative,  // the backend's fastest: channels in blocks, the last one zero-padded
 };
 
-// Zeroed memory of a backend, aligned to a cache line or better. Counted in floats also where
-// activations are shorter: they then use half of it.
+// Zeroed memory of a backend, aligned to at least a cache line. Sizes are in floats even where
+// activations are shorter, which then use half of it.
 class Buffer {
  public:
   using Free = device::Memory::Free;
@@ -53,7 +53,7 @@ class Buffer {
   Buffer(float* data, size_t size, Free free) : memory_(data, size * sizeof(float), free) {}
   explicit Buffer(device::Memory memory) : memory_(std::move(memory)) {}
   float* data() const { return memory_.floats(); }
-  size_t size() const { return memory_.size() / sizeof(float); }  // floats
+  size_t size() const { return memory_.size() / sizeof(float); }  // in floats
 
  private:
   device::Memory memory_;
@@ -67,7 +67,7 @@ struct ImageShape {
   int64_t size() const { return samples * channels * height * width; }
 };
 
-// y = x wᵀ + b, then max(y, 0) where `relu`.
+// y = x wᵀ + b, then max(y, 0) if `relu`.
 //   x [N, K], w [M, K], b [M] -> y [N, M].
 struct LinearShape {
   int64_t samples = 0;  // N
@@ -80,11 +80,12 @@ class Linear {
  public:
   virtual ~Linear() = default;
   virtual void forward(const Activation* x, const float* w, const float* b, Activation* y) = 0;
-  // x, y: of forward. dy [N, M]: gradient of y; where `relu`, masked in place, and backward_data
-  // needs it masked. -> dw [M, K], db [M], overwritten.
+  // x, y: as in forward.
+  // dy [N, M]: gradient of y; masked in place if `relu`, as backward_data requires.
+  // dw [M, K], db [M]: overwritten.
   virtual void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
                                 float* db) = 0;
-  // -> dx [N, K], overwritten. After backward_weights.
+  // dx [N, K]: overwritten. Call after backward_weights.
   virtual void backward_data(const Activation* dy, const float* w, Activation* dx) = 0;
 };
 
@@ -104,15 +105,15 @@ class Convolution {
  public:
   virtual ~Convolution() = default;
   virtual void forward(const Activation* x, const float* w, const float* b, Activation* y) = 0;
-  // -> dw [O, C, k, k], db [O], overwritten.
+  // dw [O, C, k, k], db [O]: overwritten.
   virtual void backward_weights(const Activation* x, const Activation* dy, float* dw,
                                 float* db) = 0;
-  // -> dx, overwritten.
+  // dx: overwritten.
   virtual void backward_data(const Activation* dy, const float* w, Activation* dx) = 0;
 };
 
-// y = (x - mean) / sqrt(variance + epsilon) * scale + shift per channel, then max(y, 0) where
-// `relu`. All image tensors kNative; vectors [C]. Source: Ioffe & Szegedy, arXiv 1502.03167.
+// y = (x - mean) / sqrt(variance + epsilon) * scale + shift per channel, then max(y, 0) if `relu`.
+// All image tensors are kNative; vectors [C]. Source: Ioffe & Szegedy, arXiv 1502.03167.
 struct BatchNormShape {
   ImageShape image;  // samples * height * width > 1
   float epsilon = 1e-5F;
@@ -122,19 +123,20 @@ struct BatchNormShape {
 class BatchNorm {
  public:
   virtual ~BatchNorm() = default;
-  // With the batch's own statistics, which are handed out: mean and unbiased variance, as PyTorch's
-  // running_var collects it (y itself uses the biased one).
+  // Uses the batch's own statistics and returns them: mean and unbiased variance, which PyTorch's
+  // running_var accumulates (y itself uses the biased one).
   virtual void forward(const Activation* x, const float* scale, const float* shift, float* mean,
                        float* variance, Activation* y) = 0;
-  // With given statistics.
+  // Uses the given statistics.
   virtual void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
                      const float* variance, Activation* y) = 0;
-  // x, scale, shift: of the latest forward. -> dx, dscale, dshift, overwritten.
+  // x, scale, shift: as in the latest forward.
+  // dx, dscale, dshift: overwritten.
   virtual void backward(const Activation* x, const Activation* dy, const float* scale,
                         const float* shift, Activation* dx, float* dscale, float* dshift) = 0;
 };
 
-// Largest of each 2x2 window, stride 2; an odd last row or column is dropped, as PyTorch does.
+// Maximum of each 2x2 window, stride 2; an odd last row or column is dropped, as in PyTorch.
 //   x [N, C, H, W] -> y [N, C, H/2, W/2], both kNative.
 struct MaxPoolShape {
   ImageShape image;  // height and width > 1
@@ -145,11 +147,12 @@ class MaxPool {
  public:
   virtual ~MaxPool() = default;
   virtual void forward(const Activation* x, Activation* y) = 0;
-  // Of the latest forward. dy -> dx, overwritten.
+  // Backward of the latest forward.
+  //   dx: overwritten.
   virtual void backward(const Activation* dy, Activation* dx) = 0;
 };
 
-// Between the two layouts of one image tensor.
+// Converts an image tensor between the two layouts.
 class Relayout {
  public:
   virtual ~Relayout() = default;
@@ -157,17 +160,18 @@ class Relayout {
   virtual void to_native(const Activation* plain, Activation* native) = 0;
 };
 
-// Floats as activations and back, element by element, for what comes in and what is looked at.
+// Converts floats to activations and back, element by element, for inputs and for inspection.
 class Elements {
  public:
   virtual ~Elements() = default;
-  // `floats` itself where activations are f32; else a copy, valid until the next call.
+  // `floats` itself if activations are f32; else a copy, valid until the next call.
   virtual const Activation* in(const float* floats) = 0;
   virtual void out(const Activation* activations, float* floats) = 0;
 };
 
 // Softmax and cross-entropy against one label per sample, by the log-sum-exp trick.
-//   logits [N, M]; labels [N], 0 <= label < M: check_labels, while they are still on the host.
+//   logits [N, M].
+//   labels [N], 0 <= label < M; use check_labels while they are still on the host.
 struct CrossEntropyShape {
   int64_t samples = 0;  // N
   int64_t classes = 0;  // M
@@ -176,26 +180,27 @@ struct CrossEntropyShape {
 class CrossEntropy {
  public:
   virtual ~CrossEntropy() = default;
-  // losses[n] of the first `count` samples; the rest is not read.
+  // Writes losses[n] of the first `count` samples; the rest is not read.
   virtual void forward(const Activation* logits, const int32_t* labels, int64_t count,
                        float* losses) = 0;
-  // Of the latest forward, which had count = N: gradient of the *mean* loss, times the backend's
-  // loss scale, which parameters' gradients are free of again -> dlogits [N, M].
+  // Gradient of the latest forward, which must have had count = N: of the *mean* loss, times the
+  // backend's loss scale (parameters' gradients are divided by it again).
+  //   dlogits [N, M]: written.
   virtual void backward(const int32_t* labels, Activation* dlogits) = 0;
-  // Index of the largest logit of the first `count` samples; of equal ones, the lowest.
+  // Index of the largest logit of each of the first `count` samples; the lowest among equal ones.
   virtual void predict(const Activation* logits, int64_t count, int32_t* predictions) = 0;
 };
 
-// Labels in host memory, of the first samples: a wrong one is our mistake (PP_ASSERT).
+// Checks labels in host memory: an invalid one is our mistake (PP_ASSERT).
 void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> labels);
 
-// Holds the device, its threads and the scratch memory that its operations share; outlives them.
+// Owns the device, its threads and the scratch memory that its operations share; outlives them.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Around every use of the backend's operations, and their creation: sets the number of compute
-  // threads of the calling thread, and sets it back.
+  // Put one around every use of the backend's operations, and their creation: it sets the calling
+  // thread's number of compute threads, and restores it at the end.
   class Scope {
    public:
     explicit Scope(Backend& backend) : backend_(backend), saved_(backend.enter()) {}
@@ -208,27 +213,28 @@ class Backend {
     int saved_;
   };
 
-  // Throws Error(kFailed | kDevice) naming the size where memory does not suffice.
+  // Throws Error(kFailed | kDevice) naming the size if memory is short.
   virtual Buffer allocate(size_t floats) = 0;
-  // Floats that an image takes.
+  // Number of floats that an image takes.
   virtual size_t image_floats(const ImageShape& shape, Layout layout) const = 0;
 
-  // Between host memory and ours, behind all runs before; done on return. For tests and evaluation.
+  // Copies between host memory and ours, after all earlier runs; done on return. For tests and
+  // evaluation.
   virtual void write(const void* host, size_t bytes, void* to) = 0;
   virtual void read(const void* from, size_t bytes, void* host) = 0;
 
   // Null: memory is the host's, and a run is done on return.
   virtual std::shared_ptr<device::Device> device() const { return nullptr; }
-  // The stream that runs are enqueued on; only where there is a device.
+  // The stream that runs are enqueued on; only if there is a device.
   virtual device::Stream& stream();
 
-  // What equal bits depend on, for the handshake.
+  // Identifies everything that bits depend on, for the handshake.
   virtual std::string numerics() const = 0;
-  // Algorithms that the plans made so far have taken, where a library has several; "" where there
-  // is nothing to choose (models/ops/choices.h).
+  // The algorithms used by the plans made so far, where a library offers several; "" if there is
+  // nothing to choose (models/ops/choices.h).
   virtual std::string choices() const { return {}; }
-  // Plans made from here on take these; those made before are to be dropped first. A backend with
-  // nothing to choose takes no notice. Throws Error(kProtocol) for a text that is none.
+  // Plans made from now on use these; drop earlier plans first. A backend with nothing to choose
+  // ignores it. Throws Error(kProtocol) for an invalid text.
   virtual void choose(const std::string& /*choices*/) {}
 
   // Called by make_... below, which check the shapes.
@@ -246,22 +252,22 @@ class Backend {
 };
 
 struct BackendOptions {
-  device::DeviceName device;  // the cpu or one CUDA device
-  int threads = 1;            // cpu: compute threads, the number that results depend on
+  device::DeviceName device;  // the CPU or one CUDA device
+  int threads = 1;            // CPU: compute threads; results depend on the number
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;  // a power of two
-  bool measure = true;      // cuda: algorithms are chosen by time; false: by heuristic
+  bool measure = true;      // CUDA: choose algorithms by time; false: by heuristic
 };
 
-// Throws Error(kUsage | kDevice) that names the device and the way out.
+// Throws Error(kUsage | kDevice) that names the device and how to fix it.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);
-// Throws Error(kUsage) where the process may not have that many threads (OMP_THREAD_LIMIT).
+// Throws Error(kUsage) if the process may not have that many threads (OMP_THREAD_LIMIT).
 std::unique_ptr<Backend> make_cpu_backend(int threads);
-// In a build without CUDA: throws Error(kDevice) that says so.
+// In a build without CUDA it throws Error(kDevice) that says so.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
 
-// Plans. A shape that cannot be is our mistake (PP_ASSERT); one that the device cannot hold is
-// Error(kFailed).
+// Create plans. An impossible shape is our mistake (PP_ASSERT); one that does not fit in memory
+// throws Error(kFailed).
 std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape);
 std::unique_ptr<Convolution> make_convolution(Backend& backend, const ConvolutionShape& shape);
 std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShape& shape);

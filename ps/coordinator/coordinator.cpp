@@ -172,8 +172,7 @@ void Coordinator::add_member(const wire::Hello& hello, int servers) {
 }
 
 bool Coordinator::same_bits() const {
-  return options_.job.strategy.kind == StrategyKind::kSync || all_reduce() ||
-         !options_.job.record.empty();
+  return options_.job.strategy.traits().same_bits || !options_.job.record.empty();
 }
 
 std::string Coordinator::mismatch(const wire::Declare& declare) const {
@@ -238,7 +237,8 @@ bool Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::Dec
       return true;
     }
     check_job_against_data(options_.job, declaration_.train_samples);
-    if (options_.job.strategy.in_lockstep() && declare.numerics() != declaration_.numerics) {
+    if (options_.job.strategy.traits().step_versions &&
+        declare.numerics() != declaration_.numerics) {
       notices_.push_back(member->name() + " computes with other bits, \"" + declare.numerics() +
                          "\", than the first worker, \"" + declaration_.numerics +
                          "\": the run goes on, but cannot be had again bit by bit");

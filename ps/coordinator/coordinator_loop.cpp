@@ -354,8 +354,8 @@ void CoordinatorLoop::start() {
   client_ = std::make_unique<ShardClient>(run_id_, coordinator_.self_incarnation(), map,
                                           slot_names.size());
   if (initial) client_->load(initial, now);
-  log_.info("training starts: " + std::to_string(declaration.table.total) + " parameters in " +
-            std::to_string(map.slices()) + " slices, steps " +
+  log_.info("training starts: " + plural(declaration.table.total, "parameter") + " in " +
+            plural(map.slices(), "slice") + ", steps " +
             std::to_string(coordinator_.barriers().start_step) + " to " +
             std::to_string(coordinator_.barriers().end_step) + ", strategy " +
             program_.job.strategy.to_string());

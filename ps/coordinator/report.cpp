@@ -150,8 +150,8 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
   const auto or_none = [](std::optional<double> v) { return v ? fixed(*v, 4) : std::string("-"); };
   const auto [mean, most] = mean_and_max(s.staleness);
   out << "finished\n";
-  row("strategy", s.strategy + ", " + std::to_string(s.workers) + " workers, " +
-                      std::to_string(s.servers) + " servers");
+  row("strategy",
+      s.strategy + ", " + plural(s.workers, "worker") + ", " + plural(s.servers, "server"));
   row("steps", std::to_string(s.steps) +
                    (s.resumed_from_step ? ", resumed at " + std::to_string(*s.resumed_from_step)
                                         : std::string()));
@@ -169,7 +169,7 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
         fixed(100.0 * static_cast<double>(s.test_correct) / static_cast<double>(s.test_total), 2) +
             " % (" + std::to_string(s.test_correct) + " of " + std::to_string(s.test_total) + ")");
   }
-  row("staleness", "mean " + fixed(mean, 2) + ", max " + std::to_string(most) + " updates");
+  row("staleness", "mean " + fixed(mean, 2) + ", max " + plural(most, "update"));
   row("traffic", fixed(static_cast<double>(t.bytes_pushed) / 1e6, 1) + " MB pushed, " +
                      fixed(static_cast<double>(t.bytes_pulled) / 1e6, 1) + " MB pulled");
   row("mean task", "compute " + fixed(1e3 * split.compute, 2) + ", push " +

@@ -38,7 +38,7 @@ StartState::StartState(const Job& job, const std::string& default_dir)
     checkpoint_ = read_checkpoint(dir_);
     for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
     check_job(job);
-    if (job.strategy.kind == StrategyKind::kLocal && !state_names(job.optimizer.kind).empty()) {
+    if (job.strategy.traits().outer_optimizer && !state_names(job.optimizer.kind).empty()) {
       notices_.push_back("under " + job.strategy.to_string() +
                          " the workers' optimizer states are not in checkpoints: they begin at "
                          "zero again");

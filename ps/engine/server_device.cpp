@@ -29,7 +29,7 @@ std::shared_ptr<device::Device> open_server_device(
 }
 
 std::string why_not_on_device(const Job& job) {
-  if (job.strategy.kind == StrategyKind::kAllReduce) {
+  if (job.strategy.traits().workers_update) {
     return "strategy = " + job.strategy.to_string() + " updates them in the workers";
   }
   if (job.codec != Codec{}) return "codec = " + job.codec.to_string() + " is decoded there";

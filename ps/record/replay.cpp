@@ -27,7 +27,7 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
       ends_step_(ends_of_steps(record)),
       step_(now_.size()),
       left_(record.pushes.size()) {
-  if (job.strategy.in_lockstep() && job.strategy.kind != StrategyKind::kBackup) {
+  if (!job.strategy.traits().recordable) {
     throw Error(ErrorCode::kUsage,
                 "[replay] a run under " + job.strategy.to_string() + " has nothing to replay");
   }

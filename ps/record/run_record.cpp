@@ -34,7 +34,7 @@ bool EvaluationRecord::complete(int64_t step) const {
 TrainingRecord::TrainingRecord(const Job& job, int workers, int64_t start_step)
     : micro_batch_(job.micro_batch),
       leaves_(job.micro_batches()),
-      pushes_of_step_(job.strategy.kind == StrategyKind::kBackup
+      pushes_of_step_(!job.strategy.traits().whole_steps
                           ? std::min<int64_t>(workers, leaves_) - job.strategy.backups
                           : 0),
       pushes_dropped_per_worker_(static_cast<size_t>(workers)),

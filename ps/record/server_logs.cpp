@@ -73,7 +73,7 @@ class Versions {
 
 VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t elements,
                            int servers) {
-  const bool in_steps = job.strategy.in_lockstep();
+  const bool in_steps = job.strategy.traits().step_versions;
   const int slices = SliceMap(elements, job.slice_bytes, servers).slices();
   return {in_steps, in_steps ? start.step : start.updates, std::min(servers, slices)};
 }

@@ -166,7 +166,7 @@ class Matrix(unittest.TestCase):
         done = started("bench/exchange.py", "--bin", self.folder.name, "--bytes", "4096", "--workers",
                        "2,3", "--servers", "1", "--transport", "tcp", "--out", out)
         self.assertEqual(1, done.returncode)
-        self.assertIn("3 workers, 1 servers: [bench] pushpull ended with 1: no three", done.stderr)
+        self.assertIn("3 workers, 1 server: [bench] pushpull ended with 1: no three", done.stderr)
         self.assertEqual([2], [row["workers"] for row in json.loads(out.read_text())["rows"]])
 
 

@@ -46,7 +46,7 @@ TEST(CompareNotes, TooFewCoresAreSaid) {
 
 TEST(CompareNotes, SparesAreSaid) {
   EXPECT_THAT(notes_before(result_of({}), 1, 1, 1),
-              ElementsAre(AllOf(HasSubstr("of 2 workers, 1 are idle"))));
+              ElementsAre(AllOf(HasSubstr("of 2 workers, 1 is an idle spare"))));
 }
 
 TEST(CompareNotes, EqualStartsNeedNoNote) {

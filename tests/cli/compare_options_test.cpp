@@ -107,7 +107,7 @@ TEST(CompareOptions, NamesTheWordThatIsWrongAndTheWayOut) {
   EXPECT_THAT(refusal({"--seeds", "0"}), AllOf(HasSubstr("--seeds"), HasSubstr("'0'")));
   EXPECT_THAT(refusal({"--workers", "0"}), AllOf(HasSubstr("--workers"), HasSubstr("'0'")));
   EXPECT_THAT(refusal({"--workers", "1,two"}), HasSubstr("'two'"));
-  EXPECT_THAT(refusal({"--workers", "1,2,1"}), HasSubstr("1 is there twice"));
+  EXPECT_THAT(refusal({"--workers", "1,2,1"}), HasSubstr("1 is given twice"));
   EXPECT_THAT(refusal({"--workers", "1,99999"}), HasSubstr("'99999'"));
   EXPECT_THAT(refusal({"--target-accuracy", "97"}), AllOf(HasSubstr("'97'"), HasSubstr("<= 1")));
   EXPECT_THAT(refusal({"--target-accuracy", "0"}), HasSubstr("> 0"));
@@ -146,7 +146,7 @@ TEST(CompareOptions, ReadsCodecsAndNamesTheWrongOne) {
   EXPECT_THAT(parse({"--steps=10", "--codecs", "fp32,int8,topk:0.050"}).codecs,
               ElementsAre("fp32", "int8", "topk:0.05"));
   EXPECT_THAT(refusal({"--codecs", "fp32,int4"}), HasSubstr("int4"));
-  EXPECT_THAT(refusal({"--codecs", "int8,topk:0.5,int8"}), HasSubstr("int8 is there twice"));
+  EXPECT_THAT(refusal({"--codecs", "int8,topk:0.5,int8"}), HasSubstr("int8 is given twice"));
   EXPECT_THAT(refusal({"--codecs", "int8", "--codec", "bf16"}), HasSubstr("--codec"));
 }
 
@@ -164,7 +164,7 @@ TEST(CompareOptions, RefusesTriesThatCannotRunOrWouldNotBeEqual) {
   EXPECT_THAT(refusal({"--tune", "lr="}), HasSubstr("''"));
   EXPECT_THAT(refusal({"--tune="}), HasSubstr("''"));
   EXPECT_THAT(refusal({"--tune", "lr=0.5,0.50"}), HasSubstr("twice"));
-  EXPECT_THAT(refusal({"--tune", "lr=1", "--tune", "lr=2"}), HasSubstr("lr is there twice"));
+  EXPECT_THAT(refusal({"--tune", "lr=1", "--tune", "lr=2"}), HasSubstr("lr is given twice"));
   EXPECT_THAT(refusal({"--tune", "lr=0.5,-1"}), AllOf(HasSubstr("lr=-1"), HasSubstr("> 0")));
   EXPECT_THAT(refusal({"--tune", "mometum=0.5"}), HasSubstr("did you mean momentum"));
   EXPECT_THAT(refusal({"--tune", "model=1"}), HasSubstr("'model'"));

@@ -206,7 +206,7 @@ TEST_F(ReplayTest, ItMustBeginWithWhatTheRunBeganWith) {
   const TensorTable& table = model_->table();
   EXPECT_EQ(start_to_replay(record_, job_, table, ""), nullptr);
   EXPECT_THAT(usage_of([&] { start_to_replay(record_, job_, table, "somewhere"); }),
-              AllOf(HasSubstr("--checkpoint somewhere"), HasSubstr("leave it out")));
+              AllOf(HasSubstr("--checkpoint somewhere"), HasSubstr("remove it")));
   Job other = job_;
   other.seed = 2;
   EXPECT_THAT(usage_of([&] { start_to_replay(record_, other, table, ""); }, ErrorCode::kData),

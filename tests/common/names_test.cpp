@@ -68,5 +68,11 @@ TEST(Text, PrintableEscapesAndCuts) {
   EXPECT_EQ(printable(std::string(81, 'a')), std::string(80, 'a') + "...");
 }
 
+TEST(Plural, OnlyOneIsInTheSingular) {
+  EXPECT_EQ(plural(1, "server"), "1 server");
+  EXPECT_EQ(plural(0, "server"), "0 servers");
+  EXPECT_EQ(plural(2, "more line"), "2 more lines");
+}
+
 }  // namespace
 }  // namespace pushpull

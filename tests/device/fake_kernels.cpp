@@ -116,20 +116,20 @@ void fake_square(const SliceBatch& given, float divisor, double* squares, const 
   for (int64_t tile = 0; tile < batch.tile_count; ++tile) {
     PP_ASSERT(batch.tiles[tile].elements <= kNormBlock);
     for (int thread = 0; thread < kThreads; ++thread) {
-      const StackOf<1> narrow(of_block, thread, kThreads);
+      const StackOf<1> single(of_block, thread, kThreads);
       if (tile % 2 == 0) {
         mean_gradient<kWide>(batch, tile, divisor, thread, kThreads, means.data(),
-                             {of_block, thread, kThreads}, narrow);
+                             {of_block, thread, kThreads}, single);
       } else {
-        mean_gradient<1>(batch, tile, divisor, thread, kThreads, means.data(), narrow, narrow);
+        mean_gradient<1>(batch, tile, divisor, thread, kThreads, means.data(), single, single);
       }
     }
-    std::array<double, kNormLanes> lanes{};
-    for (int lane = 0; lane < kNormLanes; ++lane) {
-      lanes[static_cast<size_t>(lane)] =
-          lane_of_squares(means.data(), batch.tiles[tile].elements, lane);
+    std::array<double, kNormSums> sums{};
+    for (int index = 0; index < kNormSums; ++index) {
+      sums[static_cast<size_t>(index)] =
+          running_sum_of_squares(means.data(), batch.tiles[tile].elements, index);
     }
-    squares[tile] = sum_of_lanes(lanes.data());
+    squares[tile] = sum_of_running_sums(sums.data());
   }
 }
 

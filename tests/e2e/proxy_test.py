@@ -350,7 +350,7 @@ def what_is_wrong_on_the_command_line_is_named(lab):
     script.write_text("+1 sleep\n")
     to = ("--to", "127.0.0.1:1")
     for words, said in ((("--listen", "127.0.0.1:0"), "--to names 0"),
-                        (("--listen", "nonsense", *to), "--listen nonsense: want HOST:PORT"),
+                        (("--listen", "nonsense", *to), "--listen nonsense: expected HOST:PORT"),
                         (("--listen", "0.0.0.0:0", *to), "--insecure allows it"),
                         (("--listen", "127.0.0.1:0", *to, "--delay-ms", "-1"), "--delay-ms -1: must be"),
                         (("--listen", "127.0.0.1:0", *to, "--script", "/none"), "/none: cannot be read"),

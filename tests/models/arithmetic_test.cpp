@@ -147,8 +147,8 @@ TYPED_TEST(Arithmetic, ARoundTripOverAnImageMovesEachElementOnce) {
     };
     copy.template operator()<1>();
     const int vector = pass.template vector<T>(true);
-    if (vector >= kLanes<T> / 2) copy.template operator()<kLanes<T> / 2>();
-    if (vector == kLanes<T>) copy.template operator()<kLanes<T>>();
+    if (vector >= kPackSize<T> / 2) copy.template operator()<kPackSize<T> / 2>();
+    if (vector == kPackSize<T>) copy.template operator()<kPackSize<T>>();
   }
 }
 
@@ -186,7 +186,7 @@ TYPED_TEST(Arithmetic, MasksAndSumsRows) {
     };
     std::vector<float> one_by_one;
     run.template operator()<false>(one_by_one);
-    if (shape.outputs % kLanes<T> != 0) continue;
+    if (shape.outputs % kPackSize<T> != 0) continue;
     std::vector<float> packed;
     run.template operator()<true>(packed);
     EXPECT_EQ(packed, one_by_one);  // 16-byte loads do not change a bit
@@ -215,8 +215,8 @@ TYPED_TEST(Arithmetic, SumsChannelsOfImages) {
     const auto sums = sum_channels<T, 1>(image, dy.data(), 0.5F);
     const auto places = static_cast<double>(image.size() / image.channels);
     for (size_t c = 0; c < want.size(); ++c) ASSERT_NEAR(sums[c], want[c], 1e-7 * places);
-    if (image.height * image.width % kLanes<T> == 0) {
-      EXPECT_EQ((sum_channels<T, kLanes<T>>(image, dy.data(), 0.5F)), sums);
+    if (image.height * image.width % kPackSize<T> == 0) {
+      EXPECT_EQ((sum_channels<T, kPackSize<T>>(image, dy.data(), 0.5F)), sums);
     }
   }
 }
@@ -301,11 +301,11 @@ TYPED_TEST(Arithmetic, MaxPoolEqualsItsReference) {
         EXPECT_EQ(values(got.first), y);
         EXPECT_EQ(values(got.second), dx);
       };
-      const int columns = pool_columns(image.width, kLanes<T>, true);
+      const int columns = pool_columns(image.width, kPackSize<T>, true);
       check(pool<1>(shape, x, dy));
       if (columns >= 2) check(pool<2>(shape, x, dy));
       if (columns >= 4) check(pool<4>(shape, x, dy));
-      if constexpr (kLanes<T> == 8) {
+      if constexpr (kPackSize<T> == 8) {
         if (columns == 8) check(pool<8>(shape, x, dy));
       }
     }

@@ -158,16 +158,17 @@ struct BatchNormKernels {
 // sum_columns and finish_columns of elementwise.cu
 template <class T, bool kPacked, bool kMask>
 std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy, float unscale) {
-  const RowPass pass(rows, columns, kLanes<T>);
+  const RowPass pass(rows, columns, kPackSize<T>);
   std::vector<float> chunks(static_cast<size_t>(pass.chunks * columns));
   for (int64_t b = 0; b < pass.blocks(); ++b) {
     const RowPass::Block block = pass.block(b);
     std::vector<float> of_warps(static_cast<size_t>(RowPass::kWarps * pass.tile));
     for (int t = 0; t < kBlock; ++t) {
-      float sums[kLanes<T>];
+      float sums[kPackSize<T>];
       sum_rows<T, kPacked, kMask>(pass, block, t, y, dy, sums);
-      for (int j = 0; j < kLanes<T>; ++j) {
-        of_warps[static_cast<size_t>(t / kWarp * pass.tile + t % kWarp * kLanes<T> + j)] = sums[j];
+      for (int j = 0; j < kPackSize<T>; ++j) {
+        of_warps[static_cast<size_t>(t / kWarp * pass.tile + t % kWarp * kPackSize<T> + j)] =
+            sums[j];
       }
     }
     for (int64_t t = 0; t < pass.tile && block.column + t < columns; ++t) {

@@ -116,8 +116,8 @@ TYPED_TEST(Passes, BatchNormEqualsItsReference) {
       EXPECT_EQ(other.dshift, got.dshift);
     };
     const int vector = got.pass.template vector<T>(true);
-    if (vector >= kLanes<T> / 2) with_vector.template operator()<kLanes<T> / 2>();
-    if (vector == kLanes<T>) with_vector.template operator()<kLanes<T>>();
+    if (vector >= kPackSize<T> / 2) with_vector.template operator()<kPackSize<T> / 2>();
+    if (vector == kPackSize<T>) with_vector.template operator()<kPackSize<T>>();
   }
 }
 

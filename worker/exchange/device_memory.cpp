@@ -39,8 +39,8 @@ PagesMapped weights_mapped(Model& model) {
 std::shared_ptr<device::Device> device_to_share(Model& model, const Job& job) {
   const std::vector<DeviceStep*> steps = model.device_steps();
   const bool host_sees_them = job.encodes_pushes() || job.pull_codec != Codec{} ||
-                              job.strategy.kind == StrategyKind::kLocal ||
-                              job.strategy.kind == StrategyKind::kAllReduce;
+                              job.strategy.traits().outer_optimizer ||
+                              job.strategy.traits().workers_update;
   return steps.size() == 1 && !host_sees_them ? steps.front()->device() : nullptr;
 }
 

@@ -10,7 +10,8 @@ namespace pushpull::device {
 
 namespace {
 
-// From the root of the sources, whether the compiler was given a whole path or one from its folder.
+// The path relative to the source root, whether the compiler was given an absolute or a relative
+// path.
 std::string_view from_root(std::string_view file) {
   constexpr std::string_view kRoot = PUSHPULL_SOURCE_ROOT;
   constexpr std::string_view kUp = "../";
@@ -30,7 +31,8 @@ std::string device_text(int index) {
 
 void cuda_failed(const char* library, std::string_view why, std::string_view call, const char* file,
                  int line) {
-  // What can be gone on from (no memory, say) must not show again at the next check of a launch.
+  // Clears the error: one that the caller survives (out of memory, say) must not surface at the
+  // next check of a launch.
   cudaGetLastError();
   int index = 0;
   cudaGetDevice(&index);

@@ -1,5 +1,4 @@
-// The check around every call of CUDA: what fails becomes Error(kDevice) with file, call and
-// device.
+// Checks CUDA calls: a failure becomes Error(kDevice) with file, line, call and device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,24 +10,24 @@ namespace pushpull::device {
 
 // Throws Error(kDevice) "[cuda] cudaMemcpyAsync at models/ops/cuda/linear.cpp:31 on cuda:0 (NVIDIA
 // H200): ...".
-//   library: tag, "cuda", "cublasLt" or "cudnn".
-//   call: as it stands in the source; its arguments are left out.
+//   library: the tag: "cuda", "cublasLt" or "cudnn".
+//   call: its source text; the message omits the arguments.
 [[noreturn]] void cuda_failed(const char* library, std::string_view why, std::string_view call,
                               const char* file, int line);
 
-// file, line: of the caller. (Not std::source_location, which clang-tidy 14 does not have.)
+// file, line: the caller's. (clang-tidy 14 has no std::source_location.)
 inline void check(cudaError_t status, std::string_view call, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (status != cudaSuccess) cuda_failed("cuda", cudaGetErrorString(status), call, file, line);
 }
 
 #define PP_CUDA(call) ::pushpull::device::check((call), #call)
-// Behind kernel<<<...>>>(...): a launch that was refused. What a kernel does wrong shows at a later
-// call.
+// Use after kernel<<<...>>>(...): throws if the launch was refused. Errors inside the kernel
+// surface at a later call.
 #define PP_CUDA_LAUNCHED(kernel) ::pushpull::device::check(cudaGetLastError(), kernel)
 
-// For destructors, which log and finish. Many in a row that fail alike, as all do once a device is
-// lost, are one line.
+// For destructors, which must not throw: logs the failure. A run of identical failures, usual once
+// a device is lost, is logged once.
 void log_failed_end(const char* what, int status, const char* why);
 
 // "cuda:0 (NVIDIA H200)"

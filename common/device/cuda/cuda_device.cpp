@@ -1,4 +1,4 @@
-// Device, Stream, Event and Graph over CUDA's runtime.
+// Device, Stream, Event and Graph on CUDA's runtime.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -22,8 +22,8 @@ namespace pushpull::device {
 
 namespace {
 
-// Asks until `query` says that it is done: CUDA's own ways to wait have no deadline. Most waits end
-// within microseconds; a long one leaves the core to others.
+// Polls `query` until it reports completion: CUDA's own waits have no deadline. Most waits end
+// within microseconds; during a long one the core is yielded.
 template <class Query>
 void poll(int index, int64_t deadline_ms, Query query) {
   constexpr double kBusySeconds = 200e-6;
@@ -48,7 +48,8 @@ void poll(int index, int64_t deadline_ms, Query query) {
   }
 }
 
-// Memory::Free gets an address only, and the thread that frees may never have used this device.
+// Maps addresses to their device: Memory::Free gets only an address, and the freeing thread may
+// never have used this device.
 class Blocks {
  public:
   void add(void* first, int index) {
@@ -65,7 +66,7 @@ class Blocks {
   std::map<void*, int> device_of_;
 };
 
-// Never destroyed: memory may end after what is static.
+// Never destroyed: static objects may free memory after it.
 Blocks& blocks() {
   static auto* const all = new Blocks;
   return *all;
@@ -132,7 +133,7 @@ class StreamOfCuda : public Stream {
  public:
   explicit StreamOfCuda(int index) : index_(index) {
     use_device(index_);
-    // not ordered with the default stream, which nobody uses
+    // no ordering with the default stream, which nobody uses
     PP_CUDA(cudaStreamCreateWithFlags(stream_.put(), cudaStreamNonBlocking));
   }
 
@@ -170,7 +171,7 @@ class StreamOfCuda : public Stream {
     launch_square(batch, divisor, squares, get());
   }
 
-  // External: the graph's event is the one that others wait for, not a place inside the graph.
+  // "External": other streams wait for the graph's event itself, not for a node inside the graph.
   void record(Event& event) override {
     use_device(index_);
     PP_CUDA(
@@ -187,7 +188,7 @@ class StreamOfCuda : public Stream {
   std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override {
     PP_ASSERT(!is_capturing_);
     use_device(index_);
-    // what other threads do with CUDA meanwhile is no part of it
+    // other threads' CUDA calls meanwhile must not become part of the graph
     PP_CUDA(cudaStreamBeginCapture(get(), cudaStreamCaptureModeThreadLocal));
     is_capturing_ = true;
     CudaGraph recorded;
@@ -227,8 +228,8 @@ class StreamOfCuda : public Stream {
     return attributes.type == cudaMemoryTypeDevice;
   }
 
-  // CUDA does not promise to have read pageable memory when the call returns (it may read it in
-  // place, see cudaDevAttrPageableMemoryAccess), so we wait.
+  // Waits for the copy: CUDA does not promise to have read pageable memory when the call returns
+  // (it may read it in place, see cudaDevAttrPageableMemoryAccess).
   void copy_host(const void* from, size_t bytes, void* to, cudaMemcpyKind kind,
                  bool is_registered) {
     constexpr int64_t kDeadlineMs = 60'000;
@@ -266,7 +267,7 @@ class DeviceOfCuda : public Device {
     check(status, "cudaMalloc");
     blocks().add(first, index_);
     Memory memory(first, bytes, free_memory);
-    // our streams do not wait for the default one
+    // our streams do not wait for the default stream
     PP_CUDA(cudaMemset(first, 0, size));
     PP_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
     return memory;
@@ -278,7 +279,8 @@ class DeviceOfCuda : public Device {
     return {properties.uuid.bytes, sizeof properties.uuid.bytes};
   }
 
-  // A small allocation is a part of a larger one, all of which others would see.
+  // Rounds up: CUDA serves small allocations from a shared block, and the handle would expose all
+  // of it.
   Memory allocate_shared(size_t bytes, std::string& handle) override {
     constexpr size_t kWhole = size_t{2} << 20;
     Memory memory = allocate((bytes + kWhole - 1) / kWhole * kWhole);
@@ -341,7 +343,7 @@ class DeviceOfCuda : public Device {
     pages().add(first, bytes, access);
     return {first, [index = index_](std::byte* begin) {
               pages().remove(begin);
-              // a thread that has used no device would take device 0 into use
+              // a thread that has used no device yet would create a context on device 0
               const cudaError_t set = cudaSetDevice(index);
               end_of("registered host memory",
                      set == cudaSuccess ? cudaHostUnregister(begin) : set);

@@ -9,7 +9,7 @@ namespace pushpull::device {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr size_t kMaxBlocks = size_t{1} << 16;  // beyond it threads take several elements
+constexpr size_t kMaxBlocks = size_t{1} << 16;  // beyond this, each thread takes several elements
 constexpr size_t kWide = 4;                     // floats in 16 bytes, the widest load
 
 unsigned blocks_for(size_t items) {
@@ -22,7 +22,7 @@ bool is_wide(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 __device__ size_t first_item() { return size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ size_t items_at_once() { return size_t{gridDim.x} * blockDim.x; }
 
-// wide: so many elements by fours, the rest one by one.
+// wide: number of elements processed as float4; the rest one by one.
 __global__ void add_kernel(const float* left, float* right, size_t n, size_t wide) {
   const auto* left4 = reinterpret_cast<const float4*>(left);
   auto* right4 = reinterpret_cast<float4*>(right);
@@ -34,7 +34,7 @@ __global__ void add_kernel(const float* left, float* right, size_t n, size_t wid
   for (size_t i = wide + first_item(); i < n; i += items_at_once()) right[i] = left[i] + right[i];
 }
 
-// All bits of the exponent.
+// True if all bits of the exponent are set.
 __device__ bool is_non_finite(float x) { return (__float_as_uint(x) & 0x7f800000U) == 0x7f800000U; }
 
 __global__ void non_finite_kernel(const float* x, size_t n, size_t wide, int32_t* flag) {
@@ -45,7 +45,7 @@ __global__ void non_finite_kernel(const float* x, size_t n, size_t wide, int32_t
     found |= is_non_finite(v.x) || is_non_finite(v.y) || is_non_finite(v.z) || is_non_finite(v.w);
   }
   for (size_t i = wide + first_item(); i < n; i += items_at_once()) found |= is_non_finite(x[i]);
-  // an integer "or": the same whoever comes first
+  // an integer "or" does not depend on the order of the threads
   if (__syncthreads_or(static_cast<int>(found)) != 0 && threadIdx.x == 0) atomicOr(flag, 1);
 }
 

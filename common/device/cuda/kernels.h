@@ -1,4 +1,5 @@
-// Kernels of a device's streams. The device must be the calling thread's.
+// Launches our own kernels on a stream. The stream's device must be the calling thread's current
+// one.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,13 +13,13 @@ namespace pushpull::device {
 
 // right = left + right.
 void launch_add(const float* left, float* right, size_t n, cudaStream_t stream);
-// flag becomes 1 where one of x is NaN or infinite, else 0.
+// *flag becomes 1 if any of x is NaN or infinite, else 0.
 void launch_find_non_finite(const float* x, size_t n, int32_t* flag, cudaStream_t stream);
-// See Stream::update and Stream::square (slice_update.cu).
+// Implement Stream::update and Stream::square (slice_update.cu).
 void launch_update(const SliceBatch& batch, cudaStream_t stream);
 void launch_square(const SliceBatch& batch, float divisor, double* squares, cudaStream_t stream);
 
-// cudaSuccess where this program has code for the calling thread's device.
+// cudaSuccess if this program contains code for the calling thread's device.
 cudaError_t probe_code();
 
 }  // namespace pushpull::device

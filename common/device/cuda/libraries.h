@@ -1,4 +1,4 @@
-// cuBLASLt, opened when the first model needs it. Any thread.
+// cuBLASLt, loaded when the first model needs it. Any thread.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,7 +10,7 @@
 
 namespace pushpull::device {
 
-// Functions that the library exports; the *Init ones of its header are inline.
+// The functions that the library exports; the *Init functions of its header are inline.
 #define PUSHPULL_CUBLASLT(F)              \
   F(cublasLtCreate)                       \
   F(cublasLtDestroy)                      \
@@ -35,9 +35,10 @@ struct CublasLt {
 #undef PUSHPULL_MEMBER
 };
 
-// Throws Error(kDevice) that says which files were tried, or what the one that was found lacks.
+// Loads the library on first use. Throws Error(kDevice) that lists the files tried, or the symbols
+// that the library found lacks.
 const CublasLt& cublas_lt();
-// The file that it comes from.
+// Path of the loaded library.
 const std::string& cublas_lt_path();
 
 inline void check(cublasStatus_t status, std::string_view call, const char* file = __builtin_FILE(),

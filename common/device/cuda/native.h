@@ -1,4 +1,4 @@
-// What is behind a Device and a Stream that `open` has made, for code that calls CUDA's libraries.
+// The CUDA handles behind a Device or Stream made by `open`, for code that calls CUDA libraries.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,15 +9,15 @@
 
 namespace pushpull::device {
 
-// Lives as long as the stream.
+// Valid as long as the stream.
 cudaStream_t native_stream(const Stream& stream);
-// For use_device.
+// The index that use_device takes.
 int native_index(const Device& device);
 
-// That this program was built for: "80-real, 90-real, 90-virtual".
+// The architectures that this program was built for: "80-real, 90-real, 90-virtual".
 const char* architectures();
 
-// The device without the checks of `open`.
+// Like `open`, without its checks.
 std::shared_ptr<Device> make_cuda_device(int index);
 
 }  // namespace pushpull::device

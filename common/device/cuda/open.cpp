@@ -1,4 +1,4 @@
-// Which CUDA devices there are, and whether this program can use one.
+// Enumerates CUDA devices and checks whether this program can use one.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -22,7 +22,7 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Why the driver counts no devices.
+// Explains why the driver reports no devices.
 std::string why_none(cudaError_t status) {
   int driver = 0;
   cudaDriverGetVersion(&driver);
@@ -45,7 +45,7 @@ std::string why_none(cudaError_t status) {
   throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: " + why);
 }
 
-// Compute capability, as nvcc writes it: 90.
+// Compute capability as nvcc writes it: "90".
 std::string capability_text(int index) {
   int major = 0;
   int minor = 0;

@@ -1,5 +1,5 @@
-// Updates and norms of slices: a block of threads for each tile. What a thread does stands in
-// common/device/slice_update.h.
+// Kernels for updates and norms of slices: one thread block per tile. common/device/slice_update.h
+// holds the work of each thread.
 #include <cstddef>
 
 #include "common/base/error.h"
@@ -10,11 +10,11 @@ namespace pushpull::device {
 
 namespace {
 
-constexpr size_t kSharedBytes = size_t{48} << 10;  // that a kernel may have without being asked for
+constexpr size_t kSharedBytes = size_t{48} << 10;  // available to a kernel without opting in
 constexpr int kWide = 4;
-constexpr int kBlocksAtOnce = 3;  // on a multiprocessor, at least: 80 registers for a thread
+constexpr int kBlocksAtOnce = 3;  // minimum per multiprocessor: 80 registers per thread
 
-// A norm's tiles that a block of threads takes: their lanes keep a warp busy.
+// Norm tiles per thread block: together their running sums keep a warp busy.
 constexpr int kNormTiles = 4;
 constexpr int kNormThreads = kUpdateThreads / kNormTiles;
 
@@ -30,8 +30,8 @@ template <int kWidth>
 __global__ void __launch_bounds__(kUpdateThreads)
     square_kernel(const SliceBatch batch, float divisor, double* squares) {
   extern __shared__ float4 shared[];
-  __shared__ double lanes[kNormTiles][kNormLanes];
-  auto* means = reinterpret_cast<float*>(shared);  // kNormBlock for each tile, then the stacks
+  __shared__ double sums[kNormTiles][kNormSums];
+  auto* means = reinterpret_cast<float*>(shared);  // kNormBlock per tile, followed by the stacks
   const auto thread = static_cast<int>(threadIdx.x);
   float* stacks = means + kNormTiles * kNormBlock;
   const int64_t first = int64_t{blockIdx.x} * kNormTiles;
@@ -41,17 +41,17 @@ __global__ void __launch_bounds__(kUpdateThreads)
                           {stacks, thread, kUpdateThreads});
   }
   __syncthreads();
-  if (thread < kNormTiles * kNormLanes) {
-    const int tile = thread / kNormLanes;
-    const int lane = thread % kNormLanes;
+  if (thread < kNormTiles * kNormSums) {
+    const int tile = thread / kNormSums;
+    const int index = thread % kNormSums;
     if (first + tile < batch.tile_count) {
-      lanes[tile][lane] =
-          lane_of_squares(means + tile * kNormBlock, batch.tiles[first + tile].elements, lane);
+      sums[tile][index] = running_sum_of_squares(means + tile * kNormBlock,
+                                                 batch.tiles[first + tile].elements, index);
     }
   }
   __syncthreads();
   if (thread < kNormTiles && first + thread < batch.tile_count) {
-    squares[first + thread] = sum_of_lanes(lanes[thread]);
+    squares[first + thread] = sum_of_running_sums(sums[thread]);
   }
 }
 
@@ -77,8 +77,8 @@ void launch_update(const SliceBatch& batch, cudaStream_t stream) {
 void launch_square(const SliceBatch& batch, float divisor, double* squares, cudaStream_t stream) {
   if (batch.tile_count == 0) return;
   constexpr size_t kMeans = sizeof(float) * kNormTiles * kNormBlock;
-  constexpr size_t kLanes = sizeof(double) * kNormTiles * kNormLanes;
-  constexpr size_t kStacks = kSharedBytes - kMeans - kLanes;
+  constexpr size_t kSumBytes = sizeof(double) * kNormTiles * kNormSums;
+  constexpr size_t kStacks = kSharedBytes - kMeans - kSumBytes;
   const auto blocks = static_cast<unsigned>((batch.tile_count + kNormTiles - 1) / kNormTiles);
   if (const size_t bytes = stack_bytes(batch, kWide); bytes <= kStacks) {
     square_kernel<kWide>

@@ -1,4 +1,4 @@
-// Batch normalisation on oneDNN with its fused ReLU, whose mask stays in the workspace.
+// Batch normalisation on oneDNN with its fused ReLU, whose mask is kept in the workspace.
 #include <algorithm>
 
 #include "models/ops/cpu/operations.h"
@@ -121,7 +121,7 @@ class CpuBatchNorm final : public BatchNorm {
     backward_.bind(DNNL_ARG_DIFF_SHIFT, dshift_.data());
   }
 
-  // n / (n - 1) over the values that a channel's statistics are made of.
+  // n / (n - 1), where n is the number of values behind a channel's statistics.
   static float unbiased(const ImageShape& image) {
     const auto n = static_cast<double>(image.samples * image.height * image.width);
     return static_cast<float>(n / (n - 1.0));
@@ -138,7 +138,7 @@ class CpuBatchNorm final : public BatchNorm {
   Primitive infer_;
   Primitive backward_;
   Buffer workspace_;
-  // Aligned stand-ins for the caller's vectors; mean and variance are the batch's, biased.
+  // Aligned copies of the caller's vectors; mean and variance are the batch's, biased.
   Buffer scale_, shift_, mean_, variance_, given_mean_, given_variance_, dscale_, dshift_;
 };
 

@@ -1,5 +1,5 @@
-// Convolution on oneDNN's direct kernels, which want weights (and some want images) in blocks of
-// their own: those are copied around each run, microseconds against milliseconds of compute.
+// Convolution on oneDNN's direct kernels. They require weights (and some of them images) in blocked
+// layouts, so tensors are copied around each run: microseconds against milliseconds of compute.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -16,7 +16,7 @@ using ForwardPlan = dnnl::convolution_forward::primitive_desc;
 using WeightsPlan = dnnl::convolution_backward_weights::primitive_desc;
 using DataPlan = dnnl::convolution_backward_data::primitive_desc;
 
-// The tensors of one convolution, as the caller holds them or as a kernel is offered them.
+// The tensors of one convolution, in the caller's layout or as offered to a kernel.
 struct Tensors {
   memory::desc x, w, b, y;
 };
@@ -30,14 +30,14 @@ Tensors tensors(const ConvolutionShape& shape, Tag x, Tag w, Tag y) {
           describe({shape.outputs}, Tag::x), describe(dims_of(shape.output()), y)};
 }
 
-// Kernels for three directions, each the best for what it is offered.
+// Kernels for three directions, each the best for the layouts offered.
 class Plans {
  public:
   Plans(const Shared& shared, const ConvolutionShape& shape)
       : engine_(shared.engine), padding_{shape.padding, shape.padding} {
     const bool plain = shape.input_layout == Layout::kPlain;
     caller = tensors(shape, plain ? Tag::nchw : native_tag(), Tag::oihw, native_tag());
-    // a plain image of few channels is read in place where there is a kernel for it
+    // a plain image of few channels is read in place if there is a kernel for it
     const Tensors blocked = tensors(shape, plain ? Tag::any : native_tag(), Tag::any, native_tag());
     const Tensors flat = tensors(shape, Tag::nchw, Tag::any, Tag::nchw);
     forward = faster(plan_forward(blocked), [&] { return plan_forward(flat); });
@@ -53,9 +53,9 @@ class Plans {
   DataPlan data;
 
  private:
-  // Where oneDNN has but a plain loop for blocks (one input channel on AVX2, training on SSE4.1),
-  // it has a real kernel over plain images: 0.34 ms instead of 36 for the weights of 8 images of
-  // 28x28.
+  // For blocked layouts oneDNN sometimes has only a plain loop (one input channel on AVX2, training
+  // on SSE4.1), but a real kernel for plain images: 0.34 ms instead of 36 for the weights of 8
+  // images of 28x28.
   template <class Plan, class Other>
   static Plan faster(const Plan& plan, const Other& other) {
     const auto is_loop = [](const Plan& p) {
@@ -90,8 +90,8 @@ class Plans {
   memory::dims padding_;
 };
 
-// A tensor that a kernel wants in another layout than the caller's, or aligned: its stand-in, with
-// the copy from or to it. Where the caller's memory will do, it is used as it is.
+// An aligned copy of a tensor, or one in another layout, if a kernel needs it; otherwise the
+// caller's memory is used directly.
 class Staged {
  public:
   enum class Direction { kIn, kOut };
@@ -105,14 +105,14 @@ class Staged {
     copy_->bind(in ? DNNL_ARG_TO : DNNL_ARG_FROM, buffer_.data());
   }
 
-  // What the kernel reads, filled from the caller's.
+  // The address that the kernel reads, filled from the caller's tensor.
   const float* in(const float* caller) {
     if (!copy_) return caller;
     copy_->bind(DNNL_ARG_FROM, caller);
     copy_->run();
     return buffer_.data();
   }
-  // Where the kernel writes; `finish` after it has.
+  // The address that the kernel writes; call `finish` afterwards.
   float* out(float* caller) const { return copy_ ? buffer_.data() : caller; }
   void finish(float* caller) {
     if (!copy_) return;
@@ -160,7 +160,7 @@ class CpuConvolution final : public Convolution {
   }
 
  private:
-  // A kernel with the stand-ins of its tensors.
+  // A kernel with the staged copies of its tensors.
   struct Run {
     Staged x, w, y;
     Primitive kernel;
@@ -177,7 +177,7 @@ class CpuConvolution final : public Convolution {
     if (shape.input_gradient) data_ = make_data(shared, plans);
   }
 
-  // Plain images and weights are the caller's, aligned to nothing: they are always staged.
+  // Plain images and weights are the caller's and not aligned: they are always staged.
   static Run make_forward(Shared& shared, const ConvolutionShape& shape, const Plans& plans) {
     const ForwardPlan& plan = plans.forward;
     const bool plain = shape.input_layout == Layout::kPlain;
@@ -216,7 +216,7 @@ class CpuConvolution final : public Convolution {
   }
 
   int64_t outputs_;
-  Buffer bias_;  // aligned stand-ins for the caller's b and db
+  Buffer bias_;  // aligned copies of the caller's b and db
   Buffer bias_gradient_;
   Run forward_;
   Run weights_;

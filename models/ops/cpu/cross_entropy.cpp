@@ -1,6 +1,6 @@
-// Cross-entropy in a plain loop: it is a thousandth of a step, and oneDNN's log-softmax is a
-// millionth off (its exp(0) is not 1), which shows as a negative loss. What exp and log return
-// depends on the C library, which numerics_fingerprint() therefore names.
+// Cross-entropy as a plain loop: it is a thousandth of a step, and oneDNN's log-softmax is off by a
+// millionth (its exp(0) is not 1), which shows as a negative loss. Results of exp and log depend on
+// the C library, so numerics_fingerprint() names it.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ class CpuCrossEntropy final : public CrossEntropy {
       const float* x = floats(logits) + n * classes_;
       float* p = softmax_.data() + n * classes_;
       const float top = *std::max_element(x, x + classes_);
-      double sum = 0.0;  // at least exp(0): no overflow, no log of 0
+      double sum = 0.0;  // includes exp(0) = 1: no overflow, no log of 0
       for (int64_t m = 0; m < classes_; ++m) {
         p[m] = std::exp(x[m] - top);
         sum += static_cast<double>(p[m]);
@@ -51,7 +51,7 @@ class CpuCrossEntropy final : public CrossEntropy {
   void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
     for (int64_t n = 0; n < count; ++n) {
       const float* row = floats(logits) + n * classes_;
-      // max_element keeps the first of equal ones
+      // max_element returns the first of equal ones
       predictions[n] = static_cast<int32_t>(std::max_element(row, row + classes_) - row);
     }
   }

@@ -6,7 +6,7 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-// A matrix [rows, columns] over row-major memory of itself, or of its transpose.
+// Describes a row-major matrix [rows, columns], or one stored as its transpose.
 dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed = false) {
   return transposed ? describe({rows, columns}, dnnl::memory::dims{1, rows})
                     : describe({rows, columns}, dnnl::memory::dims{columns, 1});
@@ -78,13 +78,14 @@ class CpuLinear final : public Linear {
   }
 
  private:
-  // ReLU's derivative, 0 at 0 as in PyTorch. A multiplication would keep the NaN of a 0 * inf.
+  // Derivative of ReLU, 0 at 0 as in PyTorch. A multiplication would propagate the NaN of 0 * inf.
   void mask(const float* y, float* dy) const {
     const int64_t count = shape_.samples * shape_.outputs;
     for (int64_t i = 0; i < count; ++i) dy[i] = y[i] > 0.0F ? dy[i] : 0.0F;
   }
 
-  // Sample order in every column: the vectorised loop runs along columns, so no sum is regrouped.
+  // Adds each column in sample order: the vectorised loop runs along columns, so no sum is
+  // regrouped.
   void sum_rows(const float* dy, float* db) const {
     const int64_t m = shape_.outputs;
     for (int64_t j = 0; j < m; ++j) db[j] = dy[j];

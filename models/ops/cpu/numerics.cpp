@@ -37,8 +37,8 @@ std::string isa_name(dnnl::cpu_isa isa) {
   }
 }
 
-// oneDNN cuts its blocks, and with them sums, by the cache sizes in CPUID leaf 4; where the leaf is
-// empty (AMD) it takes fixed sizes. "" or " cache 48K/2048K/30720K".
+// oneDNN chooses its blocks, and with them the order of sums, by the cache sizes in CPUID leaf 4;
+// if the leaf is empty (AMD) it uses fixed sizes. Returns "" or " cache 48K/2048K/30720K".
 std::string caches() {
   constexpr unsigned kCacheLeaf = 4;
   std::string text;
@@ -49,7 +49,7 @@ std::string caches() {
   for (unsigned i = 0; __get_cpuid_count(kCacheLeaf, i, &a, &b, &c, &d) != 0; ++i) {
     const unsigned type = a & 0x1FU;
     if (type == 0) break;
-    if (type == 2) continue;  // instructions
+    if (type == 2) continue;  // instruction cache
     const uint64_t ways = (b >> 22U) + 1;
     const uint64_t partitions = ((b >> 12U) & 0x3FFU) + 1;
     const uint64_t line = (b & 0xFFFU) + 1;

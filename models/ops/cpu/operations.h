@@ -1,5 +1,5 @@
-// Makers of the CPU operations, one file each; cpu_backend.cpp hands them out. Shapes are checked
-// by models/ops/ops.cpp. `shared` outlives what they return.
+// Factories of the CPU operations, one file each; called by cpu_backend.cpp. models/ops/ops.cpp has
+// checked the shapes. `shared` outlives the results.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace pushpull::ops::cpu {
 
-// The CPU's activations are f32.
+// Activations of the CPU backend are f32.
 inline const float* floats(const Activation* activations) {
   return static_cast<const float*>(activations);
 }

@@ -1,5 +1,5 @@
-// oneDNN primitives whose arguments are bound once: running one costs a microsecond and makes no
-// allocation of ours. Used by the CPU operations, on the thread that runs the model.
+// oneDNN primitives whose arguments are bound once: a run costs a microsecond and allocates nothing
+// of ours. For the CPU operations, on the thread that runs the model.
 #pragma once
 
 #include <cstddef>
@@ -11,29 +11,29 @@
 
 namespace pushpull::ops::cpu {
 
-// What all operations of one CPU backend share. Scratch memory is ours (not oneDNN's thread-local
-// pool), so that a model may be built by one thread and run by another.
+// State shared by all operations of one CPU backend. Scratch memory is ours, not oneDNN's
+// thread-local pool, so that one thread can build a model and another can run it.
 struct Shared {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  Buffer scratch;  // as large as the neediest primitive asks for; grows while plans are made
+  Buffer scratch;  // as large as any primitive needs; grows while plans are made
 };
 
-// Attributes of every primitive: scratch memory from Shared.
+// Attributes of every primitive: take scratch memory from Shared.
 dnnl::primitive_attr attributes();
 
 Buffer allocate(size_t floats);
 
-// An oneDNN f32 description of a tensor.
+// oneDNN's description of an f32 tensor.
 using Tag = dnnl::memory::format_tag;
 dnnl::memory::desc describe(const dnnl::memory::dims& dims, Tag tag);
 dnnl::memory::desc describe(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides);
 dnnl::memory::dims dims_of(const ImageShape& shape);
 
-// The blocked layout of images: one block is one vector register of channels.
+// The blocked image layout: one block is one vector register of channels.
 Tag native_tag();
 
-// Floats that a description takes, padding included.
+// Number of floats in a tensor, padding included.
 size_t floats_of(const dnnl::memory::desc& desc);
 
 class Primitive {
@@ -43,17 +43,17 @@ class Primitive {
     dnnl::memory::desc desc;
   };
 
-  // A primitive and its arguments. Primitives without a primitive_desc of their own class
-  // (reorder) pass an empty scratch description.
+  // A primitive and its arguments. Primitives whose class has no primitive_desc (reorder) pass an
+  // empty scratch description.
   Primitive(Shared& shared, const dnnl::primitive& primitive, const dnnl::memory::desc& scratch,
             std::initializer_list<Argument> arguments);
 
-  // Where an argument lies from now on; cheap where it does not change. oneDNN takes inputs through
-  // the same untyped pointer, hence the const overload.
+  // Sets the address of an argument; cheap if it does not change. oneDNN takes inputs through the
+  // same untyped pointer, hence the const overload.
   void bind(int name, float* data);
   void bind(int name, const float* data);
 
-  // All arguments are bound. Throws Error(kFailed) where oneDNN reports a failure.
+  // Requires that all arguments are bound. Throws Error(kFailed) if oneDNN reports a failure.
   void run();
 
  private:
@@ -61,11 +61,11 @@ class Primitive {
   dnnl::primitive primitive_;
   bool needs_scratch_ = false;
   std::vector<dnnl::memory> memories_;
-  std::vector<dnnl_exec_arg_t> arguments_;  // of memories_
+  std::vector<dnnl_exec_arg_t> arguments_;  // refer to memories_
   std::vector<float*> bound_;
 };
 
-// A copy between two layouts of one tensor, which may be equal.
+// Copies a tensor between two layouts, which may be equal.
 Primitive make_reorder(Shared& shared, const dnnl::memory::desc& from,
                        const dnnl::memory::desc& to);
 

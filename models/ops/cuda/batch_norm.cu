@@ -1,6 +1,6 @@
-// Batch normalisation with its ReLU in two kernels a direction: sums of chunks, then every block
-// merges the sums of its channel, which is cheaper than a kernel between them. Backward finds the
-// mask anew from x, so that nothing is kept but a mean and a deviation for each channel.
+// Batch normalisation with its ReLU, two kernels per direction: the first sums chunks; in the
+// second every block merges the sums of its channel, which is cheaper than a kernel in between.
+// Backward recomputes the mask from x, so that only a mean and a deviation per channel are kept.
 #include "models/ops/cuda/batch_norm_pass.h"
 #include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/operations.h"
@@ -12,7 +12,7 @@ namespace {
 static_assert(std::is_trivially_default_constructible_v<ChannelState>);
 static_assert(std::is_trivially_default_constructible_v<NormalGradient>);
 
-// What the kernels are given beside images: vectors [C].
+// The kernels' arguments other than images: vectors [C].
 struct Affine {
   const float* scale;
   const float* shift;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) chunks[blockIdx.x] = all;
 }
 
-// The rest of a block's rounds, the first of which is loaded.
+// Processes the rest of a block's rounds; the first one is already loaded.
 template <class T, int kVector>
 __device__ void normalise_rounds(const ImagePass& pass, const ImagePass::Block& block,
                                  const Normal& normal, const T* x, float (&values)[kPerThread],
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kBlock)
                     ChannelState* states, float* mean, float* variance, T* y) {
   __shared__ ChannelState state;
   const ImagePass::Block block = pass.block(blockIdx.x);
-  float values[kPerThread];  // on their way while the first warp merges
+  float values[kPerThread];  // loads are in flight while the first warp merges
   load_round<kVector>(x, pass, block, block.first, threadIdx.x, values);
   if (threadIdx.x < kWarp) {
     const Moments moments = merge_chunks(chunks + static_cast<int64_t>(block.channel) * pass.chunks,

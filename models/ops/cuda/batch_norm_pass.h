@@ -1,21 +1,22 @@
-// What each thread of batch normalisation's kernels computes between the sums over its block.
-// Forward: moments of each chunk, around the mean of each round, which is in registers by then: one
-// read, and no cancellation where the mean is large; then every block of the second kernel merges
-// the moments of its channel and normalises. Backward in the same two steps. Source: Ioffe &
-// Szegedy, arXiv 1502.03167.
+// The per-thread arithmetic of batch normalisation's kernels, between their sums over a block.
+// Forward: the first kernel computes moments of each chunk, around the mean of each round while it
+// is in registers: x is read once, and a large mean causes no cancellation. In the second kernel
+// every block merges the moments of its channel and normalises. Backward works in the same two
+// steps. Source: Ioffe & Szegedy, arXiv 1502.03167.
 #pragma once
 
 #include "models/ops/cuda/image_pass.h"
 
 namespace pushpull::ops::cuda {
 
-// Of the latest forward, for backward. Without initial values, as it lies in shared memory.
+// Statistics of the latest forward, for backward. No initial values, since it is used in shared
+// memory.
 struct ChannelState {
   float mean;
   float inverse;  // 1 / sqrt(variance + epsilon)
 };
 
-// Of a chunk: masked dy, and the same times x - mean.
+// Sums over a chunk: the masked dy, and the masked dy times (x - mean).
 struct GradientSums {
   float dy = 0.0F;
   float product = 0.0F;
@@ -33,7 +34,7 @@ PP_HOST_DEVICE float squares_of(const float (&values)[kPerThread], float mean, u
   return sum;
 }
 
-// A channel's moments from those of its chunks. By a whole warp.
+// Merges the moments of a channel's chunks. Called by a whole warp.
 PP_HOST_DEVICE inline Moments merge_chunks(const Moments* chunks, uint32_t count, double places) {
   const WarpSum warp_sum{count};
   const double sum = warp_sum([=](uint32_t i) { return chunks[i].count * chunks[i].mean; });
@@ -63,7 +64,7 @@ PP_HOST_DEVICE inline void normalise(const Normal& normal, float (&values)[kPerT
   for (int i = 0; i < kPerThread; ++i) values[i] = normal(values[i]);
 }
 
-// Adds to `sums`; elements behind the last place have dy = 0.
+// Adds to `sums`; elements beyond the last place have dy = 0.
 template <class T>
 PP_HOST_DEVICE void add_gradients(const Normal& normal, const float (&x)[kPerThread],
                                   const float (&dy)[kPerThread], GradientSums& sums) {
@@ -80,7 +81,8 @@ struct ChannelGradient {
   float shift = 0.0F;
   NormalGradient of_x;
 };
-// By a whole warp. unscale: 1 / loss scale.
+// Called by a whole warp.
+//   unscale: 1 / loss scale.
 PP_HOST_DEVICE inline ChannelGradient merge_gradients(const GradientSums* chunks, uint32_t count,
                                                       double places, const ChannelState& state,
                                                       float unscale) {
@@ -94,7 +96,7 @@ PP_HOST_DEVICE inline ChannelGradient merge_gradients(const GradientSums* chunks
   return {static_cast<float>(product * inverse * unscale), static_cast<float>(dy * unscale), of_x};
 }
 
-// x becomes dx.
+// Replaces x by dx.
 template <class T>
 PP_HOST_DEVICE void input_gradients(const Normal& normal, const NormalGradient& of_x,
                                     const float (&dy)[kPerThread], float (&x)[kPerThread]) {

@@ -15,7 +15,7 @@ constexpr int kRounds = 3;
 constexpr int kRunsPerRound = 5;
 constexpr float kWorthwhile = 0.97F;
 
-// Milliseconds of the best round; nothing where the library refuses to run it.
+// Milliseconds of the best round; empty if the library rejects the candidate.
 std::optional<float> measure(Shared& shared, const std::function<bool()>& run) {
   device::CudaEvent begin;
   device::CudaEvent end;

@@ -1,4 +1,4 @@
-// Picking one of a library's algorithms when a plan is made, on the backend's stream.
+// Selects one of a library's algorithms when a plan is made, on the backend's stream.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace pushpull::ops::cuda {
 
-// The fastest of `count` candidates, which are given in the library's own order, best first: a
-// later one must be 3 % faster, so that noise does not decide. Where times are not to be measured,
-// the first that runs. -1: none runs.
-//   run: enqueues candidate i; false where the library refuses it.
-// Throws Error(kDevice) where the device fails.
+// Returns the fastest of `count` candidates, given in the library's order, best first. A later one
+// must be 3 % faster, so that noise does not decide. Without measuring it is the first that runs.
+// -1: none runs.
+//   run: enqueues candidate i; false if the library rejects it.
+// Throws Error(kDevice) if the device fails.
 int choose(Shared& shared, int count, const std::function<bool(int)>& run);
 
-// What the job, or an earlier plan of this backend, has chosen for `key`; null: nothing yet.
+// The value that the job, or an earlier plan of this backend, chose for `key`; null: none.
 const std::string* chosen(const Shared& shared, const std::string& key);
 
-// Throws Error(kProtocol): `value` of `key` is nothing that this program can compute with.
+// Throws Error(kProtocol): `value` of `key` is not an algorithm that this program can use.
 [[noreturn]] void refuse_choice(const Shared& shared, const std::string& key,
                                 const std::string& value, const std::string& why);
 

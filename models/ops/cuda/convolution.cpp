@@ -1,4 +1,4 @@
-// Which of the two ways a convolution takes: cuDNN's where it is there, else unrolled.
+// Selects the implementation of a convolution: cuDNN if available, else im2col.
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/operations.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kIm2col = "im2col";
 
-// "convolution/100x16x14x14/o32k5p2", with "/first" where no gradient of x is asked for.
+// "convolution/100x16x14x14/o32k5p2", with "/first" if no gradient of x is needed.
 std::string key_of(const ConvolutionShape& shape) {
   std::string key = "convolution";
   char before = '/';

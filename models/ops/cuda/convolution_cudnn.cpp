@@ -1,5 +1,5 @@
-// Convolution on cuDNN, in plain NCHW. Only algorithms that cuDNN calls deterministic are
-// candidates; which one is chosen when the plan is made and stays. Source: NVIDIA, cuDNN
+// Convolution on cuDNN, in plain NCHW. Only algorithms that cuDNN declares deterministic are
+// candidates; the choice is made when the plan is created and stays. Source: NVIDIA, cuDNN
 // documentation, "Reproducibility (Determinism)" and cudnn_cnn.h.
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ namespace pushpull::ops::cuda {
 namespace {
 
 constexpr size_t kMaxWorkspace = size_t{256} << 20;  // bytes; Fourier transforms ask for gigabytes
-constexpr int kMaxResults = 16;                      // more than cuDNN has algorithms, twice
+constexpr int kMaxResults = 16;                      // twice the number of cuDNN's algorithms
 
 enum Direction { kForward, kBackwardWeights, kBackwardData };
 
@@ -40,12 +40,12 @@ using ConvolutionDescription = device::UniqueHandle<
     cudnnConvolutionDescriptor_t,
     destroy<&Cudnn::cudnnDestroyConvolutionDescriptor, cudnnConvolutionDescriptor_t>>;
 
-// The backend's handle: made with its first convolution, gone with its last.
+// The backend's handle: created with its first convolution, destroyed with its last.
 std::shared_ptr<cudnnContext> handle_of(Shared& shared) {
   if (auto handle = shared.cudnn.lock()) return std::static_pointer_cast<cudnnContext>(handle);
   cudnnHandle_t made = nullptr;
   check(cudnn()->cudnnCreate(&made), "cudnnCreate");
-  // destroyed on the device that it was made on
+  // destroy it on the device that it was created on
   std::shared_ptr<cudnnContext> handle(made, [index = shared.index](cudnnContext* gone) {
     cudaSetDevice(index);
     const cudnnStatus_t status = cudnn()->cudnnDestroy(gone);
@@ -61,21 +61,21 @@ cudnnDataType_t data_type(Precision precision) {
   return precision == Precision::kFp16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
-// What results are computed with at most; where it is f32, nothing less, which the default would
-// be.
+// The lowest precision that cuDNN may compute with; for f32 it must be requested, because the
+// default allows less.
 cudnnMathType_t math_type(Precision precision) {
   if (precision == Precision::kFp32) return CUDNN_FMA_MATH;
   return precision == Precision::kTf32 ? CUDNN_DEFAULT_MATH : CUDNN_TENSOR_OP_MATH;
 }
 
-// An algorithm is one with its arithmetic: asked for with another, it is a different kernel or
+// An algorithm together with its math type: with another math type it is a different kernel, or
 // none.
 struct Kernel {
   int algorithm = 0;
   int math = 0;
   size_t workspace = 0;  // bytes
 
-  // "1/3", as cudnn_ops.h and cudnn_graph.h count them.
+  // "1/3", with the numbers of cudnn_ops.h and cudnn_graph.h.
   std::string name() const { return std::to_string(algorithm) + "/" + std::to_string(math); }
 };
 
@@ -91,7 +91,7 @@ class CudnnConvolution final : public Convolution {
     describe();
   }
 
-  // False where cuDNN has no deterministic algorithm for some direction.
+  // False if cuDNN has no deterministic algorithm for some direction.
   bool pick() {
     for (const Direction direction : directions()) {
       const std::vector<Kernel> all = candidates(direction);
@@ -106,7 +106,7 @@ class CudnnConvolution final : public Convolution {
         return convolve(direction, all[static_cast<size_t>(i)], at + x, at + w, at + y, at) ==
                CUDNN_STATUS_SUCCESS;
       });
-      PP_CUDA(cudaStreamSynchronize(shared_.stream));  // before the operands go
+      PP_CUDA(cudaStreamSynchronize(shared_.stream));  // before the operands are freed
       if (best < 0) return false;
       kernels_[direction] = all[static_cast<size_t>(best)];
     }
@@ -114,7 +114,7 @@ class CudnnConvolution final : public Convolution {
     return true;
   }
 
-  // What `text` has written. False where it is none of the algorithms that could be chosen.
+  // Adopts a value written by `text`. False if it is not one of the possible algorithms.
   bool adopt(const std::string& value) {
     std::istringstream words(value);
     std::string word;
@@ -131,7 +131,7 @@ class CudnnConvolution final : public Convolution {
     return !(words >> word);
   }
 
-  // "cudnn 1/3 0/3 1/3": a kernel for each direction.
+  // "cudnn 1/3 0/3 1/3": one kernel per direction.
   std::string text() const {
     std::string text = "cudnn";
     for (const Direction direction : directions()) {
@@ -150,7 +150,7 @@ class CudnnConvolution final : public Convolution {
     const bool direct = element_bytes_ == 4 && shared_.loss_scale == 1.0F && is_aligned(dw);
     void* const to = direct ? dw : place_in_scratch(shared_, gradient_at_);
     run(kBackwardWeights, image(x), to, dy);
-    // the library's gradient is of the activations' type, and scaled
+    // the library's gradient has the activations' type and is scaled
     if (!direct) widen(shared_, to, weight_count_, 1.0F / shared_.loss_scale, dw);
   }
 
@@ -200,7 +200,7 @@ class CudnnConvolution final : public Convolution {
           "cudnnSetConvolutionMathType");
   }
 
-  // Scratch memory: workspace, then stand-ins for what is not aligned, then the gradient of w.
+  // Scratch memory: workspace, then copies of unaligned tensors, then the gradient of w.
   void reserve() {
     size_t workspace = 0;
     for (const Kernel& kernel : kernels_) workspace = std::max(workspace, kernel.workspace);
@@ -211,7 +211,7 @@ class CudnnConvolution final : public Convolution {
     plan_sum_channels(shared_, shape_.output());
   }
 
-  // Deterministic ones, best first as cuDNN guesses.
+  // The deterministic algorithms, in cuDNN's order, best first.
   std::vector<Kernel> candidates(Direction direction) {
     set_math(math_type(shared_.precision));
     switch (direction) {
@@ -280,7 +280,7 @@ class CudnnConvolution final : public Convolution {
     return kernels;
   }
 
-  // x, w, y or their gradients: the direction says which of them is written.
+  // x, w, y: the tensors or their gradients; the direction determines which one is written.
   cudnnStatus_t convolve(Direction direction, const Kernel& kernel, void* x, void* w, void* y,
                          void* workspace) {
     const float one = 1.0F;
@@ -306,7 +306,7 @@ class CudnnConvolution final : public Convolution {
   }
 
   void run(Direction direction, const void* x, const void* w, const void* y) {
-    // one signature for three directions, which write one of the three each
+    // one signature for three directions, each of which writes one of the three
     check(convolve(direction, kernels_[direction], const_cast<void*>(x), const_cast<void*>(w),
                    const_cast<void*>(y), place_in_scratch(shared_, 0)),
           direction == kForward           ? "cudnnConvolutionForward"
@@ -314,7 +314,7 @@ class CudnnConvolution final : public Convolution {
                                           : "cudnnConvolutionBackwardData");
   }
 
-  // Plain images are the caller's, aligned to nothing.
+  // Plain images are the caller's and not aligned.
   const void* image(const Activation* x) {
     return shape_.input_layout == Layout::kPlain ? stage_in(shared_, x, x_bytes(), image_at_) : x;
   }
@@ -332,7 +332,7 @@ class CudnnConvolution final : public Convolution {
   ConvolutionDescription convolution_;
   Weights weights_;
   std::array<Kernel, 3> kernels_;
-  size_t image_at_ = 0;  // in scratch
+  size_t image_at_ = 0;  // offset in scratch
   size_t weights_at_ = 0;
   size_t gradient_at_ = 0;
 };

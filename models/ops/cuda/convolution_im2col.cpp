@@ -1,5 +1,5 @@
 // Convolution without cuDNN: images are unrolled (im2col_plan.h), a chunk of samples at a time, and
-// the products are those of a linear layer. What the products count as rows lies channels last, so
+// the products are those of a linear layer. Their rows are output positions, channels last, so
 // images are transposed on the way in and out.
 #include <algorithm>
 #include <optional>
@@ -15,7 +15,7 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-constexpr int64_t kColumnBytes = int64_t{64} << 20;  // of the columns of one chunk
+constexpr int64_t kColumnBytes = int64_t{64} << 20;  // size of one chunk's columns
 
 // The products of one chunk of samples.
 struct Chunk {
@@ -46,7 +46,7 @@ struct Chunk {
   std::optional<Matmul> data;
 };
 
-// Of f32, which either buffer may hold.
+// Size in f32, which either buffer may hold.
 size_t bytes(int64_t elements) { return padded(static_cast<size_t>(elements) * sizeof(float)); }
 
 class Im2colConvolution final : public Convolution {
@@ -61,7 +61,7 @@ class Im2colConvolution final : public Convolution {
     const int64_t at_a_time = samples_at_a_time(plan_, samples, sizeof(float), kColumnBytes);
     full_.emplace(shared, shape, plan_, at_a_time);
     if (samples % at_a_time != 0) rest_.emplace(shared, shape, plan_, samples % at_a_time);
-    // one buffer of images and one of columns behind what the products use
+    // one buffer for images and one for columns, after the scratch that the products use
     images_at_ = full_->scratch_bytes();
     if (rest_) images_at_ = std::max(images_at_, rest_->scratch_bytes());
     columns_at_ = images_at_ + bytes(full_->rows * shape.outputs);
@@ -102,7 +102,7 @@ class Im2colConvolution final : public Convolution {
   }
 
  private:
-  // f(chunk, its first sample)
+  // Calls f(chunk, its first sample) for each chunk.
   template <class F>
   void for_each_chunk(F f) {
     for (int64_t first = 0; first < shape_.input.samples; first += full_->samples) {
@@ -115,7 +115,7 @@ class Im2colConvolution final : public Convolution {
     transpose(shared_, {chunk.samples, shape_.outputs, plan_.positions()}, dy, images());
   }
 
-  // Where sample `first` of a tensor lies.
+  // Address of sample `first` of a tensor.
   const Activation* image(const Activation* tensor, const ImageShape& shape, int64_t first) const {
     return static_cast<const std::byte*>(tensor) + offset(shape, first);
   }
@@ -135,7 +135,7 @@ class Im2colConvolution final : public Convolution {
   const int64_t element_bytes_;
   Weights weights_;
   std::optional<Chunk> full_;
-  std::optional<Chunk> rest_;  // of fewer samples, at the end
+  std::optional<Chunk> rest_;  // the last chunk, of fewer samples
   size_t images_at_ = 0;
   size_t columns_at_ = 0;
 };

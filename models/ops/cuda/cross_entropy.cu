@@ -1,4 +1,4 @@
-// Softmax with cross-entropy: a warp for a row, or a block where classes are many.
+// Softmax with cross-entropy: one warp per row, or one block if there are many classes.
 #include "models/ops/cuda/cross_entropy_pass.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/launch.cuh"
@@ -18,7 +18,7 @@ __device__ inline Best shuffle(Best best, int reach) {
   return {__shfl_xor_sync(~0U, best.logit, reach), __shfl_xor_sync(~0U, best.label, reach)};
 }
 
-// kWidth threads take one row together: a warp, or a block.
+// Merges the values of the kWidth threads (a warp or a block) that take one row.
 template <int kWidth, class Value, class Merge>
 __device__ Value merge_group(Value value, const Merge& merge) {
   PP_UNROLL
@@ -35,7 +35,7 @@ __device__ Value merge_group(Value value, const Merge& merge) {
     value = of_warp[lane % kWarps];
     PP_UNROLL
     for (int reach = kWarps / 2; reach > 0; reach /= 2) value = merge(value, shuffle(value, reach));
-    __syncthreads();  // before it is written again
+    __syncthreads();  // before the next call writes it
   }
   return value;
 }
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kBlock)
     find_losses(const T* logits, const int32_t* labels, int64_t count, int64_t classes,
                 float* shares, float* losses) {
   const int64_t row = row_of_group<kWidth>();
-  if (row >= count) return;  // a whole group
+  if (row >= count) return;  // true for whole groups
   const int thread = static_cast<int>(threadIdx.x) % kWidth;
   const T* x = logits + row * classes;
   float* p = shares + row * classes;

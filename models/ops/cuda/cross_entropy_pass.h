@@ -1,6 +1,6 @@
-// What one thread of a row's group does for softmax with cross-entropy: it takes every `width`-th
-// class. Sums are f64 over f32 exponentials, as on the CPU: the probability of a certain class is
-// exactly 1.
+// The per-thread arithmetic of softmax with cross-entropy. A group of `width` threads takes a row;
+// each thread takes every `width`-th class. Sums are f64 over f32 exponentials, as on the CPU: the
+// probability of a certain class is exactly 1.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace pushpull::ops::cuda {
 
-constexpr int64_t kWarpClasses = 1024;  // up to here a warp takes a row, above a block
+constexpr int64_t kWarpClasses = 1024;  // up to here a warp takes a row, beyond it a block
 
 template <class T>
 PP_HOST_DEVICE float top_of(const T* logits, int64_t classes, int thread, int width) {
@@ -23,7 +23,7 @@ PP_HOST_DEVICE float top_of(const T* logits, int64_t classes, int thread, int wi
   return top;
 }
 
-// shares[m] = e^(logit - top), and their sum.
+// shares[m] = e^(logit - top); returns their sum.
 template <class T>
 PP_HOST_DEVICE double exponentials(const T* logits, int64_t classes, float top, int thread,
                                    int width, float* shares) {
@@ -46,33 +46,34 @@ PP_HOST_DEVICE inline float loss_of(float top, float logit, double sum) {
   return static_cast<float>(static_cast<double>(top) - static_cast<double>(logit) + log(sum));
 }
 
-// Of the loss by a logit: share - 1 at the label, else share.
+// Derivative of the loss by a logit, times weight: share - 1 at the label, else share.
 PP_HOST_DEVICE inline float logit_gradient(float share, bool is_label, float weight) {
   return (is_label ? share - 1.0F : share) * weight;
 }
 
-// A thread's part of dlogits [N, M], which is count elements. weight: loss scale / N.
+// Computes a thread's part of dlogits [N, M] (`count` elements).
+//   weight: loss scale / N.
 template <class T, bool kPacked>
 PP_HOST_DEVICE void logit_gradients(const float* shares, const int32_t* labels,
                                     const Divider& by_classes, int64_t count, float weight,
                                     int64_t block, int thread, T* dlogits) {
-  for_each_pack<kLanes<T>>(count, block, thread, [&](int64_t first, int64_t lanes) {
-    float values[kLanes<T>];
-    load_lanes<kPacked, kLanes<T>>(shares + first, lanes, values);
+  for_each_pack<kPackSize<T>>(count, block, thread, [&](int64_t first, int64_t elements) {
+    float values[kPackSize<T>];
+    load_pack<kPacked, kPackSize<T>>(shares + first, elements, values);
     PP_UNROLL
-    for (int i = 0; i < kLanes<T>; ++i) {
-      if (i >= lanes) continue;
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      if (i >= elements) continue;
       const auto at = static_cast<uint32_t>(first + i);
       const uint32_t row = by_classes.quotient(at);
       const bool is_label = at - row * by_classes.divisor == static_cast<uint32_t>(labels[row]);
       values[i] = logit_gradient(values[i], is_label, weight);
     }
-    store_lanes<kPacked, kLanes<T>>(values, lanes, dlogits + first);
+    store_pack<kPacked, kPackSize<T>>(values, elements, dlogits + first);
   });
 }
 
-// The largest logit; of equal ones the lowest class.
-struct Best {  // without initial values, as it lies in shared memory
+// The largest logit; among equal ones the lowest class.
+struct Best {  // no initial values, since it is used in shared memory
   float logit;
   int32_t label;
   PP_HOST_DEVICE void meet(const Best& other) {

@@ -24,16 +24,16 @@ Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * s
 
 namespace {
 
-constexpr int64_t kDeadlineMs = 60'000;  // for what is enqueued of one micro-batch
+constexpr int64_t kDeadlineMs = 60'000;  // for the work enqueued for one micro-batch
 
-// Our kernels, from PTX.
+// True if the driver compiles our kernels from PTX.
 bool is_compiled_by_driver(const cudaDeviceProp& properties) {
   const char* forced = std::getenv("CUDA_FORCE_PTX_JIT");  // the driver reads it
   return (forced != nullptr && std::string_view(forced) != "0") ||
          !has_machine_code(device::architectures(), properties.major, properties.minor);
 }
 
-// Libraries read these behind our back, and workers of one job would compute different bits.
+// Libraries read these variables, and workers of one job would compute different bits.
 void refuse_overrides() {
   for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) {
     const char* value = std::getenv(name);
@@ -69,7 +69,7 @@ class CudaBackend final : public Backend {
 
   Buffer allocate(size_t floats) override { return shared_.buffer(floats); }
 
-  // Plain NCHW in either layout: any number of channels, and rows that 16-byte loads run along.
+  // Plain NCHW in either layout: allows any number of channels, and 16-byte loads along rows.
   size_t image_floats(const ImageShape& shape, Layout /*layout*/) const override {
     return static_cast<size_t>(shape.size());
   }
@@ -133,7 +133,8 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Inside a Scope the device is the calling thread's; it stays so (use_device says why).
+  // Inside a Scope the device is the calling thread's; it is not restored (use_device explains
+  // why).
   int enter() override {
     device::use_device(shared_.index);
     return 0;

@@ -24,7 +24,7 @@ class Opened {
   const Cudnn* functions() const { return usable_ ? &functions_ : nullptr; }
 
  private:
-  // Why it cannot be used; empty: it can.
+  // Why the library cannot be used; empty: it can.
   std::string find_all() {
     std::string missing;
     const auto find = [&](auto& function, const char* name) {

@@ -1,5 +1,5 @@
-// cuDNN, opened when the first convolution needs it. It is no part of the toolkit, so a machine may
-// have none: convolutions then go without. Any thread.
+// cuDNN, loaded when the first convolution needs it. It is not part of the CUDA toolkit: a machine
+// may lack it, and convolutions then work without it. Any thread.
 #pragma once
 
 #include <cudnn.h>
@@ -44,10 +44,11 @@ struct Cudnn {
 #undef PUSHPULL_MEMBER
 };
 
-// In what cudnnGetVersion says: 8.9.7 is 8907, 9.19.0 is 91900 (CUDNN_VERSION in cudnn_version.h).
+// One major version in the units of cudnnGetVersion: 8.9.7 is 8907, 9.19.0 is 91900 (CUDNN_VERSION
+// in cudnn_version.h).
 inline constexpr size_t kCudnnMajorVersion = CUDNN_MAJOR >= 9 ? 10'000 : 1'000;
 
-// Null where it cannot be opened or is of another major version, which is logged once.
+// Null if it cannot be loaded or has another major version; logs that once.
 const Cudnn* cudnn();
 
 inline void check(cudnnStatus_t status, std::string_view call, const char* file = __builtin_FILE(),

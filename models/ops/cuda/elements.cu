@@ -1,4 +1,4 @@
-// Floats as activations and back; the two layouts of an image, which are one here.
+// Conversions between floats and activations, and between the image layouts, which are one here.
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/operations.h"
@@ -16,7 +16,7 @@ void copy(const Shared& shared, const void* from, size_t bytes, void* to) {
   PP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, shared.stream));
 }
 
-// Where activations are f32.
+// For f32 activations.
 class SameElements final : public Elements {
  public:
   SameElements(Shared& shared, int64_t count) : shared_(shared), count_(count) {}

@@ -1,4 +1,4 @@
-// Masks, bias gradients, biases and casts in one pass each.
+// Masks, bias gradients, biases and casts, one pass each.
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/image_pass.h"
@@ -9,18 +9,18 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-// Sums go to `chunks`, or where there is but one, done, to db.
+// Writes sums to `chunks`; if there is only one chunk, the sum is final and goes to db.
 template <class T, bool kPacked, bool kMask>
 __global__ void __launch_bounds__(kBlock)
     sum_columns(const RowPass pass, const T* y, T* dy, float unscale, float* chunks, float* db) {
-  constexpr int kTile = kWarp * kLanes<T>;
+  constexpr int kTile = kWarp * kPackSize<T>;
   __shared__ float of_warps[RowPass::kWarps][kTile];
   const RowPass::Block block = pass.block(blockIdx.x);
-  float sums[kLanes<T>];
+  float sums[kPackSize<T>];
   sum_rows<T, kPacked, kMask>(pass, block, static_cast<int>(threadIdx.x), y, dy, sums);
   PP_UNROLL
-  for (int j = 0; j < kLanes<T>; ++j) {
-    of_warps[threadIdx.x / kWarp][threadIdx.x % kWarp * kLanes<T> + j] = sums[j];
+  for (int j = 0; j < kPackSize<T>; ++j) {
+    of_warps[threadIdx.x / kWarp][threadIdx.x % kWarp * kPackSize<T> + j] = sums[j];
   }
   __syncthreads();
   const int64_t column = block.column + threadIdx.x;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// A warp for each channel.
+// One warp per channel.
 __global__ void __launch_bounds__(kBlock)
     finish_planes(const float* chunks, uint32_t count, int64_t channels, float unscale, float* db) {
   const int64_t channel = (int64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarp;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kBlock) cast(const float* from, int64_t count,
 
 template <class T>
 void mask_and_sum(Shared& shared, const LinearShape& shape, const T* y, T* dy, float* db) {
-  const RowPass pass(shape.samples, shape.outputs, kLanes<T>);
+  const RowPass pass(shape.samples, shape.outputs, kPackSize<T>);
   const float unscale = 1.0F / shared.loss_scale;
   auto* chunks = static_cast<float*>(shared.scratch.data());
   const bool packed = pass.packed(dy) && (!shape.relu || pass.packed(y));

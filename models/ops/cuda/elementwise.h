@@ -1,6 +1,6 @@
-// Passes over whole tensors that Linear and Convolution need beside their library's calls: kernels
-// of our own, enqueued on the backend's stream. Activations are of Shared::precision. Sums are cut
-// by shape alone and have no atomics: the same bits on every device.
+// Passes over whole tensors that Linear and Convolution need in addition to library calls: our own
+// kernels, enqueued on the backend's stream. Activations have type Shared::precision. Sums are
+// split by shape alone and use no atomics: the same bits on every device.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace pushpull::ops::cuda {
 
-// Where a plan is made, once for each shape that the run below is called with: scratch for its
-// partial sums.
+// Reserves scratch for the partial sums. Call it when a plan is made, once per shape that the
+// function below is called with.
 void plan_mask_and_sum_rows(Shared& shared, const LinearShape& shape);
-// dy [N, M] = y > 0 ? dy : 0 in place where `shape.relu`, else neither is written nor y read;
-// db [M] = its sum over the samples, over the loss scale.
+// If `shape.relu`: dy [N, M] = y > 0 ? dy : 0, in place; otherwise dy stays and y is not read. db
+// [M] = sum of dy over the samples, divided by the loss scale.
 void mask_and_sum_rows(Shared& shared, const LinearShape& shape, const Activation* y,
                        Activation* dy, float* db);
 
-// The same for an image's bias: db [C] = sum of dy [N, C, H, W], over the loss scale.
+// The same for an image's bias: db [C] = sum of dy [N, C, H, W], divided by the loss scale.
 void plan_sum_channels(Shared& shared, const ImageShape& image);
 void sum_channels(Shared& shared, const ImageShape& image, const Activation* dy, float* db);
 
 // y [N, C, H, W] += b [C].
 void add_bias(Shared& shared, const ImageShape& image, const float* b, Activation* y);
 
-// Weights as activations' type; `from` is aligned to a float only. Copies where activations are
-// f32.
+// Converts weights to the activations' type; plain copy if that is f32.
+//   from: aligned to a float only.
 void cast_weights(Shared& shared, const float* from, int64_t count, Activation* to);
 
 }  // namespace pushpull::ops::cuda

@@ -1,5 +1,5 @@
-// How a kernel walks over a tensor as a row of numbers: each block over the elements of a round, a
-// thread over packs of them. For what is computed for each element alone.
+// How a kernel traverses a tensor as a flat array: each block takes the elements of a round, each
+// thread packs of them. For elementwise computations.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,24 @@ namespace pushpull::ops::cuda {
 
 inline int64_t flat_blocks(int64_t count) { return pieces(count, kRound); }
 
-// Calls visit(first element, how many, at most kLanes) for each pack of a thread.
-template <int kLanes, class Visit>
+// Calls visit(first element, number of elements) for each pack of a thread; the number is at most
+// the pack's size.
+template <int kPackSize, class Visit>
 PP_HOST_DEVICE void for_each_pack(int64_t count, int64_t block, int thread, const Visit& visit) {
   PP_UNROLL
-  for (int i = 0; i < kPerThread / kLanes; ++i) {
-    const int64_t first = block * kRound + (int64_t{i} * kBlock + thread) * kLanes;
-    if (first < count) visit(first, count - first < kLanes ? count - first : int64_t{kLanes});
+  for (int i = 0; i < kPerThread / kPackSize; ++i) {
+    const int64_t first = block * kRound + (int64_t{i} * kBlock + thread) * kPackSize;
+    if (first < count) visit(first, count - first < kPackSize ? count - first : int64_t{kPackSize});
   }
 }
 
-// to = from, in the other's type; eight at once, so that the shorter type's pack is whole.
+// to = from, converted; eight elements at once, so that a pack of the shorter type is whole.
 template <class From, class To, bool kPacked>
 PP_HOST_DEVICE void convert(const From* from, int64_t count, int64_t block, int thread, To* to) {
-  for_each_pack<8>(count, block, thread, [=](int64_t first, int64_t lanes) {
+  for_each_pack<8>(count, block, thread, [=](int64_t first, int64_t elements) {
     float values[8];
-    load_lanes<kPacked, 8>(from + first, lanes, values);
-    store_lanes<kPacked, 8>(values, lanes, to + first);
+    load_pack<kPacked, 8>(from + first, elements, values);
+    store_pack<kPacked, 8>(values, elements, to + first);
   });
 }
 
@@ -38,17 +39,17 @@ PP_HOST_DEVICE void add_channels(const Divider& by_area, const Divider& by_chann
     const uint32_t plane = by_area.quotient(static_cast<uint32_t>(at));
     return b[plane - by_channels.quotient(plane) * by_channels.divisor];
   };
-  const bool whole = by_area.divisor % kLanes<T> == 0;  // a pack is of one channel
-  for_each_pack<kLanes<T>>(count, block, thread, [&](int64_t first, int64_t lanes) {
-    float values[kLanes<T>];
-    load_lanes<kPacked, kLanes<T>>(y + first, lanes, values);
+  const bool whole = by_area.divisor % kPackSize<T> == 0;  // a pack lies within one channel
+  for_each_pack<kPackSize<T>>(count, block, thread, [&](int64_t first, int64_t elements) {
+    float values[kPackSize<T>];
+    load_pack<kPacked, kPackSize<T>>(y + first, elements, values);
     float addend = bias(first);
     PP_UNROLL
-    for (int i = 0; i < kLanes<T>; ++i) {
-      if (!whole && i > 0 && i < lanes) addend = bias(first + i);
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      if (!whole && i > 0 && i < elements) addend = bias(first + i);
       values[i] += addend;
     }
-    store_lanes<kPacked, kLanes<T>>(values, lanes, y + first);
+    store_pack<kPacked, kPackSize<T>>(values, elements, y + first);
   });
 }
 

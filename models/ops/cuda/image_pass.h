@@ -1,6 +1,6 @@
-// How a kernel walks over an image tensor [N, C, H, W]: each block over one chunk of one channel,
-// round by round. Which element comes to which thread depends on the shape only; an image that is
-// not aligned, or whose planes are not whole packs, takes more loads for the same elements.
+// How a kernel traverses an image tensor [N, C, H, W]: each block takes one chunk of one channel,
+// round by round. The mapping of elements to threads depends on the shape only; an unaligned image,
+// or one whose planes are not whole packs, needs more loads for the same elements.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace pushpull::ops::cuda {
 struct ImagePass {
   int64_t channels = 0;
   int64_t area = 0;
-  uint32_t places = 0;  // of a channel: over samples, then over the plane
+  uint32_t places = 0;  // elements of a channel: over samples, then over the plane
   uint32_t chunk = 0;
   uint32_t chunks = 0;
   Divider by_area;
@@ -29,18 +29,18 @@ struct ImagePass {
         by_chunks(chunks) {}
 
   int64_t blocks() const { return channels * chunks; }
-  // Elements that one load takes: a pack, half of one, or one, as planes allow.
+  // Elements per load: a pack, half a pack, or one, as the planes allow.
   template <class T>
   int vector(bool aligned) const {
-    if (!aligned || area % (kLanes<T> / 2) != 0) return 1;
-    return area % kLanes<T> == 0 ? kLanes<T> : kLanes<T> / 2;
+    if (!aligned || area % (kPackSize<T> / 2) != 0) return 1;
+    return area % kPackSize<T> == 0 ? kPackSize<T> : kPackSize<T> / 2;
   }
 
   struct Block {
     uint32_t channel;
     uint32_t chunk;
-    uint32_t first;  // place
-    uint32_t last;   // one past
+    uint32_t first;  // first place
+    uint32_t last;   // one past the last place
   };
   PP_HOST_DEVICE Block block(uint32_t index) const {
     const uint32_t channel = by_chunks.quotient(index);
@@ -59,16 +59,16 @@ struct ImagePass {
 // The place of a thread's i-th element in the round that starts at `first`.
 template <class T>
 PP_HOST_DEVICE uint32_t place_of(uint32_t first, uint32_t thread, int i) {
-  const auto pack = static_cast<uint32_t>(i / kLanes<T>) * kBlock + thread;
-  return first + pack * kLanes<T> + static_cast<uint32_t>(i % kLanes<T>);
+  const auto pack = static_cast<uint32_t>(i / kPackSize<T>) * kBlock + thread;
+  return first + pack * kPackSize<T> + static_cast<uint32_t>(i % kPackSize<T>);
 }
 
-// Places of the round that starts at `first`.
+// Number of places in the round that starts at `first`.
 PP_HOST_DEVICE inline uint32_t round_count(uint32_t first, uint32_t last) {
   return last - first < kRound ? last - first : static_cast<uint32_t>(kRound);
 }
 
-// A thread's elements of a round; 0 behind the block's last place.
+// A thread's elements of a round; 0 beyond the block's last place.
 template <int kVector, class T>
 PP_HOST_DEVICE void load_round(const T* x, const ImagePass& pass, const ImagePass::Block& block,
                                uint32_t first, uint32_t thread, float (&to)[kPerThread]) {

@@ -1,4 +1,4 @@
-// How the operations' kernels are started, and the sums within a block. Only for .cu files.
+// Launching the operations' kernels, and sums within a block. For .cu files only.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace pushpull::ops::cuda {
 
-// Blocks that a launch may have. Shapes are below 2^31 elements (models/ops/ops.cpp), and no block
-// of ours has less than one.
+// Grid size of a launch. Shapes are below 2^31 elements (models/ops/ops.cpp), and every block of
+// ours has at least one.
 inline unsigned grid(int64_t blocks) {
   PP_ASSERT(blocks > 0 && blocks <= INT32_MAX);
   return static_cast<unsigned>(blocks);
 }
 
-// An operation for the type that activations have.
+// Creates an operation for the activations' type.
 template <template <class> class Operation, class Made, class... Arguments>
 std::unique_ptr<Made> make_typed(Shared& shared, const Arguments&... arguments) {
   switch (shared.precision) {
@@ -38,7 +38,7 @@ std::unique_ptr<Made> make_typed(Shared& shared, const Arguments&... arguments) 
   return nullptr;
 }
 
-// Calls `run` with a null pointer to the type that activations have.
+// Calls `run` with a null pointer to the activations' type.
 template <class Run>
 void with_type(Precision precision, const Run& run) {
   switch (precision) {
@@ -56,11 +56,11 @@ inline bool are_aligned(std::initializer_list<const void*> tensors) {
   return std::all_of(tensors.begin(), tensors.end(), is_aligned);
 }
 
-// Calls launch<kVector>() for what ImagePass::vector says.
+// Calls launch<kVector>() with ImagePass::vector's number of elements.
 template <class T, class Launch>
 void with_vector(int vector, const Launch& launch) {
-  if (vector == kLanes<T>) return launch.template operator()<kLanes<T>>();
-  if (vector == kLanes<T> / 2) return launch.template operator()<kLanes<T> / 2>();
+  if (vector == kPackSize<T>) return launch.template operator()<kPackSize<T>>();
+  if (vector == kPackSize<T> / 2) return launch.template operator()<kPackSize<T> / 2>();
   launch.template operator()<1>();
 }
 
@@ -73,8 +73,8 @@ T* as(Activation* activation) {
   return static_cast<T*>(activation);
 }
 
-// Each of kCount values, summed over the block's threads along the tree of tree_sum: within the
-// warps, then over them. All threads get it. Every thread of the block calls it.
+// Sums each of kCount values over the block's threads along the tree of tree_sum: first within the
+// warps, then over them. All threads get the sums. Every thread of the block must call it.
 template <int kCount>
 __device__ void block_sum(float (&values)[kCount]) {
   constexpr int kWarps = kBlock / kWarp;
@@ -97,7 +97,7 @@ __device__ void block_sum(float (&values)[kCount]) {
       values[i] += __shfl_xor_sync(~0U, values[i], reach);
     }
   }
-  __syncthreads();  // before it is written again
+  __syncthreads();  // before the next call writes it
 }
 __device__ inline float block_sum(float value) {
   float values[1] = {value};

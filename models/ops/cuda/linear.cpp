@@ -1,4 +1,4 @@
-// Linear on cuBLASLt: bias and ReLU in the product's epilogue, one pass of our own over dy.
+// Linear on cuBLASLt: bias and ReLU in the product's epilogue, and one pass of our own over dy.
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/matmul.h"
 #include "models/ops/cuda/operations.h"

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kCandidates = 8;
 
-// What NVIDIA advises as workspace: 32 MiB from sm_90 on, 4 MiB before. A part of the choice, since
-// other algorithms come with other sizes.
+// The workspace that NVIDIA recommends: 32 MiB from sm_90 on, 4 MiB before. It is part of the
+// choice, since it determines which algorithms are available.
 size_t workspace_of(int device) {
   int major = 0;
   PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
@@ -34,7 +34,7 @@ const char* name_of(cudaDataType_t type) {
   return type == CUDA_R_16F ? "fp16" : "fp32";
 }
 
-// "matmul/512x4096x784nt/bf16-fp32/bias-relu": all that its algorithms depend on.
+// "matmul/512x4096x784nt/bf16-fp32/bias-relu": everything that the available algorithms depend on.
 std::string key_of(const MatmulShape& shape, Precision precision) {
   const char* epilogue = shape.epilogue == Epilogue::kNone   ? ""
                          : shape.epilogue == Epilogue::kBias ? "/bias"
@@ -67,7 +67,7 @@ bool parse_hex(const std::string& text, cublasLtMatmulAlgo_t& algorithm) {
   return true;
 }
 
-// Where the three operands lie behind the workspace, and the end of all.
+// Offsets of the three operands after the workspace, and the total size.
 struct Places {
   size_t a = 0;
   size_t b = 0;
@@ -146,13 +146,13 @@ void Matmul::describe() {
   transpose(CUBLASLT_MATMUL_DESC_TRANSB, plan.second.transpose);
 }
 
-// Before algorithms are asked for: they depend on it, and on how the bias is aligned.
+// Called before algorithms are queried: they depend on the epilogue and on the bias's alignment.
 void Matmul::set_epilogue(bool fused) {
   fused_ = fused;
   uint32_t value = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
   if (fused) {
-    // a row of D in column-major order is a column of ours: one bias for each
+    // a row of D in column-major order is a column of ours: one bias value per row
     value =
         shape_.epilogue == Epilogue::kBias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
     bias = bias_.data();
@@ -166,7 +166,7 @@ void Matmul::set_epilogue(bool fused) {
                 "cublasLtMatmulDescSetAttribute(BIAS_POINTER)");
 }
 
-// "fused HEX" or "apart HEX".
+// value: "fused HEX" or "apart HEX".
 void Matmul::adopt(const std::string& key, const std::string& value) {
   const size_t blank = value.find(' ');
   const std::string word = value.substr(0, blank);
@@ -212,7 +212,7 @@ bool Matmul::pick(bool fused) {
                   "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes_});
-  // where sums are cut, partial sums are f32 and are added by a step of its own: a fixed order
+  // if a sum is split, partial sums are f32 and a separate step adds them in a fixed order
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   for (const auto name :
@@ -237,7 +237,7 @@ bool Matmul::pick(bool fused) {
            multiply(bytes + at.a, bytes + at.b, bytes + at.d, 1.0F, 0.0F, result.algo, bytes) ==
                CUBLAS_STATUS_SUCCESS;
   });
-  PP_CUDA(cudaStreamSynchronize(shared_->stream));  // before the operands go
+  PP_CUDA(cudaStreamSynchronize(shared_->stream));  // before the operands are freed
   if (best >= 0) algorithm_ = results[static_cast<size_t>(best)].algo;
   return best >= 0;
 }

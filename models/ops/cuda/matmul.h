@@ -1,7 +1,7 @@
 // A product of row-major matrices through cuBLASLt: D = alpha op(A) op(B) + beta D, with bias and
-// ReLU in the same pass where the library can. Its algorithm is chosen when it is made and stays:
-// one that sums in a fixed order, so that equal inputs give equal bits (P1). Source: NVIDIA, cuBLAS
-// documentation, "Using the cuBLASLt API" and "Results reproducibility".
+// ReLU in the same pass if the library supports it. The algorithm is chosen once, at construction,
+// among those that sum in a fixed order, so that equal inputs give equal bits (P1). Source: NVIDIA,
+// cuBLAS documentation, "Using the cuBLASLt API" and "Results reproducibility".
 #pragma once
 
 #include <cublasLt.h>
@@ -16,7 +16,7 @@
 
 namespace pushpull::ops::cuda {
 
-// Of activations, as libraries name it.
+// The activations' type, as CUDA libraries name it.
 cudaDataType_t activation_type(Precision precision);
 size_t bytes_of(cudaDataType_t type);
 
@@ -25,24 +25,24 @@ enum class Epilogue { kNone, kBias, kBiasRelu };
 struct MatmulShape {
   Product product;
   cudaDataType_t in = CUDA_R_32F;   // A and B
-  cudaDataType_t out = CUDA_R_32F;  // D and bias; what is summed is f32 always
+  cudaDataType_t out = CUDA_R_32F;  // of D and bias; sums are always f32
   Epilogue epilogue = Epilogue::kNone;
 };
 
 class Matmul {
  public:
-  // Throws Error(kProtocol) where the job's choice does not fit, Error(kDevice) where the library
-  // has no algorithm.
+  // Throws Error(kProtocol) if the job's choice does not fit, Error(kDevice) if the library has no
+  // algorithm.
   Matmul(Shared& shared, const MatmulShape& shape);
 
-  // Enqueues it. Operands are aligned to their elements; what is not aligned to 16 bytes takes the
-  // way over scratch memory, with the same algorithm and so the same bits.
+  // Enqueues the product. Operands need only be aligned to their elements; one that is not 16-byte
+  // aligned is copied through scratch memory, so the algorithm and the bits stay the same.
   void run(const void* a, const void* b, void* d, float alpha = 1.0F, float beta = 0.0F);
 
-  // Of an epilogue: n elements of `out`, written before each run.
+  // The epilogue's bias: n elements of type `out`; write it before each run.
   void* bias() const { return bias_.data(); }
 
-  // From the beginning of Shared::scratch, in a run.
+  // Bytes that a run uses at the start of Shared::scratch.
   size_t scratch_bytes() const;
 
  private:
@@ -65,12 +65,12 @@ class Matmul {
 
   Shared* shared_;
   MatmulShape shape_;
-  size_t workspace_bytes_;  // that an algorithm may ask for
+  size_t workspace_bytes_;  // limit for an algorithm's workspace
   Description description_;
-  Layout first_, second_, result_;  // as MatmulPlan
+  Layout first_, second_, result_;  // as in MatmulPlan
   Buffer bias_;
   cublasLtMatmulAlgo_t algorithm_{};
-  bool fused_ = false;  // the epilogue is the algorithm's; else a kernel of ours follows
+  bool fused_ = false;  // true: the algorithm applies the epilogue; false: our own kernel follows
 };
 
 }  // namespace pushpull::ops::cuda

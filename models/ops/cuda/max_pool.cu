@@ -1,4 +1,4 @@
-// Max pooling: a thread for a few windows, and a byte for each that says which place won.
+// Max pooling: one thread per few windows; a byte per window stores the winner's position.
 #include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/max_pool_pass.h"
 #include "models/ops/cuda/operations.h"
@@ -52,9 +52,9 @@ class CudaMaxPool final : public MaxPool {
  private:
   template <class Launch>
   void with_columns(bool aligned, const Launch& launch) const {
-    switch (pool_columns(shape_.image.width, kLanes<T>, aligned)) {
+    switch (pool_columns(shape_.image.width, kPackSize<T>, aligned)) {
       case 8:
-        if constexpr (kLanes<T> == 8) launch.template operator()<8>();
+        if constexpr (kPackSize<T> == 8) launch.template operator()<8>();
         return;
       case 4:
         return launch.template operator()<4>();
@@ -67,7 +67,7 @@ class CudaMaxPool final : public MaxPool {
 
   Shared& shared_;
   MaxPoolShape shape_;
-  device::Memory winners_;  // of the latest forward, a byte for each window
+  device::Memory winners_;  // of the latest forward, one byte per window
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What one thread of max pooling's kernels does: a few windows beside each other in a row of the
-// output. Which place of its window won is kept in a byte for backward, which needs no input then.
+// The per-thread arithmetic of max pooling's kernels: a thread takes a few adjacent windows in a
+// row of the output. Forward stores the position of each window's maximum in a byte, so that
+// backward does not need the input.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,15 @@
 
 namespace pushpull::ops::cuda {
 
-// kColumns: of the input, that a thread loads of a row at once; 1 stands for two loads.
+// kColumns: input elements that a thread loads per row at once; 1 means two single loads.
 struct PoolPass {
   int64_t height = 0;  // of the input
   int64_t width = 0;
   int64_t out_height = 0;
   int64_t out_width = 0;
-  int64_t windows = 0;  // of a thread
+  int64_t windows = 0;  // per thread
   int64_t units = 0;    // threads
-  Divider by_row;       // units of a row of the output
+  Divider by_row;       // units per row of the output
   Divider by_height;
 
   PoolPass(const MaxPoolShape& shape, int columns)
@@ -31,9 +32,9 @@ struct PoolPass {
         by_height(out_height) {}
 
   struct Unit {
-    int64_t in;     // of the first window's first element
-    int64_t out;    // of the first window
-    bool last_row;  // of the output's plane
+    int64_t in;     // index of the first window's first element
+    int64_t out;    // index of the first window
+    bool last_row;  // the last row of the output's plane
     bool last_column;
   };
   PP_HOST_DEVICE Unit unit(uint32_t index) const {
@@ -46,15 +47,16 @@ struct PoolPass {
   }
 };
 
-// Elements that one load may take of a row of the input, at most `lanes`.
-inline int pool_columns(int64_t width, int lanes, bool aligned) {
+// Elements of an input row that one load may take, at most `pack_size`.
+inline int pool_columns(int64_t width, int pack_size, bool aligned) {
   if (!aligned) return 1;
-  int columns = lanes;
+  int columns = pack_size;
   while (width % columns != 0) columns /= 2;
   return columns;
 }
 
-// Of the four of a window in reading order: the largest, of equal ones the first, a NaN before all.
+// The maximum of a window's four elements, visited in reading order: the first among equal ones; a
+// NaN wins over numbers.
 struct Winner {
   float value = 0.0F;
   uint8_t place = 0;
@@ -65,7 +67,7 @@ struct Winner {
   }
 };
 
-// Of neighbouring windows at once. One side is in registers, the other a multiple of kCount.
+// Copies kCount bytes at once. One side is in registers, the other is aligned to kCount.
 template <int kCount>
 PP_HOST_DEVICE void move_bytes(const uint8_t* from, uint8_t* to) {
   static_assert(kCount == 1 || kCount == 2 || kCount == 4);
@@ -107,8 +109,8 @@ PP_HOST_DEVICE void pool_forward(const PoolPass& pass, uint32_t index, const T* 
   store_vector<kWindows>(values, y + unit.out);
 }
 
-// dx: every element is written, by the thread of its window or, in a dropped last row or column, by
-// the nearest one.
+// Writes every element of dx: the thread of a window writes its elements, and the nearest thread
+// writes a dropped last row or column.
 template <int kColumns, class T>
 PP_HOST_DEVICE void pool_backward(const PoolPass& pass, uint32_t index, const T* dy,
                                   const uint8_t* winners, T* dx) {
@@ -118,7 +120,7 @@ PP_HOST_DEVICE void pool_backward(const PoolPass& pass, uint32_t index, const T*
   load_vector<kWindows>(dy + unit.out, gradients);
   uint8_t places[kWindows];
   move_bytes<kWindows>(winners + unit.out, places);
-  float rows[3][2 * kWindows];  // the third is zeros
+  float rows[3][2 * kWindows];  // the third row is zero
   PP_UNROLL
   for (int i = 0; i < kWindows; ++i) {
     PP_UNROLL

@@ -1,4 +1,4 @@
-// In place of convolution_cudnn.cpp and cudnn_library.cpp where the build found no cudnn.h.
+// Replaces convolution_cudnn.cpp and cudnn_library.cpp if the build found no cudnn.h.
 #include "models/ops/cuda/operations.h"
 
 namespace pushpull::ops::cuda {

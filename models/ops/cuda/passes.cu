@@ -1,4 +1,4 @@
-// One thread for each element, which takes the next one a whole grid further on.
+// One element per thread, in a grid-stride loop.
 #include <algorithm>
 
 #include "models/ops/cuda/launch.cuh"
@@ -9,7 +9,7 @@ namespace pushpull::ops::cuda {
 namespace {
 
 constexpr int64_t kMaxBlocks = 65'536;
-constexpr int kTileRows = kBlock / TransposePlan::kTile;  // of a tile, that a block moves at once
+constexpr int kTileRows = kBlock / TransposePlan::kTile;  // tile rows that a block moves at once
 
 unsigned blocks_for(int64_t elements) {
   return grid(std::min(pieces(elements, kBlock), kMaxBlocks));
@@ -34,11 +34,11 @@ __global__ void fold_kernel(Im2col plan, const float* columns, int64_t elements,
   }
 }
 
-// One column more than a tile has spreads its columns over all banks of shared memory.
+// The extra column spreads a tile's columns over all banks of shared memory.
 template <class T>
 __global__ void transpose_kernel(TransposePlan plan, const T* from, T* to) {
   constexpr int kTile = TransposePlan::kTile;
-  // bytes, since a type with a constructor may not lie in shared memory
+  // bytes, since a type with a constructor may not be in shared memory
   __shared__ alignas(T) unsigned char memory[kTile * (kTile + 1) * sizeof(T)];
   T* const elements = reinterpret_cast<T*>(memory);
   const auto x = static_cast<int>(threadIdx.x);

@@ -1,6 +1,6 @@
 // Passes over whole tensors that products and convolutions need: unrolling images and folding them
-// again, transposing, changing the type. Enqueued on the backend's stream; kernels of our own that
-// compute each element in a fixed order, so equal inputs give equal bits.
+// back, transposing, type conversion. Enqueued on the backend's stream; our own kernels compute
+// each element in a fixed order, so equal inputs give equal bits.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace pushpull::ops::cuda {
 
-// columns [rows, plan.columns()] of the image x; both activations.
+// columns [rows, plan.columns()] of the image x; both are activations.
 void unroll(Shared& shared, const Im2col& plan, const Activation* x, int64_t rows,
             Activation* columns);
-// dx = for each of its `elements` the sum over the columns that it stands in.
+// dx = for each of its `elements`, the sum of the columns that contain it.
 void fold(Shared& shared, const Im2col& plan, const float* columns, int64_t elements,
           Activation* dx);
 
 void transpose(Shared& shared, const TransposePlan& plan, const Activation* from, Activation* to);
 
-// to = from * factor, of activations.
+// to = from * factor, converted from activations to f32.
 void widen(Shared& shared, const Activation* from, int64_t count, float factor, float* to);
 
-// d [rows, columns] += row [columns], then max(d, 0) where `relu`; activations.
+// d [rows, columns] += row [columns], then max(d, 0) if `relu`; activations.
 struct RowShape {
   int64_t rows = 0;
   int64_t columns = 0;

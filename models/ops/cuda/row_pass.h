@@ -1,6 +1,6 @@
-// How a kernel sums the columns of a matrix [N, M], masking it on the way. A block takes a chunk of
-// rows of a tile of columns: its 32 lanes lie along the columns, a pack each, and its warps take
-// the chunk's rows in turn.
+// How a kernel sums the columns of a matrix [N, M] and masks it at the same time. A block takes a
+// chunk of rows of a tile of columns: the 32 lanes of a warp lie along the columns, one pack each,
+// and the block's warps take the chunk's rows in turn.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace pushpull::ops::cuda {
 
 struct RowPass {
   static constexpr int kWarps = kBlock / kWarp;
-  static constexpr int kBatch = 4;  // rows in flight in a thread
+  static constexpr int kBatch = 4;  // rows in flight per thread
 
   int64_t rows = 0;
   int64_t columns = 0;
@@ -21,25 +21,25 @@ struct RowPass {
   int64_t tile = 0;  // columns
   int64_t tiles = 0;
 
-  RowPass(int64_t matrix_rows, int64_t matrix_columns, int lanes)
+  RowPass(int64_t matrix_rows, int64_t matrix_columns, int pack_size)
       : rows(matrix_rows),
         columns(matrix_columns),
         chunk(plan_rows(rows).chunk),
         chunks(plan_rows(rows).chunks),
-        tile(int64_t{kWarp} * lanes),
+        tile(int64_t{kWarp} * pack_size),
         tiles(pieces(columns, tile)) {}
 
   int64_t blocks() const { return chunks * tiles; }
   template <class T>
   bool packed(const T* first) const {
-    return columns % kLanes<T> == 0 && is_aligned(first);
+    return columns % kPackSize<T> == 0 && is_aligned(first);
   }
 
   struct Block {
     int64_t chunk;
-    int64_t column;  // first
-    int64_t first;   // row
-    int64_t last;    // one past
+    int64_t column;  // first column
+    int64_t first;   // first row
+    int64_t last;    // one past the last row
   };
   PP_HOST_DEVICE Block block(int64_t index) const {
     const int64_t of_rows = index / tiles;
@@ -49,11 +49,11 @@ struct RowPass {
   }
 };
 
-// A thread's part: its columns summed over its rows; dy masked by y in place where kMask.
+// A thread's part: sums its columns over its rows; masks dy by y in place if kMask.
 template <class T, bool kPacked, bool kMask>
 PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, int thread,
-                             const T* y, T* dy, float (&sums)[kLanes<T>]) {
-  constexpr int kCount = kLanes<T>;
+                             const T* y, T* dy, float (&sums)[kPackSize<T>]) {
+  constexpr int kCount = kPackSize<T>;
   const int64_t column = block.column + int64_t{thread % kWarp} * kCount;
   const int64_t width = column < pass.columns ? pass.columns - column : 0;
   PP_UNROLL
@@ -66,8 +66,8 @@ PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, i
     for (int i = 0; i < RowPass::kBatch; ++i) {  // all loads before the first store
       const int64_t at = (row + i * RowPass::kWarps) * pass.columns + column;
       const int64_t count = row + i * RowPass::kWarps < block.last ? width : 0;
-      load_lanes<kPacked, kCount>(dy + at, count, gradients[i]);
-      if constexpr (kMask) load_lanes<kPacked, kCount>(y + at, count, outputs[i]);
+      load_pack<kPacked, kCount>(dy + at, count, gradients[i]);
+      if constexpr (kMask) load_pack<kPacked, kCount>(y + at, count, outputs[i]);
     }
     PP_UNROLL
     for (int i = 0; i < RowPass::kBatch; ++i) {
@@ -78,13 +78,13 @@ PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, i
       }
       const int64_t at = (row + i * RowPass::kWarps) * pass.columns + column;
       const int64_t count = row + i * RowPass::kWarps < block.last ? width : 0;
-      if constexpr (kMask) store_lanes<kPacked, kCount>(gradients[i], count, dy + at);
+      if constexpr (kMask) store_pack<kPacked, kCount>(gradients[i], count, dy + at);
     }
   }
 }
 
-// A column's sums over the rows of each warp, added up in the warps' order. `of_warp`: the first
-// warp's, then every `stride`.
+// Adds up a column's sums in the order of the warps.
+//   of_warp: the first warp's sum; the next ones follow every `stride`.
 PP_HOST_DEVICE inline float sum_warps(const float* of_warp, int64_t stride) {
   float sum = of_warp[0];
   PP_UNROLL
@@ -92,7 +92,8 @@ PP_HOST_DEVICE inline float sum_warps(const float* of_warp, int64_t stride) {
   return sum;
 }
 
-// The chunks' sums in their order. unscale: 1 / loss scale.
+// Adds up the chunks' sums in order.
+//   unscale: 1 / loss scale.
 PP_HOST_DEVICE inline float sum_chunks(const float* chunks, int64_t count, int64_t stride,
                                        float unscale) {
   double sum = 0.0;

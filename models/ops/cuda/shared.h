@@ -1,5 +1,5 @@
-// What all operations of one CUDA backend share. They run inside the backend's Scope, which makes
-// its device the calling thread's.
+// State shared by all operations of one CUDA backend. They run inside the backend's Scope, which
+// makes its device current on the calling thread.
 #pragma once
 
 #include <cublasLt.h>
@@ -21,15 +21,15 @@ struct Shared {
   cublasLtHandle_t lt = nullptr;  // the backend's
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;
-  bool measure = true;        // choose by time, else by heuristic
-  Choices given;              // the job's: a plan whose key is there takes it
-  Choices made;               // what plans have taken
-  std::weak_ptr<void> cudnn;  // its handle, which convolutions own together
-  device::Memory scratch;     // workspace of cuBLASLt and cuDNN, for one run at a time
+  bool measure = true;        // choose algorithms by time, else by heuristic
+  Choices given;              // the job's choices: a plan whose key is there uses them
+  Choices made;               // the choices made by our plans
+  std::weak_ptr<void> cudnn;  // its handle, which the convolutions own together
+  device::Memory scratch;     // workspace of cuBLASLt and cuDNN, used by one run at a time
 
-  // Scratch grows while plans are made, never in a run: ask for its place in each run.
+  // Scratch grows while plans are made, never during a run: ask for its address in each run.
   void need_scratch(size_t bytes);
-  // Zeroed. Throws Error(kDevice): what was asked, what is free.
+  // Zeroed memory. Throws Error(kDevice) with the size asked for and the free memory.
   Buffer buffer(size_t floats);
 
   bool short_activations() const {

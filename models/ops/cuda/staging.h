@@ -1,6 +1,6 @@
-// Tensors that libraries are handed are aligned to 16 bytes; those of the flat vector are aligned
-// to a float. What is not takes the way over scratch memory, so that the same algorithm runs on it:
-// where a tensor lies changes no bit (P1).
+// Libraries expect tensors aligned to 16 bytes, but those of the flat vector are aligned to a float
+// only. Unaligned tensors are copied through scratch memory, so that the same algorithm runs on
+// them: a tensor's address changes no bit (P1).
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,14 @@
 
 namespace pushpull::ops::cuda {
 
-inline constexpr size_t kAlignment = 16;  // bytes, as is_aligned asks
+inline constexpr size_t kAlignment = 16;  // bytes; what is_aligned checks
 
-// Room in scratch that keeps what follows aligned.
+// `bytes` rounded up to kAlignment.
 size_t padded(size_t bytes);
 
-// `place`: bytes from the beginning of Shared::scratch. A copy is enqueued where it is needed.
+// An address in scratch memory. `stage_in` copies `from` there if it is not aligned, and returns the
+// address of the aligned tensor.
+//   place: bytes from the start of Shared::scratch.
 void* place_in_scratch(const Shared& shared, size_t place);
 const void* stage_in(Shared& shared, const void* from, size_t bytes, size_t place);
 void copy(Shared& shared, const void* from, size_t bytes, void* to);

@@ -1,9 +1,10 @@
-// Convolution as the products of a linear layer: each output position is a sample whose inputs are
-// the C k k elements under the kernel. Which element stands where, for kernels and for tests of
-// them. Source: Chellapilla, Puri & Simard, 2006 ("unrolling convolution").
+// Convolution as the matrix products of a linear layer: each output position is a sample whose
+// inputs are the C k k elements under the kernel. Gives the location of each element, for kernels
+// and their tests. Source: Chellapilla, Puri & Simard, 2006 ("unrolling convolution").
 //
-// Words: a *row* is an output position (sample, height, width); a *column* an element of the kernel
-// (channel, i, j), in the order in which w [O, C, k, k] lies. The matrix of both is "columns".
+// A *row* is an output position (sample, height, width); a *column* is an element of the kernel
+// (channel, i, j), in the order of w [O, C, k, k]. The matrix of rows and columns is called
+// "columns".
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,8 @@
 
 namespace pushpull::ops::cuda {
 
-// Sizes of one convolution, 32 bits each: no tensor has more than 2^31 elements (ops.cpp); products
-// of two are counted in 64.
+// Sizes of one convolution, in 32 bits: no tensor has more than 2^31 elements (ops.cpp). Products
+// of two sizes use 64 bits.
 struct Im2col {
   int32_t channels = 0;
   int32_t height = 0;
@@ -28,7 +29,7 @@ struct Im2col {
   PP_HOST_DEVICE int64_t columns() const { return int64_t{channels} * kernel * kernel; }
   PP_HOST_DEVICE int64_t positions() const { return int64_t{out_height} * out_width; }
 
-  // Index in x of what (row, column) takes; -1: padding.
+  // Index in x of element (row, column); -1: padding.
   PP_HOST_DEVICE int64_t source(int64_t row, int64_t column) const {
     const int64_t sample = row / positions();
     const auto at = static_cast<int32_t>(row % positions());
@@ -40,8 +41,9 @@ struct Im2col {
     return ((sample * channels + channel) * height + h) * width + w;
   }
 
-  // The sum, in the order of (i, j), of all that was taken from x[index]. `columns_of` [rows,
-  // columns()]; read converts.
+  // The sum, in the order of (i, j), of all elements that were taken from x[index].
+  //   columns_of: [rows, columns()].
+  //   read: converts an element.
   template <class Read>
   PP_HOST_DEVICE float gather(int64_t index, Read read) const {
     const auto w = static_cast<int32_t>(index % width);
@@ -64,19 +66,19 @@ struct Im2col {
 };
 
 inline Im2col plan_im2col(const ConvolutionShape& shape) {
-  const auto narrow = [](int64_t size) { return static_cast<int32_t>(size); };
+  const auto int32 = [](int64_t size) { return static_cast<int32_t>(size); };
   const ImageShape out = shape.output();
-  return {narrow(shape.input.channels),
-          narrow(shape.input.height),
-          narrow(shape.input.width),
-          narrow(shape.kernel),
-          narrow(shape.padding),
-          narrow(out.height),
-          narrow(out.width)};
+  return {int32(shape.input.channels),
+          int32(shape.input.height),
+          int32(shape.input.width),
+          int32(shape.kernel),
+          int32(shape.padding),
+          int32(out.height),
+          int32(out.width)};
 }
 
-// Samples that are unrolled at a time, so that their columns take at most `bytes`; one at least. Of
-// the shape only: cutting the sum over rows elsewhere would change bits.
+// Number of samples to unroll at a time, at least one, so that their columns take at most `bytes`.
+// Depends on the shape only: splitting the sum over rows elsewhere would change bits.
 inline int64_t samples_at_a_time(const Im2col& plan, int64_t samples, int64_t element_bytes,
                                  int64_t bytes) {
   const int64_t each = plan.positions() * plan.columns() * element_bytes;

@@ -1,6 +1,6 @@
-// How a product of row-major matrices is asked of a library that counts in columns: a row-major
-// matrix is its transpose in column-major order, so Dᵀ = op(B)ᵀ op(A)ᵀ is computed, where the
-// library's first factor is our second. Source: the cuBLAS documentation, "Data layout". Pure.
+// Expresses a product of row-major matrices for a column-major library: a row-major matrix is its
+// transpose in column-major order, so the library computes Dᵀ = op(B)ᵀ op(A)ᵀ, and its first factor
+// is our second. Source: the cuBLAS documentation, "Data layout". Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ struct Product {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  bool transpose_a = false;  // A lies as [k, m]
-  bool transpose_b = false;  // B lies as [n, k]
+  bool transpose_a = false;  // A is stored as [k, m]
+  bool transpose_b = false;  // B is stored as [n, k]
 
   int64_t a_elements() const { return m * k; }
   int64_t b_elements() const { return n * k; }
   int64_t d_elements() const { return m * n; }
 
-  // "512x4096x4096nt", of m, n, k and whether A and B are transposed.
+  // "512x4096x4096nt": m, n, k, and whether A and B are transposed (t) or not (n).
   std::string name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
            (transpose_a ? "t" : "n") + (transpose_b ? "t" : "n");
   }
 };
 
-// A matrix as the library is told of it: `rows` x `columns` as it lies, a column every `stride`
+// A matrix as described to the library: `rows` x `columns` as stored, with a column every `stride`
 // elements.
 struct ColumnMajor {
   int64_t rows = 0;

@@ -1,5 +1,5 @@
-// A transposition in square tiles, which go through a block's shared memory so that both sides are
-// read and written along rows: where each element of a tile lies. Pure.
+// Transposition in square tiles that pass through a block's shared memory, so that both sides are
+// accessed along rows. Gives the location of each element of a tile. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TransposePlan {
 
   // The first element of a tile.
   struct Tile {
-    int64_t offset = 0;  // of its matrix
+    int64_t offset = 0;  // of its matrix's first element
     int64_t row = 0;
     int64_t column = 0;
   };
@@ -31,7 +31,7 @@ struct TransposePlan {
     const int64_t matrix = index / (across() * down());
     return {matrix * rows * columns, index / across() % down() * kTile, index % across() * kTile};
   }
-  // Index of element (i, j) of a tile in `from`, and in `to`; -1: the tile reaches over the edge.
+  // Index of element (i, j) of a tile in `from`, and in `to`; -1: beyond the edge of the matrix.
   PP_HOST_DEVICE int64_t source(const Tile& tile, int64_t i, int64_t j) const {
     return inside(tile, i, j) ? tile.offset + (tile.row + i) * columns + tile.column + j : -1;
   }

@@ -100,7 +100,7 @@ TEST(Segment, MoreMemoryThanThereIsIsAnErrorWithTheSize) {
     FAIL() << "memory that cannot be";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kFailed);
-    EXPECT_THAT(e.what(), testing::HasSubstr("bytes of shared memory cannot be had"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("bytes of shared memory cannot be allocated"));
     EXPECT_THAT(e.what(), testing::HasSubstr("transport = tcp"));
   }
 }

@@ -1,0 +1,111 @@
+#include "common/job/strategy.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+namespace {
+
+constexpr int64_t kMaxParameter = 1'000'000;  // S, B, H
+
+struct Row {
+  StrategyKind kind;
+  std::string_view word;
+  int64_t Strategy::*parameter;  // null: the word stands alone
+  int64_t least;                 // value of the parameter
+  StrategyTraits traits;
+};
+
+const std::array<Row, 6>& table() {
+  static const std::array<Row, 6> rows = {{
+      {StrategyKind::kSync, "sync", nullptr, 0, {.same_bits = true}},
+      {StrategyKind::kAsync,
+       "async",
+       nullptr,
+       0,
+       {.step_versions = false, .leases = true, .recordable = true}},
+      {StrategyKind::kSsp,
+       "ssp",
+       &Strategy::staleness,
+       0,
+       {.step_versions = false, .recordable = true}},
+      {StrategyKind::kBackup,
+       "backup",
+       &Strategy::backups,
+       0,
+       {.whole_steps = false, .recordable = true}},
+      {StrategyKind::kLocal, "local", &Strategy::local_steps, 1, {.outer_optimizer = true}},
+      {StrategyKind::kAllReduce,
+       "allreduce",
+       nullptr,
+       0,
+       {.same_bits = true, .workers_update = true}},
+  }};
+  return rows;
+}
+
+const Row& row_of(StrategyKind kind) {
+  const auto found = std::find_if(table().begin(), table().end(),
+                                  [&](const Row& row) { return row.kind == kind; });
+  PP_ASSERT(found != table().end());
+  return *found;
+}
+
+constexpr std::array<std::pair<std::string_view, AllReduceKind>, 3> kAllReduces = {
+    {{"tree", AllReduceKind::kTree},
+     {"ring", AllReduceKind::kRing},
+     {"gloo", AllReduceKind::kGloo}}};
+
+// A bound of 0 clocks, and no backup worker, is sync (DESIGN P3).
+Strategy simplest(const Strategy& strategy) {
+  const int64_t Strategy::*parameter = row_of(strategy.kind).parameter;
+  return parameter != nullptr && strategy.*parameter == 0 ? Strategy{} : strategy;
+}
+
+}  // namespace
+
+Strategy Strategy::parse(const std::string& text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view word = std::string_view(text).substr(0, colon);
+  const bool alone = colon == text.size();
+  const std::string_view rest = alone ? "" : std::string_view(text).substr(colon + 1);
+  for (const Row& row : table()) {
+    if (row.word != word) continue;
+    Strategy strategy;
+    strategy.kind = row.kind;
+    if (row.kind == StrategyKind::kAllReduce) {
+      for (const auto& [name, algorithm] : kAllReduces) {
+        strategy.algorithm = algorithm;
+        if (rest == name) return strategy;
+      }
+    } else if (row.parameter == nullptr) {
+      if (alone) return strategy;
+    } else if (const auto value = parse_int64(rest);
+               value && *value >= row.least && *value <= kMaxParameter) {
+      strategy.*row.parameter = *value;
+      return simplest(strategy);
+    }
+  }
+  throw Error(ErrorCode::kUsage, "[job] unknown strategy '" + printable(text) + "': must be " +
+                                     std::string(kStrategyWords));
+}
+
+std::string Strategy::to_string() const {
+  const Row& row = row_of(kind);
+  const std::string word(row.word);
+  if (row.parameter != nullptr) return word + ":" + std::to_string(this->*row.parameter);
+  if (kind != StrategyKind::kAllReduce) return word;
+  for (const auto& [name, which] : kAllReduces) {
+    if (algorithm == which) return word + ":" + std::string(name);
+  }
+  PP_ASSERT(!"an all-reduce has a name");
+  return "";
+}
+
+const StrategyTraits& Strategy::traits() const { return row_of(kind).traits; }
+
+}  // namespace pushpull
