@@ -15,8 +15,8 @@ import sys
 
 # figure: (goal, held). The only place of these numbers.
 LIMITS = {
-    "strategy places": (25, 158),
-    "strategy files": (8, 26),
+    "strategy places": (25, 129),
+    "strategy files": (8, 15),
     "Server lines": (450, 1312),
     "Server header": (120, 289),
     "PushPull lines": (450, 1116),
@@ -31,8 +31,8 @@ LIMITS = {
     "refusals without a reason": (0, 42),
     "buffered strategy's files": (8, 8),
     "driver lines twice": (0, 890),
-    "words that say nothing": (3, 11),
-    "comments like translations": (120, 262),
+    "words that say nothing": (3, 9),
+    "comments like translations": (120, 127),
     "comments reflowed": (0, 0),
 }
 
