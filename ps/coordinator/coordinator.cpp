@@ -325,8 +325,8 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   snapshots_.push_back(start.step);
   const int64_t leaves = job.micro_batches();
   shares_ = static_cast<int>(std::min<int64_t>(options_.workers, leaves));
-  training_ = std::make_unique<TrainingRecord>(job, options_.workers, start.step);
-  evaluations_ = std::make_unique<EvaluationRecord>(declaration_.test_samples, job.micro_batch);
+  training_ = std::make_unique<TrainingProgress>(job, options_.workers, start.step);
+  evaluations_ = std::make_unique<Evaluations>(declaration_.test_samples, job.micro_batch);
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options_.servers, leaves, start.updates);
   }

@@ -19,10 +19,11 @@
 #include "common/job/job.h"
 #include "common/update/norm.h"
 #include "ps/aggregation/backup_set.h"
+#include "ps/coordinator/evaluations.h"
 #include "ps/coordinator/lease_pool.h"
 #include "ps/coordinator/membership.h"
 #include "ps/coordinator/run_totals.h"
-#include "ps/record/run_record.h"
+#include "ps/coordinator/training_progress.h"
 #include "ps/record/server_logs.h"
 #include "ps/server/server.h"
 
@@ -122,10 +123,10 @@ class Coordinator : public TrainingObserver {
   int64_t total_steps() const { return total_steps_; }
   int shares() const { return shares_; }
   const Membership& members() const { return members_; }
-  const TrainingRecord& training() const { return *training_; }
+  const TrainingProgress& training() const { return *training_; }
   // What workers that are gone had used and done, as they last said.
   const RunTotals& departed() const { return departed_; }
-  const EvaluationRecord& evaluations() const { return *evaluations_; }
+  const Evaluations& evaluations() const { return *evaluations_; }
   std::vector<Evaluation> take_evaluations() {
     return evaluations_ ? evaluations_->take_new() : std::vector<Evaluation>();
   }
@@ -228,8 +229,8 @@ class Coordinator : public TrainingObserver {
   int shares_ = 1;
   std::vector<ShareOwner> share_owners_;
   std::unique_ptr<LeasePool> pool_;
-  std::unique_ptr<TrainingRecord> training_;
-  std::unique_ptr<EvaluationRecord> evaluations_;
+  std::unique_ptr<TrainingProgress> training_;
+  std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<ServerLogs> logs_;
   std::optional<RecordedPush> failed_push_;
   std::deque<int64_t> snapshots_;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/job/job.h"
+#include "ps/coordinator/evaluations.h"
 #include "ps/coordinator/run_totals.h"
-#include "ps/record/run_record.h"
 
 namespace pushpull {
 
