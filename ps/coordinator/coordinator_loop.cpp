@@ -235,7 +235,7 @@ void CoordinatorLoop::receive_control() {
   for (int i = 0; i < kControlPerTurn; ++i) {
     const auto received = control_.receive();
     if (!received) return;
-    if (!coordinator_.on_message(clock_.now_ms(), received->first, received->second)) {
+    if (coordinator_.on_message(clock_.now_ms(), received->first, received->second)) {
       control_.count_rejected();
     }
   }

@@ -37,9 +37,11 @@ class Membership {
 
   MemberInfo& add(const MemberInfo& member);
   void remove(uint64_t incarnation) { members_.erase(incarnation); }
+  // Null: nobody.
   MemberInfo* find(uint64_t incarnation);
+  const MemberInfo* find(uint64_t incarnation) const;
   MemberInfo* find_peer(const PeerId& peer);
-  MemberInfo* find_rank(wire::Role role, int rank);
+  const MemberInfo* find_rank(wire::Role role, int rank) const;
   std::map<uint64_t, MemberInfo>& all() { return members_; }
   const std::map<uint64_t, MemberInfo>& all() const { return members_; }
 
@@ -55,6 +57,8 @@ class Membership {
   std::vector<Loss> lost(int64_t now_ms) const;
 
   int count(wire::Role role) const;
+  // The lowest rank below `workers` that no worker has; -1: none is free.
+  int free_rank(int workers) const;
 
  private:
   int64_t timeout_ms_;

@@ -5,11 +5,12 @@
 #include <cstdint>
 
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
-// Numbers that a member may honestly send: finite, none below zero.
-bool plausible(const wire::Stats& stats);
+// Whether a member can honestly send these numbers: finite, none below zero.
+Checked check_stats(const wire::Stats& stats);
 
 struct RunTotals {
   // Of servers, or of workers.
