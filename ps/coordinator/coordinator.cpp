@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/net/tensor_wire.h"
-#include "ps/coordinator/message_checks.h"
+#include "ps/members/message_checks.h"
 
 namespace pushpull {
 

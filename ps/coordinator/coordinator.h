@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "ps/coordinator/admission.h"
 #include "ps/coordinator/departures.h"
 #include "ps/coordinator/job_phase.h"
-#include "ps/coordinator/membership.h"
-#include "ps/coordinator/outbox.h"
 #include "ps/coordinator/training_run.h"
+#include "ps/members/actions.h"
+#include "ps/members/admission.h"
+#include "ps/members/membership.h"
 
 namespace pushpull {
 
@@ -73,7 +73,7 @@ class Coordinator : public TrainingObserver {
   const std::optional<Culprit>& culprit() const { return phase_.culprit(); }
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
-  // What workers that are gone had used and done, as they last said.
+  // The totals of workers that are gone, as they last reported them.
   const RunTotals& departed() const { return departures_.totals(); }
   // The push whose loss or gradient was not finite, where that has ended the job.
   const std::optional<RecordedPush>& failed_push() const { return departures_.failed_push(); }
@@ -101,7 +101,7 @@ class Coordinator : public TrainingObserver {
   void send_states();
 
   const CoordinatorOptions options_;
-  Outbox out_;
+  Actions out_;
   Membership members_;
   JobPhase phase_;
   Admission admission_;

@@ -15,7 +15,7 @@ ErrorCode exit_code_of(const wire::Leave& leave) {
 }  // namespace
 
 Departures::Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
-                       Outbox& out)
+                       Actions& out)
     : job_(job), members_(members), admission_(admission), phase_(phase), out_(out) {}
 
 void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {

@@ -9,12 +9,12 @@
 #include "common/base/error.h"
 #include "common/io/record.h"
 #include "common/job/job.h"
-#include "ps/coordinator/admission.h"
 #include "ps/coordinator/job_phase.h"
-#include "ps/coordinator/membership.h"
-#include "ps/coordinator/outbox.h"
 #include "ps/coordinator/run_totals.h"
 #include "ps/coordinator/training_run.h"
+#include "ps/members/actions.h"
+#include "ps/members/admission.h"
+#include "ps/members/membership.h"
 
 namespace pushpull {
 
@@ -22,7 +22,7 @@ class Departures {
  public:
   // Borrows everything for its own lifetime.
   Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
-             Outbox& out);
+             Actions& out);
   // Training has started.
   void set_run(TrainingRun* run) { run_ = run; }
 
@@ -33,7 +33,7 @@ class Departures {
   // The server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
-  // What workers that are gone had used and done, as they last said.
+  // The totals of workers that are gone, as they last reported them.
   const RunTotals& totals() const { return totals_; }
   // The push whose loss or gradient was not finite, where that has ended the job.
   const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
@@ -50,7 +50,7 @@ class Departures {
   Membership& members_;
   Admission& admission_;
   JobPhase& phase_;
-  Outbox& out_;
+  Actions& out_;
   TrainingRun* run_ = nullptr;  // null: before the start
   RunTotals totals_;
   std::optional<RecordedPush> failed_push_;

@@ -8,7 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/net/message.h"
-#include "ps/coordinator/outbox.h"
+#include "ps/members/actions.h"
 
 namespace pushpull {
 
@@ -21,7 +21,7 @@ struct Culprit {
 
 class JobPhase {
  public:
-  explicit JobPhase(Outbox& out) : out_(out) {}
+  explicit JobPhase(Actions& out) : out_(out) {}
 
   // All but failure; a job that has failed stays so.
   void enter(int64_t now_ms, wire::Phase phase);
@@ -47,7 +47,7 @@ class JobPhase {
   void add_to(wire::State* state) const;
 
  private:
-  Outbox& out_;
+  Actions& out_;
   wire::Phase phase_ = wire::PHASE_GATHERING;
   int64_t since_ms_ = 0;
   ErrorCode failure_code_ = ErrorCode::kFailed;

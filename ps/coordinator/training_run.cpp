@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "ps/coordinator/message_checks.h"
+#include "ps/members/message_checks.h"
 
 namespace pushpull {
 
@@ -17,7 +17,7 @@ Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
-                         const Start& start, const Membership& members, Outbox& out)
+                         const Start& start, const Membership& members, Actions& out)
     : options_(options),
       start_(start),
       members_(members),

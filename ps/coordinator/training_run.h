@@ -11,13 +11,13 @@
 #include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/coordinator/admission.h"
 #include "ps/coordinator/barrier_snapshots.h"
-#include "ps/coordinator/evaluations.h"
 #include "ps/coordinator/norm_totals.h"
-#include "ps/coordinator/training_progress.h"
-#include "ps/coordinator/work_assignment.h"
+#include "ps/members/admission.h"
 #include "ps/record/server_logs.h"
+#include "ps/work/evaluations.h"
+#include "ps/work/training_progress.h"
+#include "ps/work/work_assignment.h"
 
 namespace pushpull {
 
@@ -33,7 +33,7 @@ class TrainingRun {
  public:
   // Borrows options, members and out. Every worker rank has a member.
   TrainingRun(const CoordinatorOptions& options, const Declaration& declaration, const Start& start,
-              const Membership& members, Outbox& out);
+              const Membership& members, Actions& out);
   TrainingRun(const TrainingRun&) = delete;  // its parts refer to each other
   TrainingRun& operator=(const TrainingRun&) = delete;
 
@@ -71,7 +71,7 @@ class TrainingRun {
   const CoordinatorOptions& options_;
   const Start start_;
   const Membership& members_;
-  Outbox& out_;
+  Actions& out_;
   const int64_t total_steps_;
   const Barriers barriers_;
   const int shares_;

@@ -52,6 +52,11 @@ class CoordinatorTest : public testing::Test {
     reason_ = reason_of(coordinator_->on_message(now_, peer_of(who), message));
     return reason_.empty();
   }
+  // Why the message is not taken; "" where it is.
+  std::string why_not(uint64_t who, const Message& message) {
+    say(who, message);
+    return reason_;
+  }
   bool hello(uint64_t who, wire::Role role = wire::ROLE_WORKER, std::string endpoint = "own") {
     if (endpoint == "own") endpoint = "tcp://127.0.0.1:" + std::to_string(6000 + who);
     Message message;

@@ -1,4 +1,4 @@
-#include "ps/coordinator/evaluations.h"
+#include "ps/work/evaluations.h"
 
 #include <gtest/gtest.h>
 

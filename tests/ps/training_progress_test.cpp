@@ -1,4 +1,4 @@
-#include "ps/coordinator/training_progress.h"
+#include "ps/work/training_progress.h"
 
 #include <gtest/gtest.h>
 
