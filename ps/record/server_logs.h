@@ -1,5 +1,5 @@
-// What the servers of a recorded run have applied, gathered by the coordinator, and merged into one
-// order. No files, no connections; one thread.
+// The updates that the servers of a recorded run have applied, gathered by the coordinator and
+// merged into one order. No files, no connections; one thread.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "common/io/record.h"
 #include "common/job/job.h"
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
@@ -22,16 +23,16 @@ class ServerLogs {
   // micro_batches: of a step. updates: that each server has had at the start.
   ServerLogs(int servers, int64_t micro_batches, int64_t updates);
 
-  // Entries of `server`, in its order. Repeated ones are dropped; a part behind a gap is not taken.
-  // False: that is no part of a log.
-  bool take(int server, const wire::RecordPart& part);
+  // Takes entries of `server`, in its order. Repeated ones are dropped; a part behind a gap is not
+  // taken, and will be repeated. Refuses what is no part of a log.
+  Checked take(int server, const wire::RecordPart& part);
   // Entries of this server that are here.
   int64_t have(int server) const { return std::ssize(logs_[static_cast<size_t>(server)]); }
 
   int servers() const { return static_cast<int>(logs_.size()); }
   const std::vector<Entry>& of(int server) const { return logs_[static_cast<size_t>(server)]; }
-  // A push as it is told over the wire; false where it cannot be one.
-  bool to_push(const wire::Applied& applied, RecordedPush& out) const;
+  // The push that a message describes, in `out`. Refuses one that cannot be a push of this run.
+  Checked to_push(const wire::Applied& applied, RecordedPush& out) const;
   int64_t start_updates() const { return updates_; }
 
  private:
@@ -40,7 +41,7 @@ class ServerLogs {
   std::vector<std::vector<Entry>> logs_;
 };
 
-// What the versions of a run are.
+// How the versions of a run are counted.
 struct VersionRules {
   bool in_steps = false;  // all entries of a step make one update, and versions are steps (backup)
   int64_t start = 0;      // version of every server
@@ -54,11 +55,11 @@ VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t e
 // One order in which everything can have happened: each server's own order is kept, and a push that
 // has read version v of server k comes after what made v. Of the servers that could be next the one
 // with the fewest updates so far is, the lower rank first.
-// What has read something that no log holds is left out, with all of its server behind it; returns
-// how many entries that were.
+// An update that has read something that no log holds is left out, with all later ones of its
+// server; returns how many entries that were.
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out);
 
-// By update: no later one of its server is of the same step.
+// For each update: true where no later one of its server belongs to the same step.
 std::vector<bool> ends_of_steps(const RunRecord& record);
 
 // Whether a record's updates can be computed one after the other. Returns what is wrong, "" for

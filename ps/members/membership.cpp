@@ -1,4 +1,4 @@
-#include "ps/coordinator/membership.h"
+#include "ps/members/membership.h"
 
 #include <algorithm>
 
@@ -27,6 +27,11 @@ MemberInfo* Membership::find(uint64_t incarnation) {
   return found == members_.end() ? nullptr : &found->second;
 }
 
+const MemberInfo* Membership::find(uint64_t incarnation) const {
+  const auto found = members_.find(incarnation);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
 MemberInfo* Membership::find_peer(const PeerId& peer) {
   for (auto& [incarnation, member] : members_) {
     if (member.peer == peer) return &member;
@@ -34,8 +39,8 @@ MemberInfo* Membership::find_peer(const PeerId& peer) {
   return nullptr;
 }
 
-MemberInfo* Membership::find_rank(wire::Role role, int rank) {
-  for (auto& [incarnation, member] : members_) {
+const MemberInfo* Membership::find_rank(wire::Role role, int rank) const {
+  for (const auto& [incarnation, member] : members_) {
     if (member.role == role && member.rank == rank) return &member;
   }
   return nullptr;
@@ -71,6 +76,16 @@ int Membership::count(wire::Role role) const {
   return static_cast<int>(std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
     return entry.second.role == role;
   }));
+}
+
+int Membership::free_rank(int workers) const {
+  std::vector<bool> taken(static_cast<size_t>(workers));
+  for (const auto& [incarnation, member] : members_) {
+    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+    taken[static_cast<size_t>(member.rank)] = true;
+  }
+  const auto found = std::find(taken.begin(), taken.end(), false);
+  return found == taken.end() ? -1 : static_cast<int>(found - taken.begin());
 }
 
 }  // namespace pushpull

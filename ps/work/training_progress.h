@@ -1,5 +1,5 @@
-// What a run did, as the coordinator sees it: commits, losses, evaluations. Plain bookkeeping; one
-// thread.
+// How far training has come, as the commits of server 0 tell it: whole steps, samples, losses. Part
+// of the coordinator's state machine; one thread.
 #pragma once
 
 #include <cstdint>
@@ -7,48 +7,20 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "common/base/hash_sum.h"
 #include "common/job/job.h"
 #include "ps/server/server.h"
 
 namespace pushpull {
 
-struct Evaluation {
-  int64_t step = 0;
-  int64_t correct = 0;
-  int64_t total = 0;
-  double loss = 0.0;  // mean
-};
-
-// Collects chunk results of evaluations; sums them in chunk order, so that the result does not
-// depend on who computed which.
-class EvaluationRecord {
- public:
-  EvaluationRecord(int64_t test_samples, int64_t micro_batch);
-
-  int64_t chunks() const { return chunks_; }
-  // Takes a result in; returns the evaluation when it has become complete.
-  std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
-  bool complete(int64_t step) const;
-  const std::optional<Evaluation>& newest() const { return newest_; }
-  // Those that became complete since the last call, in order.
-  std::vector<Evaluation> take_new() { return std::exchange(new_, {}); }
-
- private:
-  int64_t test_samples_;
-  int64_t chunks_;
-  std::map<int64_t, std::map<int64_t, wire::ChunkResult>> open_;
-  std::optional<Evaluation> newest_;
-  std::vector<Evaluation> new_;
-};
-
-class TrainingRecord {
+// The pushes, samples and losses that are in the weights, as server 0 commits them.
+class TrainingProgress {
  public:
   static constexpr size_t kMaxLosses = size_t{1} << 20;
 
-  TrainingRecord(const Job& job, int workers, int64_t start_step);
+  TrainingProgress(const Job& job, int workers, int64_t start_step);
 
   void add(const Commit& commit, int rank);
 
@@ -60,9 +32,9 @@ class TrainingRecord {
   const std::vector<int64_t>& pushes_dropped_per_worker() const {
     return pushes_dropped_per_worker_;
   }
-  // Of the samples of all commits that count.
+  // The sum of the hashes of all samples that are in the weights.
   const HashSum& data_hash() const { return data_hash_; }
-  // First step that is not wholly in, at server 0.
+  // The first step that is not whole at server 0.
   int64_t floor() const { return floor_; }
   // Mean loss of the newest whole step; empty before the first.
   std::optional<double> newest_loss() const { return newest_loss_; }
@@ -80,7 +52,7 @@ class TrainingRecord {
 
   int64_t micro_batch_;
   int64_t leaves_;
-  int64_t pushes_of_step_;  // backup:B: that make a step whole; 0: all micro-batches do
+  int64_t pushes_of_step_;  // that make a step whole; 0: every micro-batch must be in
   int64_t pushes_applied_ = 0;
   int64_t pushes_dropped_ = 0;
   std::vector<int64_t> pushes_dropped_per_worker_;

@@ -1,37 +1,10 @@
-#include "ps/record/run_record.h"
+#include "ps/work/training_progress.h"
 
 #include <algorithm>
 
 namespace pushpull {
 
-EvaluationRecord::EvaluationRecord(int64_t test_samples, int64_t micro_batch)
-    : test_samples_(test_samples), chunks_((test_samples + micro_batch - 1) / micro_batch) {}
-
-std::optional<Evaluation> EvaluationRecord::add(int64_t step, const wire::ChunkResult& result) {
-  if (result.chunk() < 0 || result.chunk() >= chunks_ || complete(step)) return std::nullopt;
-  auto& results = open_[step];
-  results[result.chunk()] = result;
-  if (static_cast<int64_t>(results.size()) < chunks_) return std::nullopt;
-  Evaluation out;
-  out.step = step;
-  out.total = test_samples_;
-  for (const auto& [chunk, r] : results) {
-    out.correct += r.correct();
-    out.loss += r.loss();
-  }
-  out.loss /= static_cast<double>(test_samples_);
-  // an older one that is still open has lost its evaluator: it will not become complete
-  open_.erase(open_.begin(), open_.upper_bound(step));
-  newest_ = out;
-  new_.push_back(out);
-  return out;
-}
-
-bool EvaluationRecord::complete(int64_t step) const {
-  return chunks_ == 0 || (newest_ && newest_->step >= step);
-}
-
-TrainingRecord::TrainingRecord(const Job& job, int workers, int64_t start_step)
+TrainingProgress::TrainingProgress(const Job& job, int workers, int64_t start_step)
     : micro_batch_(job.micro_batch),
       leaves_(job.micro_batches()),
       pushes_of_step_(!job.strategy.traits().whole_steps
@@ -41,7 +14,7 @@ TrainingRecord::TrainingRecord(const Job& job, int workers, int64_t start_step)
       samples_per_worker_(static_cast<size_t>(workers)),
       floor_(start_step) {}
 
-void TrainingRecord::add(const Commit& commit, int rank) {
+void TrainingProgress::add(const Commit& commit, int rank) {
   const auto worker = static_cast<size_t>(rank);
   const bool known = rank >= 0 && worker < samples_per_worker_.size();
   if (commit.dropped) {
@@ -64,19 +37,19 @@ void TrainingRecord::add(const Commit& commit, int rank) {
   close_steps();
 }
 
-void TrainingRecord::add_losses(int64_t step, int64_t lo, std::span<const float> losses,
-                                int64_t covered) {
+void TrainingProgress::add_losses(int64_t step, int64_t lo, std::span<const float> losses,
+                                  int64_t covered) {
   Step& open = open_[step];
   open.losses[lo].assign(losses.begin(), losses.end());
   open.covered += covered;
 }
 
-bool TrainingRecord::whole(const Step& step) const {
+bool TrainingProgress::whole(const Step& step) const {
   if (pushes_of_step_ == 0) return step.covered == leaves_;
   return std::ssize(step.losses) == pushes_of_step_;
 }
 
-void TrainingRecord::close_steps() {
+void TrainingProgress::close_steps() {
   for (auto first = open_.find(floor_); first != open_.end() && whole(first->second);
        first = open_.find(floor_)) {
     double sum = 0.0;
@@ -91,7 +64,7 @@ void TrainingRecord::close_steps() {
   }
 }
 
-std::optional<double> TrainingRecord::mean_loss(int64_t steps) const {
+std::optional<double> TrainingProgress::mean_loss(int64_t steps) const {
   const auto count =
       std::min<size_t>(losses_.size(), static_cast<size_t>(std::max<int64_t>(steps, 1)));
   if (count == 0) return std::nullopt;
