@@ -7,26 +7,24 @@
 #include <memory>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/net/endpoint.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/server_memory.h"
 #include "worker/member/control.h"
+#include "worker/member/run_context.h"
 
 namespace pushpull {
 
 // What PushPull must know of a job that trains. elements: of the flat vector; chunks: of an
 // evaluation.
-PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation,
-                              const wire::State& state, int64_t elements, int64_t chunks);
+PushPullSetup push_pull_setup(const RunContext& run, int64_t elements, int64_t chunks);
 
 class Links {
  public:
-  // state: of a job that trains; PushPull hears it too. All references are borrowed. mapped and
-  // device: as ServerMemory takes them.
-  Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-        zmq::context_t& context, PagesMapped mapped = {},
-        std::shared_ptr<device::Device> device = nullptr);
+  // run: PushPull hears its state. mapped and device: as ServerMemory takes them. References are
+  // borrowed.
+  Links(const RunContext& run, PushPull& push_pull, Control& control, zmq::context_t& context,
+        PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
 
   // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
   // of silence, or when the job is over.
