@@ -1,5 +1,5 @@
-// What a worker computes for a training task, and what it pushes: one kind for each way in which
-// gradients become a push, made in one place by make_task_computer. The trainer's thread.
+// Computes a training task and pushes its result: one kind for each way in which gradients become a
+// push, made in one place by make_task_computer. The trainer's thread.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class TaskHost {
 
   // The weights of the task, some of which may still be coming until begin_push has returned.
   virtual std::span<const float> weights() const = 0;
-  // What forward must ask before it reads a tensor; empty where all weights are here.
+  // Forward must call this before it reads a tensor; empty where all weights are here.
   virtual WeightsNeeded weights_needed() = 0;
   // The partial sums that the push consists of.
   virtual std::vector<Range> nodes() const = 0;

@@ -181,7 +181,7 @@ void AllReduceTrainer::update(int64_t step) {
   ++updates_;
 }
 
-// As the servers and the coordinator do it in `sync`: along the same tree.
+// Along the same tree on which the servers and the coordinator add squares in `sync`.
 double AllReduceTrainer::clip() const {
   const double total = update_.all_squares(sums_.get(), static_cast<double>(job_.micro_batches()));
   return clip_factor(std::sqrt(total), job_.clip_norm);

@@ -59,7 +59,7 @@ class Peers {
         std::function<bool()> over);
 
   int rank() const { return setup_.rank; }
-  // Where the others reach this worker.
+  // The others reach this worker there.
   const std::string& endpoint() const { return setup_.all[static_cast<size_t>(rank())].endpoint; }
   int size() const { return static_cast<int>(setup_.all.size()); }
 

@@ -21,7 +21,7 @@ class Evaluation {
   Evaluation(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
              Trace* trace = nullptr);
 
-  // Of the whole test split.
+  // Chunks of the whole test split.
   int64_t chunks() const { return evaluator_.chunks(); }
   // Evaluates the weights of barrier `step` on these chunks. None: the job was over before the end.
   std::optional<wire::EvalResult> run(int64_t step, Range chunks, std::span<const float> weights);

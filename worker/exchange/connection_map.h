@@ -1,4 +1,4 @@
-// Which connection a slice goes over. A server is reached over as many connections as the job says,
+// Maps slices to connections. A server is reached over as many connections as the job says,
 // at most one for each of its slices; its slices take turns on them, in both directions. Constant;
 // any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// Which servers' weights are read where the server has written them, in host memory or memory of a
+// Knows which servers' weights are read where the server has written them, in host memory or that of a
 // device that both share. Falls back, server by server, where weights turn out not to lie in one
 // piece. Plain bookkeeping; one thread.
 #pragma once
@@ -29,7 +29,7 @@ class InPlaceWeights {
   // Some server may hold on to weights for this worker until it pulls anew.
   bool any() const;
 
-  // What the server has written since it was asked does not lie in one piece.
+  // The weights that the server has written since it was asked do not lie in one piece.
   void lies_apart(int server, bool newest);
 
  private:

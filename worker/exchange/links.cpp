@@ -81,7 +81,7 @@ void Links::attach() {
 
 void Links::let_go() {
   const int64_t until_ms = now_ms() + kLetGoMs;
-  for (const ToServer& ask : memory_.last_questions()) {
+  for (const ToServer& ask : memory_.questions_before_leaving()) {
     servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.lane)]->send(ask.message);
   }
   while (memory_.unanswered() > 0) {

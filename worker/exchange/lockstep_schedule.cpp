@@ -11,7 +11,7 @@ bool LockstepSchedule::on_shares(const wire::State& state) {
   return shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
 }
 
-// Where the run is, only the servers know. Some may be a step ahead: they still have the version
+// Only the servers know where the run is. Some may be a step ahead: they still have the version
 // before, and a newcomer needs one version of all slices.
 std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
   if (weights.least_version != weights.most_version) {

@@ -90,7 +90,7 @@ std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) 
   return std::nullopt;
 }
 
-// Where the servers are past the barrier, everything has been evaluated there: the result of
+// If the servers are past the barrier, everything has been evaluated there: the result of
 // whoever had this share before has arrived. What has come are the newest weights then, maybe of
 // two versions.
 void NewestSchedule::finish_barrier(const PulledWeights& weights) {

@@ -53,8 +53,8 @@ bool PullProgress::is_of_use(int server, const wire::SliceVersion& entry, const 
 }
 
 // A push must be able to say what it was computed on, so all slices of a server are of one version.
-// Where the answer to a repeated pull brings a newer version than what was not lost of the answer
-// before, that is forgotten.
+// If the answer to a repeated pull brings a newer version than the rest of the answer before, that
+// rest is forgotten.
 bool PullProgress::is_one_version(int server, int64_t version) {
   Server& from = servers_[static_cast<size_t>(server)];
   if (version == from.version) return true;

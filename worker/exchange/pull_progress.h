@@ -1,5 +1,5 @@
-// What has come of the weights of the pull in progress: which slices are missing, of which version
-// a server's slices are, and whether they are those at the barrier. Checks what servers say before
+// The weights of the pull in progress as far as they have come: which slices are missing, of which
+// version a server's slices are, and whether they are those at the barrier. Checks what servers say before
 // it touches memory. Knows no time and no socket. One thread.
 #pragma once
 

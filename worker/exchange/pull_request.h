@@ -28,7 +28,7 @@ class PullRequest {
     int64_t timeout_ms = 10'000;    // of a server's silence
     bool may_lie_in_place = true;   // servers hand out weights as they are, not encoded
   };
-  // What it works with; all borrowed.
+  // The parts that it works with; all borrowed.
   struct Parts {
     const ConnectionMap& connections;
     const Schedule& schedule;  // asked for the newest lease
@@ -38,7 +38,7 @@ class PullRequest {
   };
   PullRequest(SenderId sender, const Options& options, const Parts& parts);
 
-  // As PushPull::share_memory.
+  // The same as PushPull::share_memory.
   void share_memory(int server, bool shared, bool on_device);
   // The server's weights are read where it has written them, as far as is known.
   bool shares_memory(int server) const { return in_place_.shares(server); }
@@ -67,7 +67,7 @@ class PullRequest {
   // All weights are here, and all pushes have arrived.
   bool is_complete() const;
   const PullProgress& progress() const { return progress_; }
-  // What it waits for, in words.
+  // Says in words what it waits for.
   std::string waiting_for() const;
 
  private:

@@ -26,7 +26,7 @@ class PushDelivery {
     // Servers acknowledge what they have applied; otherwise they may still read it then.
     bool acknowledged_is_applied = true;
   };
-  // What all messages of a push say.
+  // The fields that all messages of a push have.
   struct Head {
     int64_t step = 0;
     Range range;         // micro-batches

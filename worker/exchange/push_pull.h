@@ -48,7 +48,7 @@ class PushPull {
 
   // ---- the driver's side ----
   Task next(int64_t now_ms);
-  // What will probably be computed after the current task, so that data can be read ahead.
+  // The task that will probably be computed after this one: its data can be read ahead.
   std::optional<Task> upcoming() const { return schedule_->upcoming(); }
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
@@ -96,7 +96,7 @@ class PushPull {
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }
   // Weights have come since the last push.
   bool pull_answered() const { return pull_answered_; }
-  // What is being waited for, in words.
+  // Says in words what it waits for.
   std::string waiting_for() const;
 
  private:

@@ -1,4 +1,4 @@
-// What PushPull must know of a job that trains. Plain value.
+// The numbers that PushPull needs of a job that trains. Plain value.
 #pragma once
 
 #include <cstddef>

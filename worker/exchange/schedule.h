@@ -14,7 +14,7 @@
 
 namespace pushpull {
 
-// What a pull must bring.
+// The weights, or the lease, that a pull must bring.
 struct PullAim {
   enum Versions {
     kExact,      // version `clock` of every slice: a slice that has come is final
@@ -69,13 +69,13 @@ class Schedule {
 
   // ---- queries ----
   virtual Decision next() const = 0;
-  // What is to be done next, whether its weights are here or not; none: nothing.
+  // The task that comes next, whether its weights are here or not; none: nothing is left.
   virtual std::optional<Task> wanted() const = 0;
   // The weights in use are those of this task.
   virtual bool weights_fit(const Task& task) const = 0;
-  // What will probably be computed after the wanted task.
+  // The task that will probably be computed after the wanted one.
   virtual std::optional<Task> upcoming() const = 0;
-  // What will be pulled after the push for `step`, where that is certain while it goes on.
+  // The pull that will follow the push for `step`, where that is certain while it goes on.
   virtual std::optional<PullAim> pull_after(int64_t /*step*/) const { return std::nullopt; }
   // A new share may be what the servers are waiting for before they answer this pull.
   virtual bool gives_up(const PullAim& pull) const = 0;

@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// Where to reach a server's data: over tcp, or over a unix socket where the job says so and the
+// The address of a server's data: over tcp, or over a unix socket where the job says so and the
 // server is on this host. joined: where the coordinator was reached.
 std::string data_address(const RunContext& run, int server, const std::string& joined);
 

@@ -13,7 +13,7 @@
 
 namespace pushpull {
 
-// What the shares and leases of a run are cut from.
+// The sizes that shares and leases of a run are cut from.
 struct WorkPlan {
   Barriers barriers;
   int shares = 1;             // that a step, and an evaluation, is cut into

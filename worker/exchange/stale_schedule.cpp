@@ -27,7 +27,7 @@ Schedule::Decision StaleSchedule::next() const {
                   .at_barrier = task->kind == Task::kEvaluate}};
 }
 
-// Where some server is past the barrier, the share's worker before us has been past it, and it
+// If some server is past the barrier, the share's worker before us has been past it, and it
 // evaluated first: only its last push has not reached all servers.
 std::optional<PullAim> StaleSchedule::on_weights(const PulledWeights& weights) {
   fresh_ = true;

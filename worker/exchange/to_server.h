@@ -13,7 +13,7 @@ struct ToServer {
   int lane = 0;
 };
 
-// What every message of a worker to a server says of it.
+// The sender, as every message of a worker names it.
 struct SenderId {
   uint64_t run = 0;
   uint64_t incarnation = 0;

@@ -14,10 +14,10 @@ size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeo
 
 }  // namespace
 
-WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow, FloatAllocator memory,
+WeightsBuffer::WeightsBuffer(const SliceMap& map, bool encoded, FloatAllocator memory,
                              bool side_by_side)
     : map_(map),
-      narrow_(narrow),
+      encoded_(encoded),
       memory_(std::move(memory)),
       side_by_side_(side_by_side && map.servers() > 1 &&
                     PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()))),
@@ -28,14 +28,14 @@ void WeightsBuffer::expect() {
   here_ = 0;
 }
 
-// One float is no narrower.
-bool WeightsBuffer::is_narrow(int slice, const Payload& payload) const {
+// One float takes the same room either way.
+bool WeightsBuffer::is_encoded(int slice, const Payload& payload) const {
   const auto elements = static_cast<size_t>(map_.elements(slice).size());
-  return narrow_ && elements > 1 && payload.float_count() == (elements + 1) / 2;
+  return encoded_ && elements > 1 && payload.float_count() == (elements + 1) / 2;
 }
 
 bool WeightsBuffer::fits(int slice, const Payload& payload) const {
-  return is_narrow(slice, payload) ||
+  return is_encoded(slice, payload) ||
          payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
 }
 
@@ -81,9 +81,9 @@ void WeightsBuffer::put(int slice, const Payload& payload, bool in_place) {
 
 void WeightsBuffer::copy(int slice, const Payload& payload, float* to) {
   const Range elements = map_.elements(slice);
-  if (is_narrow(slice, payload)) {
+  if (is_encoded(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
-  } else if (narrow_) {
+  } else if (encoded_) {
     coming_.whole.resize(static_cast<size_t>(map_.total()));
     std::memcpy(coming_.whole.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     round_to_bf16(payload.floats(), elements.size(), to);
