@@ -32,7 +32,7 @@ std::vector<std::vector<std::unique_ptr<Dealer>>> connect(const PushPull& push_p
   for (size_t server = 0; server < out.size(); ++server) {
     const auto at = static_cast<int>(server);
     const std::string address = data_address(run, at, joined);
-    const int connections = push_pull.lanes(at);
+    const int connections = push_pull.connections(at);
     while (std::ssize(out[server]) < connections) {
       limits.io_thread = connected++ % data_io_threads();
       out[server].push_back(std::make_unique<Dealer>(context, address, limits));
@@ -82,7 +82,8 @@ void Links::attach() {
 void Links::let_go() {
   const int64_t until_ms = now_ms() + kLetGoMs;
   for (const ToServer& ask : memory_.questions_before_leaving()) {
-    servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.lane)]->send(ask.message);
+    servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.connection)]->send(
+        ask.message);
   }
   while (memory_.unanswered() > 0) {
     if (now_ms() >= until_ms) {
@@ -93,8 +94,8 @@ void Links::let_go() {
     poll_sockets(poll_items_, kPollMs);
     control_.news().clear();
     for (size_t server = 0; server < servers_.size(); ++server) {
-      for (const auto& lane : servers_[server]) {
-        while (auto message = lane->receive()) {
+      for (const auto& connection : servers_[server]) {
+        while (auto message = connection->receive()) {
           memory_.on_message(static_cast<int>(server), *message, now_ms());
         }
       }
@@ -105,16 +106,16 @@ void Links::let_go() {
 void Links::send() {
   for (ToServer& out : push_pull_.take_outgoing()) {
     memory_.on_send(out);
-    auto& lanes = servers_[static_cast<size_t>(out.server)];
-    lanes[static_cast<size_t>(out.lane)]->send(out.message);
+    auto& connections = servers_[static_cast<size_t>(out.server)];
+    connections[static_cast<size_t>(out.connection)]->send(out.message);
   }
 }
 
 void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
   for (size_t server = 0; server < servers_.size(); ++server) {
-    for (const auto& lane : servers_[server]) {
-      while (auto message = lane->receive()) {
+    for (const auto& connection : servers_[server]) {
+      while (auto message = connection->receive()) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
         taken(*message);

@@ -49,7 +49,7 @@ class Links {
   PushPull& push_pull_;
   Control& control_;
   ServerAttachment memory_;
-  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and lane
+  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
   std::vector<zmq::pollitem_t> poll_items_;
 };
 

@@ -91,7 +91,7 @@ class PushPull {
   const SliceMap& slices() const { return connections_.map(); }
   // Servers have all that was pushed, as far as they have said.
   bool pushes_arrived() const { return delivery_.arrived(); }
-  int lanes(int server) const { return connections_.count(server); }
+  int connections(int server) const { return connections_.count(server); }
   // The next weights have been asked for while this push goes on.
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }
   // Weights have come since the last push.

@@ -96,7 +96,7 @@ std::vector<ToServer> ServerAttachment::questions_before_leaving() {
   std::vector<ToServer> out;
   for (int i = 0; i < push_pull_.setup().servers; ++i) {
     if (!servers_[static_cast<size_t>(i)].on_device) continue;
-    for (int c = 0; c < push_pull_.lanes(i); ++c) out.push_back({i, question(), c});
+    for (int c = 0; c < push_pull_.connections(i); ++c) out.push_back({i, question(), c});
   }
   unanswered_ = static_cast<int>(out.size());
   return out;

@@ -10,7 +10,7 @@ namespace pushpull {
 struct ToServer {
   int server = 0;
   Message message;
-  int lane = 0;
+  int connection = 0;  // of those to the server
 };
 
 // The sender, as every message of a worker names it.
