@@ -8,7 +8,7 @@
 
 #include "common/net/message.h"
 #include "models/model.h"
-#include "worker/exchange/task.h"
+#include "worker/schedule/task.h"
 
 namespace pushpull {
 

@@ -1,7 +1,7 @@
 #include "worker/trainer.h"
 
 #include "common/base/error.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 #include "worker/make_task_computer.h"
 
 namespace pushpull {

@@ -1,5 +1,5 @@
 // The schedules without servers, messages and time: what each asks for, and when it computes.
-#include "worker/exchange/schedule.h"
+#include "worker/schedule/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "common/base/error.h"
 #include "tests/worker/exchange_parts.h"
-#include "worker/exchange/make_schedule.h"
+#include "worker/schedule/make_schedule.h"
 
 namespace pushpull {
 namespace {

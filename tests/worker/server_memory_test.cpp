@@ -1,7 +1,5 @@
 // The two ends of shared memory, ServerAttachment of a worker and WorkerMemory of a server, without a
 // socket between them.
-#include "worker/exchange/server_attachment.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "ps/server/worker_memory.h"
+#include "worker/exchange/server_attachment.h"
 
 namespace pushpull {
 namespace {

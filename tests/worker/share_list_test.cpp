@@ -1,5 +1,5 @@
 // Shares that a worker owns, and where its slices and weights go: bookkeeping without messages.
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/share_list.h"
 
 #include <gtest/gtest.h>
 

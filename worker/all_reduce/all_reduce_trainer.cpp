@@ -10,7 +10,7 @@
 #include "common/update/norm.h"
 #include "common/update/schedule.h"
 #include "common/update/tree_sum.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 #include "worker/exchange/server_links.h"
 
 namespace pushpull {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "worker/all_reduce/peer_messages.h"
 
 namespace pushpull {
 
@@ -24,22 +25,6 @@ int64_t now_us() {
       .count();
 }
 
-// Null: it is no message between workers.
-const wire::PeerSender* sender_of(const wire::Header& header) {
-  switch (header.body_case()) {
-    case wire::Header::kPeerChunk:
-      return &header.peer_chunk().sender();
-    case wire::Header::kPeerText:
-      return &header.peer_text().sender();
-    case wire::Header::kPeerQuestion:
-      return &header.peer_question().sender();
-    case wire::Header::kPeerAnswer:
-      return &header.peer_answer().sender();
-    default:
-      return nullptr;
-  }
-}
-
 }  // namespace
 
 Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup setup,
@@ -49,6 +34,9 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
       router_(std::move(router)),
       links_(setup_.all.size()) {
   PP_ASSERT(setup_.rank >= 0 && setup_.rank < size());
+  self_.set_run(setup_.run);
+  self_.set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
+  self_.set_rank(rank());
   EndpointLimits limits;
   limits.max_frame_bytes = setup_.max_frame_bytes;
   for (int r = 0; r < size(); ++r) {
@@ -73,55 +61,24 @@ std::string Peers::name(int rank) const {
   return "worker " + std::to_string(rank) + " at " + setup_.all[static_cast<size_t>(rank)].endpoint;
 }
 
-void Peers::put_sender(wire::PeerSender* sender) const {
-  sender->set_run(setup_.run);
-  sender->set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
-  sender->set_rank(rank());
-}
-
 void Peers::send(int to, int stage, int index, Payload payload) {
   PP_ASSERT(stage >= 0 && index >= 0 && !payload.bytes.empty());
-  Message message;
-  wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-  put_sender(chunk->mutable_sender());
-  chunk->set_operation(operation_);
-  chunk->set_stage(stage);
-  chunk->set_index(index);
   bytes_sent_.fetch_add(std::ssize(payload.bytes), std::memory_order_relaxed);
-  message.payloads.push_back(std::move(payload));
-  Link& link = links_[static_cast<size_t>(to)];
-  ++link.sent;
-  link.dealer->send(message);
+  post(to, peer_chunk(self_, operation_, stage, index, std::move(payload)));
 }
 
 void Peers::send_text(int to, std::string text) {
-  Message message;
-  wire::PeerText* out = message.header.mutable_peer_text();
-  put_sender(out->mutable_sender());
-  out->set_operation(operation_);
-  out->set_text(std::move(text));
+  post(to, peer_text(self_, operation_, std::move(text)));
+}
+
+void Peers::post(int to, const Message& message) {
   Link& link = links_[static_cast<size_t>(to)];
   ++link.sent;
-  link.dealer->send(message);
-}
-
-void Peers::ask(int to) {
-  Message message;
-  put_sender(message.header.mutable_peer_question()->mutable_sender());
-  links_[static_cast<size_t>(to)].dealer->send(message);
-}
-
-void Peers::answer(int to) {
-  const Link& link = links_[static_cast<size_t>(to)];
-  Message message;
-  wire::PeerAnswer* answer = message.header.mutable_peer_answer();
-  put_sender(answer->mutable_sender());
-  answer->set_sent(link.sent);
   link.dealer->send(message);
 }
 
 Peers::Link* Peers::link_of(const wire::Header& header, int* from) {
-  const wire::PeerSender* sender = sender_of(header);
+  const wire::PeerSender* sender = peer_sender(header);
   if (sender == nullptr || sender->run() != setup_.run) return nullptr;
   *from = sender->rank();
   if (*from < 0 || *from >= size() || *from == rank()) return nullptr;
@@ -136,7 +93,7 @@ bool Peers::take(Message& message) {
   link->heard_ms = clock_.now_ms();
   link->questions = 0;
   if (message.header.has_peer_question()) {
-    answer(from);
+    link->dealer->send(peer_answer(self_, link->sent));
     return true;
   }
   if (message.header.has_peer_answer()) {
@@ -270,7 +227,7 @@ void Peers::check(std::span<const int64_t> missing) {
     }
     link.asked_ms = now;
     ++link.questions;
-    ask(r);
+    link.dealer->send(peer_question(self_));
   }
 }
 

@@ -122,9 +122,7 @@ class Peers {
   void check_operation(int from, int64_t operation) const;
   // The sender of a message between workers, where it is one of them.
   Link* link_of(const wire::Header& header, int* from);
-  void put_sender(wire::PeerSender* sender) const;
-  void ask(int to);
-  void answer(int to);
+  void post(int to, const Message& message);
   template <class Kind, class Other>
   Kind next(Arrived<Kind>& wanted, Arrived<Other>& other, std::span<const int64_t> missing);
   void wait_for_message(std::span<const int64_t> missing, int64_t* spin_until_us);
@@ -134,6 +132,7 @@ class Peers {
 
   const PeersSetup setup_;
   const std::function<bool()> over_;
+  wire::PeerSender self_;
   std::unique_ptr<Router> router_;
   std::vector<Link> links_;
   int64_t operation_ = -1;

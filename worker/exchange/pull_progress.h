@@ -9,8 +9,8 @@
 
 #include "common/net/message.h"
 #include "worker/exchange/connection_map.h"
-#include "worker/exchange/schedule.h"
 #include "worker/exchange/weights_buffer.h"
+#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 

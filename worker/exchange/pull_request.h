@@ -15,8 +15,8 @@
 #include "worker/exchange/pull_repeats.h"
 #include "worker/exchange/pull_windows.h"
 #include "worker/exchange/push_delivery.h"
-#include "worker/exchange/schedule.h"
 #include "worker/exchange/to_server.h"
+#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 

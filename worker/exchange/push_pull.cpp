@@ -1,7 +1,7 @@
 #include "worker/exchange/push_pull.h"
 
 #include "common/base/error.h"
-#include "worker/exchange/make_schedule.h"
+#include "worker/schedule/make_schedule.h"
 
 namespace pushpull {
 

@@ -22,8 +22,8 @@
 #include "worker/exchange/pull_request.h"
 #include "worker/exchange/push_delivery.h"
 #include "worker/exchange/push_pull_setup.h"
-#include "worker/exchange/schedule.h"
 #include "worker/exchange/weights_buffer.h"
+#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 
 namespace pushpull {
 

@@ -12,6 +12,13 @@ namespace {
 
 size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
+// Slices of several servers can be mapped into one flat vector.
+bool can_map(const SliceMap& map) {
+  const bool pages_fit =
+      PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()));
+  return map.servers() > 1 && pages_fit;
+}
+
 }  // namespace
 
 WeightsBuffer::WeightsBuffer(const SliceMap& map, bool encoded, FloatAllocator memory,
@@ -19,8 +26,7 @@ WeightsBuffer::WeightsBuffer(const SliceMap& map, bool encoded, FloatAllocator m
     : map_(map),
       encoded_(encoded),
       memory_(std::move(memory)),
-      side_by_side_(side_by_side && map.servers() > 1 &&
-                    PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()))),
+      side_by_side_(side_by_side && can_map(map)),
       version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {

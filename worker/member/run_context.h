@@ -1,5 +1,5 @@
-// What every part of a worker must know of the run that it belongs to. Borrowed values; whoever
-// makes one keeps them alive while it is used.
+// The run that a part of a worker belongs to. Borrowed values; whoever makes one keeps them alive
+// while it is used.
 #pragma once
 
 #include <cstdint>

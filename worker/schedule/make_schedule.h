@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "common/job/job.h"
-#include "worker/exchange/schedule.h"
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/schedule.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 

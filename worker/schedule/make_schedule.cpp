@@ -1,9 +1,9 @@
-#include "worker/exchange/make_schedule.h"
+#include "worker/schedule/make_schedule.h"
 
-#include "worker/exchange/lease_schedule.h"
-#include "worker/exchange/lockstep_schedule.h"
-#include "worker/exchange/newest_schedule.h"
-#include "worker/exchange/stale_schedule.h"
+#include "worker/schedule/lease_schedule.h"
+#include "worker/schedule/lockstep_schedule.h"
+#include "worker/schedule/newest_schedule.h"
+#include "worker/schedule/stale_schedule.h"
 
 namespace pushpull {
 

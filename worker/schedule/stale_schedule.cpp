@@ -1,4 +1,4 @@
-#include "worker/exchange/stale_schedule.h"
+#include "worker/schedule/stale_schedule.h"
 
 namespace pushpull {
 

@@ -9,7 +9,7 @@
 
 #include "common/job/barriers.h"
 #include "common/net/message.h"
-#include "worker/exchange/task.h"
+#include "worker/schedule/task.h"
 
 namespace pushpull {
 

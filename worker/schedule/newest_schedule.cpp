@@ -1,4 +1,4 @@
-#include "worker/exchange/newest_schedule.h"
+#include "worker/schedule/newest_schedule.h"
 
 #include <algorithm>
 

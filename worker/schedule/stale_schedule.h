@@ -4,8 +4,8 @@
 // once every worker's clock is at least c - S.
 #pragma once
 
-#include "worker/exchange/schedule.h"
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/schedule.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 

@@ -5,8 +5,8 @@
 
 #include <deque>
 
-#include "worker/exchange/schedule.h"
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/schedule.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 

@@ -10,7 +10,7 @@
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "worker/exchange/task.h"
+#include "worker/schedule/task.h"
 
 namespace pushpull {
 

@@ -1,4 +1,4 @@
-#include "worker/exchange/lockstep_schedule.h"
+#include "worker/schedule/lockstep_schedule.h"
 
 namespace pushpull {
 

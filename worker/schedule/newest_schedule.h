@@ -3,8 +3,8 @@
 // and still evaluates its chunks of every evaluation that it has passed.
 #pragma once
 
-#include "worker/exchange/schedule.h"
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/schedule.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 

@@ -3,8 +3,8 @@
 // has every micro-batch of it. A newcomer first asks the servers where the run is.
 #pragma once
 
-#include "worker/exchange/schedule.h"
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/schedule.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 

@@ -1,4 +1,4 @@
-#include "worker/exchange/share_list.h"
+#include "worker/schedule/share_list.h"
 
 #include <algorithm>
 #include <utility>

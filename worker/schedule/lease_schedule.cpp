@@ -1,4 +1,4 @@
-#include "worker/exchange/lease_schedule.h"
+#include "worker/schedule/lease_schedule.h"
 
 #include "common/base/error.h"
 
