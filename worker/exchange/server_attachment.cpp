@@ -1,11 +1,11 @@
-#include "worker/exchange/server_memory.h"
+#include "worker/exchange/server_attachment.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "common/base/error.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 
 namespace pushpull {
 
@@ -31,8 +31,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped,
-                           std::shared_ptr<device::Device> device)
+ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped mapped,
+                                   std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       allowed_(shares_memory(push_pull.setup().job)),
       wanted_(push_pull.setup().job.transport == Transport::kShm),
@@ -41,7 +41,7 @@ ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped,
       pool_([this](const std::string& why) { log_.warn(why); }),
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
   if (!allowed_) {
-    for (Server& server : servers_) server.way = Way::kSocket;
+    for (Server& server : servers_) server.path = Path::kSocket;
     said_ = true;
     return;
   }
@@ -60,11 +60,11 @@ ServerMemory::ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped,
   }
 }
 
-std::vector<ToServer> ServerMemory::due(int64_t now_ms) {
+std::vector<ToServer> ServerAttachment::due(int64_t now_ms) {
   std::vector<ToServer> out;
   for (size_t i = 0; i < servers_.size(); ++i) {
     Server& server = servers_[i];
-    if (server.way != Way::kAsked) continue;
+    if (server.path != Path::kAsked) continue;
     if (server.asked_ms < 0) server.heard_ms = now_ms;
     if (!server.silent && now_ms - server.heard_ms >= kSilenceMs) {
       server.silent = true;
@@ -78,7 +78,7 @@ std::vector<ToServer> ServerMemory::due(int64_t now_ms) {
   return out;
 }
 
-Message ServerMemory::question() const {
+Message ServerAttachment::question() const {
   Message message;
   wire::Attach* attach = message.header.mutable_attach();
   attach->mutable_sender()->set_run(push_pull_.setup().run);
@@ -92,46 +92,46 @@ Message ServerMemory::question() const {
   return message;
 }
 
-std::vector<ToServer> ServerMemory::last_questions() {
+std::vector<ToServer> ServerAttachment::questions_before_leaving() {
   std::vector<ToServer> out;
   for (int i = 0; i < push_pull_.setup().servers; ++i) {
     if (!servers_[static_cast<size_t>(i)].on_device) continue;
-    for (int lane = 0; lane < push_pull_.lanes(i); ++lane) out.push_back({i, question(), lane});
+    for (int c = 0; c < push_pull_.connections(i); ++c) out.push_back({i, question(), c});
   }
   unanswered_ = static_cast<int>(out.size());
   return out;
 }
 
-bool ServerMemory::settled() const {
+bool ServerAttachment::settled() const {
   return std::none_of(servers_.begin(), servers_.end(), [](const Server& server) {
-    return server.way == Way::kAsked && !server.silent;
+    return server.path == Path::kAsked && !server.silent;
   });
 }
 
-bool ServerMemory::may_share() const {
+bool ServerAttachment::may_share() const {
   return std::any_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return server.way != Way::kSocket; });
+                     [](const Server& server) { return server.path != Path::kSocket; });
 }
 
-FloatAllocator ServerMemory::gradients() {
+FloatAllocator ServerAttachment::gradients() {
   return [this](size_t floats) { return may_share() ? pool_.get(floats) : heap_floats(floats); };
 }
 
-FloatAllocator ServerMemory::device_gradients() {
+FloatAllocator ServerAttachment::device_gradients() {
   const bool all = std::all_of(servers_.begin(), servers_.end(),
                                [](const Server& server) { return server.on_device; });
   if (!all) return nullptr;
   return [this](size_t floats) { return device_pool_->get(floats); };
 }
 
-bool ServerMemory::on_message(int server, Message& message, int64_t now_ms) {
+bool ServerAttachment::on_message(int server, Message& message, int64_t now_ms) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (message.header.has_attached()) {
     on_attached(server, message.header.attached());
     return false;
   }
   // it does not know the job or this worker yet
-  if (s.way == Way::kAsked && message.header.has_status()) s.heard_ms = now_ms;
+  if (s.path == Path::kAsked && message.header.has_status()) s.heard_ms = now_ms;
   if (!message.header.has_weights()) return true;
   try {
     if (s.memory) {
@@ -143,16 +143,16 @@ bool ServerMemory::on_message(int server, Message& message, int64_t now_ms) {
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kDevice) throw;  // it is no fault of the server's
     ++rejected_;
-    if (s.way == Way::kShared) on_refusal(server, e.what());
+    if (s.path == Path::kShared) on_refusal(server, e.what());
     return false;
   }
 }
 
-// What lies on the device and cannot be read there goes through the socket: a copy in memory that
-// the server maps would have to stay until it has been read.
-void ServerMemory::on_send(ToServer& out) const {
+// Gradients on the device that cannot be read there go through the socket: a copy in memory that the
+// server maps would have to stay until it has been read.
+void ServerAttachment::on_send(ToServer& out) const {
   const Server& server = servers_[static_cast<size_t>(out.server)];
-  if (server.way == Way::kShared) {
+  if (server.path == Path::kShared) {
     refer(out.message, pool_, push_pull_.slices(), server.on_device ? device_pool_.get() : nullptr);
   }
   for (Payload& payload : out.message.payloads) {
@@ -160,18 +160,18 @@ void ServerMemory::on_send(ToServer& out) const {
   }
 }
 
-void ServerMemory::on_attached(int server, const wire::Attached& attached) {
+void ServerAttachment::on_attached(int server, const wire::Attached& attached) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (unanswered_ > 0) --unanswered_;
   if (!attached.ok()) {
-    if (s.way != Way::kSocket) on_refusal(server, attached.text());
-  } else if (s.way == Way::kAsked) {
+    if (s.path != Path::kSocket) on_refusal(server, attached.text());
+  } else if (s.path == Path::kAsked) {
     try {
       s.memory.emplace(most_segment_bytes(push_pull_.slices()), mapped_,
                        device_pool_ ? device_pool_->device() : nullptr);
       s.memory->map(attached.probe());
       if (device_pool_) attach_device(s, attached);
-      s.way = Way::kShared;
+      s.path = Path::kShared;
       push_pull_.share_memory(server, true, s.on_device);
       if (said_) say("server " + std::to_string(server) + " shares memory from here on");
     } catch (const Error& e) {
@@ -182,7 +182,7 @@ void ServerMemory::on_attached(int server, const wire::Attached& attached) {
   say_if_settled();
 }
 
-void ServerMemory::attach_device(Server& server, const wire::Attached& attached) {
+void ServerAttachment::attach_device(Server& server, const wire::Attached& attached) {
   if (!attached.has_device_probe()) {
     server.why_not_on_device = first_line(attached.device_text());
     return;
@@ -196,8 +196,8 @@ void ServerMemory::attach_device(Server& server, const wire::Attached& attached)
   }
 }
 
-// Of what was shared: first the device's memory is given up, then the host's.
-void ServerMemory::on_refusal(int server, const std::string& why) {
+// Gives up shared memory: first the device's, then the host's.
+void ServerAttachment::on_refusal(int server, const std::string& why) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (!s.on_device) return use_socket(server, why);
   s.on_device = false;
@@ -207,9 +207,9 @@ void ServerMemory::on_refusal(int server, const std::string& why) {
             " shares host memory from here on: " + s.why_not_on_device);
 }
 
-void ServerMemory::use_socket(int server, const std::string& why) {
+void ServerAttachment::use_socket(int server, const std::string& why) {
   Server& s = servers_[static_cast<size_t>(server)];
-  s.way = Way::kSocket;
+  s.path = Path::kSocket;
   s.on_device = false;
   s.why = first_line(why);
   push_pull_.share_memory(server, false);
@@ -218,7 +218,7 @@ void ServerMemory::use_socket(int server, const std::string& why) {
 }
 
 // One line for all servers.
-void ServerMemory::say_if_settled() {
+void ServerAttachment::say_if_settled() {
   if (said_ || !settled()) return;
   said_ = true;
   std::vector<int> on_device;
@@ -229,7 +229,7 @@ void ServerMemory::say_if_settled() {
     const auto rank = static_cast<int>(i);
     if (server.on_device) {
       on_device.push_back(rank);
-    } else if (server.way == Way::kShared) {
+    } else if (server.path == Path::kShared) {
       shared[server.why_not_on_device].push_back(rank);
     } else {
       sockets[server.silent ? "no answer yet" : server.why].push_back(rank);
@@ -251,7 +251,7 @@ void ServerMemory::say_if_settled() {
   }
 }
 
-void ServerMemory::say(const std::string& text) const {
+void ServerAttachment::say(const std::string& text) const {
   if (wanted_) {
     log_.warn(text);
   } else {

@@ -1,7 +1,8 @@
-// Which servers share memory with this worker: asks each with Attach, turns gradients into
-// references on their way out and references to a server's weights into payloads on their way in.
-// Likewise memory of the device that both compute on. Where memory cannot be shared it says why,
-// and the host's, or the socket, is used. Knows no socket. The trainer's thread.
+// Attaches servers' shared memory to this worker: asks each server with Attach, turns gradients
+// into references on their way out and references to a server's weights into payloads on their way
+// in, in host memory and in memory of the device that both compute on. Where memory cannot be
+// shared, it says why, and host memory, or the socket, is used. Knows no socket. The trainer's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -16,42 +17,42 @@
 
 namespace pushpull {
 
-class ServerMemory {
+class ServerAttachment {
  public:
-  // push_pull is told which servers share memory; borrowed. rank: of this worker, for what is said.
-  // mapped: told of servers' memory.
+  // push_pull: learns which servers share memory; borrowed. rank: of this worker, for messages.
+  // mapped: called for servers' memory.
   // device: whose memory is to be shared too; null: none.
-  ServerMemory(PushPull& push_pull, int rank, PagesMapped mapped = {},
-               std::shared_ptr<device::Device> device = nullptr);
+  ServerAttachment(PushPull& push_pull, int rank, PagesMapped mapped = {},
+                   std::shared_ptr<device::Device> device = nullptr);
 
-  // What to ask. Call until `settled`, and now and then behind that: a server that was silent may
-  // answer yet.
+  // Questions that are due. Call until `settled`, and now and then after that: a server that was
+  // silent may answer yet.
   std::vector<ToServer> due(int64_t now_ms);
   // Every server has answered, or has been silent for so long that its socket is used meanwhile.
   bool settled() const;
 
   // Before this worker ends, and its device memory with it, although the job goes on: a question to
-  // each server that reads there, on every lane. Its answer says that what was sent before is not
-  // read there any more.
-  std::vector<ToServer> last_questions();
+  // each server that reads there, on every connection. Its answer says that it no longer reads
+  // there what was sent before.
+  std::vector<ToServer> questions_before_leaving();
   // Answers to them that are still to come.
   int unanswered() const { return unanswered_; }
 
-  // What a server has sent. False: it is not for PushPull.
+  // Takes in a server's message. False: it is not for PushPull.
   bool on_message(int server, Message& message, int64_t now_ms);
   void on_send(ToServer& out) const;
   // Messages that were refused.
   int64_t rejected() const { return rejected_; }
 
-  // Where gradients are to lie.
+  // Memory for gradients.
   FloatAllocator gradients();
   // Once it is settled: the device's memory, where all servers read it; null: some do not.
   FloatAllocator device_gradients();
 
  private:
-  enum class Way { kAsked, kShared, kSocket };
+  enum class Path { kAsked, kShared, kSocket };
   struct Server {
-    Way way = Way::kAsked;
+    Path path = Path::kAsked;
     std::string why;        // kSocket: the reason
     int64_t asked_ms = -1;  // last; -1: not yet
     int64_t heard_ms = -1;

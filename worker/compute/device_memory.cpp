@@ -1,4 +1,4 @@
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 
 #include <string>
 #include <utility>
