@@ -4,7 +4,7 @@
 #include "common/base/process.h"
 #include "common/layout/slice_map.h"
 #include "worker/compute/device_sum.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 
 namespace pushpull {
 

@@ -1,4 +1,5 @@
-// `pushpull eval`: computes the accuracy of a checkpoint on a test split, in one process.
+// `pushpull eval`: computes the accuracy of a checkpoint on a test split, in one process. Main
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -80,9 +80,9 @@ function(pushpull_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  # precompiled headers of the same flags, with protobuf where it is linked
+  # precompiled headers of the same flags, with protobuf where most of the sources read it
   set(kind std)
-  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|link|ps|worker|cli)")
+  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker)")
     set(kind wire)
   endif()
   set(properties TIMEOUT 300)

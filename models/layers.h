@@ -1,5 +1,6 @@
 // Layers: operations bound to their tensors in the flat vector, written once for all backends. A
-// layer adds its tensors to the table when it is created, in state_dict order.
+// layer adds its tensors to the table when it is created, in state_dict order. One thread at a
+// time.
 #pragma once
 
 #include <memory>

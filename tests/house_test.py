@@ -61,8 +61,8 @@ class TheCounting(unittest.TestCase):
             ps__server__a_dot_cpp="bool Server::push_fits(const Push& p) const {\n  if (x) { return false; }\n  return false;\n}\n"
                                   "bool Server::is_late() const {\n  return false;\n}\n"
                                   "std::string Server::pull_fits(int x) const {\n  return false;\n}\n",
-            ps__coordinator__b_dot_cpp="bool on_hello() {\n  return false;\n}\n")
-        self.assertEqual(2, found["refusals without a reason"])
+            ps__aggregation__b_dot_cpp="bool on_chosen() {\n  return false;\n}\nbool Rule::reads_fit(int x) {\n  return false;\n}\n")
+        self.assertEqual(3, found["refusals without a reason"])
 
     def test_words_comments_and_casts_are_found(self):
         found = counted(

@@ -30,9 +30,7 @@ constexpr size_t kMaxLines = 500;
 const std::set<std::pair<std::string, std::string>>& known_upward() {
   static const std::set<std::pair<std::string, std::string>> list = {
       {"ps/coordinator/coordinator_loop.cpp", "ps/server_loop.h"},
-      {"ps/record/run_record.h", "ps/server/server.h"},
       {"ps/server/joined_server_loop.cpp", "ps/server_loop.h"},
-      {"worker/compute/device_sum.cpp", "worker/exchange/device_memory.h"},
   };
   return list;
 }
@@ -40,7 +38,6 @@ const std::set<std::pair<std::string, std::string>>& known_upward() {
 // Files that are still longer than kMaxLines; likewise.
 const std::set<std::string>& known_long() {
   static const std::set<std::string> list = {
-      "ps/coordinator/coordinator.cpp",
       "ps/coordinator/coordinator_loop.cpp",
       "tests/ps/server_test.cpp",
       "tests/worker/device_compute_test.cpp",

@@ -1,57 +1,52 @@
 #include "worker/trainer.h"
 
 #include "common/base/error.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
+#include "worker/make_task_computer.h"
 
 namespace pushpull {
 
 namespace {
-
-// The whole gradient must be here before the first byte may go.
-bool clips_pushes(const Job& job) {
-  return job.clip_norm > 0 && !job.strategy.traits().step_versions;
-}
 
 // Thrown out of a model's forward: the task is not to be done, or not now.
 struct Dropped {};
 
 }  // namespace
 
-Trainer::Trainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-                 const Dataset& dataset, Model& model, Control& control, zmq::context_t& context,
-                 Trace& trace)
-    : job_(job),
-      incarnation_(incarnation),
-      control_(control),
+Trainer::Trainer(const RunContext& run, const Dataset& dataset, Model& model, Control& control,
+                 zmq::context_t& context, Trace& trace)
+    : control_(control),
       table_(model.table()),
-      evaluator_(job, dataset, model),
+      evaluation_(
+          {run.job, dataset, model}, run.incarnation, [this] { return control_.over(); }, &trace),
       push_pull_([&] {
-        PushPullSetup setup =
-            push_pull_setup(job, run, incarnation, state, model.table().total, evaluator_.chunks());
+        PushPullSetup setup = push_pull_setup(run, model.table().total, evaluation_.chunks());
         setup.memory = weights_memory(model);
         // a device copies directly from pages that are registered with it, which `memory` is
         setup.side_by_side = model.device_step() == nullptr;
         return setup;
       }()),
-      links_(job, state, push_pull_, control, context, weights_mapped(model),
-             device_to_share(model, job)),
-      compute_(job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
+      links_(run, push_pull_, control, context, weights_mapped(model),
+             device_to_share(model, run.job)),
+      compute_(run.job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
                {links_.gradients(),
-                [this] { return clips_pushes(job_) ? nullptr : links_.device_gradients(); }}),
-      encoder_(job, model.table(), push_pull_.slices()),
+                [this] {
+                  return computer_->holds_back_pushes() ? nullptr : links_.device_gradients();
+                }}),
+      encoder_(run.job, model.table(), push_pull_.slices()),
+      computer_(
+          make_task_computer(run.job, model.table(), push_pull_.slices(), run.state.total_steps(),
+                             {links_.gradients(), weights_memory(model)}, compute_, encoder_)),
       trace_(trace) {
-  compute_.set_rank(state.rank());
+  compute_.set_rank(run.state.rank());
   compute_.set_trace(trace);
-  trace_.set_rank(state.rank());
+  trace_.set_rank(run.state.rank());
   trace_.set_tensors(table_);
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();
-  if (job.strategy.traits().outer_optimizer) {
-    local_ =
-        std::make_unique<LocalSteps>(job, model.table(), push_pull_.slices(), state.total_steps(),
-                                     LocalMemory{links_.gradients(), weights_memory(model)});
-  }
 }
+
+// ---- messages ----
 
 // Takes in what has come, repeats what is overdue, sends.
 void Trainer::exchange() {
@@ -87,11 +82,11 @@ JobEnd Trainer::run() {
     const Task task = push_pull_.next(now_ms());
     links_.send();
     if (task.kind == Task::kCompute) {
-      start(task);
+      compute(task);
     } else if (task.kind == Task::kEvaluate) {
       evaluate(task);
     } else if (const std::optional<Task> early = push_pull_.early()) {
-      start(*early);
+      compute(*early);
     } else {
       wait();
     }
@@ -101,33 +96,20 @@ JobEnd Trainer::run() {
   return end;
 }
 
-void Trainer::hint_next() {
-  if (const std::optional<Task> task = push_pull_.upcoming()) {
-    compute_.hint(task->step, push_pull_.nodes(task->range));
-  }
-}
+// ---- a training task ----
 
-// Waits, as long as the task stands, and moves messages meanwhile.
-void Trainer::await(const Task& task, int64_t number, const std::function<bool()>& here) {
-  if (here()) {
-    if (!trace_.on()) return;
-    const double now_s = now_seconds();  // when it is needed, though it need not be waited for
-    return trace_.add(Trace::kWait, task.step, number, now_s, now_s);
-  }
-  split_.enter(TimeSplit::kPull);
-  const double begin_s = now_seconds();
-  while (true) {
-    exchange();
-    // a pull that had to be begun anew may put the weights elsewhere
-    if (control_.over() || !push_pull_.stands(task) ||
-        push_pull_.weights_of(task).data() != weights_.data()) {
-      throw Dropped{};
-    }
-    if (here()) break;
-    wait();
-  }
+void Trainer::compute(const Task& task) {
+  end_wait(task);
+  task_ = task;
+  weights_ = push_pull_.weights_of(task);
   split_.enter(TimeSplit::kCompute);
-  trace_.add(Trace::kWait, task.step, number, begin_s, now_seconds());
+  try {
+    if (const auto result = computer_->run(task, *this)) finish_push(*result);
+  } catch (const Dropped&) {
+    compute_.take_data_hash();
+    split_.enter(TimeSplit::kWait);
+  }
+  if (trace_.on()) waits_since_s_ = now_seconds();
 }
 
 // A task begins: what was between it and the one before was a wait.
@@ -137,138 +119,94 @@ void Trainer::end_wait(const Task& task) {
   }
 }
 
-// What forward of a task that begins early must ask; empty where all weights are here.
-WeightsNeeded Trainer::needed_by(const Task& task) {
+// Waits, as long as the task stands, and moves messages meanwhile.
+void Trainer::await(int64_t number, const std::function<bool()>& here) {
+  if (here()) {
+    if (!trace_.on()) return;
+    const double now_s = now_seconds();  // when it is needed, though it need not be waited for
+    return trace_.add(Trace::kWait, task_.step, number, now_s, now_s);
+  }
+  split_.enter(TimeSplit::kPull);
+  const double begin_s = now_seconds();
+  while (true) {
+    exchange();
+    // a pull that had to be begun anew may put the weights elsewhere
+    if (control_.over() || !push_pull_.stands(task_) ||
+        push_pull_.weights_of(task_).data() != weights_.data()) {
+      throw Dropped{};
+    }
+    if (here()) break;
+    wait();
+  }
+  split_.enter(TimeSplit::kCompute);
+  trace_.add(Trace::kWait, task_.step, number, begin_s, now_seconds());
+}
+
+WeightsNeeded Trainer::weights_needed() {
   if (push_pull_.all_here() && !trace_.on()) return {};
-  return [this, &task](size_t tensor) {
+  return [this](size_t tensor) {
     const TensorInfo& info = table_.tensors[tensor];
-    await(task, static_cast<int64_t>(tensor), [&] {
+    await(static_cast<int64_t>(tensor), [&] {
       return push_pull_.here({info.offset, info.offset + info.size});
     });
   };
 }
 
-void Trainer::start(const Task& task) {
-  end_wait(task);
-  weights_ = push_pull_.weights_of(task);
-  split_.enter(TimeSplit::kCompute);
-  try {
-    local_ ? compute_round(task) : compute(task);
-  } catch (const Dropped&) {
-    compute_.take_data_hash();
-    split_.enter(TimeSplit::kWait);
+void Trainer::hint_next() {
+  if (const std::optional<Task> task = push_pull_.upcoming()) {
+    compute_.hint(task->step, push_pull_.nodes(task->range));
   }
-  if (trace_.on()) waits_since_s_ = now_seconds();
 }
 
-void Trainer::compute(const Task& task) {
-  const bool clip = clips_pushes(job_);
-  const std::vector<Range> nodes = push_pull_.nodes(task.range);
-  compute_.begin(task.step, nodes, weights_);
-  hint_next();
-  bool begun = false;
-  std::vector<float> losses;
-  for (const Range& node : nodes) {
-    const auto push_slice = [&](int slice, Payload part) {
-      if (!begun) begin_push(task);
-      begun = true;
-      split_.enter(TimeSplit::kPush);
-      const double begin_s = trace_.on() ? now_seconds() : 0.0;
-      Payload encoded = encoder_.encode(node, slice, std::move(part));
-      const auto bytes = std::ssize(encoded.bytes);
-      push_pull_.add_part(slice, node, std::move(encoded));
-      // weights may be coming already, and the servers wait to hear that they have arrived
-      if (!clip) push_pull_.pulls_while_pushing() ? exchange() : links_.send();
-      if (trace_.on()) trace_.add(Trace::kPush, task.step, slice, begin_s, now_seconds(), bytes);
-      split_.enter(TimeSplit::kCompute);
-    };
-    try {
-      if (!compute_.node(push_slice, losses, needed_by(task))) return;
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::kNotFinite && push_pull_.all_here()) note_failed(task);
-      throw;
-    }
-  }
-  double squares = 0.0;
-  if (clip) {  // of what the servers will see
-    const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
-    squares = compute_.squares(sum, task.range.size());
-  }
-  finish_push(task, losses, squares);
+void Trainer::begin_push() {
+  await(Trace::kLastWeights, [this] { return push_pull_.all_here(); });
+  push_pull_.begin_push(task_.step, task_.range);
 }
 
-// A push says what it was computed on: the pull must be over.
-void Trainer::begin_push(const Task& task) {
-  await(task, Trace::kLastWeights, [this] { return push_pull_.all_here(); });
-  push_pull_.begin_push(task.step, task.range);
-}
-
-void Trainer::finish_push(const Task& task, const std::vector<float>& losses, double squares) {
+void Trainer::push(Range node, int slice, Payload part, bool may_go) {
   split_.enter(TimeSplit::kPush);
   const double begin_s = trace_.on() ? now_seconds() : 0.0;
-  push_pull_.end_push(losses, squares, now_ms(), compute_.take_data_hash().bytes());
+  Payload encoded = encoder_.encode(node, slice, std::move(part));
+  const auto bytes = std::ssize(encoded.bytes);
+  push_pull_.add_part(slice, node, std::move(encoded));
+  // weights may be coming already, and the servers wait to hear that they have arrived
+  if (may_go) push_pull_.pulls_while_pushing() ? exchange() : links_.send();
+  if (trace_.on()) trace_.add(Trace::kPush, task_.step, slice, begin_s, now_seconds(), bytes);
+  split_.enter(TimeSplit::kCompute);
+}
+
+void Trainer::finish_push(const TaskComputer::Result& result) {
+  split_.enter(TimeSplit::kPush);
+  const double begin_s = trace_.on() ? now_seconds() : 0.0;
+  push_pull_.end_push(result.losses, result.squares, now_ms(), compute_.take_data_hash().bytes());
   links_.send();
-  if (trace_.on()) trace_.add(Trace::kPush, task.step, -1, begin_s, now_seconds());
+  if (trace_.on()) trace_.add(Trace::kPush, task_.step, -1, begin_s, now_seconds());
   split_.enter(TimeSplit::kWait);
-  split_.count_tasks(task.steps);
+  split_.count_tasks(task_.steps);
   control_.set_times(split_.totals());
 }
 
-void Trainer::note_failed(const Task& task) {
+// While weights are still coming, nothing says what was computed on.
+void Trainer::note_not_finite() {
+  if (!push_pull_.all_here()) return;
   wire::Applied push;
-  push.set_step(task.step);
-  push.set_lo(static_cast<int32_t>(task.range.lo));
-  push.set_hi(static_cast<int32_t>(task.range.hi));
+  push.set_step(task_.step);
+  push.set_lo(static_cast<int32_t>(task_.range.lo));
+  push.set_hi(static_cast<int32_t>(task_.range.hi));
   for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
   control_.note_failed(std::move(push));
 }
 
-// local:H: all steps of a round, then one push. The first gradient is that at the pulled weights.
-void Trainer::compute_round(const Task& task) {
-  std::span<const float> weights = weights_;
-  std::vector<float> losses;
-  const auto keep = [](int, const Payload&) {};
-  for (int64_t i = 0; i < task.steps; ++i) {
-    compute_.begin(task.step + i, {task.range}, weights);
-    if (i + 1 < task.steps) {
-      compute_.hint(task.step + i + 1, {task.range});
-    } else {
-      hint_next();
-    }
-    if (!compute_.node(keep, losses, needed_by(task))) return;
-    if (i == 0) {
-      begin_push(task);
-      local_->begin(task.range, push_pull_.weights());
-      weights = local_->weights();
-    }
-    local_->step(task.step + i, compute_.sum());
-  }
-  local_->finish(push_pull_.weights(), [&](int slice, Payload part) {
-    push_pull_.add_part(slice, task.range, encoder_.encode(task.range, slice, std::move(part)));
-    links_.send();
-  });
-  finish_push(task, losses, 0.0);
-}
+// ---- an evaluation ----
 
 void Trainer::evaluate(const Task& task) {
   end_wait(task);
   split_.enter(TimeSplit::kOther);
   control_.set_times(split_.totals());
-  wire::EvalResult result;
-  result.set_incarnation(incarnation_);
-  result.set_step(task.step);
-  for (int64_t chunk = task.range.lo; chunk < task.range.hi && !control_.over(); ++chunk) {
-    const double begin_s = trace_.on() ? now_seconds() : 0.0;
-    const ChunkResult r = evaluator_.run(push_pull_.evaluation_weights(), chunk);
-    wire::ChunkResult* out = result.add_chunks();
-    out->set_chunk(r.chunk);
-    out->set_correct(r.correct);
-    out->set_loss(r.loss);
-    if (trace_.on()) trace_.add(Trace::kEvaluate, task.step, chunk, begin_s, now_seconds());
-  }
+  auto result = evaluation_.run(task.step, task.range, push_pull_.evaluation_weights());
   if (trace_.on()) waits_since_s_ = now_seconds();
-  if (control_.over()) return;
-  control_.report(std::move(result));
+  if (!result) return;
+  control_.report(std::move(*result));
   push_pull_.finish_evaluation();
 }
 

@@ -148,27 +148,13 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
   return std::nullopt;
 }
 
-struct Work {
-  const Job& job;
-  uint64_t run;
-  uint64_t incarnation;
-  const wire::State& state;
-  const Prepared& prepared;
-};
-
-JobEnd train(const Work& work, PeerDoor door, Control& control, zmq::context_t& context,
-             Trace& trace) {
-  const Dataset& dataset = *work.prepared.dataset;
-  Model& model = *work.prepared.model;
-  if (!door.router) {
-    return Trainer(work.job, work.run, work.incarnation, work.state, dataset, model, control,
-                   context, trace)
-        .run();
-  }
-  if (work.state.assigned_size() > 0) {
-    return AllReduceTrainer(work.job, work.run, work.incarnation, work.state, dataset, model,
-                            control, context, std::move(door.router))
-        .run();
+JobEnd train(const RunContext& run, const Prepared& prepared, PeerDoor door, Control& control,
+             zmq::context_t& context, Trace& trace) {
+  const Dataset& dataset = *prepared.dataset;
+  Model& model = *prepared.model;
+  if (!door.router) return Trainer(run, dataset, model, control, context, trace).run();
+  if (run.state.assigned_size() > 0) {
+    return AllReduceTrainer(run, dataset, model, control, context, std::move(door.router)).run();
   }
   // a spare: nobody's share becomes free in an all-reduce job
   while (!control.over()) {
@@ -240,7 +226,7 @@ int work(const CommandLine& line, SignalFd& signals) {
     if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
     // its own were chosen by time, and may differ from those that the job was begun with
     if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
-    return train({job, text.run(), incarnation, *state, prepared}, std::move(door), control,
+    return train({job, text.run(), incarnation, *state}, prepared, std::move(door), control,
                  context, trace);
   };
   try {

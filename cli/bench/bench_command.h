@@ -1,5 +1,6 @@
 // `pushpull bench`: measures an exchange (push, update, pull) on this machine or cluster with real
-// processes, next to the floor: the fastest that the same machine allows at the same time.
+// processes, next to the floor: the fastest that the same machine allows at the same time. Main
+// thread.
 #pragma once
 
 namespace pushpull {

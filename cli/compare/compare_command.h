@@ -1,5 +1,6 @@
 // `pushpull compare`: runs the same job under several strategies and numbers of workers, repeated
 // and interleaved, with real processes; then prints tables and writes compare.json and compare.csv.
+// Main thread.
 #pragma once
 
 namespace pushpull {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "common/base/error.h"

@@ -1,4 +1,5 @@
-// `pushpull replay`: recomputes a recorded run and compares its weights with the run's.
+// `pushpull replay`: recomputes a recorded run and compares its weights with the run's. Main
+// thread.
 #pragma once
 
 #include <memory>

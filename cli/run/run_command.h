@@ -1,4 +1,4 @@
-// `pushpull run`: runs a whole job on this machine. Turns flags into launcher options.
+// `pushpull run`: runs a whole job on this machine. Turns flags into launcher options. Main thread.
 #pragma once
 
 #include <string>

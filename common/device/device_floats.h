@@ -1,4 +1,4 @@
-// Device memory as a FloatAllocator.
+// Device memory as a FloatAllocator. The device's thread.
 #pragma once
 
 #include <cstddef>

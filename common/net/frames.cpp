@@ -31,19 +31,18 @@ size_t expected_payloads_min(const wire::Header& header) {
     case wire::Header::kLoad:
     case wire::Header::kFetched:
     case wire::Header::kStore:
+    case wire::Header::kPeerChunk:
       return 1;
     default:
       return 0;
   }
 }
 
-// Load, Fetched and Store carry the optimizer's state vectors after the weights; a PeerChunk that
-// asks for something carries no payload.
+// Load, Fetched and Store carry the optimizer's state vectors after the weights.
 size_t expected_payloads_max(const wire::Header& header) {
   const size_t least = expected_payloads_min(header);
   const bool with_state = header.has_load() || header.has_fetched() || header.has_store();
-  if (with_state) return least + 2;
-  return header.has_peer_chunk() ? 1 : least;
+  return with_state ? least + 2 : least;
 }
 
 void free_owner(void* /*data*/, void* hint) {

@@ -1,5 +1,6 @@
 // A message in memory: the protobuf header and its raw payloads. State machines use it; frames.h
-// puts it on a socket. Payloads are shared, never copied: each holder keeps the memory alive.
+// puts it on a socket. Payloads are shared, never copied: each holder keeps the memory alive. Plain
+// data.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The algorithm of each operation, where a library offers several. The first worker of a job
 // chooses, and the others get its choices as text, since the bits of a result depend on them. One
 // line per plan, "KEY VALUE": KEY names the operation and its shape; VALUE is written and read by
-// the operation's file.
+// the operation's file. Plain data; any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The types of activations on a device, and their loads and stores: kernels compute in f32 and
 // convert when they load and store. Host and device give the same bits, so that tests on the host
-// cover the kernels.
+// cover the kernels. Pure.
 #pragma once
 
 #include <cstdint>

@@ -236,7 +236,7 @@ void CoordinatorLoop::receive_control() {
   for (int i = 0; i < kControlPerTurn; ++i) {
     const auto received = control_.receive();
     if (!received) return;
-    if (!coordinator_.on_message(clock_.now_ms(), received->first, received->second)) {
+    if (coordinator_.on_message(clock_.now_ms(), received->first, received->second)) {
       control_.count_rejected();
     }
   }
@@ -452,7 +452,7 @@ void CoordinatorLoop::moment(bool last) {
   const int64_t now = now_ms();
   const std::vector<Evaluation> evaluations = coordinator_.take_evaluations();
   if (now - moment_ms_ < kMomentMs && evaluations.empty() && !last) return;
-  const TrainingRecord& record = coordinator_.training();
+  const TrainingProgress& record = coordinator_.training();
   if (now - moment_ms_ >= kMomentMs) {
     const double seconds = static_cast<double>(now - moment_ms_) / 1000.0;
     const double rate = static_cast<double>(record.samples() - moment_samples_) / seconds;
@@ -500,7 +500,7 @@ void CoordinatorLoop::add_evaluation(Moment& m, const Evaluation& evaluation) {
 
 void CoordinatorLoop::summarise() {
   moment(true);
-  const TrainingRecord& record = coordinator_.training();
+  const TrainingProgress& record = coordinator_.training();
   const Declaration& declaration = coordinator_.declaration();
   Summary s;
   s.strategy = program_.job.strategy.to_string();

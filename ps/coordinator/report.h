@@ -1,5 +1,5 @@
-// What a person sees of a run: progress lines, metrics.jsonl, summary.json and its table. Written
-// by the coordinator's thread.
+// The output of a run for people: progress lines, metrics.jsonl, summary.json and its table.
+// Written by the coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "common/job/job.h"
 #include "ps/coordinator/run_totals.h"
-#include "ps/record/run_record.h"
+#include "ps/work/evaluations.h"
 
 namespace pushpull {
 

@@ -15,13 +15,13 @@
 
 namespace pushpull {
 
-// Of names, shapes, update and init rules, so that a replay notices another model.
+// The hash of names, shapes, update and init rules, by which a replay notices another model.
 std::string table_sha256(const TensorTable& table);
 
 // The weights that the init rules give.
 std::vector<float> initial_weights(const Job& job, const TensorTable& table);
 
-// What a run starts from. initial: loaded weights and optimizer state; null for init rules.
+// The start of a run. initial: loaded weights and optimizer state; null for init rules.
 RecordedStart recorded_start(const Job& job, const TensorTable& table, const FlatState* initial,
                              bool resumed);
 

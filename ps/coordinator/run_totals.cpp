@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace pushpull {
 
@@ -20,14 +21,25 @@ bool is_reason(const std::string& text) {
 
 }  // namespace
 
-bool plausible(const wire::Stats& stats) {
-  for (const double seconds : {stats.cpu_seconds(), stats.compute_seconds(), stats.push_seconds(),
-                               stats.wait_seconds(), stats.pull_seconds()}) {
-    if (!std::isfinite(seconds) || seconds < 0.0) return false;
+Checked check_stats(const wire::Stats& stats) {
+  const std::pair<const char*, double> seconds[] = {{"cpu_seconds", stats.cpu_seconds()},
+                                                    {"compute_seconds", stats.compute_seconds()},
+                                                    {"push_seconds", stats.push_seconds()},
+                                                    {"wait_seconds", stats.wait_seconds()},
+                                                    {"pull_seconds", stats.pull_seconds()}};
+  for (const auto& [name, value] : seconds) {
+    if (std::isfinite(value) && value >= 0.0) continue;
+    return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
   }
-  const auto counts = {stats.peak_rss_kib(), stats.rejected_frames(), stats.bytes_pushed(),
-                       stats.bytes_pulled(), stats.clock_gap_max(),   stats.computed()};
-  return std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n >= 0; });
+  const std::pair<const char*, int64_t> counts[] = {
+      {"peak_rss_kib", stats.peak_rss_kib()},   {"rejected_frames", stats.rejected_frames()},
+      {"bytes_pushed", stats.bytes_pushed()},   {"bytes_pulled", stats.bytes_pulled()},
+      {"clock_gap_max", stats.clock_gap_max()}, {"computed", stats.computed()}};
+  for (const auto& [name, value] : counts) {
+    if (value >= 0) continue;
+    return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
+  }
+  return std::nullopt;
 }
 
 void RunTotals::add(wire::Role role, const wire::Stats& stats) {

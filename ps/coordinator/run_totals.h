@@ -1,5 +1,4 @@
-// What all members of a run have used and done, added up from their statistics. Plain bookkeeping;
-// one thread.
+// Sums of all members' statistics: time, memory, bytes. Plain bookkeeping; one thread.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +6,15 @@
 #include <string>
 
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
-// Numbers that a member may honestly send: finite, none below zero.
-bool plausible(const wire::Stats& stats);
+// Whether a member can honestly send these numbers: finite, none below zero.
+Checked check_stats(const wire::Stats& stats);
 
 struct RunTotals {
-  // Of servers, or of workers.
+  // Sums over all servers, or over all workers.
   struct Role {
     double cpu_seconds = 0.0;  // of all
     int64_t peak_rss_kib = 0;  // of the largest
@@ -42,7 +42,7 @@ struct RunTotals {
   // `rejected` frames at one member, some of them with their reason.
   void add_refusals(int64_t rejected,
                     const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons);
-  // Of a mean task; 0 where there is none.
+  // Seconds of a mean task; 0 where there is none.
   Split mean_split() const;
 };
 

@@ -1,4 +1,4 @@
-// Where a run begins: fresh, from initial weights, or from a checkpoint. Reads files; the
+// The start of a run: fresh, from initial weights, or from a checkpoint. Reads files; the
 // coordinator's thread.
 #pragma once
 

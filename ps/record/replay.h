@@ -1,8 +1,8 @@
 // Recomputes a recorded run, update by update, with the shards and the arithmetic of the servers.
 // State machine: whoever drives it computes the gradients; knows no model, file or thread.
 //
-// It keeps only the weights that a later push has read, and the gradients that some server has
-// still to apply.
+// It keeps only weights that a later push has read, and only gradients that some server has still
+// to apply.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace pushpull {
 
-// The content of a push.
+// The contents of a push.
 struct PushGradient {
   std::map<int, Payload> slices;  // the sum over its micro-batches, by slice
   double squares = 0.0;           // of the mean gradient, where the job clips

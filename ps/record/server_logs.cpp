@@ -13,33 +13,51 @@ namespace pushpull {
 ServerLogs::ServerLogs(int servers, int64_t micro_batches, int64_t updates)
     : micro_batches_(micro_batches), updates_(updates), logs_(static_cast<size_t>(servers)) {}
 
-bool ServerLogs::to_push(const wire::Applied& applied, RecordedPush& out) const {
-  const bool fits = applied.step() >= 0 && applied.lo() >= 0 && applied.lo() < applied.hi() &&
-                    applied.hi() <= micro_batches_ && applied.read_versions_size() == servers();
-  if (!fits) return false;
+Checked ServerLogs::to_push(const wire::Applied& applied, RecordedPush& out) const {
+  const bool in_step =
+      applied.lo() >= 0 && applied.lo() < applied.hi() && applied.hi() <= micro_batches_;
+  if (applied.step() < 0 || !in_step) {
+    return refused("bad-push",
+                   "micro-batches of the " + std::to_string(micro_batches_) + " of a step",
+                   "[" + std::to_string(applied.lo()) + ", " + std::to_string(applied.hi()) +
+                       ") of step " + std::to_string(applied.step()));
+  }
+  if (applied.read_versions_size() != servers()) {
+    return refused("bad-push", "a version of each of " + std::to_string(servers()) + " servers",
+                   std::to_string(applied.read_versions_size()));
+  }
   out.rank = applied.rank();
   out.step = applied.step();
   out.range = {applied.lo(), applied.hi()};
   out.reads.assign(applied.read_versions().begin(), applied.read_versions().end());
-  return true;
+  return std::nullopt;
 }
 
-bool ServerLogs::take(int server, const wire::RecordPart& part) {
-  if (server < 0 || server >= servers() || part.first() < 0) return false;
-  if (part.applied_size() > static_cast<int>(UpdateLog::kMostEntries)) return false;
+Checked ServerLogs::take(int server, const wire::RecordPart& part) {
+  if (server < 0 || server >= servers()) {
+    return refused("wrong-role", "the rank of a server below " + std::to_string(servers()),
+                   std::to_string(server));
+  }
+  const auto most = static_cast<int>(UpdateLog::kMostEntries);
+  if (part.first() < 0 || part.applied_size() > most) {
+    return refused("bad-record-part", "at most " + std::to_string(most) + " entries from 0 on",
+                   std::to_string(part.applied_size()) + " from " + std::to_string(part.first()) +
+                       " of server " + std::to_string(server));
+  }
   std::vector<Entry>& log = logs_[static_cast<size_t>(server)];
   const int64_t known = std::ssize(log) - part.first();
-  if (known < 0) return true;  // what comes before was lost, and will be repeated
+  if (known < 0) return std::nullopt;  // what comes before was lost, and will be repeated
   std::vector<Entry> news;
   for (int64_t i = known; i < part.applied_size(); ++i) {
+    const wire::Applied& applied = part.applied(static_cast<int>(i));
     Entry entry;
-    if (!to_push(part.applied(static_cast<int>(i)), entry.push)) return false;
-    entry.uncompensated = part.applied(static_cast<int>(i)).uncompensated();
-    entry.more = part.applied(static_cast<int>(i)).more();
+    if (Checked refusal = to_push(applied, entry.push)) return refusal;
+    entry.uncompensated = applied.uncompensated();
+    entry.more = applied.more();
     news.push_back(std::move(entry));
   }
   log.insert(log.end(), std::make_move_iterator(news.begin()), std::make_move_iterator(news.end()));
-  return true;
+  return std::nullopt;
 }
 
 namespace {

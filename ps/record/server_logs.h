@@ -1,5 +1,5 @@
-// The update logs of all servers of a recorded run, gathered by the coordinator and merged into one
-// order. No files, no connections; one thread.
+// The updates that the servers of a recorded run have applied, gathered by the coordinator and
+// merged into one order. No files, no connections; one thread.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "common/io/record.h"
 #include "common/job/job.h"
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
@@ -23,16 +24,16 @@ class ServerLogs {
   // micro_batches: of a step. updates: that each server has had at the start.
   ServerLogs(int servers, int64_t micro_batches, int64_t updates);
 
-  // Entries of `server`, in its order. Repeated ones are dropped; a part behind a gap is not taken.
-  // False: that is no part of a log.
-  bool take(int server, const wire::RecordPart& part);
+  // Takes entries of `server`, in its order. Repeated ones are dropped; a part behind a gap is not
+  // taken, and will be repeated. Refuses what is no part of a log.
+  Checked take(int server, const wire::RecordPart& part);
   // Entries of this server that are here.
   int64_t have(int server) const { return std::ssize(logs_[static_cast<size_t>(server)]); }
 
   int servers() const { return static_cast<int>(logs_.size()); }
   const std::vector<Entry>& of(int server) const { return logs_[static_cast<size_t>(server)]; }
-  // A push as it is told over the wire; false where it cannot be one.
-  bool to_push(const wire::Applied& applied, RecordedPush& out) const;
+  // The push that a message describes, in `out`. Refuses one that cannot be a push of this run.
+  Checked to_push(const wire::Applied& applied, RecordedPush& out) const;
   int64_t start_updates() const { return updates_; }
 
  private:

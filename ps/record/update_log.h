@@ -1,7 +1,6 @@
-// The log of one server's updates, in its order, for the record of the run: it keeps each entry
-// until the coordinator has it.
-// One part of it is on its way at a time, repeated until it is confirmed. Knows no connection. One
-// thread.
+// The updates that a server has applied, in its order, until the coordinator has them for the
+// record of the run. One part is on its way at a time, repeated until it is confirmed. Knows no
+// connection. One thread.
 #pragma once
 
 #include <cstddef>

@@ -13,6 +13,7 @@
 #include "common/net/tensor_wire.h"
 #include "ps/coordinator/coordinator.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 
@@ -46,8 +47,15 @@ class CoordinatorTest : public testing::Test {
   }
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
+  // True where the message is taken; else `reason_` says why not.
   bool say(uint64_t who, const Message& message) {
-    return coordinator_->on_message(now_, peer_of(who), message);
+    reason_ = reason_of(coordinator_->on_message(now_, peer_of(who), message));
+    return reason_.empty();
+  }
+  // Why the message is not taken; "" where it is.
+  std::string why_not(uint64_t who, const Message& message) {
+    say(who, message);
+    return reason_;
   }
   bool hello(uint64_t who, wire::Role role = wire::ROLE_WORKER, std::string endpoint = "own") {
     if (endpoint == "own") endpoint = "tcp://127.0.0.1:" + std::to_string(6000 + who);
@@ -144,6 +152,7 @@ class CoordinatorTest : public testing::Test {
 
   int64_t now_ = 1'000'000;
   std::unique_ptr<Coordinator> coordinator_;
+  std::string reason_;  // why the newest message was not taken
   std::map<PeerId, wire::State> states_;
   std::map<PeerId, wire::Refused> refused_;
   std::map<PeerId, wire::JobText> jobs_;

@@ -78,6 +78,7 @@ TEST_F(CoordinatorTest, AServerThatNobodyCanReachIsRefused) {
   make("strategy = sync\n", 2);
   for (const char* endpoint : {"garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
     EXPECT_FALSE(hello(50, wire::ROLE_SERVER, endpoint)) << endpoint;
+    EXPECT_EQ(reason_, "bad-endpoint");
   }
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
 }
@@ -114,7 +115,7 @@ TEST_F(CoordinatorTest, AHelloOfEndlessWordsIsRefused) {
   message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
   message.header.mutable_hello()->set_incarnation(kAnna);
   message.header.mutable_hello()->set_host(std::string(1 << 20, 'x'));
-  EXPECT_FALSE(say(kAnna, message));
+  EXPECT_EQ(why_not(kAnna, message), "long-hello");
 }
 
 TEST_F(CoordinatorTest, TwoServersOfOneAddressAreOneTooMany) {
@@ -133,7 +134,7 @@ TEST_F(CoordinatorTest, WhoHasOnlySaidHelloCanNeitherEndTheTrainingNorEvaluate) 
   Message message;
   message.header.mutable_eval_result()->set_incarnation(kCarl);
   message.header.mutable_eval_result()->set_step(4);
-  EXPECT_FALSE(say(kCarl, message));
+  EXPECT_EQ(why_not(kCarl, message), "undeclared");
   EXPECT_TRUE(leave(kCarl, static_cast<int>(ErrorCode::kNotFinite), "[train] so what"));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
 }
@@ -144,11 +145,11 @@ TEST_F(CoordinatorTest, NumbersOfSamplesThatCannotBeAreRefused) {
     hello(kAnna);
     Message message = declaration(kAnna);
     message.header.mutable_declare()->set_test_samples(samples);
-    EXPECT_FALSE(say(kAnna, message));
+    EXPECT_EQ(why_not(kAnna, message), "bad-declaration");
     hello(kAnna);
     message = declaration(kAnna);
     message.header.mutable_declare()->set_train_samples(samples);
-    EXPECT_FALSE(say(kAnna, message));
+    EXPECT_EQ(why_not(kAnna, message), "bad-declaration");
   }
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
   join(kAnna);
@@ -268,7 +269,7 @@ TEST_F(CoordinatorTest, ChoicesBeyondTheLimitHurtOnlyTheirSender) {
   hello(kCarl);
   Message message = declaration(kCarl);
   message.header.mutable_declare()->set_choices(std::string((64 << 10) + 1, 'a'));
-  EXPECT_FALSE(say(kCarl, message)) << "it is counted";
+  EXPECT_EQ(why_not(kCarl, message), "bad-declaration");
   EXPECT_THAT(refusal_of(kCarl), HasSubstr("65536"));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
 }
@@ -288,7 +289,7 @@ TEST_F(CoordinatorTest, ADeclarationThatCannotBeAModelHurtsOnlyItsSender) {
   hello(kCarl);
   Message message = declaration(kCarl);
   message.header.mutable_declare()->mutable_tensors(0)->set_shape(0, INT64_MAX);
-  EXPECT_FALSE(say(kCarl, message)) << "it is counted";
+  EXPECT_EQ(why_not(kCarl, message), "bad-declaration");
   EXPECT_THAT(refusal_of(kCarl), HasSubstr("layer.weight"));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
   join(kAnna);
@@ -308,18 +309,18 @@ TEST_F(CoordinatorTest, AJobThatDoesNotFitTheDataEndsForEverybody) {
 
 TEST_F(CoordinatorTest, MessagesOfNobodyAreRefused) {
   train("strategy = sync\n");
-  EXPECT_FALSE(say(999, declaration(999)));
+  EXPECT_EQ(why_not(999, declaration(999)), "unknown-member");
   EXPECT_TRUE(heartbeat(999));
   EXPECT_THAT(refusal_of(999), HasSubstr("given up"));
   Message message;
   message.header.mutable_eval_result()->set_incarnation(999);
-  EXPECT_FALSE(say(999, message));
+  EXPECT_EQ(why_not(999, message), "unknown-member");
   message.header.mutable_norms()->set_incarnation(kAnna);
-  EXPECT_FALSE(say(kAnna, message)) << "a worker has no norms";
+  EXPECT_EQ(why_not(kAnna, message), "wrong-role") << "a worker has no norms";
   message.header.mutable_state();
-  EXPECT_FALSE(say(kAnna, message));
+  EXPECT_EQ(why_not(kAnna, message), "wrong-type");
   message.header.mutable_exchange();
-  EXPECT_FALSE(say(kAnna, message));
+  EXPECT_EQ(why_not(kAnna, message), "wrong-type");
 }
 
 TEST_F(CoordinatorTest, NormsOfStepsThatTheRunDoesNotHaveAreRefused) {
@@ -327,13 +328,13 @@ TEST_F(CoordinatorTest, NormsOfStepsThatTheRunDoesNotHaveAreRefused) {
   hello(50, wire::ROLE_SERVER);
   Message message;
   message.header.mutable_norms()->set_incarnation(50);
-  EXPECT_FALSE(say(50, message)) << "before the start";
+  EXPECT_EQ(why_not(50, message), "not-training");
   join(kAnna);
   join(kBert);
   coordinator_->start(now_, {});
   for (const int64_t step : {int64_t{-1}, int64_t{10}, INT64_MAX, INT64_MIN}) {
     message.header.mutable_norms()->set_step(step);
-    EXPECT_FALSE(say(50, message)) << step;
+    EXPECT_EQ(why_not(50, message), "wrong-step") << step;
   }
 }
 
@@ -377,7 +378,7 @@ TEST_F(CoordinatorTest, StatisticsThatCannotBeAreRefused) {
   wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
   heartbeat->set_incarnation(kAnna);
   heartbeat->mutable_stats()->set_cpu_seconds(std::nan(""));
-  EXPECT_FALSE(say(kAnna, message));
+  EXPECT_EQ(why_not(kAnna, message), "bad-stats");
   heartbeat->mutable_stats()->set_cpu_seconds(1.5);
   EXPECT_TRUE(say(kAnna, message));
 }
@@ -461,7 +462,7 @@ TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutBarrierAreRefused) {
     Message message;
     message.header.mutable_eval_result()->set_incarnation(kAnna);
     message.header.mutable_eval_result()->set_step(step);
-    EXPECT_FALSE(say(kAnna, message)) << step;
+    EXPECT_EQ(why_not(kAnna, message), "no-evaluation") << step;
   }
   evaluate(kAnna, 4);
   ASSERT_TRUE(coordinator_->evaluations().newest());

@@ -1,4 +1,4 @@
-#include "ps/coordinator/lease_pool.h"
+#include "ps/work/lease_pool.h"
 
 #include <gtest/gtest.h>
 

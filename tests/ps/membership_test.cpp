@@ -1,4 +1,4 @@
-#include "ps/coordinator/membership.h"
+#include "ps/members/membership.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/ps/refusals.h"
+
 namespace pushpull {
 namespace {
 
@@ -71,17 +73,17 @@ TEST(RunTotals, TheMeanTaskIsOverAllWorkers) {
 }
 
 TEST(Plausible, IsWhatAMemberMayHonestlySay) {
-  EXPECT_TRUE(plausible({}));
-  EXPECT_TRUE(plausible(stats_of(1.0, 1)));
-  EXPECT_FALSE(plausible(stats_of(-1.0, 1)));
-  EXPECT_FALSE(plausible(stats_of(1.0, -1)));
+  EXPECT_EQ(reason_of(check_stats({})), "");
+  EXPECT_EQ(reason_of(check_stats(stats_of(1.0, 1))), "");
+  EXPECT_EQ(reason_of(check_stats(stats_of(-1.0, 1))), "bad-stats");
+  EXPECT_EQ(reason_of(check_stats(stats_of(1.0, -1))), "bad-stats");
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     wire::Stats stats;
     stats.set_pull_seconds(bad);
-    EXPECT_FALSE(plausible(stats));
+    EXPECT_EQ(reason_of(check_stats(stats)), "bad-stats");
     stats = {};
     stats.set_cpu_seconds(bad);
-    EXPECT_FALSE(plausible(stats));
+    EXPECT_EQ(reason_of(check_stats(stats)), "bad-stats");
   }
 }
 

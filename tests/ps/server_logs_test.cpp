@@ -8,6 +8,7 @@
 
 #include "ps/record/update_log.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -96,7 +97,7 @@ TEST(ServerLogs, TakesEachEntryOnceWhateverIsLostOrRepeated) {
     const auto due = log.due(now);
     if (!due || random() % 4 == 0) continue;
     for (unsigned times = 1 + random() % 2; times > 0; --times) {
-      EXPECT_TRUE(logs.take(1, *due));
+      EXPECT_EQ(reason_of(logs.take(1, *due)), "");
       if (random() % 4 != 0) log.confirm(logs.have(1));
     }
   }
@@ -107,19 +108,20 @@ TEST(ServerLogs, TakesEachEntryOnceWhateverIsLostOrRepeated) {
 TEST(ServerLogs, RefusesWhatNoServerSays) {
   ServerLogs logs(2, 4, 0);
   const wire::Applied good = applied(0, 3, {0, 2}, {5, 6});
-  EXPECT_TRUE(logs.take(0, part(1, {good}))) << "what is before it was lost";
+  EXPECT_EQ(reason_of(logs.take(0, part(1, {good}))), "") << "what is before it was lost";
   EXPECT_EQ(logs.have(0), 0);
-  EXPECT_FALSE(logs.take(0, part(-1, {good})));
-  EXPECT_FALSE(logs.take(2, part(0, {good})));
-  EXPECT_FALSE(logs.take(-1, part(0, {good})));
+  EXPECT_EQ(reason_of(logs.take(0, part(-1, {good}))), "bad-record-part");
+  EXPECT_EQ(reason_of(logs.take(2, part(0, {good}))), "wrong-role");
+  EXPECT_EQ(reason_of(logs.take(-1, part(0, {good}))), "wrong-role");
   for (const wire::Applied& bad : {applied(0, -1, {0, 2}, {5, 6}), applied(0, 3, {-1, 2}, {5, 6}),
                                    applied(0, 3, {2, 2}, {5, 6}), applied(0, 3, {0, 5}, {5, 6}),
                                    applied(0, 3, {0, 2}, {5}), applied(0, 3, {0, 2}, {5, 6, 7})}) {
-    EXPECT_FALSE(logs.take(0, part(0, {good, bad}))) << bad.ShortDebugString();
+    EXPECT_EQ(reason_of(logs.take(0, part(0, {good, bad}))), "bad-push") << bad.ShortDebugString();
     EXPECT_EQ(logs.have(0), 0) << "nor what stands before it";
   }
-  EXPECT_FALSE(
-      logs.take(0, part(0, std::vector<wire::Applied>(UpdateLog::kMostEntries + 1, good))));
+  EXPECT_EQ(reason_of(logs.take(
+                0, part(0, std::vector<wire::Applied>(UpdateLog::kMostEntries + 1, good)))),
+            "bad-record-part");
 }
 
 // ---- one order ----
@@ -259,7 +261,7 @@ TEST(MergeLogs, RandomRunsKeepEachServersOrder) {
         const size_t at = random() % push.to.size();
         const int server = push.to[at];
         push.to.erase(push.to.begin() + static_cast<int64_t>(at));
-        EXPECT_TRUE(logs.take(server, part(logs.have(server), {push.push})));
+        EXPECT_FALSE(logs.take(server, part(logs.have(server), {push.push})));
         std::erase_if(open, [](const UnderWay& u) { return u.to.empty(); });
       }
     }

@@ -126,7 +126,7 @@ class Run {
       }
     }
     const int64_t steps = barriers.end_step - barriers.start_step;
-    const TrainingRecord& record = coordinator.training();
+    const TrainingProgress& record = coordinator.training();
     if (std::ssize(cluster_->chosen) != steps ||
         record.pushes_applied() != steps * static_cast<int64_t>(pushes)) {
       return complain(std::to_string(record.pushes_applied()) + " pushes applied");

@@ -18,7 +18,7 @@
 #include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 #include "common/net/shard_client.h"
-#include "ps/record/run_record.h"
+#include "ps/work/evaluations.h"
 
 namespace pushpull::sim {
 

@@ -264,9 +264,9 @@ TEST_P(OwnAllReduce, StrangersChangeNothing) {
                         int stage) {
     Message message;
     wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-    chunk->set_run(run);
-    chunk->set_incarnation(incarnation);
-    chunk->set_rank(rank);
+    chunk->mutable_sender()->set_run(run);
+    chunk->mutable_sender()->set_incarnation(incarnation);
+    chunk->mutable_sender()->set_rank(rank);
     chunk->set_operation(operation);
     chunk->set_stage(stage);
     message.payloads.push_back({floats, std::as_bytes(std::span<const float>(*floats))});
@@ -312,9 +312,9 @@ TEST_P(OwnAllReduce, PartsThatDoNotFitAreDropped) {
         for (const auto& [stage, index] : {std::pair{0, 0}, {0, 99}, {INT_MAX, INT_MAX}}) {
           Message message;
           wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-          chunk->set_run(kRun);
-          chunk->set_incarnation(1002);
-          chunk->set_rank(2);
+          chunk->mutable_sender()->set_run(kRun);
+          chunk->mutable_sender()->set_incarnation(1002);
+          chunk->mutable_sender()->set_rank(2);
           chunk->set_stage(stage);
           chunk->set_index(index);
           message.payloads.push_back({floats, std::as_bytes(std::span<const float>(*floats))});
@@ -346,11 +346,26 @@ TEST(Peers, GatherGivesEveryWorkersWords) {
   });
 }
 
+// A part of a sum where words are waited for: the worker that sends it runs another operation.
+TEST(Peers, AMessageOfTheOtherKindIsRefused) {
+  Ranks all(2);
+  all.run([](int rank, Peers& peers) {
+    peers.begin(0);
+    if (rank == 1) {
+      const auto floats = std::make_shared<Floats>(4, 1.0F);
+      peers.send(0, 0, 0, {floats, std::as_bytes(std::span<const float>(*floats))});
+    }
+    const auto words = peers.gather("from " + std::to_string(rank));
+    EXPECT_EQ(words, (std::vector<std::string>{"from 0", "from 1"}));
+  });
+  EXPECT_EQ(all.at(0).rejected(), 1);
+}
+
 TEST(Peers, AWorkerOfAnotherOperationIsNamed) {
   Ranks all(2);
   const WakeFd never;
   for (int operation = 0; operation < 3; ++operation) all.at(1).begin(operation);
-  all.at(1).send(0, 0, 0, {}, "x");
+  all.at(1).send_text(0, "x");
   try {
     for (const int64_t most = now_ms() + 20'000; now_ms() < most;) all.at(0).serve(never, 20);
     FAIL() << "nobody noticed";

@@ -1,5 +1,5 @@
 // Weights in host memory are known to the device for as long as they are there.
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "worker/compute/evaluation.h"
 
 namespace pushpull {
 namespace {
@@ -117,6 +118,30 @@ TEST(Evaluator, RefusesWeightsOfAnotherModelAndChunksOutOfRange) {
   EXPECT_THROW(evaluator.run(std::vector<float>(2), 0), Error);
   EXPECT_THROW(evaluator.run(kWeights, 2), Error);
   EXPECT_THROW(evaluator.run(kWeights, -1), Error);
+}
+
+TEST(Evaluation, ReportsTheChunksThatItWasGiven) {
+  FakeDataset dataset(10);
+  FakeModel model;
+  const Job job = job_of(4);
+  Evaluation evaluation({job, dataset, model}, 101, [] { return false; });
+  const std::array<float, 1> weights = {1.0F};
+  const auto result = evaluation.run(7, {1, evaluation.chunks()}, weights);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->incarnation(), 101U);
+  EXPECT_EQ(result->step(), 7);
+  EXPECT_EQ(result->chunks_size(), evaluation.chunks() - 1);
+  EXPECT_EQ(result->chunks(0).chunk(), 1);
+}
+
+TEST(Evaluation, ReportsNothingOnceTheJobIsOver) {
+  FakeDataset dataset(10);
+  FakeModel model;
+  const Job job = job_of(4);
+  int asked = 0;
+  Evaluation evaluation({job, dataset, model}, 101, [&] { return ++asked > 1; });
+  const std::array<float, 1> weights = {1.0F};
+  EXPECT_FALSE(evaluation.run(7, {0, evaluation.chunks()}, weights));
 }
 
 }  // namespace

@@ -97,10 +97,10 @@ class Exchange : public testing::Test {
   }
   // asked: the repetition that it answers.
   Message status(int64_t pull, int64_t pushes_through, bool not_ready = false, int asked = 1,
-                 int lane = 0) {
+                 int connection = 0) {
     Message message;
     message.header.mutable_status()->set_asked(asked);
-    message.header.mutable_status()->set_lane(lane);
+    message.header.mutable_status()->set_lane(connection);
     message.header.mutable_status()->set_pull(pull);
     message.header.mutable_status()->set_pushes_through(pushes_through);
     message.header.mutable_status()->set_not_ready(not_ready);

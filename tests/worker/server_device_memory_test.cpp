@@ -1,4 +1,4 @@
-// The two ends of a device's shared memory, ServerMemory of a worker and AttachedWorkers of a server,
+// The two ends of a device's shared memory, ServerAttachment of a worker and AttachedWorkers of a server,
 // without a socket between them. Each has a fake of its own that stands for the same device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "ps/server/attached_workers.h"
 #include "tests/device/fake_device.h"
-#include "worker/exchange/server_memory.h"
+#include "worker/exchange/server_attachment.h"
 
 namespace pushpull {
 namespace {
@@ -42,7 +42,7 @@ class ServerDeviceMemory : public testing::Test {
     setup.barriers = {0, 0, 0, 10};
     push_pull_ = std::make_unique<PushPull>(setup);
     device_ = std::make_shared<FakeDevice>(at_worker);
-    worker_ = std::make_unique<ServerMemory>(*push_pull_, 3, PagesMapped(), device_);
+    worker_ = std::make_unique<ServerAttachment>(*push_pull_, 3, PagesMapped(), device_);
     wire::State state;
     state.add_workers()->set_incarnation(kWorker);
     for (size_t i = 0; i < at_servers.size(); ++i) {
@@ -135,7 +135,7 @@ class ServerDeviceMemory : public testing::Test {
   std::shared_ptr<FakeDevice> device_;  // the worker's
   std::vector<std::shared_ptr<float[]>> gradients_;
   std::unique_ptr<PushPull> push_pull_;
-  std::unique_ptr<ServerMemory> worker_;
+  std::unique_ptr<ServerAttachment> worker_;
   std::vector<std::unique_ptr<AttachedWorkers>> servers_;
 };
 

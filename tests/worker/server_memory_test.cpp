@@ -1,7 +1,5 @@
-// The two ends of shared memory, ServerMemory of a worker and AttachedWorkers of a server, without a
+// The two ends of shared memory, ServerAttachment of a worker and AttachedWorkers of a server, without a
 // socket between them.
-#include "worker/exchange/server_memory.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "ps/server/attached_workers.h"
+#include "worker/exchange/server_attachment.h"
 
 namespace pushpull {
 namespace {
@@ -28,7 +27,7 @@ class ServerMemoryTest : public testing::Test {
     setup.total_elements = kElements;
     setup.barriers = {0, 0, 0, 10};
     push_pull_ = std::make_unique<PushPull>(setup);
-    worker_ = std::make_unique<ServerMemory>(*push_pull_, 3);
+    worker_ = std::make_unique<ServerAttachment>(*push_pull_, 3);
     server_ = std::make_unique<AttachedWorkers>(job(server_keys.empty() ? keys : server_keys), kRun,
                                              push_pull_->slices(), [](const std::string&) {});
     server_->on_state(members({kWorker}));
@@ -91,7 +90,7 @@ class ServerMemoryTest : public testing::Test {
   int64_t now_ = 1'000'000;
   std::vector<std::shared_ptr<float[]>> pushed_;
   std::unique_ptr<PushPull> push_pull_;
-  std::unique_ptr<ServerMemory> worker_;
+  std::unique_ptr<ServerAttachment> worker_;
   std::unique_ptr<AttachedWorkers> server_;
 };
 

@@ -10,7 +10,7 @@
 #include "common/update/norm.h"
 #include "common/update/schedule.h"
 #include "common/update/tree_sum.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 #include "worker/exchange/server_links.h"
 
 namespace pushpull {
@@ -39,13 +39,13 @@ const wire::Share& only_share(const wire::State& state, const Job& job) {
   return state.assigned(0);
 }
 
-PeersSetup peers_of(const Job& job, uint64_t run, const wire::State& state) {
+PeersSetup peers_of(const RunContext& run) {
   PeersSetup setup;
-  setup.run = run;
-  setup.rank = only_share(state, job).index();
-  setup.timeout_s = job.heartbeat_timeout_s * kPatience;
-  for (int i = 0; i < state.peer_endpoints_size(); ++i) {
-    setup.all.push_back({state.peer_endpoints(i), state.peer_incarnations(i)});
+  setup.run = run.run;
+  setup.rank = only_share(run.state, run.job).index();
+  setup.timeout_s = run.job.heartbeat_timeout_s * kPatience;
+  for (int i = 0; i < run.state.peer_endpoints_size(); ++i) {
+    setup.all.push_back({run.state.peer_endpoints(i), run.state.peer_incarnations(i)});
   }
   return setup;
 }
@@ -54,36 +54,33 @@ Range range_of(const wire::Share& share) { return {share.lo(), share.hi()}; }
 
 }  // namespace
 
-AllReduceTrainer::AllReduceTrainer(const Job& job, uint64_t run, uint64_t incarnation,
-                                   const wire::State& state, const Dataset& dataset, Model& model,
+AllReduceTrainer::AllReduceTrainer(const RunContext& run, const Dataset& dataset, Model& model,
                                    Control& control, zmq::context_t& context,
                                    std::unique_ptr<Router> router)
-    : job_(job),
-      run_(run),
-      incarnation_(incarnation),
+    : job_(run.job),
+      sender_{run.run, run.incarnation},
       control_(control),
-      barriers_(barriers_of(job, state.start_step(), state.end_step())),
-      total_steps_(state.total_steps()),
-      shares_(state.shares()),
-      share_(only_share(state, job).index()),
-      range_(range_of(only_share(state, job))),
-      nodes_(maximal_subtrees(range_, job.micro_batches())),
-      map_(model.table().total, job.slice_bytes, std::max(1, state.data_endpoints_size())),
-      evaluator_(job, dataset, model),
-      compute_(job, dataset, model, map_, [this] { return control_.over(); }),
-      update_(model.table(), {0, model.table().total}, job.optimizer),
+      barriers_(barriers_of(job_, run.state.start_step(), run.state.end_step())),
+      total_steps_(run.state.total_steps()),
+      shares_(run.state.shares()),
+      share_(only_share(run.state, job_).index()),
+      range_(range_of(only_share(run.state, job_))),
+      nodes_(maximal_subtrees(range_, job_.micro_batches())),
+      map_(model.table().total, job_.slice_bytes, std::max(1, run.state.data_endpoints_size())),
+      evaluation_({job_, dataset, model}, run.incarnation, [this] { return control_.over(); }),
+      compute_(job_, dataset, model, map_, [this] { return control_.over(); }),
+      update_(model.table(), {0, model.table().total}, job_.optimizer),
       buckets_(map_, kFirstBucketBytes, kBucketBytes),
       weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
       sums_(new float[static_cast<size_t>(map_.total())]()),
-      client_(run, incarnation, map_, update_.state_vectors()),
-      servers_(connect_to_servers(job, state, control.address(), context)),
+      client_(run.run, run.incarnation, map_, update_.state_vectors()),
+      servers_(connect_to_servers(run, control.address(), context)),
       heard_ms_(servers_.size()),
-      peers_(context, std::move(router), peers_of(job, run, state),
-             [this] { return control_.over(); }),
-      collective_(make_collective(job.strategy.algorithm, peers_, job.micro_batches(),
-                                  job.heartbeat_timeout_s * kPatience)),
+      peers_(context, std::move(router), peers_of(run), [this] { return control_.over(); }),
+      collective_(make_collective(job_.strategy.algorithm, peers_, job_.micro_batches(),
+                                  job_.heartbeat_timeout_s * kPatience)),
       communication_(peers_, *collective_, [this] { return control_.over(); }) {
-  compute_.set_rank(state.rank());
+  compute_.set_rank(run.state.rank());
   for (const auto& server : servers_) {
     poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
   }
@@ -184,7 +181,7 @@ void AllReduceTrainer::update(int64_t step) {
   ++updates_;
 }
 
-// As the servers and the coordinator do it in `sync`: along the same tree.
+// Along the same tree on which the servers and the coordinator add squares in `sync`.
 double AllReduceTrainer::clip() const {
   const double total = update_.all_squares(sums_.get(), static_cast<double>(job_.micro_batches()));
   return clip_factor(std::sqrt(total), job_.clip_norm);
@@ -229,19 +226,10 @@ void AllReduceTrainer::check_equal(int64_t step) {
 }
 
 void AllReduceTrainer::evaluate(int64_t step) {
-  wire::EvalResult result;
-  result.set_incarnation(incarnation_);
-  result.set_step(step);
-  const Range chunks = share_range(share_, shares_, evaluator_.chunks());
-  for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
-    if (control_.over()) throw JobOver{};
-    const ChunkResult r = evaluator_.run(weights(), chunk);
-    wire::ChunkResult* out = result.add_chunks();
-    out->set_chunk(r.chunk);
-    out->set_correct(r.correct);
-    out->set_loss(r.loss);
-  }
-  control_.report(std::move(result));
+  auto result =
+      evaluation_.run(step, share_range(share_, shares_, evaluation_.chunks()), weights());
+  if (!result) throw JobOver{};
+  control_.report(std::move(*result));
 }
 
 // Each worker stores every n-th slice.
@@ -260,8 +248,7 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   out.number = next_report_++;
   out.sent_ms = clock_.now_ms();
   wire::Exchange* sent = out.message.header.mutable_exchange();
-  sent->mutable_sender()->set_run(run_);
-  sent->mutable_sender()->set_incarnation(incarnation_);
+  sender_.put(sent->mutable_sender());
   wire::Push* push = sent->mutable_push();
   push->set_number(out.number);
   push->set_step(step);

@@ -1,7 +1,7 @@
 // The training loop of a worker that updates by itself: every worker keeps the weights and the
-// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and makes the same update
-// as they. Servers hand out the first weights, take in losses, and keep checkpoints. One thread,
-// and one for the sums.
+// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and makes the
+// same update as they. Servers hand out the first weights, take in losses, and keep checkpoints.
+// One thread, and one for the sums.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,20 @@
 #include "worker/all_reduce/communication.h"
 #include "worker/all_reduce/peers.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluate.h"
+#include "worker/compute/evaluation.h"
+#include "worker/exchange/to_server.h"
 #include "worker/member/control.h"
+#include "worker/member/run_context.h"
 #include "worker/trace/time_split.h"
 
 namespace pushpull {
 
 class AllReduceTrainer {
  public:
-  // state: of a job that trains, with a share for this worker. router: where the others reach it.
-  // All references are borrowed.
-  AllReduceTrainer(const Job& job, uint64_t run, uint64_t incarnation, const wire::State& state,
-                   const Dataset& dataset, Model& model, Control& control, zmq::context_t& context,
-                   std::unique_ptr<Router> router);
+  // run: its state has a share for this worker. router: where the others reach it. All references
+  // are borrowed.
+  AllReduceTrainer(const RunContext& run, const Dataset& dataset, Model& model, Control& control,
+                   zmq::context_t& context, std::unique_ptr<Router> router);
 
   // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that
   // is not finite, a worker or server that does not answer, weights that differ.
@@ -70,8 +71,7 @@ class AllReduceTrainer {
   void until(const std::function<bool()>& done, const char* what);
 
   const Job& job_;
-  const uint64_t run_;
-  const uint64_t incarnation_;
+  const SenderId sender_;
   Control& control_;
   const Barriers barriers_;
   const int64_t total_steps_;
@@ -80,7 +80,7 @@ class AllReduceTrainer {
   const Range range_;               // micro-batches of every step
   const std::vector<Range> nodes_;  // of the fixed tree, that make them up
   const SliceMap map_;
-  Evaluator evaluator_;
+  Evaluation evaluation_;
   Compute compute_;
   TimeSplit split_{now_seconds};
   RangeUpdate update_;

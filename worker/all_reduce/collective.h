@@ -28,8 +28,8 @@ struct SumPart {
   const float* floats = nullptr;
 };
 
-// Where the sum goes. Written by one operation at a time, always the same one of a step: what an
-// earlier step has sent from here has arrived by then.
+// Memory for the sum. One operation at a time writes it, always the same one of a step: messages
+// that an earlier step has sent from here have arrived by then.
 struct SumTarget {
   std::shared_ptr<float[]> owner;
   float* floats = nullptr;

@@ -31,7 +31,7 @@ class PeerStore : public ::gloo::rendezvous::Store {
     values_[key] = data;
     for (int r = 0; r < peers_.size(); ++r) {
       if (r != peers_.rank())
-        peers_.send(r, 0, 0, {}, key + '\n' + std::string(data.begin(), data.end()));
+        peers_.send_text(r, key + '\n' + std::string(data.begin(), data.end()));
     }
   }
   std::vector<char> get(const std::string& key) override {
@@ -40,7 +40,7 @@ class PeerStore : public ::gloo::rendezvous::Store {
   }
   void wait(const std::vector<std::string>& keys) override {
     for (const std::string& key : keys) {
-      while (!values_.contains(key)) take(peers_.receive(missing_));
+      while (!values_.contains(key)) take(peers_.receive_text(missing_));
     }
   }
   // receive() has its own deadline
@@ -50,14 +50,15 @@ class PeerStore : public ::gloo::rendezvous::Store {
   }
 
  private:
-  void take(const Peers::Chunk& chunk) {
-    const size_t end = chunk.blob.find('\n');
+  void take(const Peers::Text& message) {
+    const std::string& text = message.text;
+    const size_t end = text.find('\n');
     if (end == std::string::npos) {
-      peers_.refuse(chunk);
+      peers_.refuse(message);
       return;
     }
-    values_[chunk.blob.substr(0, end)].assign(
-        chunk.blob.begin() + static_cast<std::ptrdiff_t>(end) + 1, chunk.blob.end());
+    values_[text.substr(0, end)].assign(text.begin() + static_cast<std::ptrdiff_t>(end) + 1,
+                                        text.end());
   }
 
   Peers& peers_;

@@ -6,14 +6,11 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "worker/all_reduce/peer_messages.h"
 
 namespace pushpull {
 
 namespace {
-
-// Stages of messages that belong to no operation.
-constexpr int kQuestion = -1;  // are you there, and how many messages have you sent me?
-constexpr int kAnswer = -2;    // so many (PeerChunk.operation)
 
 constexpr int kAskMs = 1000;
 constexpr int kPollMs = 50;
@@ -37,6 +34,9 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
       router_(std::move(router)),
       links_(setup_.all.size()) {
   PP_ASSERT(setup_.rank >= 0 && setup_.rank < size());
+  self_.set_run(setup_.run);
+  self_.set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
+  self_.set_rank(rank());
   EndpointLimits limits;
   limits.max_frame_bytes = setup_.max_frame_bytes;
   for (int r = 0; r < size(); ++r) {
@@ -52,71 +52,78 @@ void Peers::begin(int64_t operation) {
   refused_ = 0;
   progress_ms_ = clock_.now_ms();
   check_us_ = now_us() + kPollMs * int64_t{1000};
-  std::erase_if(arrived_, [&](const auto& entry) { return entry.first < operation; });
+  const auto is_past = [&](const auto& entry) { return entry.first < operation; };
+  std::erase_if(chunks_, is_past);
+  std::erase_if(texts_, is_past);
 }
 
 std::string Peers::name(int rank) const {
   return "worker " + std::to_string(rank) + " at " + setup_.all[static_cast<size_t>(rank)].endpoint;
 }
 
-void Peers::send(int to, int stage, int index, Payload payload, std::string blob) {
-  PP_ASSERT(stage >= 0 && index >= 0);
-  Message message;
-  wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-  chunk->set_run(setup_.run);
-  chunk->set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
-  chunk->set_rank(rank());
-  chunk->set_operation(operation_);
-  chunk->set_stage(stage);
-  chunk->set_index(index);
-  if (!blob.empty()) chunk->set_blob(std::move(blob));
-  bytes_sent_.fetch_add(static_cast<int64_t>(payload.bytes.size()), std::memory_order_relaxed);
-  if (payload.owner) message.payloads.push_back(std::move(payload));
+void Peers::send(int to, int stage, int index, Payload payload) {
+  PP_ASSERT(stage >= 0 && index >= 0 && !payload.bytes.empty());
+  bytes_sent_.fetch_add(std::ssize(payload.bytes), std::memory_order_relaxed);
+  post(to, peer_chunk(self_, operation_, stage, index, std::move(payload)));
+}
+
+void Peers::send_text(int to, std::string text) {
+  post(to, peer_text(self_, operation_, std::move(text)));
+}
+
+void Peers::post(int to, const Message& message) {
   Link& link = links_[static_cast<size_t>(to)];
   ++link.sent;
   link.dealer->send(message);
 }
 
-void Peers::send_control(int to, int stage, int64_t count) {
-  Message message;
-  wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-  chunk->set_run(setup_.run);
-  chunk->set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
-  chunk->set_rank(rank());
-  chunk->set_stage(stage);
-  chunk->set_operation(count);
-  links_[static_cast<size_t>(to)].dealer->send(message);
+Peers::Link* Peers::link_of(const wire::Header& header, int* from) {
+  const wire::PeerSender* sender = peer_sender(header);
+  if (sender == nullptr || sender->run() != setup_.run) return nullptr;
+  *from = sender->rank();
+  if (*from < 0 || *from >= size() || *from == rank()) return nullptr;
+  const auto at = static_cast<size_t>(*from);
+  return sender->incarnation() == setup_.all[at].incarnation ? &links_[at] : nullptr;
 }
 
 bool Peers::take(Message& message) {
-  if (!message.header.has_peer_chunk()) return false;
-  const wire::PeerChunk& chunk = message.header.peer_chunk();
-  const int from = chunk.rank();
-  if (chunk.run() != setup_.run || from < 0 || from >= size() || from == rank()) return false;
-  if (chunk.incarnation() != setup_.all[static_cast<size_t>(from)].incarnation) return false;
-  Link& link = links_[static_cast<size_t>(from)];
-  link.heard_ms = clock_.now_ms();
-  link.questions = 0;
-  if (chunk.stage() == kQuestion) {
-    send_control(from, kAnswer, link.sent);
+  int from = -1;
+  Link* const link = link_of(message.header, &from);
+  if (link == nullptr) return false;
+  link->heard_ms = clock_.now_ms();
+  link->questions = 0;
+  if (message.header.has_peer_question()) {
+    link->dealer->send(peer_answer(self_, link->sent));
     return true;
   }
-  if (chunk.stage() == kAnswer) {
-    link.lost = chunk.operation() > link.received ? link.lost + 1 : 0;
+  if (message.header.has_peer_answer()) {
+    link->lost = message.header.peer_answer().sent() > link->received ? link->lost + 1 : 0;
     return true;
   }
-  ++link.received;
-  if (chunk.stage() < 0 || chunk.index() < 0 || chunk.operation() < operation_) return false;
-  // nobody can be two operations ahead: each needs this worker's part
-  if (chunk.operation() > operation_ + 1) {
-    throw Error(ErrorCode::kProtocol, "[all-reduce] " + name(from) + " is at operation " +
-                                          std::to_string(chunk.operation()) + ", this worker at " +
-                                          std::to_string(operation_));
-  }
-  Chunk out{from, chunk.stage(), chunk.index(), {}, chunk.blob()};
-  if (!message.payloads.empty()) out.payload = std::move(message.payloads.front());
-  arrived_.emplace_back(chunk.operation(), std::move(out));
+  ++link->received;
+  if (message.header.has_peer_chunk()) return take_chunk(from, message);
+  const wire::PeerText& text = message.header.peer_text();
+  if (text.operation() < operation_) return false;
+  check_operation(from, text.operation());
+  texts_.emplace_back(text.operation(), Text{from, text.text()});
   return true;
+}
+
+bool Peers::take_chunk(int from, Message& message) {
+  const wire::PeerChunk& chunk = message.header.peer_chunk();
+  if (chunk.stage() < 0 || chunk.index() < 0 || chunk.operation() < operation_) return false;
+  check_operation(from, chunk.operation());
+  chunks_.emplace_back(chunk.operation(), Chunk{from, chunk.stage(), chunk.index(),
+                                                std::move(message.payloads.front())});
+  return true;
+}
+
+// Nobody can be two operations ahead: each needs this worker's part.
+void Peers::check_operation(int from, int64_t operation) const {
+  if (operation <= operation_ + 1) return;
+  throw Error(ErrorCode::kProtocol, "[all-reduce] " + name(from) + " is at operation " +
+                                        std::to_string(operation) + ", this worker at " +
+                                        std::to_string(operation_));
 }
 
 // Takes in one message. False: there was none.
@@ -128,40 +135,64 @@ bool Peers::take_next() {
   return true;
 }
 
-Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
-  int64_t spin_until = now_us() + kSpinUs;
+template <class Kind, class Other>
+Kind Peers::next(Arrived<Kind>& wanted, Arrived<Other>& other, std::span<const int64_t> missing) {
+  const auto runs = [&](const auto& entry) { return entry.first == operation_; };
+  int64_t spin_until_us = now_us() + kSpinUs;
   for (;;) {
-    const auto found = std::find_if(arrived_.begin(), arrived_.end(),
-                                    [&](const auto& entry) { return entry.first == operation_; });
-    if (found != arrived_.end()) {
-      Chunk chunk = std::move(found->second);
-      arrived_.erase(found);
+    for (auto stray = std::find_if(other.begin(), other.end(), runs); stray != other.end();
+         stray = std::find_if(other.begin(), other.end(), runs)) {
+      count_refused();
+      other.erase(stray);
+    }
+    const auto found = std::find_if(wanted.begin(), wanted.end(), runs);
+    if (found != wanted.end()) {
+      Kind out = std::move(found->second);
+      wanted.erase(found);
       if (refused_ > 0) progress_ms_ = clock_.now_ms();
-      bytes_received_.fetch_add(static_cast<int64_t>(chunk.payload.bytes.size()),
-                                std::memory_order_relaxed);
-      return chunk;
+      return out;
     }
-    if (over_() || stopped_.load()) throw JobOver{};
-    const bool came = take_next();
-    const int64_t now = now_us();
-    // also while messages come: a flood of what is of no use must not outlast a deadline
-    if (now >= check_us_) {
-      check(missing);
-      check_us_ = now + kPollMs * int64_t{1000};
-    }
-    if (came || now < spin_until) continue;
-    zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};
-    poll_sockets({&item, 1}, kPollMs);
-    spin_until = 0;
+    wait_for_message(missing, &spin_until_us);
   }
 }
 
-void Peers::refuse(const Chunk& chunk) {
+// Takes in one message, where one comes soon.
+void Peers::wait_for_message(std::span<const int64_t> missing, int64_t* spin_until_us) {
+  if (over_() || stopped_.load()) throw JobOver{};
+  const bool came = take_next();
+  const int64_t now = now_us();
+  // also while messages come: a flood of what is of no use must not outlast a deadline
+  if (now >= check_us_) {
+    check(missing);
+    check_us_ = now + kPollMs * int64_t{1000};
+  }
+  if (came || now < *spin_until_us) return;
+  zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};
+  poll_sockets({&item, 1}, kPollMs);
+  *spin_until_us = 0;
+}
+
+Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
+  Chunk chunk = next(chunks_, texts_, missing);
+  bytes_received_.fetch_add(std::ssize(chunk.payload.bytes), std::memory_order_relaxed);
+  return chunk;
+}
+
+Peers::Text Peers::receive_text(std::span<const int64_t> missing) {
+  return next(texts_, chunks_, missing);
+}
+
+void Peers::count_refused() {
   if (refused_++ == 0) progress_ms_ = clock_.now_ms();
   rejected_.fetch_add(1, std::memory_order_relaxed);
-  bytes_received_.fetch_sub(static_cast<int64_t>(chunk.payload.bytes.size()),
-                            std::memory_order_relaxed);
 }
+
+void Peers::refuse(const Chunk& chunk) {
+  count_refused();
+  bytes_received_.fetch_sub(std::ssize(chunk.payload.bytes), std::memory_order_relaxed);
+}
+
+void Peers::refuse(const Text& /*text*/) { count_refused(); }
 
 // Asks those whose messages are missing, and gives up on those that do not answer.
 void Peers::check(std::span<const int64_t> missing) {
@@ -196,7 +227,7 @@ void Peers::check(std::span<const int64_t> missing) {
     }
     link.asked_ms = now;
     ++link.questions;
-    send_control(r, kQuestion, 0);
+    link.dealer->send(peer_question(self_));
   }
 }
 
@@ -212,20 +243,20 @@ std::vector<std::string> Peers::gather(const std::string& mine) {
   std::vector<std::string> out(links_.size());
   std::vector<int64_t> missing(links_.size(), 1);
   for (int r = 0; r < size(); ++r) {
-    if (r != rank()) send(r, 0, 0, {}, mine);
+    if (r != rank()) send_text(r, mine);
   }
   out[static_cast<size_t>(rank())] = mine;
   missing[static_cast<size_t>(rank())] = 0;
   for (int left = size() - 1; left > 0;) {
-    Chunk chunk = receive(missing);
-    int64_t& open = missing[static_cast<size_t>(chunk.rank)];
-    if (open == 0 || chunk.stage != 0 || chunk.index != 0) {
-      refuse(chunk);
+    Text text = receive_text(missing);
+    int64_t& open = missing[static_cast<size_t>(text.rank)];
+    if (open == 0) {
+      refuse(text);
       continue;
     }
     open = 0;
     --left;
-    out[static_cast<size_t>(chunk.rank)] = std::move(chunk.blob);
+    out[static_cast<size_t>(text.rank)] = std::move(text.text);
   }
   return out;
 }

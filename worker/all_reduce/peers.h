@@ -1,10 +1,11 @@
 // The connections of one worker with the others: a Router that they reach, a Dealer to each. Sends
-// and receives the parts of sums (PeerChunk), drops what does not belong to this run, and notices
-// when another worker has died or a message was lost. One thread, blocking.
+// and receives the parts of sums (PeerChunk) and short texts (PeerText), drops what does not belong
+// to this run, and notices when another worker has died or a message was lost. One thread,
+// blocking.
 //
 // Nothing is repeated: a worker that is lost ends an all-reduce job, and a broken connection counts
-// as that. Who waits asks the others once a second how many messages they have sent; more than have
-// come, twice in a row, means that some were lost.
+// as that. A worker that waits asks the others once a second how many messages they have sent
+// (PeerQuestion, PeerAnswer); more than have come, twice in a row, means that some were lost.
 #pragma once
 
 #include <atomic>
@@ -41,13 +42,16 @@ struct JobOver {};
 
 class Peers {
  public:
-  // A message of the operation that runs.
+  // Messages of the operation that runs.
   struct Chunk {
-    int rank = 0;
+    int rank = 0;  // of the sender
     int stage = 0;
     int index = 0;
     Payload payload;
-    std::string blob;
+  };
+  struct Text {
+    int rank = 0;  // of the sender
+    std::string text;
   };
 
   // router: bound, where `setup.all[setup.rank].endpoint` leads. over: asked while waiting.
@@ -55,21 +59,25 @@ class Peers {
         std::function<bool()> over);
 
   int rank() const { return setup_.rank; }
-  // Where the others reach this worker.
+  // The others reach this worker there.
   const std::string& endpoint() const { return setup_.all[static_cast<size_t>(rank())].endpoint; }
   int size() const { return static_cast<int>(setup_.all.size()); }
 
   // Operations have the same numbers in every worker: 0, 1, ... Messages of earlier ones are
   // dropped from now on.
   void begin(int64_t operation);
-  // stage, index: at least 0.
-  void send(int to, int stage, int index, Payload payload, std::string blob = {});
-  // The next message of the operation.
+  // stage, index: at least 0. payload: not empty.
+  void send(int to, int stage, int index, Payload payload);
+  void send_text(int to, std::string text);
+  // The next chunk, or text, of the operation. One of the other kind is refused meanwhile: an
+  // operation waits for one kind at a time.
   //   missing: how many are still to come from each worker, for questions and errors.
   // Throws Error(kUnreachable) naming worker, address and operation; JobOver.
   Chunk receive(std::span<const int64_t> missing);
+  Text receive_text(std::span<const int64_t> missing);
   // Counts a message that does not fit, and forgets it.
   void refuse(const Chunk& chunk);
+  void refuse(const Text& text);
 
   // A few bytes of every worker, by rank: sent to all, received from all. Once in an operation.
   std::vector<std::string> gather(const std::string& mine);
@@ -105,18 +113,31 @@ class Peers {
     int lost = 0;       // answers in a row that speak of more messages than have come
   };
 
+  template <class Kind>
+  using Arrived = std::deque<std::pair<int64_t, Kind>>;  // with their operation
+
   bool take_next();
   bool take(Message& message);
-  void send_control(int to, int stage, int64_t count);
+  bool take_chunk(int from, Message& message);
+  void check_operation(int from, int64_t operation) const;
+  // The sender of a message between workers, where it is one of them.
+  Link* link_of(const wire::Header& header, int* from);
+  void post(int to, const Message& message);
+  template <class Kind, class Other>
+  Kind next(Arrived<Kind>& wanted, Arrived<Other>& other, std::span<const int64_t> missing);
+  void wait_for_message(std::span<const int64_t> missing, int64_t* spin_until_us);
+  void count_refused();
   void check(std::span<const int64_t> missing);
   std::string name(int rank) const;
 
   const PeersSetup setup_;
   const std::function<bool()> over_;
+  wire::PeerSender self_;
   std::unique_ptr<Router> router_;
   std::vector<Link> links_;
   int64_t operation_ = -1;
-  std::deque<std::pair<int64_t, Chunk>> arrived_;  // with their operation
+  Arrived<Chunk> chunks_;
+  Arrived<Text> texts_;
   AwakeClock clock_;
   int64_t refused_ = 0;  // in this operation
   int64_t progress_ms_ = 0;

@@ -45,7 +45,7 @@ class Tree : public Collective {
   bool take_result(const Peers::Chunk& chunk, int64_t elements, float* out);
   void finish(Range segment, const std::vector<const float*>& pointers, float* out) const;
   void send_result(int64_t segment, Range range, const SumTarget& target);
-  // What stands for a finished segment in a message's stage, behind the parts.
+  // The stage of a message with a finished segment; parts have the stages below.
   int result_stage() const { return static_cast<int>(nodes_.size()); }
 
   Peers& peers_;

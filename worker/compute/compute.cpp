@@ -19,7 +19,7 @@ namespace pushpull {
 
 namespace {
 
-std::string way_out(const Job& job) {
+std::string advice(const Job& job) {
   return std::string("; a smaller ") + (job.precision == "fp16" ? "loss-scale, " : "") +
          "lr or clip-norm may help";
 }
@@ -94,7 +94,7 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
     ready(slice, std::move(part));
     straggling_.resume();
   };
-  // what a layer waits for is no computing
+  // the time that a layer waits for weights is not computing time
   const WeightsNeeded tensor_needed = [&](size_t tensor) {
     straggling_.lag();
     needed(tensor);
@@ -187,7 +187,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   return true;
 }
 
-// With all weights: devices that waited for each other's would gain little.
+// Waits for all weights first: devices that waited layer by layer would gain little.
 bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
   const double begin_s = traced() ? now_seconds() : 0.0;
   const size_t tensors = node.is_first && node.needed ? model_.table().tensors.size() : 0;
@@ -216,7 +216,7 @@ bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
   return true;
 }
 
-// So that `run` computes this micro-batch next.
+// Makes `run` compute this micro-batch next.
 void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
   const Ahead ahead = std::exchange(ahead_[device], {});
   if (ahead.step == step && ahead.micro_batch == micro_batch) {
@@ -229,8 +229,9 @@ void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
   devices_[device]->stage(batch.images, batch.labels);
 }
 
-// What each device will begin with, as far as it is known and read by now: gradients that are to be
-// pushed must not wait for it. Between nodes, and when all micro-batches of a node are enqueued.
+// Copies to each device the micro-batch that it will begin with, where that is known and read by
+// now: gradients that are to be pushed must not wait for it. Called between nodes, and when all
+// micro-batches of a node are enqueued.
 void Compute::stage_ahead() {
   const bool is_last = next_ == work_.nodes.size();
   const Work& work = is_last ? hinted_ : work_;
@@ -270,7 +271,7 @@ void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
   throw Error(ErrorCode::kNotFinite, "[train] the loss of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) + ", micro-batch " +
                                          std::to_string(micro_batch) + " is " +
-                                         std::to_string(loss) + way_out(job_));
+                                         std::to_string(loss) + advice(job_));
 }
 
 void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
@@ -287,7 +288,7 @@ void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
   const std::string what = found->rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
   throw Error(ErrorCode::kNotFinite, "[train] the " + what + " of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) +
-                                         " is not finite in tensor " + found->name + way_out(job_));
+                                         " is not finite in tensor " + found->name + advice(job_));
 }
 
 }  // namespace pushpull

@@ -1,6 +1,6 @@
 // Computes gradients: reads micro-batches, runs the model forward and backward, sums along the
-// fixed tree, refuses what is not finite. Knows no connection: trainers push what it hands out, a
-// replay applies it. One thread.
+// fixed tree, refuses numbers that are not finite. Knows no connection: trainers push the sums, a
+// replay applies them. One thread.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,17 @@ class Compute {
 
   // For messages, and for the straggler. -1: not known yet.
   void set_rank(int rank);
-  // Forward and backward of each micro-batch go there, of devices also their copies. Borrowed.
-  // Before the first node.
+  // Forward and backward of each micro-batch are traced there, and the copies of devices. Borrowed.
+  // Comes before the first node.
   void set_trace(Trace& trace);
 
-  // What is computed from here on: these nodes of `step`, in their order, a call of `node` for
-  // each, all at `weights` (the flat vector), which stay as they are until the last has returned: a
+  // From here on these nodes of `step` are computed, in their order, a call of `node` for each, all
+  // at `weights` (the flat vector), which must not change until the last call has returned: a
   // device takes them in once.
   void begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights);
-  // What will be begun next: reads it ahead, and copies its first micro-batch to the device while
-  // that computes the last one of now. Comes after `begin`; something else may be begun then.
+  // These nodes will probably be begun next: reads their data ahead, and copies the first
+  // micro-batch to the device while that computes the last one of now. Comes after `begin`; another
+  // task may be begun all the same.
   void hint(int64_t step, std::vector<Range> nodes);
 
   // The sum of the gradients of the next node, by slices, in the order in which backward finishes
@@ -72,7 +73,7 @@ class Compute {
     int64_t step = -1;
     std::vector<Range> nodes;
   };
-  // What `node` was called with.
+  // The arguments of `node`.
   struct Node {
     int64_t step = 0;
     Range range;

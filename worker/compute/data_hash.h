@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// Of one micro-batch. indices: of its samples in the training split, in their order.
+// The hash of one micro-batch. indices: of its samples in the training split, in their order.
 HashSum data_hash(int64_t step, int64_t micro_batch, std::span<const int64_t> indices);
 
 }  // namespace pushpull

@@ -7,7 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/device/device_floats.h"
-#include "worker/exchange/device_memory.h"
+#include "worker/compute/device_memory.h"
 
 namespace pushpull {
 

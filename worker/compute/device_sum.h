@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-// Where servers read what is pushed.
+// Memory for gradients, which servers read there.
 struct PushedMemory {
   FloatAllocator host = heap_floats;
   // Asked when the first sum is begun: memory of the device that all servers read; null: some read

@@ -13,15 +13,15 @@
 
 namespace pushpull {
 
-TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> lanes) : lanes_(std::move(lanes)) {
-  PP_ASSERT(!lanes_.empty());
-  table_ = lanes_.front()->table();
-  for (const auto& lane : lanes_) {
-    PP_ASSERT(lane->device_step() != nullptr);
-    if (lane->numerics() == numerics()) continue;
+TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> members) : members_(std::move(members)) {
+  PP_ASSERT(!members_.empty());
+  table_ = members_.front()->table();
+  for (const auto& member : members_) {
+    PP_ASSERT(member->device_step() != nullptr);
+    if (member->numerics() == numerics()) continue;
     throw Error(ErrorCode::kUsage,
                 "[device] the devices of a worker must be of one kind: one is \"" + numerics() +
-                    "\", another \"" + lane->numerics() + "\"; start a worker for each");
+                    "\", another \"" + member->numerics() + "\"; start a worker for each");
   }
   choose(choices());
 }
@@ -29,23 +29,23 @@ TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> lanes) : lanes_(std::mo
 float TeamModel::train(std::span<const float> weights, const float* images, const int32_t* labels,
                        std::span<float> gradients, const GradientReady& ready,
                        const WeightsNeeded& needed) {
-  return lanes_.front()->train(weights, images, labels, gradients, ready, needed);
+  return members_.front()->train(weights, images, labels, gradients, ready, needed);
 }
 
 EvalSums TeamModel::evaluate(std::span<const float> weights, const float* images,
                              const int32_t* labels, int64_t valid) {
-  return lanes_.front()->evaluate(weights, images, labels, valid);
+  return members_.front()->evaluate(weights, images, labels, valid);
 }
 
 std::vector<DeviceStep*> TeamModel::device_steps() {
   std::vector<DeviceStep*> steps;
-  for (const auto& lane : lanes_) steps.push_back(lane->device_step());
+  for (const auto& member : members_) steps.push_back(member->device_step());
   return steps;
 }
 
 void TeamModel::choose(const std::string& choices) {
-  for (const auto& lane : lanes_) {
-    if (lane->choices() != choices) lane->choose(choices);
+  for (const auto& member : members_) {
+    if (member->choices() != choices) member->choose(choices);
   }
 }
 
@@ -56,7 +56,7 @@ DeviceTeam::DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable&
       threads_(static_cast<int>(steps.size())),
       pool_(static_cast<size_t>(table.total), std::move(memory)),
       finite_(static_cast<size_t>(map.slices())) {
-  for (DeviceStep* step : steps) lanes_.push_back({step, false, {}, {}, nullptr});
+  for (DeviceStep* step : steps) members_.push_back({step, false, {}, {}, nullptr});
 }
 
 DeviceTeam::~DeviceTeam() { drain(); }
@@ -64,17 +64,17 @@ DeviceTeam::~DeviceTeam() { drain(); }
 void DeviceTeam::set_trace(Trace& trace) {
   PP_ASSERT(leaves_ == 0);
   std::vector<std::string> names;
-  for (Lane& lane : lanes_) {
-    lane.trace =
-        std::make_unique<DeviceTrace>(trace, *lane.step, map_, static_cast<uint8_t>(names.size()));
-    names.push_back(lane.step->device()->name());
+  for (Member& member : members_) {
+    member.trace = std::make_unique<DeviceTrace>(trace, *member.step, map_,
+                                                 static_cast<uint8_t>(names.size()));
+    names.push_back(member.step->device()->name());
   }
   trace.set_devices(std::move(names));
 }
 
 void DeviceTeam::trace(int64_t step, int64_t first) {
-  for (const Lane& lane : lanes_) {
-    if (!lane.parts.empty()) lane.trace->end(step, first + lane.parts.front().leaves.lo);
+  for (const Member& member : members_) {
+    if (!member.parts.empty()) member.trace->end(step, first + member.parts.front().leaves.lo);
   }
 }
 
@@ -83,26 +83,26 @@ void DeviceTeam::plan(int64_t leaves) {
   if (leaves == leaves_) return;
   leaves_ = leaves;
   parts_.clear();
-  const auto lanes = static_cast<int64_t>(lanes_.size());
-  if (leaves < lanes && !std::exchange(said_idle_, true)) {
+  const auto members = static_cast<int64_t>(members_.size());
+  if (leaves < members && !std::exchange(said_idle_, true)) {
     Log("worker").warn("a part of " + std::to_string(leaves) + " micro-batches leaves " +
-                       std::to_string(lanes - leaves) + " of " + std::to_string(lanes) +
+                       std::to_string(members - leaves) + " of " + std::to_string(members) +
                        " devices idle: a smaller micro-batch, or fewer workers, makes more");
   }
-  for (int64_t i = 0; i < lanes; ++i) {
-    Lane& lane = lanes_[static_cast<size_t>(i)];
-    lane.parts.clear();
-    const Range share = share_range(i, lanes, leaves);
+  for (int64_t i = 0; i < members; ++i) {
+    Member& member = members_[static_cast<size_t>(i)];
+    member.parts.clear();
+    const Range share = share_range(i, members, leaves);
     if (share.size() == 0) continue;
     for (const Range& subtree : maximal_subtrees(share, leaves)) {
-      if (lane.sums.size() == lane.parts.size()) {
-        lane.sums.push_back(make_device_sum(*lane.step, table_, map_));
-        if (lane.trace) lane.sums.back()->keep_times();
+      if (member.sums.size() == member.parts.size()) {
+        member.sums.push_back(make_device_sum(*member.step, table_, map_));
+        if (member.trace) member.sums.back()->keep_times();
       }
-      lane.parts.push_back(
-          {lane.step, subtree, lane.sums[lane.parts.size()].get(), lane.trace.get()});
+      member.parts.push_back(
+          {member.step, subtree, member.sums[member.parts.size()].get(), member.trace.get()});
     }
-    parts_.insert(parts_.end(), lane.parts.begin(), lane.parts.end());
+    parts_.insert(parts_.end(), member.parts.begin(), member.parts.end());
   }
 }
 
@@ -121,29 +121,29 @@ bool DeviceTeam::enqueue(const Part& part, size_t device, const Stage& stage) {
 
 std::optional<int64_t> DeviceTeam::first_leaf(size_t device, int64_t leaves) const {
   const Range share =
-      share_range(static_cast<int64_t>(device), static_cast<int64_t>(lanes_.size()), leaves);
+      share_range(static_cast<int64_t>(device), static_cast<int64_t>(members_.size()), leaves);
   return share.size() == 0 ? std::nullopt : std::optional(share.lo);
 }
 
 void DeviceTeam::begin(std::span<const float> weights) {
   weights_ = weights;
-  for (Lane& lane : lanes_) lane.has_begun = false;
+  for (Member& member : members_) member.has_begun = false;
 }
 
 bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
                       const GradientSum::SliceReady& ready, std::vector<float>& losses) {
   plan(leaves);
-  for (const Lane& lane : lanes_) {
-    if (lane.trace) lane.trace->begin();
+  for (const Member& member : members_) {
+    if (member.trace) member.trace->begin();
   }
   std::atomic<bool> over = false;
   try {
-    threads_.run(std::ssize(lanes_), [&](int64_t index, int /*thread*/) {
+    threads_.run(std::ssize(members_), [&](int64_t index, int /*thread*/) {
       const auto device = static_cast<size_t>(index);
-      Lane& lane = lanes_[device];
-      if (lane.parts.empty()) return;
-      if (!std::exchange(lane.has_begun, true)) lane.step->begin(weights_);
-      for (const Part& part : lane.parts) {
+      Member& member = members_[device];
+      if (member.parts.empty()) return;
+      if (!std::exchange(member.has_begun, true)) member.step->begin(weights_);
+      for (const Part& part : member.parts) {
         if (!enqueue(part, device, stage)) over = true;
         if (over) return;
       }
@@ -160,9 +160,9 @@ bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<vo
     drain();
     return false;
   }
-  for (const Lane& lane : lanes_) {
-    if (lane.parts.empty()) continue;
-    const std::span<const float> some = lane.step->wait();
+  for (const Member& member : members_) {
+    if (member.parts.empty()) continue;
+    const std::span<const float> some = member.step->wait();
     losses.insert(losses.end(), some.begin(), some.end());
   }
   return true;
@@ -215,9 +215,9 @@ void DeviceTeam::add_slice(int slice, const std::vector<Payload>& payloads) {
 }
 
 void DeviceTeam::drain() noexcept {
-  for (const Lane& lane : lanes_) {
+  for (const Member& member : members_) {
     try {
-      lane.step->wait();
+      member.step->wait();
     } catch (const Error&) {  // a device that has failed does nothing any more
       continue;
     }

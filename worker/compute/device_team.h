@@ -22,23 +22,23 @@ namespace pushpull {
 // The same model on each of several devices, as one: what is not training is computed by the first.
 class TeamModel final : public Model {
  public:
-  // lanes: at least one, each on a device of its own. All take the choices of the first. Throws
+  // members: at least one, each on a device of its own. All take the choices of the first. Throws
   // Error(kUsage) where they compute with different bits.
-  explicit TeamModel(std::vector<std::unique_ptr<Model>> lanes);
+  explicit TeamModel(std::vector<std::unique_ptr<Model>> members);
 
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
               std::span<float> gradients, const GradientReady& ready,
               const WeightsNeeded& needed) override;
   EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
                     int64_t valid) override;
-  DeviceStep* device_step() override { return lanes_.front()->device_step(); }
+  DeviceStep* device_step() override { return members_.front()->device_step(); }
   std::vector<DeviceStep*> device_steps() override;
-  std::string numerics() const override { return lanes_.front()->numerics(); }
-  std::string choices() const override { return lanes_.front()->choices(); }
+  std::string numerics() const override { return members_.front()->numerics(); }
+  std::string choices() const override { return members_.front()->choices(); }
   void choose(const std::string& choices) override;
 
  private:
-  std::vector<std::unique_ptr<Model>> lanes_;
+  std::vector<std::unique_ptr<Model>> members_;
 };
 
 class DeviceTeam {
@@ -53,7 +53,7 @@ class DeviceTeam {
   DeviceTeam(const DeviceTeam&) = delete;
   DeviceTeam& operator=(const DeviceTeam&) = delete;
 
-  // What each device does goes there. Borrowed. Before the first node.
+  // Each device's work is traced there. Borrowed. Before the first node.
   void set_trace(Trace& trace);
 
   // All nodes until the next `begin` are computed at these weights, all of which are here.
@@ -66,10 +66,10 @@ class DeviceTeam {
             const GradientSum::SliceReady& ready, std::vector<float>& losses);
   // After a node that was traced: its step, and its first micro-batch there.
   void trace(int64_t step, int64_t first);
-  // Of a node of so many micro-batches: the first one of this device; none: it has no share.
+  // The first micro-batch of this device in a node of so many; none: it has no share.
   std::optional<int64_t> first_leaf(size_t device, int64_t leaves) const;
 
-  // As GradientSum's, of the last node.
+  // The same as GradientSum's, for the last node.
   std::span<const float> sum() const { return {sum_.get(), static_cast<size_t>(map_.total())}; }
   bool finite(int slice) const { return finite_[static_cast<size_t>(slice)]; }
 
@@ -81,7 +81,7 @@ class DeviceTeam {
     GradientSum* sum;
     DeviceTrace* trace;  // null: nobody asks
   };
-  struct Lane {
+  struct Member {
     DeviceStep* step;
     bool has_begun = false;                          // at weights_
     std::vector<std::unique_ptr<GradientSum>> sums;  // of as many subtrees as were needed
@@ -97,7 +97,7 @@ class DeviceTeam {
 
   const TensorTable& table_;
   SliceMap map_;
-  std::vector<Lane> lanes_;
+  std::vector<Member> members_;
   ThreadPool threads_;
   BufferPool pool_;
   std::span<const float> weights_;
@@ -105,7 +105,7 @@ class DeviceTeam {
   std::vector<bool> finite_;     // by slice
   std::optional<TreeSum> tree_;  // once there is something to sum
   int64_t leaves_ = 0;
-  std::vector<Part> parts_;  // of all lanes, in the leaves' order
+  std::vector<Part> parts_;  // of all members, in the leaves' order
   bool said_idle_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What `--device` makes a worker compute on. Any thread.
+// The devices that `--device` names. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace pushpull {
 
 // text: of the flag; "": cpu, for which nothing is asked of a driver. A GPU that is named must be
 // there; `auto` takes cuda:0 where it can be used.
-//   say: told in one line what was taken, unless it is the processor and nothing else was wanted.
+//   say: gets one line that names the devices, unless it is the processor and nothing else was
+//   wanted.
 // Throws Error(kUsage | kDevice).
 std::vector<device::DeviceName> choose_devices(const std::string& text,
                                                const std::function<void(const std::string&)>& say);
@@ -20,7 +21,7 @@ std::vector<device::DeviceName> choose_devices(const std::string& text,
 device::DeviceName choose_device(const std::string& text,
                                  const std::function<void(const std::string&)>& say);
 
-// What `pushpull run` hands to each of its workers, or servers: with `cuda` they take the host's
+// The device of each worker, or server, of `pushpull run`: with `cuda` they take the host's
 // GPUs in turns.
 std::vector<std::string> devices_in_turns(const std::string& text, int64_t processes,
                                           int cuda_devices);

@@ -29,7 +29,7 @@ class GradientSum {
 
   // leaves: micro-batches of the node.
   void begin(int64_t leaves);
-  // Where the model writes the next micro-batch's gradient: memory of the model.
+  // The model writes the next micro-batch's gradient there: memory of the model.
   std::span<float> leaf();
   // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out
   // slices.
@@ -52,9 +52,9 @@ class GradientSum {
   // Nothing in a slice that was given out is NaN or infinite.
   virtual bool finite(int slice, const Payload& part) const = 0;
 
-  // Where slices are copied from a device: takes down when, from here on.
+  // Notes from here on when slices are copied from a device, if they are.
   virtual void keep_times() {}
-  // Of a slice that was given out: seconds since `clock`.
+  // Times of a slice that was given out: seconds since `clock`.
   struct Copied {
     double begin_s = 0.0;
     double end_s = 0.0;
@@ -72,7 +72,7 @@ class GradientSum {
   virtual void begin_node() {}
   // A place for the next leaf. All that was added or given out before has been asked for already.
   virtual std::shared_ptr<float[]> take() = 0;
-  // What follows reads this tensor of the latest leaf.
+  // The calls that follow read this tensor of the latest leaf.
   virtual void begin_tensor(size_t /*tensor*/) {}
   // left + right -> right, elements [range)
   virtual void add(const float* left, float* right, Range range) = 0;

@@ -1,6 +1,6 @@
-// Makes what a worker pushes narrow, and remembers what that has cost: error feedback. Of gradient
-// g and residual e the worker sends encode(g + e), and keeps e = g + e - decode(sent) for its next
-// push of the same place, so that what one push loses the next ones bring. One thread (the
+// Encodes what a worker pushes, and remembers what that has cost: error feedback. With gradient g
+// and residual e the worker sends encode(g + e), and keeps e = g + e - decode(sent) for its next
+// push of the same place: later pushes bring what one push has lost. One thread (the
 // trainer's).
 //
 // Sources: Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014; Karimireddy et al.,
@@ -24,10 +24,10 @@ namespace pushpull {
 
 class Encoder {
  public:
-  // Borrows `table`, whose names are told where a residual is not finite.
+  // Borrows `table`: an error names the tensor whose residual is not finite.
   Encoder(const Job& job, const TensorTable& table, const SliceMap& map);
 
-  // What goes over the wire for `part`, the sum of gradients over the micro-batches `node`, as
+  // Encodes `part` for the wire, the sum of gradients over the micro-batches `node`, given as
   // plain floats. A slice without a codec is passed on as it is. Throws Error(kNotFinite).
   Payload encode(Range node, int slice, Payload part);
 

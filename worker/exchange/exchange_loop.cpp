@@ -35,7 +35,7 @@ TensorTable exchange_table(int64_t bytes) {
 PushPullSetup setup_of(const ExchangeOptions& options, const Job& job, uint64_t run,
                        uint64_t incarnation, const wire::State& state) {
   const auto elements = options.bytes / static_cast<int64_t>(sizeof(float));
-  PushPullSetup setup = push_pull_setup(job, run, incarnation, state, elements, 1);
+  PushPullSetup setup = push_pull_setup({job, run, incarnation, state}, elements, 1);
   setup.acknowledge = options.apart;
   return setup;
 }
@@ -62,7 +62,7 @@ ExchangeLoop::ExchangeLoop(const ExchangeOptions& options, const Job& job, uint6
       incarnation_(incarnation),
       control_(control),
       push_pull_(setup_of(options, job, run, incarnation, state)),
-      links_(job, state, push_pull_, control, context),
+      links_({job, run, incarnation, state}, push_pull_, control, context),
       table_(exchange_table(options.bytes)),
       encoder_(job, table_, push_pull_.slices()),
       pool_(static_cast<size_t>(push_pull_.slices().total()), links_.gradients()),

@@ -14,27 +14,26 @@ namespace {
 
 constexpr int kPollMs = 20;
 constexpr int64_t kLetGoMs = 1000;
-// A server's libzmq gives a new connection to the I/O thread that has fewest. It counts one only
-// after a moment: of two that come at once both would be left to one thread for all of the job, and
-// wait for it. So workers come one after another.
+// A server's libzmq gives a new connection to the I/O thread that has fewest, but counts one only
+// after a moment: two that come at once could stay with one thread for all of the job. Workers
+// therefore connect one after another.
 constexpr auto kConnectApart = std::chrono::milliseconds(10);
 constexpr int kConnectTurns = 16;
 
-std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& push_pull,
-                                                                const Job& job,
-                                                                const wire::State& state,
-                                                                const std::string& joined,
-                                                                zmq::context_t& context) {
+std::vector<std::vector<std::unique_ptr<Dealer>>> connect(const PushPull& push_pull,
+                                                          const RunContext& run,
+                                                          const std::string& joined,
+                                                          zmq::context_t& context) {
   std::vector<std::vector<std::unique_ptr<Dealer>>> out(
-      static_cast<size_t>(state.data_endpoints_size()));
-  std::this_thread::sleep_for(kConnectApart * (state.rank() % kConnectTurns));
-  EndpointLimits limits = data_limits(job.slice_bytes);
+      static_cast<size_t>(run.state.data_endpoints_size()));
+  std::this_thread::sleep_for(kConnectApart * (run.state.rank() % kConnectTurns));
+  EndpointLimits limits = data_limits(run.job.slice_bytes);
   int connected = 0;
   for (size_t server = 0; server < out.size(); ++server) {
     const auto at = static_cast<int>(server);
-    const std::string address = data_address(job, push_pull.setup().run, state, at, joined);
-    const int lanes = push_pull.lanes(at);
-    while (std::ssize(out[server]) < lanes) {
+    const std::string address = data_address(run, at, joined);
+    const int connections = push_pull.connections(at);
+    while (std::ssize(out[server]) < connections) {
       limits.io_thread = connected++ % data_io_threads();
       out[server].push_back(std::make_unique<Dealer>(context, address, limits));
     }
@@ -44,32 +43,32 @@ std::vector<std::vector<std::unique_ptr<Dealer>>> connect_lanes(const PushPull& 
 
 }  // namespace
 
-PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation,
-                              const wire::State& state, int64_t elements, int64_t chunks) {
+PushPullSetup push_pull_setup(const RunContext& run, int64_t elements, int64_t chunks) {
   PushPullSetup setup;
-  setup.run = run;
-  setup.incarnation = incarnation;
-  setup.job = job;
+  setup.run = run.run;
+  setup.incarnation = run.incarnation;
+  setup.job = run.job;
   setup.total_elements = elements;
-  setup.servers = state.data_endpoints_size();
-  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
-  setup.shares = state.shares();
+  setup.servers = run.state.data_endpoints_size();
+  setup.barriers = barriers_of(run.job, run.state.start_step(), run.state.end_step());
+  setup.shares = run.state.shares();
   setup.chunks = chunks;
   return setup;
 }
 
-Links::Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-             zmq::context_t& context, PagesMapped mapped, std::shared_ptr<device::Device> device)
+Links::Links(const RunContext& run, PushPull& push_pull, Control& control, zmq::context_t& context,
+             PagesMapped mapped, std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
-      memory_(push_pull, state.rank(), std::move(mapped), std::move(device)),
-      servers_(connect_lanes(push_pull, job, state, control.address(), context)) {
-  for (const auto& lanes : servers_) {
-    for (const auto& lane : lanes)
-      poll_items_.push_back({lane->socket().handle(), 0, ZMQ_POLLIN, 0});
+      memory_(push_pull, run.state.rank(), std::move(mapped), std::move(device)),
+      servers_(connect(push_pull, run, control.address(), context)) {
+  for (const auto& connections : servers_) {
+    for (const auto& connection : connections) {
+      poll_items_.push_back({connection->socket().handle(), 0, ZMQ_POLLIN, 0});
+    }
   }
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
-  push_pull_.on_state(state, now_ms());
+  push_pull_.on_state(run.state, now_ms());
 }
 
 void Links::attach() {
@@ -82,8 +81,9 @@ void Links::attach() {
 
 void Links::let_go() {
   const int64_t until_ms = now_ms() + kLetGoMs;
-  for (const ToServer& ask : memory_.last_questions()) {
-    servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.lane)]->send(ask.message);
+  for (const ToServer& ask : memory_.questions_before_leaving()) {
+    servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.connection)]->send(
+        ask.message);
   }
   while (memory_.unanswered() > 0) {
     if (now_ms() >= until_ms) {
@@ -94,8 +94,8 @@ void Links::let_go() {
     poll_sockets(poll_items_, kPollMs);
     control_.news().clear();
     for (size_t server = 0; server < servers_.size(); ++server) {
-      for (const auto& lane : servers_[server]) {
-        while (auto message = lane->receive()) {
+      for (const auto& connection : servers_[server]) {
+        while (auto message = connection->receive()) {
           memory_.on_message(static_cast<int>(server), *message, now_ms());
         }
       }
@@ -106,16 +106,16 @@ void Links::let_go() {
 void Links::send() {
   for (ToServer& out : push_pull_.take_outgoing()) {
     memory_.on_send(out);
-    auto& lanes = servers_[static_cast<size_t>(out.server)];
-    lanes[static_cast<size_t>(out.lane)]->send(out.message);
+    auto& connections = servers_[static_cast<size_t>(out.server)];
+    connections[static_cast<size_t>(out.connection)]->send(out.message);
   }
 }
 
 void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
   for (size_t server = 0; server < servers_.size(); ++server) {
-    for (const auto& lane : servers_[server]) {
-      while (auto message = lane->receive()) {
+    for (const auto& connection : servers_[server]) {
+      while (auto message = connection->receive()) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
         taken(*message);

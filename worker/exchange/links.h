@@ -7,26 +7,23 @@
 #include <memory>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/net/endpoint.h"
 #include "worker/exchange/push_pull.h"
-#include "worker/exchange/server_memory.h"
+#include "worker/exchange/server_attachment.h"
 #include "worker/member/control.h"
+#include "worker/member/run_context.h"
 
 namespace pushpull {
 
-// What PushPull must know of a job that trains. elements: of the flat vector; chunks: of an
-// evaluation.
-PushPullSetup push_pull_setup(const Job& job, uint64_t run, uint64_t incarnation,
-                              const wire::State& state, int64_t elements, int64_t chunks);
+// The setup of PushPull for this run. elements: of the flat vector; chunks: of an evaluation.
+PushPullSetup push_pull_setup(const RunContext& run, int64_t elements, int64_t chunks);
 
 class Links {
  public:
-  // state: of a job that trains; PushPull hears it too. All references are borrowed. mapped and
-  // device: as ServerMemory takes them.
-  Links(const Job& job, const wire::State& state, PushPull& push_pull, Control& control,
-        zmq::context_t& context, PagesMapped mapped = {},
-        std::shared_ptr<device::Device> device = nullptr);
+  // run: PushPull hears its state. mapped and device: as ServerAttachment takes them. References are
+  // borrowed.
+  Links(const RunContext& run, PushPull& push_pull, Control& control, zmq::context_t& context,
+        PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
 
   // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
   // of silence, or when the job is over.
@@ -34,7 +31,7 @@ class Links {
   // Before this worker ends although the job goes on: servers may be reading what it has pushed in
   // memory of its device. Waits, at most a second, until they have taken that in.
   void let_go();
-  // Where gradients are to lie that are pushed.
+  // Memory for gradients that are pushed.
   FloatAllocator gradients() { return memory_.gradients(); }
   // The same on the device, once attached; null: not all servers read them there.
   FloatAllocator device_gradients() { return memory_.device_gradients(); }
@@ -51,8 +48,8 @@ class Links {
  private:
   PushPull& push_pull_;
   Control& control_;
-  ServerMemory memory_;
-  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and lane
+  ServerAttachment memory_;
+  std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
   std::vector<zmq::pollitem_t> poll_items_;
 };
 

@@ -22,7 +22,7 @@
 
 namespace pushpull {
 
-// Where it keeps what others read.
+// Memory for floats that others read.
 struct LocalMemory {
   FloatAllocator pushed = heap_floats;
   FloatAllocator weights = heap_floats;
@@ -38,7 +38,7 @@ class LocalSteps {
 
   // A round of a share begins at these weights.
   void begin(Range share, std::span<const float> weights);
-  // Where the next gradient is to be computed.
+  // The weights at which the next gradient is to be computed.
   std::span<const float> weights() const {
     return {weights_.get(), static_cast<size_t>(whole_.size())};
   }

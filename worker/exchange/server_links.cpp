@@ -18,13 +18,12 @@ std::string tcp_address(const wire::State& state, int server, const std::string&
 
 }  // namespace
 
-std::string data_address(const Job& job, uint64_t run, const wire::State& state, int server,
-                         const std::string& joined) {
-  std::string tcp = tcp_address(state, server, joined);
-  if (job.transport != Transport::kIpc) return tcp;
+std::string data_address(const RunContext& run, int server, const std::string& joined) {
+  std::string tcp = tcp_address(run.state, server, joined);
+  if (run.job.transport != Transport::kIpc) return tcp;
   std::string why = "it has no socket here: is it on this host, with the same TMPDIR?";
   try {
-    std::string local = local_endpoint(run, tcp);
+    std::string local = local_endpoint(run.run, tcp);
     if (answers(local)) return local;
   } catch (const Error& e) {
     why = e.what();
@@ -34,14 +33,15 @@ std::string data_address(const Job& job, uint64_t run, const wire::State& state,
   return tcp;
 }
 
-std::vector<std::unique_ptr<Dealer>> connect_to_servers(const Job& job, const wire::State& state,
+std::vector<std::unique_ptr<Dealer>> connect_to_servers(const RunContext& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context) {
   std::vector<std::unique_ptr<Dealer>> out;
-  out.reserve(static_cast<size_t>(state.data_endpoints_size()));
-  for (int server = 0; server < state.data_endpoints_size(); ++server) {
-    out.push_back(std::make_unique<Dealer>(context, tcp_address(state, server, joined),
-                                           data_limits(job.slice_bytes)));
+  const int servers = run.state.data_endpoints_size();
+  out.reserve(static_cast<size_t>(servers));
+  for (int server = 0; server < servers; ++server) {
+    out.push_back(std::make_unique<Dealer>(context, tcp_address(run.state, server, joined),
+                                           data_limits(run.job.slice_bytes)));
   }
   return out;
 }

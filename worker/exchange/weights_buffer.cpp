@@ -12,15 +12,21 @@ namespace {
 
 size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
+// Slices of several servers can be mapped into one flat vector.
+bool can_map(const SliceMap& map) {
+  const bool pages_fit =
+      PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()));
+  return map.servers() > 1 && pages_fit;
+}
+
 }  // namespace
 
-WeightsBuffer::WeightsBuffer(const SliceMap& map, bool narrow, FloatAllocator memory,
+WeightsBuffer::WeightsBuffer(const SliceMap& map, bool encoded, FloatAllocator memory,
                              bool side_by_side)
     : map_(map),
-      narrow_(narrow),
+      encoded_(encoded),
       memory_(std::move(memory)),
-      side_by_side_(side_by_side && map.servers() > 1 &&
-                    PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()))),
+      side_by_side_(side_by_side && can_map(map)),
       version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {
@@ -28,14 +34,14 @@ void WeightsBuffer::expect() {
   here_ = 0;
 }
 
-// One float is no narrower.
-bool WeightsBuffer::is_narrow(int slice, const Payload& payload) const {
+// One float takes the same room either way.
+bool WeightsBuffer::is_encoded(int slice, const Payload& payload) const {
   const auto elements = static_cast<size_t>(map_.elements(slice).size());
-  return narrow_ && elements > 1 && payload.float_count() == (elements + 1) / 2;
+  return encoded_ && elements > 1 && payload.float_count() == (elements + 1) / 2;
 }
 
 bool WeightsBuffer::fits(int slice, const Payload& payload) const {
-  return is_narrow(slice, payload) ||
+  return is_encoded(slice, payload) ||
          payload.float_count() == static_cast<size_t>(map_.elements(slice).size());
 }
 
@@ -81,9 +87,9 @@ void WeightsBuffer::put(int slice, const Payload& payload, bool in_place) {
 
 void WeightsBuffer::copy(int slice, const Payload& payload, float* to) {
   const Range elements = map_.elements(slice);
-  if (is_narrow(slice, payload)) {
+  if (is_encoded(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
-  } else if (narrow_) {
+  } else if (encoded_) {
     coming_.whole.resize(static_cast<size_t>(map_.total()));
     std::memcpy(coming_.whole.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     round_to_bf16(payload.floats(), elements.size(), to);

@@ -20,42 +20,43 @@ namespace pushpull {
 
 class WeightsBuffer {
  public:
-  // narrow: `pull-codec` is bf16. Then slices may come so, and gradients are computed on rounded
-  // weights also where all bits have come, for an evaluation: so when evaluations are made does not
-  // change what is learned.
-  //   memory: where they lie that come in.
-  //   side_by_side: what stays with several servers is mapped rather than copied there.
-  explicit WeightsBuffer(const SliceMap& map, bool narrow = false,
+  // encoded: `pull-codec` is bf16. Slices may come encoded then, and gradients are computed on
+  // rounded weights even where all bits have come, for an evaluation: the times of evaluations do
+  // not change what is learned.
+  //   memory: for weights that come in.
+  //   side_by_side: weights that stay with several servers are mapped rather than copied.
+  explicit WeightsBuffer(const SliceMap& map, bool encoded = false,
                          FloatAllocator memory = heap_floats, bool side_by_side = false);
 
-  // Nothing of the coming weights is here.
+  // New weights are coming; nothing of them is here.
   void expect();
-  // The payload is as long as the slice, narrow or not.
+  // The payload is as long as the slice, encoded or not.
   bool fits(int slice, const Payload& payload) const;
   // Puts a slice of the coming weights, which fits, in its place.
   //   in_place: the payload stays as it is for as long as it is held. If it is the first slice to
   //   come, all weights of a single server are taken to lie around it.
   // False: the others lie elsewhere, or it is on a device and not in place; `expect` them anew.
   bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
-  // What has come of this slice counts no more.
+  // This slice must come again.
   void forget(int slice);
-  // What was coming is in use from here on. The memory stays where it is: spans of `coming` are
-  // spans of `current` now.
+  // The coming weights are in use from here on. The memory stays where it is: spans of `coming`
+  // are spans of `current` now.
   void take_over() { std::swap(current_, coming_); }
 
   std::span<const float> current() const { return flat(current_); }
-  // Where it lies is known once a slice is here.
+  // Has an address once a slice is here.
   std::span<const float> coming() const { return flat(coming_); }
   bool current_in_place() const { return lies_there(current_); }
-  // What came with all its bits, for an evaluation; elsewhere the current weights.
+  // The weights with all their bits, where they came so for an evaluation; elsewhere the current
+  // weights.
   std::span<const float> whole() const {
-    return narrow_ ? std::span<const float>(current_.whole) : current();
+    return encoded_ ? std::span<const float>(current_.whole) : current();
   }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
   // All slices in which these elements lie.
   bool has(Range elements) const;
   bool has_any() const { return most_version() != kNone; }
-  // Of the slices that have come; kNone as long as one is missing.
+  // The least version of all slices; kNone while one is missing.
   int64_t least_version() const;
   int64_t most_version() const;
 
@@ -70,20 +71,20 @@ class WeightsBuffer {
     std::shared_ptr<const void> owner;  // of in_place
     std::unique_ptr<PageView> view;
     std::shared_ptr<float[]> own;
-    std::vector<float> whole;  // where weights come narrow: what came with all its bits
+    std::vector<float> whole;  // where weights come encoded: those that came with all their bits
   };
 
   std::span<const float> flat(const Flat& weights) const;
   // Some of it, with a server.
   static bool lies_there(const Flat& weights);
-  bool is_narrow(int slice, const Payload& payload) const;
-  // Where the coming weights lie, of which this is the first slice.
+  bool is_encoded(int slice, const Payload& payload) const;
+  // Decides by their first slice where the coming weights lie.
   void begin(const float* base, const Payload& payload, bool in_place);
   void put(int slice, const Payload& payload, bool in_place);
   void copy(int slice, const Payload& payload, float* to);
 
   SliceMap map_;
-  bool narrow_;
+  bool encoded_;
   FloatAllocator memory_;
   bool side_by_side_;
   Flat current_;

@@ -1,6 +1,6 @@
-// Where the seconds of a worker's training tasks go. The trainer says what it turns to; what lies
-// between two such calls belongs to the former. Evaluations, and what they wait for, belong to
-// kOther. One thread.
+// Splits the seconds of a worker's training tasks by phase. The trainer names each phase as it
+// enters it; the time until the next call belongs to that phase. Evaluations, and their waits,
+// belong to kOther. One thread.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class TimeSplit {
   // Ends the running phase and begins another one; the same one goes on.
   void enter(Phase phase);
   Phase phase() const { return phase_; }
-  // So many more tasks are computed and pushed; a round of local:H is one for each of its steps.
+  // Adds tasks that are computed and pushed; a round of local:H is one for each of its steps.
   void count_tasks(int64_t tasks) { tasks_ += tasks; }
 
   // Without the running phase: a wait that never ends is none of a task's.

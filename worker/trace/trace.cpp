@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMicro = 1e6;
 
-// By Trace::Kind.
+// Indexed by Trace::Kind.
 struct KindText {
   const char* category;
   const char* verb;

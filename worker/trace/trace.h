@@ -1,4 +1,4 @@
-// What a worker does when, as a Chrome trace: a JSON array of complete events ("Trace Event
+// The work of a worker over time, as a Chrome trace: a JSON array of complete events ("Trace Event
 // Format", Google 2016) that chrome://tracing and Perfetto show. The newest kMost events are kept
 // in memory that is taken at the start, and written at the end. One thread.
 #pragma once
@@ -44,12 +44,12 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
 
   bool on() const { return !file_.empty(); }
-  // What wait events are named by, and where each tensor lies in the flat vector.
+  // Names wait events, and says where each tensor lies in the flat vector.
   void set_tensors(const TensorTable& table) { tensors_ = table.tensors; }
-  // Of the flat vector, so that a reader knows which slices a tensor lies in.
+  // Size of a slice of the flat vector, so that a reader knows which slices a tensor lies in.
   void set_slice_elements(int64_t elements) { slice_elements_ = elements; }
   void set_rank(int rank) { rank_ = rank; }
-  // Of several devices, each of which has rows of its own under its name; one needs none.
+  // Names of several devices, each of which has rows of its own; one device needs no name.
   void set_devices(std::vector<std::string> names) { devices_ = std::move(names); }
   // begin_s, end_s: of now_seconds, so that traces of one host fit together.
   // bytes: of a slice on the wire.

@@ -1,4 +1,4 @@
-// Checks CUDA calls: a failure becomes Error(kDevice) with file, line, call and device.
+// Checks CUDA calls: a failure becomes Error(kDevice) with file, line, call and device. Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,5 @@
 // The CUDA handles behind a Device or Stream made by `open`, for code that calls CUDA libraries.
+// Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Everything that must match between workers on the CPU for equal bits (P1).
+// Everything that must match between workers on the CPU for equal bits (P1). Any thread.
 #pragma once
 
 #include <string>

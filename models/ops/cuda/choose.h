@@ -1,4 +1,5 @@
-// Selects one of a library's algorithms when a plan is made, on the backend's stream.
+// Selects one of a library's algorithms when a plan is made, on the backend's stream. The backend's
+// thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Passes over whole tensors that Linear and Convolution need in addition to library calls: our own
 // kernels, enqueued on the backend's stream. Activations have type Shared::precision. Sums are
-// split by shape alone and use no atomics: the same bits on every device.
+// split by shape alone and use no atomics: the same bits on every device. The backend's thread.
 #pragma once
 
 #include <cstdint>

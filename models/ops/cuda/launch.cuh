@@ -1,4 +1,5 @@
-// Launching the operations' kernels, and sums within a block. For .cu files only.
+// Launching the operations' kernels, and sums within a block. For .cu files only. The backend's
+// thread.
 #pragma once
 
 #include <algorithm>

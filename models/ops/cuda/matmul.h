@@ -1,7 +1,8 @@
 // A product of row-major matrices through cuBLASLt: D = alpha op(A) op(B) + beta D, with bias and
 // ReLU in the same pass if the library supports it. The algorithm is chosen once, at construction,
 // among those that sum in a fixed order, so that equal inputs give equal bits (P1). Source: NVIDIA,
-// cuBLAS documentation, "Using the cuBLASLt API" and "Results reproducibility".
+// cuBLAS documentation, "Using the cuBLASLt API" and "Results reproducibility". The backend's
+// thread.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,5 +1,6 @@
 // Factories of the CUDA operations, one file each; called by cuda_backend.cpp. models/ops/ops.cpp
 // has checked the shapes. `shared` outlives the results. Images are plain NCHW in either Layout.
+// The backend's thread.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // Libraries expect tensors aligned to 16 bytes, but those of the flat vector are aligned to a float
 // only. Unaligned tensors are copied through scratch memory, so that the same algorithm runs on
-// them: a tensor's address changes no bit (P1).
+// them: a tensor's address changes no bit (P1). The backend's thread.
 #pragma once
 
 #include <cstddef>

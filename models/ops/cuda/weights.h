@@ -1,5 +1,5 @@
 // An operation's weights in the type that it computes in: the caller's floats, or a 16-bit copy,
-// made once for forward and backward.
+// made once for forward and backward. The backend's thread.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //
 // A *row* is an output position (sample, height, width); a *column* is an element of the kernel
 // (channel, i, j), in the order of w [O, C, k, k]. The matrix of rows and columns is called
-// "columns".
+// "columns". Pure.
 #pragma once
 
 #include <algorithm>

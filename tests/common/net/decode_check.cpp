@@ -65,7 +65,7 @@ bool check_decoding(std::vector<zmq::message_t> frames) {
   } else if (header.has_load() || header.has_fetched() || header.has_store()) {
     require(payloads >= 1 && payloads <= 3, "state vectors");
   } else if (header.has_peer_chunk()) {
-    require(payloads <= 1, "a chunk");
+    require(payloads == 1, "a chunk");
   } else {
     require(payloads == 0, "payloads behind control");
   }

@@ -1,0 +1,33 @@
+#include "ps/coordinator/barrier_snapshots.h"
+
+#include <algorithm>
+
+namespace pushpull {
+
+BarrierSnapshots::BarrierSnapshots(const Barriers& barriers)
+    : barriers_(barriers),
+      requests_{barriers.start_step},
+      gathered_barrier_(barriers.start_step - 1) {}
+
+void BarrierSnapshots::open(int64_t step, int64_t samples) {
+  opened_.push_back({step, samples});
+  if (barriers_.checkpoint_due(step)) requests_.push_back(step);
+}
+
+std::optional<int64_t> BarrierSnapshots::take_request() {
+  if (requests_.empty()) return std::nullopt;
+  const int64_t step = requests_.front();
+  requests_.pop_front();
+  return step;
+}
+
+void BarrierSnapshots::gathered(int64_t step) {
+  gathered_barrier_ = std::max(gathered_barrier_, step);
+}
+
+void BarrierSnapshots::written(int64_t step) {
+  gathered(step);
+  written_barrier_ = std::max(written_barrier_, step);
+}
+
+}  // namespace pushpull

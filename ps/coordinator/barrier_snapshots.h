@@ -1,0 +1,56 @@
+// The barriers that server 0 has opened, and the snapshot that is taken at each checkpoint among
+// them: requested, gathered (servers may let go of it), written. Part of the coordinator's state
+// machine; one thread.
+//
+// The start counts as the first: its weights are gathered for their hash alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/job/barriers.h"
+
+namespace pushpull {
+
+// A barrier that server 0 has opened.
+struct OpenedBarrier {
+  int64_t step = 0;
+  int64_t samples = 0;  // of this run, that are in its weights
+  friend bool operator==(const OpenedBarrier&, const OpenedBarrier&) = default;
+};
+
+class BarrierSnapshots {
+ public:
+  BarrierSnapshots() = default;
+  explicit BarrierSnapshots(const Barriers& barriers);
+
+  // The weights of barrier `step` exist.
+  void open(int64_t step, int64_t samples);
+  void gathered(int64_t step);
+  void written(int64_t step);
+  // Training waits for a snapshot. True the first time.
+  bool waits() { return !std::exchange(has_waited_, true); }
+
+  // The barriers that have opened since the last call.
+  std::vector<OpenedBarrier> take_opened() { return std::exchange(opened_, {}); }
+  // The next barrier whose snapshot must be gathered; each once, in order.
+  std::optional<int64_t> take_request();
+
+  // Snapshots up to this barrier have been gathered; -1: none.
+  int64_t gathered_barrier() const { return gathered_barrier_; }
+  // Everything up to the end is on disk.
+  bool complete() const { return written_barrier_ >= barriers_.end_step; }
+
+ private:
+  Barriers barriers_;
+  std::vector<OpenedBarrier> opened_;
+  std::deque<int64_t> requests_;
+  int64_t gathered_barrier_ = -1;
+  int64_t written_barrier_ = -1;
+  bool has_waited_ = false;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,107 @@
+#include "ps/coordinator/departures.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
+
+// It becomes our exit code, of which a shell sees the last byte: 256 would be a success.
+ErrorCode exit_code_of(const wire::Leave& leave) {
+  const bool is_code = leave.code() > 0 && leave.code() < 128;
+  return is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
+}
+
+}  // namespace
+
+Departures::Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
+                       Actions& out)
+    : job_(job), members_(members), admission_(admission), phase_(phase), out_(out) {}
+
+void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
+  const MemberInfo* found = members_.find(leave.incarnation());
+  if (found == nullptr) return;
+  const MemberInfo member = *found;
+  if (phase_.ending()) {
+    members_.remove(member.incarnation);
+    return;
+  }
+  if (leave.code() == 0) return lose(now_ms, member.incarnation, "it left", ErrorCode::kPeerLost);
+  const ErrorCode code = exit_code_of(leave);
+  // a member that has not declared cannot have computed anything
+  const bool ends_job = (code == ErrorCode::kNotFinite && member.declared) || phase_.gathering();
+  if (!ends_job) return lose(now_ms, member.incarnation, leave.text(), code);
+  const ServerLogs* logs = run_ == nullptr ? nullptr : run_->logs();
+  RecordedPush failed;
+  if (logs != nullptr && leave.has_failed() && !logs->to_push(leave.failed(), failed)) {
+    failed.rank = member.rank;
+    failed_push_ = failed;
+  }
+  members_.remove(member.incarnation);
+  fail_by(now_ms, member, code, leave.text(), leave.text() + " (" + member.name() + ")");
+}
+
+void Departures::on_tick(int64_t now_ms) {
+  for (const Membership::Loss& loss : members_.lost(now_ms)) {
+    lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
+  }
+  if (!phase_.training()) return;
+  const std::string overdue = run_->work().overdue(now_ms);
+  if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
+}
+
+void Departures::fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code,
+                           const std::string& reason) {
+  const bool lost = code == ErrorCode::kDevice && run_ != nullptr;
+  fail_by(now_ms, self, code, reason,
+          lost ? lost_text(self, reason) + kWeightsAreGone : reason + " (" + self.name() + ")");
+}
+
+void Departures::fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code,
+                         const std::string& reason, const std::string& text) {
+  phase_.fail(now_ms, code, text, Culprit{member.host, member.pid, reason});
+}
+
+std::string Departures::lost_text(const MemberInfo& member, const std::string& reason) const {
+  const std::string where = run_ == nullptr
+                                ? " before the start"
+                                : " at step " + std::to_string(run_->progress().floor());
+  return "[job] lost " + member.name() + where + ": " + reason;
+}
+
+void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& reason,
+                      ErrorCode code) {
+  const MemberInfo* found = members_.find(incarnation);
+  if (found == nullptr) return;
+  const MemberInfo member = *found;
+  members_.remove(incarnation);
+  out_.state_changed();
+  if (phase_.ending()) return;
+  if (member.role == wire::ROLE_SERVER) {
+    fail_by(now_ms, member, code, reason, lost_text(member, reason) + kWeightsAreGone);
+  } else if (phase_.gathering()) {
+    out_.notice(lost_text(member, reason));
+    admission_.promote_spares();
+  } else {
+    lose_worker(now_ms, member, reason, code);
+  }
+}
+
+void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
+                             ErrorCode code) {
+  const std::string text = lost_text(worker, reason);
+  totals_.add(wire::ROLE_WORKER, worker.stats);
+  if (!run_->work().lose(now_ms, worker)) return out_.notice(text);
+  if (job_.on_worker_loss == OnWorkerLoss::kAbort) {
+    return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
+  }
+  const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
+  const bool others = members_.count(wire::ROLE_WORKER) > 0;
+  out_.notice(text + (waits    ? "; waiting for a replacement"
+                      : others ? "; the others go on"
+                               : "; waiting for another, none is left"));
+  admission_.promote_spares();
+  run_->work().fill();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,59 @@
+// Members that leave or are lost: what that means for the job, and what remains of them. Part of
+// the coordinator's state machine; one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/io/record.h"
+#include "common/job/job.h"
+#include "ps/coordinator/job_phase.h"
+#include "ps/coordinator/run_totals.h"
+#include "ps/coordinator/training_run.h"
+#include "ps/members/actions.h"
+#include "ps/members/admission.h"
+#include "ps/members/membership.h"
+
+namespace pushpull {
+
+class Departures {
+ public:
+  // Borrows everything for its own lifetime.
+  Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
+             Actions& out);
+  // Training has started.
+  void set_run(TrainingRun* run) { run_ = run; }
+
+  // A member's last words. One that nobody knows has left before.
+  void on_leave(int64_t now_ms, const wire::Leave& leave);
+  // Members that have fallen silent, and work that nobody has come for in time.
+  void on_tick(int64_t now_ms);
+  // The server in this process has failed.
+  void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
+
+  // The totals of workers that are gone, as they last reported them.
+  const RunTotals& totals() const { return totals_; }
+  // The push whose loss or gradient was not finite, where that has ended the job.
+  const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
+
+ private:
+  void fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code, const std::string& reason,
+               const std::string& text);
+  void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
+  void lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
+                   ErrorCode code);
+  std::string lost_text(const MemberInfo& member, const std::string& reason) const;
+
+  const Job& job_;
+  Membership& members_;
+  Admission& admission_;
+  JobPhase& phase_;
+  Actions& out_;
+  TrainingRun* run_ = nullptr;  // null: before the start
+  RunTotals totals_;
+  std::optional<RecordedPush> failed_push_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,36 @@
+#include "ps/coordinator/norm_totals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "common/update/norm.h"
+
+namespace pushpull {
+
+int NormTotals::servers() const { return std::min(map_.servers(), map_.slices()); }
+
+bool NormTotals::take(const wire::Norms& norms) {
+  all_here_now_ = false;
+  if (total_ && total_->step() == norms.step()) return true;
+  if (norms.step() < step_) return false;
+  if (norms.step() > step_) parts_.clear();
+  step_ = norms.step();
+  parts_[norms.incarnation()] = norms;
+  if (static_cast<int>(parts_.size()) < servers()) return false;
+  std::vector<NormPart> nodes;
+  for (const auto& [incarnation, part] : parts_) {
+    for (const wire::NormNode& node : part.nodes()) {
+      nodes.push_back({{node.lo(), node.hi()}, node.squares()});
+    }
+  }
+  total_.emplace();
+  total_->set_step(step_);
+  total_->set_norm(std::sqrt(total_squares(std::move(nodes), map_.blocks())));
+  parts_.clear();
+  all_here_now_ = true;
+  return true;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,168 @@
+#include "ps/coordinator/training_run.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ps/members/message_checks.h"
+
+namespace pushpull {
+
+namespace {
+
+Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps) {
+  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  return barriers_of(job, start_step, end);
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
+                         const Start& start, const Membership& members, Actions& out)
+    : options_(options),
+      start_(start),
+      members_(members),
+      out_(out),
+      total_steps_(pushpull::total_steps(options.job, declaration.train_samples)),
+      barriers_(barriers_of_run(options.job, start.step, total_steps_)),
+      shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
+      progress_(options.job, options.workers, start.step),
+      evaluations_(declaration.test_samples, options.job.micro_batch),
+      snapshots_(barriers_),
+      norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers)) {
+  const Job& job = options.job;
+  if (!job.record.empty()) {
+    logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
+  }
+  const int with_slices = norms_.servers();
+  work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,
+                                progress_, evaluations_, out_});
+  if (with_slices < options.servers) {
+    const int without = options.servers - with_slices;
+    out.notice("the model has only " + counted(with_slices, "slice") + ": " +
+               counted(without, "server") + (without == 1 ? " holds" : " hold") + " none");
+  }
+}
+
+void TrainingRun::on_commit(const Commit& commit) {
+  const MemberInfo* member = members_.find(commit.incarnation);
+  progress_.add(commit, member == nullptr ? -1 : member->rank);
+  work_->on_commit(commit);
+}
+
+void TrainingRun::on_barrier_open(int64_t step) {
+  snapshots_.open(step, work_->samples_at(step));
+  work_->on_barrier_open(step);
+}
+
+void TrainingRun::on_checkpoint_waits(int64_t step) {
+  if (!snapshots_.waits()) return;
+  out_.notice("training waits at step " + std::to_string(step) +
+              " until an earlier checkpoint is written: checkpoint-every = " +
+              std::to_string(options_.job.checkpoint_every) +
+              " is faster than the disk; where that matters, raise it");
+}
+
+Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
+  const uint64_t worker = result.incarnation();
+  const MemberInfo* member = members_.find(worker);
+  if (Checked refusal = check_trainer(member, worker)) return refusal;
+  if (Checked refusal = check_results(barriers_, options_.job.micro_batch, result, *member)) {
+    return refusal;
+  }
+  Message taken;
+  taken.header.mutable_eval_taken()->set_number(result.number());
+  out_.send(peer, std::move(taken));
+  for (const wire::ChunkResult& chunk : result.chunks()) {
+    if (evaluations_.add(result.step(), chunk)) work_->on_evaluation_complete();
+    work_->on_chunk(worker, result.step(), chunk.chunk());
+  }
+  return std::nullopt;
+}
+
+Checked TrainingRun::on_norms(const wire::Norms& norms) {
+  const MemberInfo* server = members_.find(norms.incarnation());
+  if (Checked refusal = check_member(server, wire::ROLE_SERVER, norms.incarnation()))
+    return refusal;
+  if (Checked refusal = check_step(barriers_, norms.step(), *server)) return refusal;
+  if (!norms_.take(norms)) return std::nullopt;
+  Message message;
+  *message.header.mutable_norm_total() = *norms_.total();
+  if (norms_.all_here_now()) {
+    out_.send_to_servers(members_, message);
+  } else {
+    out_.send(server->peer, std::move(message));
+  }
+  return std::nullopt;
+}
+
+Checked TrainingRun::on_arrived(const wire::Arrived& arrived) {
+  const MemberInfo* server = members_.find(arrived.incarnation());
+  if (Checked refusal = check_member(server, wire::ROLE_SERVER, arrived.incarnation()))
+    return refusal;
+  return work_->on_arrived(*server, arrived);
+}
+
+Checked TrainingRun::on_record_part(const PeerId& peer, const wire::RecordPart& part) {
+  const MemberInfo* server = members_.find(part.incarnation());
+  if (Checked refusal = check_member(server, wire::ROLE_SERVER, part.incarnation())) return refusal;
+  if (!logs_) {
+    return refused("no-record", "no part of a record: the job is not recorded",
+                   "one from " + server->name());
+  }
+  if (Checked refusal = logs_->take(server->rank, part)) return refusal;
+  Message taken;
+  taken.header.mutable_record_taken()->set_through(logs_->have(server->rank));
+  out_.send(peer, std::move(taken));
+  return std::nullopt;
+}
+
+bool TrainingRun::complete() const {
+  return progress_.floor() >= barriers_.end_step && snapshots_.complete() &&
+         evaluations_.complete(barriers_.end_step);
+}
+
+// A server says in its last Stats how much it has logged; the one in this process hands everything
+// in on each turn.
+bool TrainingRun::logs_complete() const {
+  if (!logs_) return true;
+  const auto& all = members_.all();
+  return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+    const MemberInfo& member = entry.second;
+    return member.role != wire::ROLE_SERVER || member.peer.empty() ||
+           logs_->have(member.rank) >= member.stats.recorded();
+  });
+}
+
+void TrainingRun::add_to_state(wire::State* state) const {
+  state->set_world_size(options_.workers);
+  state->set_start_step(barriers_.start_step);
+  state->set_end_step(barriers_.end_step);
+  state->set_total_steps(total_steps_);
+  state->set_shares(shares_);
+  std::map<int, std::string> endpoints;
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role == wire::ROLE_SERVER) endpoints[member.rank] = member.data_endpoint;
+  }
+  for (const auto& [rank, endpoint] : endpoints) state->add_data_endpoints(endpoint);
+}
+
+void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
+  add_to_state(state);
+  work_->add_to_worker_state(state, worker);
+}
+
+void TrainingRun::add_to_server_state(wire::State* state) const {
+  add_to_state(state);
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || !member.declared) continue;
+    wire::Member* worker = state->add_workers();
+    worker->set_rank(member.rank);
+    worker->set_incarnation(incarnation);
+  }
+  state->set_updates(start_.updates);
+  state->set_load(start_.load);
+  state->set_released_barrier(snapshots_.gathered_barrier());
+  work_->add_to_server_state(state);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,231 @@
+#include "ps/members/admission.h"
+
+#include <algorithm>
+
+#include "common/base/text.h"
+#include "common/net/address.h"
+#include "ps/members/message_checks.h"
+
+namespace pushpull {
+
+namespace {
+
+// A host name has at most 255 bytes, the others less than twice as many.
+constexpr size_t kMaxWordBytes = 512;
+// More than anybody starts; a stranger may say hello again and again.
+constexpr int kMaxSpares = 4096;
+
+// An address that others can connect to.
+bool is_endpoint(const std::string& text) {
+  try {
+    return parse_address(text, "data-endpoint").port != "*";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::string quoted(const std::string& text) { return "'" + printable(text, 80) + "'"; }
+
+Checked check_hello(const wire::Hello& hello) {
+  if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) {
+    return refused("bad-role", "role server or worker", std::to_string(hello.role()));
+  }
+  if (hello.incarnation() == 0) return refused("no-incarnation", "an incarnation", "0");
+  const size_t longest =
+      std::max({hello.host().size(), hello.version().size(), hello.data_endpoint().size()});
+  if (longest > kMaxWordBytes) {
+    return refused("long-hello", "at most " + std::to_string(kMaxWordBytes) + " bytes a word",
+                   std::to_string(longest));
+  }
+  const bool listens = hello.role() == wire::ROLE_SERVER && !hello.data_endpoint().empty();
+  if (listens && !is_endpoint(hello.data_endpoint())) {
+    return refused("bad-endpoint", "an address with a port", quoted(hello.data_endpoint()));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Admission::Admission(const CoordinatorOptions& options, Membership& members, Actions& out)
+    : options_(options),
+      workers_meet_(options.job.strategy.traits().workers_update),
+      members_(members),
+      out_(out),
+      declarations_(options.job) {
+  MemberInfo& self = members_.add(options_.self);
+  self.role = wire::ROLE_SERVER;
+  self.rank = 0;
+  self.peer.clear();
+}
+
+Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
+                            wire::Phase phase) {
+  if (Checked refusal = check_hello(hello)) return refusal;
+  if (members_.find(hello.incarnation()) == nullptr) {
+    if (refuse_hello(peer, hello, phase)) return std::nullopt;
+    const auto room = options_.servers + options_.workers + kMaxSpares;
+    if (std::ssize(members_.all()) >= room) {
+      return refused("no-room", "at most " + std::to_string(room) + " members",
+                     "one more from host " + quoted(hello.host()));
+    }
+    // a server asks for the job first: it listens once it knows how large a slice may be
+    const bool only_asks = hello.role() == wire::ROLE_SERVER && hello.data_endpoint().empty();
+    if (!only_asks) add_member(hello);
+  }
+  if (MemberInfo* member = members_.find(hello.incarnation())) {
+    members_.heard(*member, peer, now_ms);
+  }
+  Message message;
+  wire::JobText* job = message.header.mutable_job_text();
+  job->set_run(options_.run);
+  job->set_ini(to_ini(options_.job));
+  job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());
+  out_.send(peer, std::move(message));
+  out_.repeat_state();
+  return std::nullopt;
+}
+
+bool Admission::refuse_hello(const PeerId& peer, const wire::Hello& hello, wire::Phase phase) {
+  if (phase >= wire::PHASE_FINISHING) {
+    out_.refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
+    return true;
+  }
+  if (hello.role() != wire::ROLE_SERVER) return false;
+  const int servers = members_.count(wire::ROLE_SERVER);
+  if (servers >= options_.servers || phase != wire::PHASE_GATHERING) {
+    out_.refuse(peer, ErrorCode::kUsage,
+                "[join] the job was started for " + counted(options_.servers, "server") +
+                    " and has " + (options_.servers == 1 ? "it" : "them all") +
+                    "; start it with --servers " + std::to_string(servers + 1));
+    return true;
+  }
+  return !hello.data_endpoint().empty() &&
+         refuse_taken_endpoint(peer, hello.role(), hello.incarnation(), hello.data_endpoint());
+}
+
+bool Admission::refuse_taken_endpoint(const PeerId& peer, wire::Role role, uint64_t incarnation,
+                                      const std::string& endpoint) {
+  const bool server = role == wire::ROLE_SERVER;
+  for (const auto& [other, member] : members_.all()) {
+    if (member.role != role || other == incarnation) continue;
+    if ((server ? member.data_endpoint : member.peer_endpoint) != endpoint) continue;
+    out_.refuse(peer, ErrorCode::kUsage,
+                "[join] " + endpoint + " is the address of " + member.name() +
+                    " already; give this " + (server ? "server" : "worker") +
+                    " another --listen or --advertise");
+    return true;
+  }
+  return false;
+}
+
+void Admission::add_member(const wire::Hello& hello) {
+  MemberInfo info;
+  info.role = hello.role();
+  info.incarnation = hello.incarnation();
+  info.host = hello.host();
+  info.pid = hello.pid();
+  info.data_endpoint = hello.data_endpoint();
+  if (hello.role() == wire::ROLE_SERVER) info.rank = members_.count(wire::ROLE_SERVER);
+  const MemberInfo& member = members_.add(info);
+  if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
+}
+
+Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
+                                          const wire::Declare& declare, wire::Phase phase) {
+  MemberInfo* member = members_.find(declare.incarnation());
+  if (Checked refusal = check_member(member, wire::ROLE_WORKER, declare.incarnation())) {
+    return {.refusal = std::move(refusal)};
+  }
+  members_.heard(*member, peer, now_ms);
+  out_.repeat_state();
+  if (member->declared) return {};
+  if (workers_meet_) {
+    const std::string& endpoint = declare.peer_endpoint();
+    if (endpoint.size() > kMaxWordBytes || !is_endpoint(endpoint)) {
+      return {.refusal = refused("bad-endpoint", "an address for the other workers, with a port",
+                                 quoted(endpoint) + " from " + member->name())};
+    }
+    if (refuse_taken_endpoint(peer, member->role, member->incarnation, endpoint)) {
+      members_.remove(member->incarnation);
+      return {};
+    }
+    member->peer_endpoint = endpoint;
+  }
+  Declared outcome = check_declaration(peer, *member, declare);
+  if (outcome.admitted) {
+    admit(*member, phase);
+  } else if (!outcome.job_error) {
+    members_.remove(member->incarnation);
+  }
+  return outcome;
+}
+
+Admission::Declared Admission::check_declaration(const PeerId& peer, const MemberInfo& member,
+                                                 const wire::Declare& declare) {
+  try {
+    const std::string difference = declarations_.take(declare);
+    if (!difference.empty()) {
+      out_.refuse(peer, ErrorCode::kProtocol, "[declare] this worker cannot join: " + difference);
+      out_.notice("refused " + member.name() + ": " + difference);
+      return {};
+    }
+  } catch (const Error& e) {
+    out_.refuse(peer, e.code(), e.what());
+    // a declaration that no worker can mean is this peer's fault alone
+    if (e.code() != ErrorCode::kProtocol) return {.job_error = e};
+    return {.refusal =
+                refused("bad-declaration", std::string(e.what()) + ", from " + member.name())};
+  }
+  const std::string other_bits = declarations_.other_bits(member.name(), declare);
+  if (!other_bits.empty()) out_.notice(other_bits);
+  return {.admitted = true};
+}
+
+void Admission::admit(MemberInfo& member, wire::Phase phase) {
+  member.declared = true;
+  member.rank = members_.free_rank(options_.workers);
+  out_.state_changed();
+  if (member.rank < 0) {
+    out_.notice(member.name() + " joined as a spare");
+  } else if (phase == wire::PHASE_GATHERING) {
+    const auto& all = members_.all();
+    const auto ready = std::count_if(all.begin(), all.end(), [](const auto& entry) {
+      return entry.second.role == wire::ROLE_WORKER && entry.second.rank >= 0;
+    });
+    out_.notice(member.name() + " joined, " + std::to_string(ready) + " of " +
+                std::to_string(options_.workers));
+  } else {
+    out_.notice(member.name() + " takes the free place");
+  }
+}
+
+void Admission::promote_spares() {
+  for (auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
+    member.rank = members_.free_rank(options_.workers);
+    if (member.rank < 0) return;
+    out_.notice(member.name() + " was a spare and takes the free place");
+    out_.state_changed();
+  }
+}
+
+bool Admission::complete() const {
+  return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
+         members_.free_rank(options_.workers) < 0;
+}
+
+std::string Admission::waiting_for() const {
+  int ready = 0;
+  int preparing = 0;
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER) continue;
+    ++(member.declared ? ready : preparing);
+  }
+  std::string text = "waiting for members: " + std::to_string(members_.count(wire::ROLE_SERVER)) +
+                     " of " + counted(options_.servers, "server") + ", " + std::to_string(ready) +
+                     " of " + counted(options_.workers, "worker");
+  if (preparing > 0) text += " (" + std::to_string(preparing) + " reading data)";
+  return text;
+}
+
+}  // namespace pushpull

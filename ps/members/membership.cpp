@@ -1,0 +1,91 @@
+#include "ps/members/membership.h"
+
+#include <algorithm>
+
+namespace pushpull {
+
+std::string seconds_text(int64_t ms) {
+  return std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100);
+}
+
+std::string MemberInfo::name() const {
+  const std::string what = role == wire::ROLE_SERVER ? "server" : "worker";
+  const std::string number = rank < 0 ? "" : " " + std::to_string(rank);
+  return what + number + " (" + host + ", pid " + std::to_string(pid) + ")";
+}
+
+Membership::Membership(double heartbeat_timeout_s)
+    : timeout_ms_(static_cast<int64_t>(heartbeat_timeout_s * 1000)),
+      closed_grace_ms_(std::min<int64_t>(2000, timeout_ms_)) {}
+
+MemberInfo& Membership::add(const MemberInfo& member) {
+  return members_[member.incarnation] = member;
+}
+
+MemberInfo* Membership::find(uint64_t incarnation) {
+  const auto found = members_.find(incarnation);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+const MemberInfo* Membership::find(uint64_t incarnation) const {
+  const auto found = members_.find(incarnation);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+MemberInfo* Membership::find_peer(const PeerId& peer) {
+  for (auto& [incarnation, member] : members_) {
+    if (member.peer == peer) return &member;
+  }
+  return nullptr;
+}
+
+const MemberInfo* Membership::find_rank(wire::Role role, int rank) const {
+  for (const auto& [incarnation, member] : members_) {
+    if (member.role == role && member.rank == rank) return &member;
+  }
+  return nullptr;
+}
+
+void Membership::heard(MemberInfo& member, const PeerId& peer, int64_t now_ms) {
+  member.peer = peer;
+  member.last_heard_ms = now_ms;
+  member.gone_since_ms = -1;
+}
+
+void Membership::gone(const PeerId& peer, int64_t now_ms) {
+  MemberInfo* member = find_peer(peer);
+  if (member != nullptr && member->gone_since_ms < 0) member->gone_since_ms = now_ms;
+}
+
+std::vector<Membership::Loss> Membership::lost(int64_t now_ms) const {
+  std::vector<Loss> out;
+  for (const auto& [incarnation, member] : members_) {
+    if (member.peer.empty()) continue;
+    const int64_t silent = now_ms - member.last_heard_ms;
+    if (silent > timeout_ms_) {
+      out.push_back({incarnation, "no heartbeat for " + seconds_text(silent) + " s"});
+    } else if (member.gone_since_ms >= 0 && now_ms - member.gone_since_ms > closed_grace_ms_) {
+      out.push_back({incarnation, "its connection closed " +
+                                      seconds_text(now_ms - member.gone_since_ms) + " s ago"});
+    }
+  }
+  return out;
+}
+
+int Membership::count(wire::Role role) const {
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
+    return entry.second.role == role;
+  }));
+}
+
+int Membership::free_rank(int workers) const {
+  std::vector<bool> taken(static_cast<size_t>(workers));
+  for (const auto& [incarnation, member] : members_) {
+    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+    taken[static_cast<size_t>(member.rank)] = true;
+  }
+  const auto found = std::find(taken.begin(), taken.end(), false);
+  return found == taken.end() ? -1 : static_cast<int>(found - taken.begin());
+}
+
+}  // namespace pushpull

@@ -1,0 +1,72 @@
+// The members of the job, when each was last heard, and which have fallen silent. Part of the
+// coordinator's state machine; time comes in as an argument. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/net/message.h"
+
+namespace pushpull {
+
+struct MemberInfo {
+  wire::Role role = wire::ROLE_UNSET;
+  int rank = -1;  // -1: a spare worker
+  uint64_t incarnation = 0;
+  std::string host = {};
+  int64_t pid = 0;
+  std::string data_endpoint = {};
+  std::string peer_endpoint = {};  // all-reduce: where other workers reach this one
+  PeerId peer = {};                // empty: the server in the coordinator's own process
+  bool declared = false;
+  int64_t last_heard_ms = 0;
+  int64_t gone_since_ms = -1;  // the connection was closed; -1: open
+  int64_t state_version = -1;  // newest that the member has taken in
+  wire::Stats stats = {};
+
+  // "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
+  std::string name() const;
+};
+
+class Membership {
+ public:
+  explicit Membership(double heartbeat_timeout_s);
+
+  MemberInfo& add(const MemberInfo& member);
+  void remove(uint64_t incarnation) { members_.erase(incarnation); }
+  // Null: nobody.
+  MemberInfo* find(uint64_t incarnation);
+  const MemberInfo* find(uint64_t incarnation) const;
+  MemberInfo* find_peer(const PeerId& peer);
+  const MemberInfo* find_rank(wire::Role role, int rank) const;
+  std::map<uint64_t, MemberInfo>& all() { return members_; }
+  const std::map<uint64_t, MemberInfo>& all() const { return members_; }
+
+  void heard(MemberInfo& member, const PeerId& peer, int64_t now_ms);
+  // Sending failed because the connection is closed.
+  void gone(const PeerId& peer, int64_t now_ms);
+
+  struct Loss {
+    uint64_t incarnation = 0;
+    std::string reason;  // "no heartbeat for 5.2 s", "its connection closed"
+  };
+  // Members that count as lost now.
+  std::vector<Loss> lost(int64_t now_ms) const;
+
+  int count(wire::Role role) const;
+  // The lowest rank below `workers` that no worker has; -1: none is free.
+  int free_rank(int workers) const;
+
+ private:
+  int64_t timeout_ms_;
+  int64_t closed_grace_ms_;  // a living peer reconnects within this
+  std::map<uint64_t, MemberInfo> members_;
+};
+
+// "1.5" for 1500.
+std::string seconds_text(int64_t ms);
+
+}  // namespace pushpull

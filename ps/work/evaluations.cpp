@@ -1,0 +1,32 @@
+#include "ps/work/evaluations.h"
+
+namespace pushpull {
+
+Evaluations::Evaluations(int64_t test_samples, int64_t micro_batch)
+    : test_samples_(test_samples), chunks_((test_samples + micro_batch - 1) / micro_batch) {}
+
+std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult& result) {
+  if (result.chunk() < 0 || result.chunk() >= chunks_ || complete(step)) return std::nullopt;
+  auto& results = open_[step];
+  results[result.chunk()] = result;
+  if (static_cast<int64_t>(results.size()) < chunks_) return std::nullopt;
+  Evaluation out;
+  out.step = step;
+  out.total = test_samples_;
+  for (const auto& [chunk, r] : results) {
+    out.correct += r.correct();
+    out.loss += r.loss();
+  }
+  out.loss /= static_cast<double>(test_samples_);
+  // an older one that is still open has lost its evaluator: it will not become complete
+  open_.erase(open_.begin(), open_.upper_bound(step));
+  newest_ = out;
+  new_.push_back(out);
+  return out;
+}
+
+bool Evaluations::complete(int64_t step) const {
+  return chunks_ == 0 || (newest_ && newest_->step >= step);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,44 @@
+// The results of evaluations, collected from whoever computed their chunks. Part of the
+// coordinator's state machine; one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/net/message.h"
+
+namespace pushpull {
+
+struct Evaluation {
+  int64_t step = 0;
+  int64_t correct = 0;
+  int64_t total = 0;
+  double loss = 0.0;  // mean
+};
+
+// Sums the results in the order of the chunks, so that an evaluation does not depend on who
+// computed which chunk.
+class Evaluations {
+ public:
+  Evaluations(int64_t test_samples, int64_t micro_batch);
+
+  int64_t chunks() const { return chunks_; }
+  // Takes a result in; returns the evaluation when it has become complete.
+  std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
+  bool complete(int64_t step) const;
+  const std::optional<Evaluation>& newest() const { return newest_; }
+  // Those that became complete since the last call, in order.
+  std::vector<Evaluation> take_new() { return std::exchange(new_, {}); }
+
+ private:
+  int64_t test_samples_;
+  int64_t chunks_;
+  std::map<int64_t, std::map<int64_t, wire::ChunkResult>> open_;
+  std::optional<Evaluation> newest_;
+  std::vector<Evaluation> new_;
+};
+
+}  // namespace pushpull

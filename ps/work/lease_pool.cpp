@@ -1,0 +1,100 @@
+#include "ps/work/lease_pool.h"
+
+#include <algorithm>
+
+#include "ps/aggregation/commit.h"
+
+namespace pushpull {
+
+LeasePool::LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks)
+    : barriers_(barriers),
+      shares_(shares),
+      micro_batches_(micro_batches),
+      chunks_(chunks),
+      step_(barriers.start_step),
+      open_barrier_(barriers.start_step) {}
+
+std::optional<wire::Lease> LeasePool::draw() {
+  if (!first_.empty()) {
+    wire::Lease lease = first_.front();
+    first_.pop_front();
+    return lease;
+  }
+  // steps behind a barrier wait until every server has passed it
+  if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
+  if (step_ >= barriers_.end_step) return std::nullopt;
+  // servers keep the weights of one barrier: its evaluation must end before the next can come
+  if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
+  const Range range = share_range(share_, shares_, micro_batches_);
+  wire::Lease lease;
+  lease.set_step(step_);
+  lease.set_lo(static_cast<int32_t>(range.lo));
+  lease.set_hi(static_cast<int32_t>(range.hi));
+  if (++share_ == shares_) {
+    share_ = 0;
+    ++step_;
+  }
+  return lease;
+}
+
+// No evaluation waits in first_ when this is asked: that is drawn before.
+bool LeasePool::evaluating() const {
+  return std::any_of(holders_.begin(), holders_.end(), [](const auto& entry) {
+    const auto& held = entry.second.held;
+    return std::any_of(held.begin(), held.end(), [](const auto& l) { return l.evaluate(); });
+  });
+}
+
+std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
+  Holder& holder = holders_[incarnation];
+  while (holder.held.size() < kHeld) {
+    std::optional<wire::Lease> lease = draw();
+    if (!lease) break;
+    lease->set_number(holder.next_number++);
+    holder.held.push_back(*lease);
+  }
+  return holder.held;
+}
+
+void LeasePool::open_barrier(int64_t step) {
+  open_barrier_ = std::max(open_barrier_, step);
+  if (!barriers_.evaluation_due(step)) return;
+  for (int i = 0; i < shares_; ++i) {
+    const Range chunks = share_range(i, shares_, chunks_);
+    if (chunks.size() == 0) continue;
+    wire::Lease lease;
+    lease.set_step(step);
+    lease.set_lo(static_cast<int32_t>(chunks.lo));
+    lease.set_hi(static_cast<int32_t>(chunks.hi));
+    lease.set_evaluate(true);
+    first_.push_back(lease);
+  }
+}
+
+void LeasePool::finish_training(uint64_t incarnation, int64_t step, Range range) {
+  Holder& holder = holders_[incarnation];
+  const auto found = std::find_if(holder.held.begin(), holder.held.end(), [&](const auto& lease) {
+    return !lease.evaluate() && lease.step() == step && lease.lo() == range.lo;
+  });
+  if (found == holder.held.end()) return;
+  holder.last_finished = *found;
+  holder.held.erase(found);
+}
+
+void LeasePool::finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk) {
+  Holder& holder = holders_[incarnation];
+  std::erase_if(holder.held, [&](const auto& lease) {
+    return lease.evaluate() && lease.step() == step && lease.lo() <= chunk && chunk < lease.hi();
+  });
+}
+
+void LeasePool::lose(uint64_t incarnation) {
+  const auto found = holders_.find(incarnation);
+  if (found == holders_.end()) return;
+  Holder& holder = found->second;
+  if (holder.last_finished) holder.held.insert(holder.held.begin(), *holder.last_finished);
+  first_.insert(first_.begin(), holder.held.begin(), holder.held.end());
+  holders_.erase(found);
+}
+
+}  // namespace pushpull

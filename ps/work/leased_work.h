@@ -1,0 +1,32 @@
+// Work in leases that workers draw from one pool (async): a lost worker's leases are drawn again,
+// and a worker more or less needs no new division. Part of the coordinator's state machine; one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ps/work/lease_pool.h"
+#include "ps/work/work_assignment.h"
+
+namespace pushpull {
+
+class LeasedWork final : public WorkAssignment {
+ public:
+  explicit LeasedWork(const WorkSetup& setup);
+
+  void on_commit(const Commit& commit) override;
+  void on_barrier_open(int64_t step) override;
+  void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk) override;
+  bool lose(int64_t now_ms, const MemberInfo& worker) override;
+  void fill() override {}  // workers draw by themselves
+  std::string overdue(int64_t now_ms) override;
+  std::vector<wire::Lease> leases(const MemberInfo& worker) override;
+
+ private:
+  LeasePool pool_;
+  int64_t empty_since_ms_ = -1;  // no worker is left since then; -1: some are
+};
+
+}  // namespace pushpull

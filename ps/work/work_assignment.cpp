@@ -1,0 +1,34 @@
+#include "ps/work/work_assignment.h"
+
+#include "ps/work/all_reduce_shares.h"
+#include "ps/work/backup_shares.h"
+#include "ps/work/fixed_shares.h"
+#include "ps/work/leased_work.h"
+
+namespace pushpull {
+
+Checked WorkAssignment::on_arrived(const MemberInfo& server, const wire::Arrived& /*arrived*/) {
+  return refused("no-choice", "a strategy that chooses the pushes of a step",
+                 "Arrived from " + server.name() + " under " + setup_.job.strategy.to_string());
+}
+
+std::vector<wire::Lease> WorkAssignment::leases(const MemberInfo& /*worker*/) { return {}; }
+
+int64_t WorkAssignment::samples_at(int64_t barrier) const {
+  // the push that opens the barrier may be told of later, so counting would miss it
+  return (barrier - setup_.barriers.start_step) * setup_.job.global_batch;
+}
+
+int64_t WorkAssignment::replacement_timeout_ms() const {
+  return static_cast<int64_t>(setup_.job.replacement_timeout_s * 1000);
+}
+
+std::unique_ptr<WorkAssignment> make_work_assignment(const WorkSetup& setup) {
+  const StrategyTraits& traits = setup.job.strategy.traits();
+  if (traits.leases) return std::make_unique<LeasedWork>(setup);
+  if (!traits.whole_steps) return std::make_unique<BackupShares>(setup);
+  if (traits.workers_update) return std::make_unique<AllReduceShares>(setup);
+  return std::make_unique<FixedShares>(setup);
+}
+
+}  // namespace pushpull

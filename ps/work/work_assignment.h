@@ -1,0 +1,82 @@
+// Decides which worker computes what, and who takes over when one is lost. A strategy divides work
+// in one of these ways, made by make_work_assignment; the coordinator does not know which it is.
+// Part of its state machine; one thread.
+//
+//   FixedShares      each worker computes the same micro-batches of every step
+//   BackupShares     the same, and a step ends without the slowest ones
+//   AllReduceShares  the same, and the owners learn where to reach each other
+//   LeasedWork       workers draw leases from one pool
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/job/barriers.h"
+#include "common/job/job.h"
+#include "common/net/message.h"
+#include "common/net/refusal.h"
+#include "ps/aggregation/commit.h"
+#include "ps/members/actions.h"
+#include "ps/members/membership.h"
+#include "ps/work/evaluations.h"
+#include "ps/work/training_progress.h"
+
+namespace pushpull {
+
+// Everything that an assignment is made from. References outlive it.
+struct WorkSetup {
+  const Job& job;
+  Barriers barriers;
+  int workers = 1;              // ranks
+  int shares = 1;               // that a step is divided into
+  int servers_with_slices = 1;  // servers that take part in a step
+  const Membership& members;
+  const TrainingProgress& progress;
+  const Evaluations& evaluations;
+  Actions& out;
+};
+
+class WorkAssignment {
+ public:
+  explicit WorkAssignment(const WorkSetup& setup) : setup_(setup) {}
+  virtual ~WorkAssignment() = default;
+
+  // Server 0 has taken a push, or dropped it.
+  virtual void on_commit(const Commit& commit) = 0;
+  virtual void on_barrier_open(int64_t /*step*/) {}
+  // A worker has evaluated a chunk.
+  virtual void on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/) {}
+  virtual void on_evaluation_complete() {}
+  // A server says which pushes of its running step are complete there.
+  virtual Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived);
+
+  // The worker is no member any longer. True: it had work.
+  virtual bool lose(int64_t now_ms, const MemberInfo& worker) = 0;
+  // Hands work that nobody has to workers that are there.
+  virtual void fill() = 0;
+  // Why the job cannot go on: nobody has come for some work for too long. "": it can.
+  virtual std::string overdue(int64_t now_ms) = 0;
+  // Everything that the worker holds and has not finished, topped up; empty without a pool.
+  virtual std::vector<wire::Lease> leases(const MemberInfo& worker);
+
+  // Fields of the state that depend on how work is divided.
+  virtual void add_to_worker_state(wire::State* /*state*/, const MemberInfo& /*worker*/) const {}
+  virtual void add_to_server_state(wire::State* /*state*/) const {}
+  // Samples of this run that are in the weights of a barrier that has just opened.
+  virtual int64_t samples_at(int64_t barrier) const;
+  // A line for people when all is computed; "": nothing to say.
+  virtual std::string closing_notice() const { return ""; }
+
+ protected:
+  int64_t replacement_timeout_ms() const;
+  const WorkSetup& setup() const { return setup_; }
+
+ private:
+  const WorkSetup setup_;
+};
+
+std::unique_ptr<WorkAssignment> make_work_assignment(const WorkSetup& setup);
+
+}  // namespace pushpull

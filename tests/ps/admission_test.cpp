@@ -1,0 +1,201 @@
+#include "ps/members/admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/net/tensor_wire.h"
+#include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// Two servers (server 0 is here) and two workers are wanted.
+class AdmissionTest : public testing::Test {
+ protected:
+  explicit AdmissionTest(const std::string& keys = "strategy = sync\n") {
+    options_.job = job_of(keys);
+    options_.run = kRun;
+    options_.servers = 2;
+    options_.workers = 2;
+    options_.self.incarnation = 1;
+    options_.self.host = "head";
+    options_.self.pid = 1;
+  }
+  Admission& admission() {
+    if (!admission_) admission_.emplace(options_, members_, out_);
+    return *admission_;
+  }
+  static wire::Hello hello_of(uint64_t who, wire::Role role = wire::ROLE_WORKER,
+                              const std::string& endpoint = "") {
+    wire::Hello hello;
+    hello.set_role(role);
+    hello.set_incarnation(who);
+    hello.set_host("node");
+    hello.set_pid(static_cast<int64_t>(1000 + who));
+    hello.set_data_endpoint(endpoint);
+    return hello;
+  }
+  static wire::Declare declaration_of(uint64_t who) {
+    wire::Declare declare;
+    declare.set_incarnation(who);
+    to_wire(table_of(3000), declare.mutable_tensors());
+    declare.set_train_samples(64);
+    declare.set_numerics("cpu avx2");
+    return declare;
+  }
+  std::string hello(const wire::Hello& hello) {
+    return reason_of(admission().on_hello(0, "peer", hello, phase_));
+  }
+  std::string server(uint64_t who, const std::string& endpoint) {
+    return hello(hello_of(who, wire::ROLE_SERVER, endpoint));
+  }
+  Admission::Declared declare(const wire::Declare& declare) {
+    return admission().on_declare(0, "peer", declare, phase_);
+  }
+  void join(uint64_t who) {
+    EXPECT_EQ(hello(hello_of(who)), "");
+    EXPECT_TRUE(declare(declaration_of(who)).admitted);
+  }
+  // The text of the newest Refused; "": none was sent.
+  std::string refused_text() {
+    std::string text;
+    for (const Outgoing& out : out_.take_messages()) {
+      if (out.message.header.has_refused()) text = out.message.header.refused().text();
+    }
+    return text;
+  }
+
+  CoordinatorOptions options_;
+  Membership members_{10};
+  Actions out_;
+  wire::Phase phase_ = wire::PHASE_GATHERING;
+  std::optional<Admission> admission_;
+};
+
+TEST_F(AdmissionTest, IsCompleteWhenEveryPlaceIsTaken) {
+  join(kAnna);
+  join(kBert);
+  EXPECT_FALSE(admission().complete());
+  EXPECT_EQ(admission().waiting_for(), "waiting for members: 1 of 2 servers, 2 of 2 workers");
+  EXPECT_EQ(server(50, "tcp://10.0.0.1:7000"), "");
+  EXPECT_TRUE(admission().complete());
+  members_.remove(kAnna);
+  EXPECT_FALSE(admission().complete());
+}
+
+TEST_F(AdmissionTest, HelloTwiceIsOneMemberAndTwoAnswers) {
+  hello(hello_of(kAnna));
+  hello(hello_of(kAnna));
+  EXPECT_EQ(members_.count(wire::ROLE_WORKER), 1);
+  const auto answers = out_.take_messages();
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[1].message.header.job_text().run(), kRun);
+}
+
+TEST_F(AdmissionTest, AHelloThatCannotBeMeantSaysWhy) {
+  EXPECT_EQ(hello(hello_of(0)), "no-incarnation");
+  EXPECT_EQ(hello(hello_of(kAnna, wire::ROLE_UNSET)), "bad-role");
+  EXPECT_EQ(server(50, "tcp://host:*"), "bad-endpoint");
+  wire::Hello endless = hello_of(kAnna);
+  endless.set_host(std::string(1 << 20, 'x'));
+  const Checked refusal = admission().on_hello(0, "peer", endless, phase_);
+  EXPECT_EQ(reason_of(refusal), "long-hello");
+  EXPECT_EQ(refusal->text, "expected at most 512 bytes a word, got 1048576");
+  EXPECT_EQ(members_.all().size(), 1U);
+}
+
+TEST_F(AdmissionTest, OneServerTooManyHearsHowToStartMore) {
+  server(50, "tcp://10.0.0.1:7000");
+  EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
+  EXPECT_EQ(refused_text(),
+            "[join] the job was started for 2 servers and has them all; start it with --servers 3");
+}
+
+TEST_F(AdmissionTest, TheRoomIsBounded) {
+  for (uint64_t who = 1000; who < 1000 + 4099; ++who) ASSERT_EQ(hello(hello_of(who)), "") << who;
+  EXPECT_EQ(hello(hello_of(kAnna)), "no-room");
+}
+
+TEST_F(AdmissionTest, NobodyJoinsAJobThatIsOver) {
+  phase_ = wire::PHASE_FINISHED;
+  hello(hello_of(kAnna));
+  EXPECT_EQ(refused_text(), "[join] the job is over");
+  EXPECT_EQ(members_.count(wire::ROLE_WORKER), 0);
+}
+
+TEST_F(AdmissionTest, AThirdWorkerIsASpareUntilAPlaceIsFree) {
+  join(kAnna);
+  join(kBert);
+  join(103);
+  EXPECT_EQ(members_.find(103)->rank, -1);
+  admission().promote_spares();
+  EXPECT_EQ(members_.find(103)->rank, -1);
+  members_.remove(kAnna);
+  admission().promote_spares();
+  EXPECT_EQ(members_.find(103)->rank, 0);
+  EXPECT_THAT(out_.take_notices().back(), HasSubstr("was a spare and takes the free place"));
+}
+
+TEST_F(AdmissionTest, OnlyAWorkerDeclares) {
+  server(50, "tcp://10.0.0.1:7000");
+  EXPECT_EQ(reason_of(declare(declaration_of(999)).refusal), "unknown-member");
+  EXPECT_EQ(reason_of(declare(declaration_of(50)).refusal), "wrong-role");
+}
+
+TEST_F(AdmissionTest, AWorkerThatDoesNotFitIsNoMemberAnyLonger) {
+  join(kAnna);
+  hello(hello_of(kBert));
+  wire::Declare other = declaration_of(kBert);
+  other.set_train_samples(63);
+  const Admission::Declared declared = declare(other);
+  EXPECT_FALSE(declared.admitted);
+  EXPECT_EQ(reason_of(declared.refusal), "") << "it is honest, and is told so";
+  EXPECT_THAT(refused_text(), HasSubstr("63 + 0"));
+  EXPECT_EQ(members_.find(kBert), nullptr);
+}
+
+TEST_F(AdmissionTest, ADeclarationThatCannotBeMeantIsCounted) {
+  hello(hello_of(kAnna));
+  wire::Declare bad = declaration_of(kAnna);
+  bad.set_train_samples(-1);
+  EXPECT_EQ(reason_of(declare(bad).refusal), "bad-declaration");
+  EXPECT_EQ(members_.find(kAnna), nullptr);
+}
+
+TEST_F(AdmissionTest, AJobThatDoesNotFitTheDataIsNobodysFault) {
+  hello(hello_of(kAnna));
+  wire::Declare few = declaration_of(kAnna);
+  few.set_train_samples(5);
+  const Admission::Declared declared = declare(few);
+  ASSERT_TRUE(declared.job_error);
+  EXPECT_EQ(declared.job_error->code(), ErrorCode::kUsage);
+  EXPECT_FALSE(declared.refusal);
+}
+
+class AdmissionToAllReduce : public AdmissionTest {
+ protected:
+  AdmissionToAllReduce() : AdmissionTest("strategy = allreduce:ring\n") {}
+  Admission::Declared declare_at(uint64_t who, const std::string& endpoint) {
+    hello(hello_of(who));
+    wire::Declare declaration = declaration_of(who);
+    declaration.set_peer_endpoint(endpoint);
+    return declare(declaration);
+  }
+};
+
+TEST_F(AdmissionToAllReduce, AWorkerMustSayWhereOthersReachIt) {
+  const Admission::Declared nowhere = declare_at(kAnna, "");
+  EXPECT_EQ(reason_of(nowhere.refusal), "bad-endpoint");
+  EXPECT_THAT(nowhere.refusal->text, HasSubstr("from worker (node, pid 1101)"));
+  EXPECT_TRUE(declare_at(kAnna, "tcp://10.0.0.1:7000").admitted);
+  EXPECT_FALSE(declare_at(kBert, "tcp://10.0.0.1:7000").admitted);
+  EXPECT_THAT(refused_text(), HasSubstr("is the address of worker 0"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,55 @@
+#include "ps/coordinator/barrier_snapshots.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+// Evaluations every 2 steps, checkpoints every 4, steps 0 to 10.
+Barriers barriers() { return {2, 4, 0, 10, 1}; }
+
+TEST(BarrierSnapshots, TheStartIsTheFirstSnapshot) {
+  BarrierSnapshots snapshots({0, 4, 6, 10, 1});
+  EXPECT_EQ(snapshots.gathered_barrier(), 5) << "servers hold the weights of the start";
+  EXPECT_EQ(snapshots.take_request(), 6);
+  EXPECT_FALSE(snapshots.take_request());
+}
+
+TEST(BarrierSnapshots, OnlyCheckpointsAreGathered) {
+  BarrierSnapshots snapshots(barriers());
+  snapshots.take_request();
+  for (const int64_t step : {2, 4, 6, 8, 10}) snapshots.open(step, step * 8);
+  EXPECT_EQ(snapshots.take_request(), 4);
+  EXPECT_EQ(snapshots.take_request(), 8);
+  EXPECT_EQ(snapshots.take_request(), 10);
+  EXPECT_FALSE(snapshots.take_request());
+}
+
+TEST(BarrierSnapshots, EachOpenedBarrierIsSaidOnce) {
+  BarrierSnapshots snapshots(barriers());
+  snapshots.open(2, 16);
+  snapshots.open(4, 32);
+  EXPECT_EQ(snapshots.take_opened(), (std::vector<OpenedBarrier>{{2, 16}, {4, 32}}));
+  EXPECT_TRUE(snapshots.take_opened().empty());
+}
+
+TEST(BarrierSnapshots, ServersLetGoOfWhatIsGatheredAndTheEndIsWhatIsWritten) {
+  BarrierSnapshots snapshots(barriers());
+  snapshots.gathered(10);
+  EXPECT_EQ(snapshots.gathered_barrier(), 10);
+  EXPECT_FALSE(snapshots.complete()) << "it is not on disk";
+  snapshots.written(4);
+  EXPECT_EQ(snapshots.gathered_barrier(), 10) << "a late result takes nothing back";
+  EXPECT_FALSE(snapshots.complete());
+  snapshots.written(10);
+  EXPECT_TRUE(snapshots.complete());
+}
+
+TEST(BarrierSnapshots, ThatTrainingWaitsIsSaidOnce) {
+  BarrierSnapshots snapshots(barriers());
+  EXPECT_TRUE(snapshots.waits());
+  EXPECT_FALSE(snapshots.waits());
+}
+
+}  // namespace
+}  // namespace pushpull

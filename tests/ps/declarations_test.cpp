@@ -1,0 +1,122 @@
+#include "ps/members/declarations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/net/tensor_wire.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+wire::Declare declaration() {
+  wire::Declare declare;
+  to_wire(table_of(3000), declare.mutable_tensors());
+  declare.set_train_samples(64);
+  declare.set_test_samples(16);
+  declare.set_data_digest("0123456789abcdef");
+  declare.set_numerics("cpu avx2");
+  declare.set_choices("linear 1");
+  return declare;
+}
+
+ErrorCode code_of(Declarations& declarations, const wire::Declare& declare) {
+  try {
+    declarations.take(declare);
+  } catch (const Error& e) {
+    return e.code();
+  }
+  ADD_FAILURE() << "it was taken";
+  return ErrorCode::kInternal;
+}
+
+TEST(Declarations, TheFirstOneHoldsAndTheSameFits) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  EXPECT_FALSE(declarations.any());
+  EXPECT_EQ(declarations.take(declaration()), "");
+  EXPECT_TRUE(declarations.any());
+  EXPECT_EQ(declarations.first().table, table_of(3000));
+  EXPECT_EQ(declarations.first().train_samples, 64);
+  EXPECT_EQ(declarations.take(declaration()), "");
+}
+
+TEST(Declarations, AnyOtherIsNamedByItsFirstDifference) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  declarations.take(declaration());
+  wire::Declare other = declaration();
+  other.mutable_tensors(1)->set_shape(0, 5);
+  EXPECT_THAT(declarations.take(other), HasSubstr("norm.running_mean [5]"));
+  other = declaration();
+  other.set_test_samples(17);
+  EXPECT_THAT(declarations.take(other), HasSubstr("64 + 17"));
+  EXPECT_EQ(declarations.first().test_samples, 16) << "the first one still holds";
+}
+
+TEST(Declarations, OtherBitsCountWhereTheWeightsDependOnThem) {
+  wire::Declare other = declaration();
+  other.set_numerics("cpu avx512");
+  const Job sync = job_of("strategy = sync\n");
+  Declarations strict(sync);
+  strict.take(declaration());
+  EXPECT_THAT(strict.take(other), HasSubstr("cpu avx512"));
+
+  const Job async = job_of("strategy = async\n");
+  Declarations lenient(async);
+  lenient.take(declaration());
+  EXPECT_EQ(lenient.take(other), "");
+  EXPECT_EQ(lenient.other_bits("worker 1", other), "") << "async does not repeat anyway";
+
+  const Job local = job_of("strategy = local:2\n");
+  Declarations warns(local);
+  warns.take(declaration());
+  EXPECT_EQ(warns.take(other), "");
+  EXPECT_THAT(warns.other_bits("worker 1", other), HasSubstr("worker 1 computes with other bits"));
+  EXPECT_EQ(warns.other_bits("worker 1", declaration()), "");
+}
+
+TEST(Declarations, ChoicesAreSharedWhereAllMustComputeTheSameBits) {
+  const Job sync = job_of("strategy = sync\n");
+  Declarations shared(sync);
+  shared.take(declaration());
+  EXPECT_EQ(shared.shared_choices(), "linear 1");
+  shared.set_choices("linear 2");
+  EXPECT_EQ(shared.shared_choices(), "linear 2");
+  const Job async = job_of("strategy = async\n");
+  Declarations own(async);
+  own.take(declaration());
+  EXPECT_EQ(own.shared_choices(), "");
+}
+
+TEST(Declarations, NumbersThatNoWorkerMeansAreItsOwnFault) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  wire::Declare bad = declaration();
+  bad.set_train_samples(-1);
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  bad = declaration();
+  bad.set_choices(std::string((64 << 10) + 1, 'a'));
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  bad = declaration();
+  bad.mutable_tensors(0)->set_shape(0, INT64_MAX);
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  EXPECT_FALSE(declarations.any()) << "none of them is the first";
+}
+
+TEST(Declarations, DataThatTheJobCannotUseAreTheJobsFault) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  wire::Declare few = declaration();
+  few.set_train_samples(5);
+  EXPECT_EQ(code_of(declarations, few), ErrorCode::kUsage);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,62 @@
+#include "ps/members/message_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+const Barriers kBarriers = {4, 0, 2, 10, 1};  // evaluations every 4 steps, steps 2 to 9
+
+MemberInfo worker() {
+  return {.role = wire::ROLE_WORKER, .rank = 1, .incarnation = 7, .host = "node", .pid = 12};
+}
+
+TEST(MessageChecks, AMemberMustBeKnownAndHaveTheRole) {
+  const MemberInfo member = worker();
+  EXPECT_EQ(reason_of(check_member(&member, wire::ROLE_WORKER, 7)), "");
+  const Checked unknown = check_member(nullptr, wire::ROLE_SERVER, 9);
+  EXPECT_EQ(reason_of(unknown), "unknown-member");
+  EXPECT_THAT(unknown->text, HasSubstr("incarnation 9"));
+  const Checked wrong = check_member(&member, wire::ROLE_SERVER, 7);
+  EXPECT_EQ(reason_of(wrong), "wrong-role");
+  EXPECT_EQ(wrong->text, "expected a server, got worker 1 (node, pid 12)");
+}
+
+TEST(MessageChecks, OnlyAWorkerThatHasDeclaredHasResults) {
+  MemberInfo member = worker();
+  EXPECT_EQ(reason_of(check_trainer(&member, 7)), "undeclared");
+  member.declared = true;
+  EXPECT_EQ(reason_of(check_trainer(&member, 7)), "");
+}
+
+TEST(MessageChecks, AStepMustBeOneOfTheRun) {
+  const MemberInfo member = worker();
+  EXPECT_EQ(reason_of(check_step(kBarriers, 2, member)), "");
+  EXPECT_EQ(reason_of(check_step(kBarriers, 9, member)), "");
+  for (const int64_t step : {int64_t{1}, int64_t{10}, INT64_MIN, INT64_MAX}) {
+    const Checked refusal = check_step(kBarriers, step, member);
+    EXPECT_EQ(reason_of(refusal), "wrong-step") << step;
+    EXPECT_EQ(refusal->text, "expected a step from 2 to 9, got " + std::to_string(step) +
+                                 " from worker 1 (node, pid 12)");
+  }
+}
+
+TEST(MessageChecks, ResultsAreThoseOfAnEvaluationThatIsDue) {
+  wire::EvalResult result;
+  result.set_step(4);
+  result.add_chunks()->set_correct(8);
+  EXPECT_EQ(reason_of(check_results(kBarriers, 8, result, worker())), "");
+  EXPECT_EQ(reason_of(check_results(kBarriers, 7, result, worker())), "bad-result");
+  result.mutable_chunks(0)->set_correct(-1);
+  EXPECT_EQ(reason_of(check_results(kBarriers, 8, result, worker())), "bad-result");
+  result.set_step(5);
+  EXPECT_EQ(reason_of(check_results(kBarriers, 8, result, worker())), "no-evaluation");
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,68 @@
+#include "ps/coordinator/norm_totals.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/update/norm.h"
+
+namespace pushpull {
+namespace {
+
+// Three slices over two servers.
+const SliceMap kMap(3000, 4096, 2);
+
+// `square` for each slice of the server, whose incarnation is 100 + rank.
+wire::Norms norms_of(int rank, int64_t step, double square = 3.0) {
+  wire::Norms norms;
+  norms.set_incarnation(100 + static_cast<uint64_t>(rank));
+  norms.set_step(step);
+  for (const int slice : kMap.slices_of(rank)) {
+    for (const NormPart& part : norm_parts({&square, 1}, kMap.blocks(slice).lo, kMap.blocks())) {
+      wire::NormNode* node = norms.add_nodes();
+      node->set_lo(part.blocks.lo);
+      node->set_hi(part.blocks.hi);
+      node->set_squares(part.squares);
+    }
+  }
+  return norms;
+}
+
+TEST(NormTotals, TheSumOfAllServersAnswersAllOnceAndThenWhoAsksAgain) {
+  NormTotals totals(kMap);
+  EXPECT_FALSE(totals.take(norms_of(0, 0)));
+  EXPECT_FALSE(totals.take(norms_of(0, 0))) << "repeated, it is still one of two";
+  EXPECT_TRUE(totals.take(norms_of(1, 0)));
+  EXPECT_TRUE(totals.all_here_now());
+  ASSERT_TRUE(totals.total());
+  EXPECT_EQ(totals.total()->step(), 0);
+  EXPECT_DOUBLE_EQ(totals.total()->norm(), 3.0);
+  EXPECT_TRUE(totals.take(norms_of(0, 0)));
+  EXPECT_FALSE(totals.all_here_now()) << "only this server asks";
+}
+
+TEST(NormTotals, PartsOfAnEarlierStepDoNotMixWithThoseOfTheNext) {
+  NormTotals totals(kMap);
+  EXPECT_FALSE(totals.take(norms_of(0, 0, 100.0)));
+  EXPECT_FALSE(totals.take(norms_of(1, 1)));
+  EXPECT_FALSE(totals.take(norms_of(0, 0, 100.0))) << "step 0 is over";
+  EXPECT_TRUE(totals.take(norms_of(0, 1)));
+  EXPECT_DOUBLE_EQ(totals.total()->norm(), 3.0);
+}
+
+TEST(NormTotals, AServerWithoutSlicesIsNotWaitedFor) {
+  const SliceMap one_slice(10, 4096, 3);
+  NormTotals totals(one_slice);
+  EXPECT_EQ(totals.servers(), 1);
+  wire::Norms norms;
+  norms.set_incarnation(100);
+  wire::NormNode* node = norms.add_nodes();
+  node->set_lo(0);
+  node->set_hi(one_slice.blocks());
+  node->set_squares(4.0);
+  EXPECT_TRUE(totals.take(norms));
+  EXPECT_DOUBLE_EQ(totals.total()->norm(), 2.0);
+}
+
+}  // namespace
+}  // namespace pushpull

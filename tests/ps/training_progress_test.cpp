@@ -1,0 +1,101 @@
+#include "ps/work/training_progress.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+Commit commit(int64_t step, Range range, std::vector<float> losses, bool counted = true) {
+  return {1, step, range, std::move(losses), counted};
+}
+
+TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
+  TrainingProgress progress(job_of(), 2, 0);
+  progress.add(commit(0, {0, 2}, {1, 1}), 0);
+  progress.add(commit(0, {2, 4}, {1, 1}), 1);
+  progress.add(commit(0, {2, 4}, {1, 1}, false), 1);
+  progress.add(commit(1, {0, 2}, {1, 1}), -1);  // of one that is gone by now
+  progress.add(commit(1, {2, 4}, {1, 1}), 7);
+  EXPECT_EQ(progress.samples(), 16);
+  EXPECT_EQ(progress.samples_per_worker(), (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(progress.floor(), 2);
+}
+
+TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
+  const auto number = [](int last) {
+    std::string bytes(HashSum::kBytes, '\0');
+    bytes.back() = static_cast<char>(last);
+    return HashSum::from_bytes(bytes);
+  };
+  TrainingProgress progress(job_of(), 2, 0);
+  Commit first = commit(0, {0, 2}, {1, 1});
+  first.data_hash = number(5);
+  Commit again = commit(0, {0, 2}, {1, 1}, false);
+  again.data_hash = number(5);
+  Commit later = commit(2, {2, 4}, {1, 1});
+  later.data_hash = number(8);
+  for (const Commit& c : {first, again, later}) progress.add(c, 0);
+  EXPECT_EQ(progress.data_hash(), number(13));
+}
+
+TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
+  TrainingProgress progress(job_of(), 2, 3);
+  EXPECT_FALSE(progress.newest_loss());
+  EXPECT_FALSE(progress.mean_loss(5));
+  progress.add(commit(4, {0, 4}, {4, 4, 4, 4}), 0);
+  EXPECT_FALSE(progress.newest_loss()) << "step 3 is not whole";
+  progress.add(commit(3, {2, 4}, {3, 4}), 0);
+  progress.add(commit(3, {0, 2}, {1, 2}), 0);
+  EXPECT_EQ(progress.newest_loss(), 4.0);
+  EXPECT_EQ(progress.floor(), 5);
+  EXPECT_EQ(progress.mean_loss(1), 4.0);
+  EXPECT_EQ(progress.mean_loss(2), 3.25);
+  EXPECT_EQ(progress.mean_loss(100), 3.25);
+}
+
+TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
+  TrainingProgress progress(job_of("strategy = backup:1\n"), 3, 0);  // shares of 1, 1 and 2
+  progress.add(commit(0, {2, 4}, {3, 4}), 2);
+  EXPECT_FALSE(progress.newest_loss());
+  progress.add(commit(0, {0, 1}, {2}), 0);
+  Commit late = commit(0, {1, 2}, {1e9F}, false);
+  late.dropped = true;
+  progress.add(late, 1);
+  EXPECT_EQ(progress.floor(), 1);
+  EXPECT_EQ(progress.newest_loss(), 3.0) << "of the micro-batches that are in";
+  EXPECT_EQ(progress.samples(), 6);
+  EXPECT_EQ(progress.pushes_applied(), 2);
+  EXPECT_EQ(progress.pushes_dropped(), 1);
+  EXPECT_EQ(progress.pushes_dropped_per_worker(), (std::vector<int64_t>{0, 1, 0}));
+}
+
+TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
+  TrainingProgress progress(job_of("strategy = local:2\n"), 2, 0);
+  Commit round = commit(0, {0, 2}, {1, 2, 10, 20});
+  round.steps = 2;
+  progress.add(round, 0);
+  EXPECT_EQ(progress.floor(), 0);
+  round = commit(0, {2, 4}, {3, 4, 30, 40});
+  round.steps = 2;
+  progress.add(round, 1);
+  EXPECT_EQ(progress.floor(), 2);
+  EXPECT_EQ(progress.newest_loss(), 25.0);
+  EXPECT_EQ(progress.mean_loss(2), 13.75);
+  EXPECT_EQ(progress.samples(), 16);
+  EXPECT_EQ(progress.pushes_applied(), 2);
+}
+
+TEST(TrainingProgress, AVeryLongRunKeepsOnlyTheNewestLosses) {
+  TrainingProgress progress(job_of(), 1, 0);
+  for (int64_t step = 0; step <= static_cast<int64_t>(TrainingProgress::kMaxLosses); ++step) {
+    progress.add({kAnna, step, {0, 4}, std::vector<float>(4, step == 0 ? 1e9F : 1.0F), true}, 0);
+  }
+  EXPECT_EQ(progress.mean_loss(INT64_MAX), 1.0);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,147 @@
+#include "ps/coordinator/training_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// One worker; server 0 is here, server 1 elsewhere.
+class TrainingRunTest : public testing::Test {
+ protected:
+  TrainingRun& make(const std::string& keys, int64_t elements = 3000, const Start& start = {}) {
+    options_.job = job_of(keys);
+    options_.servers = 2;
+    members_.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1, .host = "head"});
+    members_.add({.role = wire::ROLE_SERVER,
+                  .rank = 1,
+                  .incarnation = 50,
+                  .host = "node",
+                  .data_endpoint = "tcp://10.0.0.1:7000",
+                  .peer = "second"});
+    members_.add({.role = wire::ROLE_WORKER,
+                  .rank = 0,
+                  .incarnation = kAnna,
+                  .host = "node",
+                  .peer = "worker",
+                  .declared = true});
+    Declaration declaration;
+    declaration.table = table_of(elements);
+    declaration.train_samples = 64;
+    declaration.test_samples = 8;
+    run_.emplace(options_, declaration, start, members_, out_);
+    return *run_;
+  }
+  std::string result(int64_t step) {
+    wire::EvalResult result;
+    result.set_incarnation(kAnna);
+    result.set_step(step);
+    for (int64_t i = 0; i < run_->evaluations().chunks(); ++i) result.add_chunks()->set_chunk(i);
+    return reason_of(run_->on_eval_result("worker", result));
+  }
+  std::string record_part(uint64_t server, int64_t first) {
+    wire::RecordPart part;
+    part.set_incarnation(server);
+    part.set_first(first);
+    return reason_of(run_->on_record_part("second", part));
+  }
+
+  CoordinatorOptions options_;
+  Membership members_{10};
+  Actions out_;
+  std::optional<TrainingRun> run_;
+};
+
+TEST_F(TrainingRunTest, IsCompleteWhenAllIsComputedEvaluatedAndOnDisk) {
+  TrainingRun& run = make("");
+  for (int64_t step = 0; step < 10; ++step) run.on_commit({kAnna, step, {0, 4}, {}, true});
+  EXPECT_FALSE(run.complete());
+  EXPECT_EQ(result(10), "");
+  EXPECT_FALSE(run.complete());
+  run.on_barrier_open(10);
+  run.snapshots().written(10);
+  EXPECT_TRUE(run.complete());
+}
+
+TEST_F(TrainingRunTest, StopAfterEndsItEarlier) {
+  EXPECT_EQ(make("stop-after = 4\n").barriers().end_step, 4);
+  EXPECT_EQ(run_->total_steps(), 10);
+}
+
+TEST_F(TrainingRunTest, ServersWithoutSlicesAreSaidAloud) {
+  make("", 101);
+  EXPECT_THAT(out_.take_notices(),
+              testing::Contains("the model has only 1 slice: 1 server holds none"));
+}
+
+TEST_F(TrainingRunTest, AStateSaysWhereTheServersAreAndWhatWasResumed) {
+  TrainingRun& run = make("", 3000, {.step = 4, .updates = 4, .load = true});
+  wire::State state;
+  run.add_to_server_state(&state);
+  EXPECT_EQ(state.start_step(), 4);
+  EXPECT_TRUE(state.load());
+  EXPECT_EQ(state.released_barrier(), 3);
+  ASSERT_EQ(state.workers_size(), 1);
+  EXPECT_EQ(state.data_endpoints(1), "tcp://10.0.0.1:7000");
+  wire::State for_worker;
+  run.add_to_worker_state(&for_worker, *members_.find(kAnna));
+  EXPECT_EQ(for_worker.assigned_size(), 1);
+  EXPECT_EQ(for_worker.workers_size(), 0);
+}
+
+TEST_F(TrainingRunTest, MessagesThatDoNotFitSayWhy) {
+  make("eval-every = 4\n");
+  EXPECT_EQ(result(4), "");
+  EXPECT_EQ(result(3), "no-evaluation");
+  members_.find(kAnna)->declared = false;
+  EXPECT_EQ(result(4), "undeclared");
+  wire::Norms norms;
+  norms.set_incarnation(kAnna);
+  EXPECT_EQ(reason_of(run_->on_norms(norms)), "wrong-role");
+  norms.set_incarnation(50);
+  norms.set_step(10);
+  EXPECT_EQ(reason_of(run_->on_norms(norms)), "wrong-step");
+  wire::Arrived arrived;
+  arrived.set_incarnation(50);
+  EXPECT_EQ(reason_of(run_->on_arrived(arrived)), "no-choice");
+  EXPECT_EQ(record_part(50, 0), "no-record");
+}
+
+TEST_F(TrainingRunTest, ARecordIsWholeWhenEveryServerHasHandedInWhatItHasLogged) {
+  make("strategy = async\nrecord = unwritten\n");
+  EXPECT_TRUE(run_->logs_complete());
+  members_.find(50)->stats.set_recorded(1);
+  EXPECT_FALSE(run_->logs_complete());
+  EXPECT_EQ(record_part(50, -1), "bad-record-part");
+  EXPECT_EQ(record_part(kAnna, 0), "wrong-role");
+  wire::RecordPart part;
+  part.set_incarnation(50);
+  wire::Applied* applied = part.add_applied();
+  applied->set_hi(4);
+  applied->add_read_versions(0);
+  applied->add_read_versions(0);
+  EXPECT_EQ(reason_of(run_->on_record_part("second", part)), "");
+  EXPECT_EQ(out_.take_messages().back().message.header.record_taken().through(), 1);
+  EXPECT_TRUE(run_->logs_complete());
+}
+
+TEST_F(TrainingRunTest, SaysOnceThatCheckpointsComeFasterThanTheDisk) {
+  make("checkpoint-every = 2\n");
+  out_.take_notices();
+  run_->on_checkpoint_waits(4);
+  run_->on_checkpoint_waits(6);
+  const auto notices = out_.take_notices();
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_THAT(notices[0], HasSubstr("training waits at step 4"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,73 @@
+// A division of work with its surroundings, played by the test: members, progress, evaluations.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "common/layout/fixed_tree.h"
+#include "ps/work/work_assignment.h"
+#include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+
+class WorkTest : public testing::Test {
+ protected:
+  // Server 0 and workers of ranks 0 to workers - 1; 4 micro-batches a step, 10 steps.
+  void make(const std::string& keys, int workers) {
+    job_ = job_of(keys);
+    barriers_ = barriers_of(job_, 0, 10);
+    members_.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1, .host = "head"});
+    for (int rank = 0; rank < workers; ++rank) join(rank);
+    progress_ = std::make_unique<TrainingProgress>(job_, workers, 0);
+    evaluations_ = std::make_unique<Evaluations>(16, job_.micro_batch);
+    const int shares = std::min(workers, 4);
+    work_ = make_work_assignment(
+        {job_, barriers_, workers, shares, 1, members_, *progress_, *evaluations_, out_});
+  }
+  // Worker of rank r has incarnation 101 + r.
+  static uint64_t worker(int rank) { return 101 + static_cast<uint64_t>(rank); }
+  const MemberInfo& join(int rank) {
+    return members_.add({.role = wire::ROLE_WORKER,
+                         .rank = rank,
+                         .incarnation = worker(rank),
+                         .host = "node",
+                         .peer_endpoint = "tcp://10.0.0.1:" + std::to_string(7000 + rank),
+                         .peer = "peer " + std::to_string(rank),
+                         .declared = true});
+  }
+  // The worker leaves; true: it had work.
+  bool lose(int rank, int64_t now_ms = 0) {
+    const MemberInfo gone = *members_.find(worker(rank));
+    members_.remove(gone.incarnation);
+    return work_->lose(now_ms, gone);
+  }
+  void commit(int rank, int64_t step, Range range) {
+    const Commit commit{worker(rank), step, range, {}, true};
+    progress_->add(commit, rank);
+    work_->on_commit(commit);
+  }
+  wire::State state_of(int rank) {
+    wire::State state;
+    work_->add_to_worker_state(&state, *members_.find(worker(rank)));
+    return state;
+  }
+  std::string notices() {
+    std::string all;
+    for (const std::string& line : out_.take_notices()) all += line + "\n";
+    return all;
+  }
+
+  Job job_;
+  Barriers barriers_;
+  Membership members_{10};
+  Actions out_;
+  std::unique_ptr<TrainingProgress> progress_;
+  std::unique_ptr<Evaluations> evaluations_;
+  std::unique_ptr<WorkAssignment> work_;
+};
+
+}  // namespace pushpull

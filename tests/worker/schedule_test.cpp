@@ -1,0 +1,189 @@
+// The schedules without servers, messages and time: what each asks for, and when it computes.
+#include "worker/schedule/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "common/base/error.h"
+#include "tests/worker/exchange_parts.h"
+#include "worker/schedule/make_schedule.h"
+
+namespace pushpull {
+namespace {
+
+std::unique_ptr<Schedule> make(const std::string& strategy, int64_t eval_every = 0) {
+  WorkPlan plan = ten_steps(eval_every);
+  const Strategy parsed = Strategy::parse(strategy);
+  plan.barriers.round = parsed.local_steps;
+  return make_schedule(parsed, plan);
+}
+
+// The weights that the schedule asks for have come, of these versions.
+std::optional<PullAim> bring(Schedule& schedule, int64_t least, int64_t most,
+                             bool at_barrier = true) {
+  const auto aim = schedule.next().pull;
+  EXPECT_TRUE(aim) << "it asks for none";
+  return schedule.on_weights({*aim, least, most, aim->at_barrier && at_barrier});
+}
+
+TEST(Schedule, ASpareIsIdleUntilItHasAShare) {
+  for (const char* strategy : {"sync", "local:4", "ssp:2", "backup:1"}) {
+    const auto schedule = make(strategy);
+    EXPECT_TRUE(schedule->idle()) << strategy;
+    EXPECT_EQ(schedule->next().task.kind, Task::kWait) << strategy;
+    EXPECT_FALSE(schedule->next().pull) << strategy;
+    EXPECT_TRUE(schedule->on_shares(state_with({0}))) << strategy;
+    EXPECT_FALSE(schedule->idle()) << strategy;
+    EXPECT_FALSE(schedule->on_shares(state_with({0}))) << strategy << ": it knows that share";
+  }
+  EXPECT_FALSE(make("async")->idle()) << "server 0 may have a lease";
+}
+
+TEST(Schedule, AShareThatDoesNotExistIsRefused) {
+  for (const char* strategy : {"sync", "ssp:2", "backup:1"}) {
+    EXPECT_THROW(make(strategy)->on_shares(state_with({2})), Error) << strategy;
+    EXPECT_THROW(make(strategy)->on_shares(state_with({0}, -1)), Error) << strategy;
+  }
+}
+
+TEST(Schedule, InLockstepANewcomerAsksWhereTheRunIsAndThenForOneVersion) {
+  const auto schedule = make("sync");
+  schedule->on_shares(state_with({0}));
+  EXPECT_TRUE(schedule->next().pull->is_newest());
+  const auto again = bring(*schedule, 4, 5);
+  ASSERT_TRUE(again) << "servers are a step apart";
+  EXPECT_EQ(again->versions, PullAim::kExact);
+  EXPECT_EQ(again->clock, 4);
+  EXPECT_TRUE(again->may_be_past);
+  EXPECT_FALSE(schedule->on_weights({*again, 4, 4, false}));
+  EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 4, {0, 2}, 1}));
+}
+
+TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
+  const auto schedule = make("sync");
+  schedule->on_shares(state_with({0}));
+  bring(*schedule, 0, 0);
+  EXPECT_EQ(schedule->pull_after(0)->clock, 1);
+  EXPECT_FALSE(schedule->pull_after(9)) << "the end is evaluated first";
+  schedule->on_pushed(0, {0, 2});
+  const auto aim = schedule->next().pull;
+  EXPECT_EQ(aim->clock, 1);
+  EXPECT_EQ(aim->versions, PullAim::kExact);
+  EXPECT_FALSE(aim->may_be_past);
+  EXPECT_EQ(schedule->wanted()->step, 1);
+  EXPECT_FALSE(schedule->weights_fit(*schedule->wanted()));
+  EXPECT_TRUE(schedule->gives_up(*aim)) << "it may wait for a share that has just come";
+  EXPECT_FALSE(schedule->gives_up({.versions = PullAim::kNewest}));
+}
+
+TEST(Schedule, LocalTakesRoundsAndPushesOneSum) {
+  const auto schedule = make("local:4");
+  schedule->on_shares(state_with({0}));
+  bring(*schedule, 0, 0);
+  EXPECT_EQ(schedule->next().task.steps, 4);
+  EXPECT_EQ(schedule->steps_from(8), 2);
+  EXPECT_EQ(schedule->nodes({0, 3}), (std::vector<Range>{{0, 3}}));
+  EXPECT_EQ(make("sync")->nodes({0, 3}), (std::vector<Range>{{0, 2}, {2, 3}}));
+}
+
+TEST(Schedule, SspUsesWeightsForOnePushAndNamesThemByServer) {
+  const auto schedule = make("ssp:2", 4);
+  schedule->on_shares(state_with({0}, 3));
+  EXPECT_EQ(schedule->next().pull->versions, PullAim::kPerServer);
+  EXPECT_EQ(schedule->next().pull->clock, 3) << "where the coordinator says";
+  EXPECT_FALSE(bring(*schedule, 40, 41)) << "servers count by themselves";
+  EXPECT_EQ(schedule->next().task.step, 3);
+  schedule->on_pushed(3, {0, 2});
+  EXPECT_TRUE(schedule->next().pull->at_barrier);
+  bring(*schedule, 42, 42);
+  EXPECT_EQ(schedule->next().task.kind, Task::kEvaluate);
+  schedule->on_evaluated();
+  EXPECT_EQ(schedule->next().task.kind, Task::kCompute) << "on the barrier's weights";
+}
+
+TEST(Schedule, SspLeavesOutAnEvaluationWhoseBarrierIsPast) {
+  const auto schedule = make("ssp:2", 4);
+  schedule->on_shares(state_with({0}, 4));
+  ASSERT_TRUE(schedule->next().pull->at_barrier);
+  bring(*schedule, 42, 43, false);
+  EXPECT_EQ(schedule->next().task.kind, Task::kCompute);
+}
+
+TEST(Schedule, BackupComputesOnTheNewestVersionAndEvaluatesWhatItHasPassed) {
+  const auto schedule = make("backup:1", 3);
+  schedule->on_shares(state_with({0}));
+  bring(*schedule, 5, 5);
+  const auto barrier = schedule->next().pull;
+  ASSERT_TRUE(barrier);
+  EXPECT_TRUE(barrier->at_barrier);
+  EXPECT_EQ(barrier->clock, 3);
+  bring(*schedule, 3, 3);
+  EXPECT_EQ(schedule->next().task, (Task{Task::kEvaluate, 3, {0, 2}, 1}));
+  schedule->on_evaluated();
+  EXPECT_TRUE(schedule->next().pull->is_newest());
+  bring(*schedule, 5, 5);
+  EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 5, {0, 2}, 1}));
+  schedule->on_pushed(5, {0, 2});
+  EXPECT_EQ(schedule->next().pull->clock, 6);
+}
+
+TEST(Schedule, BackupAsksForTheLowerOfTwoVersionsUnlessThatIsPast) {
+  const auto schedule = make("backup:1");
+  schedule->on_shares(state_with({0}));
+  const auto lower = bring(*schedule, 2, 3);
+  ASSERT_TRUE(lower);
+  EXPECT_EQ(lower->clock, 2);
+  EXPECT_TRUE(lower->may_be_past);
+}
+
+google::protobuf::RepeatedPtrField<wire::Lease> leases(int64_t number, int64_t step, int lo, int hi,
+                                                       bool evaluate = false) {
+  google::protobuf::RepeatedPtrField<wire::Lease> out;
+  wire::Lease* lease = out.Add();
+  lease->set_number(number);
+  lease->set_step(step);
+  lease->set_lo(lo);
+  lease->set_hi(hi);
+  lease->set_evaluate(evaluate);
+  return out;
+}
+
+TEST(Schedule, LeasesAreWorkedOnOnceOnFreshWeights) {
+  const auto schedule = make("async");
+  EXPECT_TRUE(schedule->draws_leases());
+  EXPECT_TRUE(schedule->next().pull->leases);
+  EXPECT_TRUE(schedule->on_leases(leases(1, 0, 0, 2)));
+  EXPECT_TRUE(schedule->on_leases(leases(1, 0, 2, 4))) << "that number is known";
+  EXPECT_EQ(schedule->newest_lease(), 1);
+  EXPECT_EQ(schedule->next().pull->versions, PullAim::kPerServer);
+  bring(*schedule, 7, 8);
+  EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 0, {0, 2}, 1}));
+  schedule->on_leases(leases(2, 1, 0, 2));
+  EXPECT_EQ(schedule->upcoming()->step, 1);
+  schedule->on_pushed(0, {0, 2});
+  EXPECT_FALSE(schedule->weights_fit(*schedule->wanted())) << "they were used";
+}
+
+TEST(Schedule, LeasesOutsideTheRunDoNotCount) {
+  const auto schedule = make("async");
+  for (const auto& [step, lo, hi] :
+       {std::tuple{-1, 0, 2}, {11, 0, 2}, {0, -1, 2}, {0, 2, 2}, {0, 0, 5}}) {
+    EXPECT_FALSE(schedule->on_leases(leases(9, step, lo, hi))) << step << ' ' << lo << ' ' << hi;
+  }
+}
+
+TEST(Schedule, WeightsThatWereLetGoOfFitNothing) {
+  for (const char* strategy : {"ssp:2", "backup:1"}) {
+    const auto schedule = make(strategy);
+    schedule->on_shares(state_with({0}));
+    bring(*schedule, 0, 0);
+    const Task task = schedule->next().task;
+    EXPECT_TRUE(schedule->weights_fit(task)) << strategy;
+    schedule->on_weights_let_go();
+    EXPECT_FALSE(schedule->weights_fit(task)) << strategy;
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

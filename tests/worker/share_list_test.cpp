@@ -1,0 +1,124 @@
+// Shares that a worker owns, and where its slices and weights go: bookkeeping without messages.
+#include "worker/schedule/share_list.h"
+
+#include <gtest/gtest.h>
+
+#include "common/base/error.h"
+#include "tests/worker/exchange_parts.h"
+#include "worker/exchange/connection_map.h"
+#include "worker/exchange/in_place_weights.h"
+
+namespace pushpull {
+namespace {
+
+const auto kFromStep = [](int64_t from_step) { return from_step; };
+
+TEST(ShareList, TheShareThatIsFurthestBehindComesFirst) {
+  ShareList shares(ten_steps());
+  EXPECT_TRUE(shares.assign(state_with({0}, 3), kFromStep));
+  EXPECT_TRUE(shares.assign(state_with({0, 1}, 2), kFromStep));
+  EXPECT_EQ(shares.lowest()->index, 1) << "share 0 goes on at step 3";
+  EXPECT_EQ(shares.next_task(), (Task{Task::kCompute, 2, {2, 4}, 1}));
+  EXPECT_EQ(shares.upcoming()->step, 3);
+  shares.pushed(2, {2, 4});
+  EXPECT_EQ(shares.lowest()->index, 0);
+}
+
+TEST(ShareList, ABarrierIsEvaluatedOnceBeforeItsStep) {
+  ShareList shares(ten_steps(4));
+  shares.assign(state_with({1}, 3), kFromStep);
+  shares.pushed(3, {2, 4});
+  EXPECT_EQ(shares.next_task(), (Task{Task::kEvaluate, 4, {2, 4}, 1})) << "its chunks";
+  shares.evaluated();
+  EXPECT_EQ(shares.next_task()->kind, Task::kCompute);
+}
+
+TEST(ShareList, AfterTheLastEvaluationNothingIsLeft) {
+  ShareList shares(ten_steps());
+  shares.assign(state_with({0}, 9), kFromStep);
+  EXPECT_FALSE(shares.upcoming());
+  shares.pushed(9, {0, 2});
+  EXPECT_EQ(shares.next_task()->kind, Task::kEvaluate);
+  shares.evaluated();
+  EXPECT_FALSE(shares.next_task());
+}
+
+TEST(ShareList, SharesThatAreTakenAwayAreForgotten) {
+  ShareList shares(ten_steps());
+  shares.assign(state_with({0, 1}), kFromStep);
+  EXPECT_FALSE(shares.assign(state_with({1}), kFromStep));
+  EXPECT_EQ(shares.all().size(), 1U);
+}
+
+TEST(ShareList, AnEmptyShareIsTakenOnlyWhereThatHasAMeaning) {
+  wire::State state;
+  state.add_assigned()->set_index(1);
+  EXPECT_THROW(ShareList(ten_steps()).assign(state, kFromStep), Error);
+  EXPECT_TRUE(ShareList(ten_steps()).assign(state, kFromStep, true));
+}
+
+TEST(ShareList, SharesOfAnUnknownStepBeginWhereTheRunIs) {
+  ShareList shares(ten_steps());
+  shares.assign(state_with({0}), [](int64_t /*from_step*/) { return int64_t{-1}; });
+  shares.begin_at(5);
+  EXPECT_EQ(shares.lowest()->clock, 5);
+  shares.begin_at(7);
+  EXPECT_EQ(shares.lowest()->clock, 5);
+}
+
+TEST(ConnectionMap, SlicesTakeTurnsAndAServerHasNoMoreConnectionsThanSlices) {
+  const ConnectionMap map(three_slices(), 3);
+  EXPECT_EQ(map.count(0), 2);
+  EXPECT_EQ(map.count(1), 1);
+  EXPECT_EQ(map.of_slice(0), 0);
+  EXPECT_EQ(map.of_slice(2), 1);
+  EXPECT_EQ(map.of_slice(1), 0);
+  EXPECT_EQ(map.slices(0), (std::vector<int>{0, 2}));
+}
+
+TEST(ConnectionMap, AServerWithoutSlicesHasOneConnection) {
+  const ConnectionMap map({10, 4096, 2}, 4);
+  EXPECT_EQ(map.count(1), 1);
+  EXPECT_TRUE(map.slices(1).empty());
+}
+
+TEST(InPlaceWeights, AreAskedForOnlyWhereTheServerSharesPlainWeights) {
+  for (const bool possible : {false, true}) {
+    InPlaceWeights weights(2, possible);
+    weights.share(0, true, true);
+    weights.ask(0, false);
+    weights.ask(1, false);
+    EXPECT_EQ(weights.asked(0), possible);
+    EXPECT_FALSE(weights.asked_on_device(0)) << "weights of two servers are put together";
+    EXPECT_FALSE(weights.asked(1));
+    EXPECT_EQ(weights.any(), possible);
+  }
+}
+
+TEST(InPlaceWeights, FallBackFromTheDeviceToTheHostToTheSocket) {
+  InPlaceWeights weights(1, true);
+  weights.share(0, true, true);
+  weights.ask(0, false);
+  EXPECT_TRUE(weights.asked_on_device(0));
+  weights.lies_apart(0, false);
+  weights.ask(0, false);
+  EXPECT_TRUE(weights.asked(0));
+  EXPECT_FALSE(weights.asked_on_device(0));
+  weights.lies_apart(0, false);
+  weights.ask(0, false);
+  EXPECT_FALSE(weights.asked(0));
+}
+
+TEST(InPlaceWeights, NewestWeightsThatLieApartSpoilNoOthers) {
+  InPlaceWeights weights(1, true);
+  weights.share(0, true, false);
+  weights.ask(0, true);
+  weights.lies_apart(0, true);
+  weights.ask(0, true);
+  EXPECT_FALSE(weights.asked(0));
+  weights.ask(0, false);
+  EXPECT_TRUE(weights.asked(0));
+}
+
+}  // namespace
+}  // namespace pushpull

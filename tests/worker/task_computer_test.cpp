@@ -1,0 +1,133 @@
+// What tasks compute and push, with a trainer that only writes down what it is asked.
+#include "worker/task_computer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "datasets/dataset.h"
+#include "worker/make_task_computer.h"
+
+namespace pushpull {
+namespace {
+
+class Recorder : public TaskHost {
+ public:
+  std::span<const float> weights() const override { return weights_; }
+  WeightsNeeded weights_needed() override { return {}; }
+  std::vector<Range> nodes() const override { return nodes_; }
+  void hint_next() override { calls_ += "hint "; }
+  void begin_push() override { calls_ += "begin "; }
+  void push(Range node, int slice, Payload part, bool may_go) override {
+    calls_ += may_go ? "push " : "keep ";
+    pushed_.push_back(
+        {node, slice, std::vector<float>(part.floats(), part.floats() + part.float_count())});
+  }
+  void note_not_finite() override { calls_ += "failed "; }
+
+  struct Pushed {
+    Range node;
+    int slice;
+    std::vector<float> floats;
+  };
+  std::vector<float> weights_;
+  std::vector<Range> nodes_;
+  std::string calls_;
+  std::vector<Pushed> pushed_;
+};
+
+class TaskTest : public testing::Test {
+ protected:
+  void make(const std::string& keys) {
+    job_ = parse_job_text(
+        "dataset = dummy\nmodel = mlp\nhidden = 4\nglobal-batch = 8\nmicro-batch = 2\nsteps = 10\n"
+        "lr = 0.5\n" +
+            keys,
+        "test");
+    dataset_ = open_dataset(job_);
+    model_ = make_model(job_, dataset_->input(), dataset_->classes());
+    const TensorTable& table = model_->table();
+    map_ = std::make_unique<SliceMap>(table.total, job_.slice_bytes, 1);
+    compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over_; });
+    encoder_ = std::make_unique<Encoder>(job_, table, *map_);
+    computer_ = make_task_computer(job_, table, *map_, 10, {}, *compute_, *encoder_);
+    host_.weights_.assign(static_cast<size_t>(table.total), 0.01F);
+  }
+
+  Job job_;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<SliceMap> map_;
+  std::unique_ptr<Compute> compute_;
+  std::unique_ptr<Encoder> encoder_;
+  std::unique_ptr<TaskComputer> computer_;
+  Recorder host_;
+  bool over_ = false;
+};
+
+TEST_F(TaskTest, AGradientIsPushedNodeByNode) {
+  make("strategy = sync\nclip-norm = 1\n");
+  EXPECT_FALSE(computer_->holds_back_pushes()) << "servers know the norm of the whole step";
+  host_.nodes_ = {{0, 2}, {2, 3}};
+  const auto result = computer_->run({Task::kCompute, 0, {0, 3}}, host_);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(host_.calls_, "hint begin push push ");
+  EXPECT_EQ(result->losses.size(), 3U);
+  EXPECT_EQ(result->squares, 0.0);
+  EXPECT_EQ(host_.pushed_[1].node, (Range{2, 3}));
+}
+
+TEST_F(TaskTest, WhereEachPushIsClippedItGoesOutOnceItsNormIsKnown) {
+  make("strategy = async\nclip-norm = 1\n");
+  EXPECT_TRUE(computer_->holds_back_pushes());
+  host_.nodes_ = {{0, 2}};
+  const auto result = computer_->run({Task::kCompute, 0, {0, 2}}, host_);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(host_.calls_, "hint begin keep ");
+  double squares = 0;
+  for (const float g : host_.pushed_[0].floats) squares += double{g} * g / 4;
+  EXPECT_GT(squares, 0.0);
+  EXPECT_NEAR(result->squares, squares, 1e-9 + 1e-6 * squares)
+      << "of the mean over 2 micro-batches";
+}
+
+TEST_F(TaskTest, ARoundOfLocalStepsPushesHowFarItsWeightsHaveCome) {
+  make("strategy = local:2\n");
+  host_.nodes_ = {{0, 2}};
+  const auto result = computer_->run({Task::kCompute, 0, {0, 2}, 2}, host_);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(host_.calls_, "begin hint push ");
+  EXPECT_EQ(result->losses.size(), 4U);
+  bool moved = false;
+  for (const float f : host_.pushed_[0].floats) moved = moved || f != 0.0F;
+  EXPECT_TRUE(moved);
+}
+
+TEST_F(TaskTest, NothingIsPushedWhereTheJobIsOver) {
+  for (const char* strategy : {"strategy = sync\n", "strategy = local:2\n"}) {
+    make(strategy);
+    over_ = true;
+    host_ = {};
+    host_.weights_.assign(static_cast<size_t>(map_->total()), 0.01F);
+    host_.nodes_ = {{0, 2}};
+    EXPECT_FALSE(computer_->run({Task::kCompute, 0, {0, 2}, 2}, host_));
+    EXPECT_TRUE(host_.pushed_.empty());
+    over_ = false;
+  }
+}
+
+TEST_F(TaskTest, AGradientThatIsNotFiniteIsNoted) {
+  make("strategy = sync\n");
+  host_.weights_.assign(host_.weights_.size(), std::nanf(""));
+  host_.nodes_ = {{0, 2}};
+  EXPECT_THROW(computer_->run({Task::kCompute, 0, {0, 2}}, host_), Error);
+  EXPECT_EQ(host_.calls_, "hint failed ");
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,56 @@
+#include "worker/compute/device_memory.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "models/device_step.h"
+
+namespace pushpull {
+
+namespace {
+
+// Far longer than a copy takes, also where others use the device.
+constexpr int64_t kDeadlineMs = 300'000;
+
+void warn(const device::Device& device, const std::string& why) {
+  Log("worker").warn("weights take longer to " + device.name() + ": " + why);
+}
+
+}  // namespace
+
+FloatAllocator weights_memory(Model& model) {
+  DeviceStep* const step = model.device_step();
+  if (step == nullptr) return heap_floats;
+  std::shared_ptr<device::Device> device = step->device();
+  return device::registered(device, heap_floats,
+                            [device](const std::string& why) { warn(*device, why); });
+}
+
+PagesMapped weights_mapped(Model& model) {
+  DeviceStep* const step = model.device_step();
+  if (step == nullptr) return {};
+  std::shared_ptr<device::Device> device = step->device();
+  return device::register_mapped(device, [device](const std::string& why) { warn(*device, why); });
+}
+
+std::shared_ptr<device::Device> device_to_share(Model& model, const Job& job) {
+  const std::vector<DeviceStep*> steps = model.device_steps();
+  const bool host_sees_them = job.encodes_pushes() || job.pull_codec != Codec{} ||
+                              job.strategy.traits().outer_optimizer ||
+                              job.strategy.traits().workers_update;
+  return steps.size() == 1 && !host_sees_them ? steps.front()->device() : nullptr;
+}
+
+Payload copy_to_host(device::Device& device, const Payload& part) {
+  PP_ASSERT(part.on_device);
+  const std::shared_ptr<float[]> host = heap_floats(part.float_count());
+  const auto stream = device.stream();
+  stream->copy_out(part.address(), part.bytes.size(), host.get());
+  stream->synchronize(kDeadlineMs);
+  return {host, std::as_bytes(std::span<const float>(host.get(), part.float_count()))};
+}
+
+}  // namespace pushpull

@@ -1,0 +1,36 @@
+#include "worker/compute/evaluation.h"
+
+#include <utility>
+
+#include "common/base/process.h"
+
+namespace pushpull {
+
+Evaluation::Evaluation(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
+                       Trace* trace)
+    : evaluator_(std::move(evaluator)),
+      incarnation_(incarnation),
+      over_(std::move(over)),
+      trace_(trace) {}
+
+std::optional<wire::EvalResult> Evaluation::run(int64_t step, Range chunks,
+                                                std::span<const float> weights) {
+  const bool traced = trace_ != nullptr && trace_->on();
+  wire::EvalResult result;
+  result.set_incarnation(incarnation_);
+  result.set_step(step);
+  for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
+    if (over_()) return std::nullopt;
+    const double begin_s = traced ? now_seconds() : 0.0;
+    const ChunkResult r = evaluator_.run(weights, chunk);
+    wire::ChunkResult* out = result.add_chunks();
+    out->set_chunk(r.chunk);
+    out->set_correct(r.correct);
+    out->set_loss(r.loss);
+    if (traced) trace_->add(Trace::kEvaluate, step, chunk, begin_s, now_seconds());
+  }
+  if (over_()) return std::nullopt;
+  return result;
+}
+
+}  // namespace pushpull

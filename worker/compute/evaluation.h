@@ -1,0 +1,36 @@
+// A worker's part of an evaluation: computes chunks of the test split and puts the numbers into the
+// message that reports them. Used by every kind of trainer, on its thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
+#include "worker/compute/evaluate.h"
+#include "worker/trace/trace.h"
+
+namespace pushpull {
+
+class Evaluation {
+ public:
+  // incarnation: of this worker. over: true once the job is over; asked before each chunk. trace:
+  // where each chunk goes, borrowed; null: nowhere.
+  Evaluation(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
+             Trace* trace = nullptr);
+
+  // Chunks of the whole test split.
+  int64_t chunks() const { return evaluator_.chunks(); }
+  // Evaluates the weights of barrier `step` on these chunks. None: the job was over before the end.
+  std::optional<wire::EvalResult> run(int64_t step, Range chunks, std::span<const float> weights);
+
+ private:
+  Evaluator evaluator_;
+  const uint64_t incarnation_;
+  const std::function<bool()> over_;
+  Trace* const trace_;
+};
+
+}  // namespace pushpull

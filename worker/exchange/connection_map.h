@@ -1,0 +1,43 @@
+// Maps slices to connections. A server is reached over as many connections as the job says,
+// at most one for each of its slices; its slices take turns on them, in both directions. Constant;
+// any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <vector>
+
+#include "common/layout/slice_map.h"
+
+namespace pushpull {
+
+class ConnectionMap {
+ public:
+  // connections: to each server, at least 1.
+  ConnectionMap(const SliceMap& map, int64_t connections)
+      : map_(map), slices_(static_cast<size_t>(map.servers())) {
+    for (int server = 0; server < servers(); ++server) {
+      slices_[static_cast<size_t>(server)] = map.slices_of(server);
+      counts_.push_back(
+          static_cast<int>(std::clamp<int64_t>(std::ssize(slices(server)), 1, connections)));
+    }
+  }
+
+  const SliceMap& map() const { return map_; }
+  int servers() const { return map_.servers(); }
+  // The server's slices, ascending.
+  const std::vector<int>& slices(int server) const { return slices_[static_cast<size_t>(server)]; }
+  // Connections to the server.
+  int count(int server) const { return counts_[static_cast<size_t>(server)]; }
+  // The connection, of those to its server, that the slice goes over.
+  int of_slice(int slice) const { return slice / servers() % count(map_.server_of(slice)); }
+
+ private:
+  const SliceMap map_;
+  std::vector<std::vector<int>> slices_;  // by server
+  std::vector<int> counts_;               // by server
+};
+
+}  // namespace pushpull

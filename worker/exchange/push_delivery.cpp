@@ -1,0 +1,158 @@
+#include "worker/exchange/push_delivery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+namespace {
+
+// A message that only says where parts lie: not so often that it costs, not so late that the server
+// has nothing to do meanwhile.
+constexpr size_t kNotificationBytes = size_t{4} << 20;
+
+}  // namespace
+
+PushDelivery::PushDelivery(SenderId sender, const ConnectionMap& connections, Options options,
+                           std::vector<ToServer>& outgoing)
+    : sender_(sender),
+      connections_(connections),
+      options_(options),
+      outgoing_(outgoing),
+      servers_(static_cast<size_t>(connections.servers())) {
+  for (int server = 0; server < connections.servers(); ++server) {
+    at(server).pending.resize(static_cast<size_t>(connections.count(server)));
+  }
+}
+
+PushDelivery::Pending& PushDelivery::pending_of(int slice) {
+  Server& server = at(connections_.map().server_of(slice));
+  return server.pending[static_cast<size_t>(connections_.of_slice(slice))];
+}
+
+const PushDelivery::Pending& PushDelivery::pending_of(int slice) const {
+  const Server& server = at(connections_.map().server_of(slice));
+  return server.pending[static_cast<size_t>(connections_.of_slice(slice))];
+}
+
+// ---- one push ----
+
+void PushDelivery::begin(Head head) {
+  head_ = std::move(head);
+  number_ = next_number_++;
+  running_ = true;
+  for (int server = 0; server < connections_.servers(); ++server) {
+    if (connections_.slices(server).empty()) continue;
+    at(server).unacknowledged.push_back({number_, head_.step, {}});
+  }
+}
+
+bool PushDelivery::is_full(int slice, bool in_place) const {
+  const size_t most =
+      in_place ? std::max(kNotificationBytes, options_.flush_bytes) : options_.flush_bytes;
+  return pending_of(slice).bytes >= most;
+}
+
+void PushDelivery::open(Pending& pending, int server) {
+  wire::Exchange* exchange = pending.message.header.mutable_exchange();
+  sender_.put(exchange->mutable_sender());
+  wire::Push* push = exchange->mutable_push();
+  push->set_number(number_);
+  push->set_step(head_.step);
+  push->set_lo(static_cast<int32_t>(head_.range.lo));
+  push->set_hi(static_cast<int32_t>(head_.range.hi));
+  push->set_parts_total(static_cast<int32_t>(connections_.slices(server).size()) *
+                        head_.parts_each);
+  push->mutable_read_versions()->Assign(head_.read_versions.begin(), head_.read_versions.end());
+  push->set_steps(static_cast<int32_t>(head_.steps));
+  push->set_acknowledge(options_.acknowledge);
+}
+
+void PushDelivery::add_part(int slice, Range node, Payload payload) {
+  Pending& pending = pending_of(slice);
+  if (!pending.message.header.has_exchange()) open(pending, connections_.map().server_of(slice));
+  wire::Part* part = pending.message.header.mutable_exchange()->mutable_push()->add_parts();
+  part->set_slice(slice);
+  part->set_lo(static_cast<int32_t>(node.lo));
+  part->set_hi(static_cast<int32_t>(node.hi));
+  pending.bytes += payload.bytes.size();
+  pending.message.payloads.push_back(std::move(payload));
+}
+
+void PushDelivery::flush(int server, int connection) {
+  Pending& pending = at(server).pending[static_cast<size_t>(connection)];
+  Message message = std::exchange(pending.message, {});
+  pending.bytes = 0;
+  at(server).unacknowledged.back().messages.push_back({server, message, connection});
+  if (pending.pull) {
+    *message.header.mutable_exchange()->mutable_pull() = *pending.pull;
+    pending.pull.reset();
+  }
+  outgoing_.push_back({server, std::move(message), connection});
+}
+
+void PushDelivery::end(std::span<const float> losses, double squares,
+                       const std::string& data_hash) {
+  running_ = false;
+  for (int server = 0; server < connections_.servers(); ++server) {
+    if (connections_.slices(server).empty()) continue;
+    // no push is complete without the first connection's last message
+    Message& last = at(server).pending.front().message;
+    PP_ASSERT(last.header.has_exchange());
+    wire::Push* push = last.header.mutable_exchange()->mutable_push();
+    push->set_squares(squares);
+    if (server != 0) continue;
+    push->mutable_losses()->Assign(losses.begin(), losses.end());
+    push->set_data_hash(data_hash);
+  }
+}
+
+void PushDelivery::flush_all() {
+  for (int server = 0; server < connections_.servers(); ++server) {
+    const std::vector<Pending>& pending = at(server).pending;
+    for (size_t i = 0; i < pending.size(); ++i) {
+      if (pending[i].message.header.has_exchange()) flush(server, static_cast<int>(i));
+    }
+  }
+}
+
+bool PushDelivery::take_along(int server, int connection, const wire::Pull& pull) {
+  Pending& pending = at(server).pending[static_cast<size_t>(connection)];
+  if (!running_ && !pending.message.header.has_exchange()) return false;
+  pending.pull = pull;
+  if (!running_) flush(server, connection);
+  return true;
+}
+
+// ---- until the servers need them no more ----
+
+void PushDelivery::acknowledge(int server, int64_t through) {
+  Server& s = at(server);
+  while (!s.unacknowledged.empty() && s.unacknowledged.front().number <= through) {
+    if (s.reads_memory && !options_.acknowledged_is_applied) {
+      s.unread.push_back(std::move(s.unacknowledged.front()));
+    }
+    s.unacknowledged.pop_front();
+  }
+}
+
+void PushDelivery::applied(int64_t version) {
+  for (Server& server : servers_) {
+    std::erase_if(server.unread, [&](const Sent& push) { return push.step < version; });
+  }
+}
+
+bool PushDelivery::arrived() const {
+  return std::all_of(servers_.begin(), servers_.end(),
+                     [](const Server& server) { return server.unacknowledged.empty(); });
+}
+
+void PushDelivery::send_again(int server) {
+  for (const Sent& push : at(server).unacknowledged) {
+    outgoing_.insert(outgoing_.end(), push.messages.begin(), push.messages.end());
+  }
+}
+
+}  // namespace pushpull

@@ -1,0 +1,27 @@
+// A message on its way from a worker to a server. Plain values.
+#pragma once
+
+#include <cstdint>
+
+#include "common/net/message.h"
+
+namespace pushpull {
+
+struct ToServer {
+  int server = 0;
+  Message message;
+  int connection = 0;  // of those to the server
+};
+
+// The sender, as every message of a worker names it.
+struct SenderId {
+  uint64_t run = 0;
+  uint64_t incarnation = 0;
+
+  void put(wire::Sender* sender) const {
+    sender->set_run(run);
+    sender->set_incarnation(incarnation);
+  }
+};
+
+}  // namespace pushpull

@@ -1,0 +1,36 @@
+#include "worker/local_rounds.h"
+
+#include <utility>
+
+namespace pushpull {
+
+LocalRounds::LocalRounds(Compute& compute, LocalSteps steps)
+    : compute_(compute), steps_(std::move(steps)) {}
+
+// The first gradient is that at the pulled weights, so it can begin while those are coming.
+std::optional<TaskComputer::Result> LocalRounds::run(const Task& task, TaskHost& host) {
+  std::span<const float> weights = host.weights();
+  Result result;
+  const auto keep = [](int, const Payload&) {};
+  for (int64_t i = 0; i < task.steps; ++i) {
+    compute_.begin(task.step + i, {task.range}, weights);
+    if (i + 1 < task.steps) {
+      compute_.hint(task.step + i + 1, {task.range});
+    } else {
+      host.hint_next();
+    }
+    if (!compute_.node(keep, result.losses, host.weights_needed())) return std::nullopt;
+    if (i == 0) {
+      host.begin_push();
+      steps_.begin(task.range, host.weights());
+      weights = steps_.weights();
+    }
+    steps_.step(task.step + i, compute_.sum());
+  }
+  steps_.finish(host.weights(), [&](int slice, Payload part) {
+    host.push(task.range, slice, std::move(part), true);
+  });
+  return result;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,70 @@
+#include "worker/schedule/lease_schedule.h"
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+bool LeaseSchedule::on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
+  for (const wire::Lease& lease : leases) {
+    if (lease.number() <= newest_lease_ || !fits(lease)) continue;
+    newest_lease_ = lease.number();
+    leases_.push_back(lease);
+  }
+  return !leases_.empty();
+}
+
+bool LeaseSchedule::fits(const wire::Lease& lease) const {
+  const int64_t most = lease.evaluate() ? plan_.chunks : plan_.micro_batches;
+  return lease.lo() >= 0 && lease.lo() < lease.hi() && lease.hi() <= most &&
+         lease.step() >= plan_.barriers.start_step && lease.step() <= plan_.barriers.end_step;
+}
+
+std::optional<Task> LeaseSchedule::wanted() const {
+  if (leases_.empty()) return std::nullopt;
+  const wire::Lease& lease = leases_.front();
+  return Task{
+      lease.evaluate() ? Task::kEvaluate : Task::kCompute, lease.step(), {lease.lo(), lease.hi()}};
+}
+
+std::optional<Task> LeaseSchedule::upcoming() const {
+  if (leases_.size() < 2 || leases_[1].evaluate()) return std::nullopt;
+  return Task{Task::kCompute, leases_[1].step(), {leases_[1].lo(), leases_[1].hi()}};
+}
+
+bool LeaseSchedule::weights_fit(const Task& task) const {
+  if (clock_ < 0) return false;
+  if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
+  return fresh_ && clock_ >= plan_.barriers.last(task.step);
+}
+
+Schedule::Decision LeaseSchedule::next() const {
+  const std::optional<Task> task = wanted();
+  if (!task) return {{}, PullAim{.versions = PullAim::kPerServer, .leases = true}};
+  if (weights_fit(*task)) return {*task, std::nullopt};
+  return {{},
+          PullAim{.versions = PullAim::kPerServer,
+                  .clock = task->step,
+                  .at_barrier = task->kind == Task::kEvaluate}};
+}
+
+std::optional<PullAim> LeaseSchedule::on_weights(const PulledWeights& weights) {
+  fresh_ = true;
+  clock_ = weights.aim.clock;
+  at_barrier_ = weights.at_barrier;
+  return std::nullopt;
+}
+
+void LeaseSchedule::on_pushed(int64_t /*step*/, Range /*range*/) {
+  PP_ASSERT(!leases_.empty());
+  fresh_ = false;
+  leases_.pop_front();
+}
+
+// The barrier's weights are old by now.
+void LeaseSchedule::on_evaluated() {
+  PP_ASSERT(!leases_.empty());
+  fresh_ = false;
+  leases_.pop_front();
+}
+
+}  // namespace pushpull

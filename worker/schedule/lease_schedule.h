@@ -1,0 +1,45 @@
+// The schedule of workers that draw leases from the pool of server 0 (async): each lease is a part
+// of a step, or of an evaluation, and is worked on once, on weights pulled after the last push.
+// When servers apply what is pushed is their own matter.
+#pragma once
+
+#include <deque>
+
+#include "worker/schedule/schedule.h"
+#include "worker/schedule/share_list.h"
+
+namespace pushpull {
+
+class LeaseSchedule : public Schedule {
+ public:
+  explicit LeaseSchedule(const WorkPlan& plan) : plan_(plan) {}
+
+  bool on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) override;
+  std::optional<PullAim> on_weights(const PulledWeights& weights) override;
+  void on_weights_let_go() override { clock_ = -1; }
+  void on_pushed(int64_t step, Range range) override;
+  void on_evaluated() override;
+
+  Decision next() const override;
+  std::optional<Task> wanted() const override;
+  bool weights_fit(const Task& task) const override;
+  std::optional<Task> upcoming() const override;
+  bool gives_up(const PullAim& /*pull*/) const override { return true; }
+
+  bool acknowledged_is_applied() const override { return true; }
+
+  bool draws_leases() const override { return true; }
+  int64_t newest_lease() const override { return newest_lease_; }
+
+ private:
+  bool fits(const wire::Lease& lease) const;
+
+  const WorkPlan plan_;
+  std::deque<wire::Lease> leases_;
+  int64_t newest_lease_ = 0;
+  int64_t clock_ = -1;       // that the weights in use were pulled for; -1: there are none
+  bool at_barrier_ = false;  // they are exactly those at barrier clock_
+  bool fresh_ = false;       // nothing has been pushed or evaluated since they were pulled
+};
+
+}  // namespace pushpull

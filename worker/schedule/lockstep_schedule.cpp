@@ -1,0 +1,59 @@
+#include "worker/schedule/lockstep_schedule.h"
+
+namespace pushpull {
+
+LockstepSchedule::LockstepSchedule(const WorkPlan& plan, bool subtrees)
+    : subtrees_(subtrees), shares_(plan) {}
+
+// A new share begins at the step whose weights are here: nobody can be further without this share,
+// and where somebody can, the servers will say so.
+bool LockstepSchedule::on_shares(const wire::State& state) {
+  return shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
+}
+
+// Only the servers know where the run is. Some may be a step ahead: they still have the version
+// before, and a newcomer needs one version of all slices.
+std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
+  if (weights.least_version != weights.most_version) {
+    return PullAim{.clock = weights.least_version, .may_be_past = clock_ < 0};
+  }
+  clock_ = weights.least_version;
+  shares_.begin_at(clock_);
+  return std::nullopt;
+}
+
+Schedule::Decision LockstepSchedule::next() const {
+  if (clock_ < 0) {
+    if (shares_.empty()) return {};
+    return {{}, PullAim{.versions = PullAim::kNewest}};
+  }
+  const std::optional<Task> task = wanted();
+  if (!task) {
+    if (shares_.empty()) return {};
+    return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
+  }
+  if (weights_fit(*task)) return {*task, std::nullopt};
+  return {{}, PullAim{.clock = task->step, .at_barrier = task->kind == Task::kEvaluate}};
+}
+
+// With several shares another one may come first; an evaluation is reported before its barrier's
+// weights are used for the next step.
+std::optional<PullAim> LockstepSchedule::pull_after(int64_t step) const {
+  const Barriers& barriers = shares_.plan().barriers;
+  const int64_t clock = barriers.round_end(step);
+  if (shares_.all().size() != 1 || clock >= barriers.end_step || barriers.evaluation_due(clock)) {
+    return std::nullopt;
+  }
+  return PullAim{.clock = clock};
+}
+
+int64_t LockstepSchedule::steps_from(int64_t step) const {
+  return shares_.plan().barriers.round_end(step) - step;
+}
+
+std::vector<Range> LockstepSchedule::nodes(Range range) const {
+  if (!subtrees_) return {range};
+  return maximal_subtrees(range, shares_.plan().micro_batches);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,69 @@
+// The fixed shares of every step that a worker owns, and how far each has come. Plain bookkeeping
+// of the schedules whose work comes from shares. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/job/barriers.h"
+#include "common/net/message.h"
+#include "worker/schedule/task.h"
+
+namespace pushpull {
+
+// The sizes that shares and leases of a run are cut from.
+struct WorkPlan {
+  Barriers barriers;
+  int shares = 1;             // that a step, and an evaluation, is cut into
+  int64_t chunks = 0;         // of an evaluation
+  int64_t micro_batches = 0;  // of a step
+};
+
+struct OwnedShare {
+  Range range;  // micro-batches; empty: only its chunks are evaluated
+  int index = 0;
+  int64_t clock = 0;       // step that is computed next; -1: not known yet
+  bool evaluated = false;  // the barrier at `clock`
+  // backup:B: barriers up to here need no evaluation of ours
+  int64_t evaluated_through = 0;
+};
+
+class ShareList {
+ public:
+  explicit ShareList(const WorkPlan& plan) : plan_(plan) {}
+
+  // Takes in what is assigned: known shares go on where they are, others begin.
+  //   clock: of a share that begins, from the step that the coordinator names.
+  //   may_be_empty: a share may have no micro-batches.
+  // True: there is a new one. Throws Error(kProtocol) for a share that does not exist.
+  bool assign(const wire::State& state, const std::function<int64_t(int64_t from_step)>& clock,
+              bool may_be_empty = false);
+  // Shares whose clock is not known begin here.
+  void begin_at(int64_t clock);
+
+  // The share that is furthest behind and has something left; null: none.
+  const OwnedShare* lowest() const;
+  // Its next task.
+  std::optional<Task> next_task() const;
+  // Probably the task behind that.
+  std::optional<Task> upcoming() const;
+  // The task of the lowest share, which is for this step and range, is pushed; is evaluated.
+  void pushed(int64_t step, Range range);
+  void evaluated();
+
+  // The part of an evaluation that belongs to the share.
+  Range chunks_of(const OwnedShare& share) const;
+
+  const std::vector<OwnedShare>& all() const { return shares_; }
+  std::vector<OwnedShare>& all() { return shares_; }
+  bool empty() const { return shares_.empty(); }
+  const WorkPlan& plan() const { return plan_; }
+
+ private:
+  const WorkPlan plan_;
+  std::vector<OwnedShare> shares_;
+};
+
+}  // namespace pushpull
