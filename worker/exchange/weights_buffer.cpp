@@ -14,8 +14,8 @@ size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeo
 
 // Slices of several servers can be mapped into one flat vector.
 bool can_map(const SliceMap& map) {
-  const bool pages_fit =
-      PageView::possible(bytes_of(map.total()), bytes_of(map.elements(0).size()));
+  const size_t slice_bytes = bytes_of(map.elements(0).size());
+  const bool pages_fit = PageView::possible(bytes_of(map.total()), slice_bytes);
   return map.servers() > 1 && pages_fit;
 }
 
