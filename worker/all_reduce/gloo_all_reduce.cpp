@@ -2,7 +2,7 @@
 // DDP on CPUs: the reference that `ring` is measured against. Its connections are its own; the
 // addresses travel over ours.
 #include <gloo/allreduce.h>
-#include <gloo/common/base/error.h>
+#include <gloo/common/error.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
