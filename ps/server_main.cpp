@@ -12,8 +12,9 @@
 #include "common/job/job_check.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
+#include "ps/coordinator/coordinator_loop.h"
 #include "ps/engine/server_device.h"
-#include "ps/server_loop.h"
+#include "ps/server/joined_server_loop.h"
 
 namespace pushpull {
 namespace {

@@ -13,7 +13,7 @@ struct Dropped {};
 
 }  // namespace
 
-Trainer::Trainer(const RunContext& run, const Dataset& dataset, Model& model, Control& control,
+Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
                  zmq::context_t& context, Trace& trace)
     : control_(control),
       table_(model.table()),

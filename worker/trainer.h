@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "common/net/job_view.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute/compute.h"
@@ -16,7 +17,6 @@
 #include "worker/exchange/links.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/member/control.h"
-#include "worker/member/run_context.h"
 #include "worker/task_computer.h"
 #include "worker/trace/time_split.h"
 #include "worker/trace/trace.h"
@@ -26,7 +26,7 @@ namespace pushpull {
 class Trainer : private TaskHost {
  public:
   // All references are borrowed.
-  Trainer(const RunContext& run, const Dataset& dataset, Model& model, Control& control,
+  Trainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
           zmq::context_t& context, Trace& trace);
 
   // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that

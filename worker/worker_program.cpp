@@ -1,5 +1,7 @@
 #include "worker/worker_program.h"
 
+#include <unistd.h>
+
 #include <exception>
 #include <iostream>
 
@@ -46,7 +48,7 @@ std::string value_of(const CommandLine& line, const std::string& key) {
   return found == line.local.end() ? "" : found->second;
 }
 
-// What `pushpull bench` starts a worker with; none: a worker as usual.
+// Options of a worker that `pushpull bench` starts; none: a worker as usual.
 std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
   const std::string text = value_of(line, "exchange-bytes");
   const std::string times = value_of(line, "exchange-times");
@@ -65,13 +67,14 @@ std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
   return ExchangeOptions{*bytes, times, apart};
 }
 
-// Where other workers reach this one.
+// Socket and address where other workers reach this one.
 struct PeerDoor {
   std::unique_ptr<Router> router;
   std::string endpoint;
 };
 
-// As joined servers do: on the interface that reaches the coordinator, unless told otherwise.
+// Listens as joined servers do: on the interface that reaches the coordinator, unless told
+// otherwise.
 PeerDoor open_door(const CommandLine& line, zmq::context_t& context) {
   const Address joined = parse_address(line.local.at("join"), "join");
   Address listen = joined;
@@ -148,13 +151,13 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
   return std::nullopt;
 }
 
-JobEnd train(const RunContext& run, const Prepared& prepared, PeerDoor door, Control& control,
+JobEnd train(const JobView& view, const Prepared& prepared, PeerDoor door, Control& control,
              zmq::context_t& context, Trace& trace) {
   const Dataset& dataset = *prepared.dataset;
   Model& model = *prepared.model;
-  if (!door.router) return Trainer(run, dataset, model, control, context, trace).run();
-  if (run.state.assigned_size() > 0) {
-    return AllReduceTrainer(run, dataset, model, control, context, std::move(door.router)).run();
+  if (!door.router) return Trainer(view, dataset, model, control, context, trace).run();
+  if (view.state.assigned_size() > 0) {
+    return AllReduceTrainer(view, dataset, model, control, context, std::move(door.router)).run();
   }
   // a spare: nobody's share becomes free in an all-reduce job
   while (!control.over()) {
@@ -165,19 +168,52 @@ JobEnd train(const RunContext& run, const Prepared& prepared, PeerDoor door, Con
   return *control.end();
 }
 
+JobEnd train_job(const CommandLine& line, const std::vector<device::DeviceName>& devices,
+                 Control& control, zmq::context_t& context, Trace& trace, Log& log) {
+  const Job& job = control.job();
+  PeerDoor door;
+  if (job.strategy.kind == StrategyKind::kAllReduce) {
+    check_built(job.strategy.algorithm);
+    door = open_door(line, context);
+  }
+  Prepared prepared = prepare(job, value_of(line, "data-dir"), devices);
+  prepared.declare.set_peer_endpoint(door.endpoint);
+  control.declare(prepared.declare);
+  const std::optional<wire::State> state = wait_for_training(control, log);
+  if (!state) return *control.end();
+  if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+  // its own were chosen by time, and may differ from those that the job was begun with
+  if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
+  return train({job, control.run(), control.incarnation(), *state}, prepared, std::move(door),
+               control, context, trace);
+}
+
 // A worker without model and data, see exchange_loop.h.
-JobEnd exchange(const ExchangeOptions& options, const Job& job, uint64_t run, uint64_t incarnation,
-                Control& control, zmq::context_t& context, Log& log) {
+JobEnd exchange(const ExchangeOptions& options, Control& control, zmq::context_t& context,
+                Log& log) {
+  const Job& job = control.job();
   if (job.strategy.kind != StrategyKind::kSync) {
     throw Error(ErrorCode::kUsage, "[exchange] the job's strategy is " + job.strategy.to_string() +
                                        ": `pushpull bench` measures sync; start the servers with "
                                        "strategy = sync");
   }
-  control.declare(declare_exchange(options.bytes, incarnation));
+  control.declare(declare_exchange(options.bytes));
   const std::optional<wire::State> state = wait_for_training(control, log);
   if (!state) return *control.end();
   if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-  return ExchangeLoop(options, job, run, incarnation, *state, control, context).run();
+  return ExchangeLoop(options, {job, control.run(), control.incarnation(), *state}, control,
+                      context)
+      .run();
+}
+
+JoinOptions join_options(const CommandLine& line) {
+  JoinOptions options;
+  options.incarnation = random_id();
+  options.host = host_name();
+  options.pid = getpid();
+  options.coordinator = line.local.at("join");
+  options.timeout_s = seconds_of(line, "join-timeout", 60);
+  return options;
 }
 
 // Returns the exit code.
@@ -191,48 +227,20 @@ int work(const CommandLine& line, SignalFd& signals) {
   }
   const std::vector<device::DeviceName> devices =
       choose_devices(value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
-  const uint64_t incarnation = random_id();
   zmq::context_t control_context(1);
   zmq::context_t context(data_io_threads());  // for data
-  auto dealer = std::make_unique<Dealer>(control_context, address, EndpointLimits{});
-  JoinOptions join_options{wire::ROLE_WORKER, incarnation, "",
-                           seconds_of(line, "join-timeout", 60)};
-  int signal = 0;
-  const auto stop = [&] { return signal != 0 || (signal = signals.take()) != 0; };
-  wire::JobText text;
-  try {
-    text = join(*dealer, join_options, log, stop);
-  } catch (const Error&) {
-    if (signal != 0) return 128 + signal;
-    throw;
-  }
-  const Job job = parse_job_text(text.ini(), "the coordinator's job");
   Trace trace(value_of(line, "trace"));
-  Control control(std::move(dealer), {incarnation, job.heartbeat_timeout_s, text.coordinator()},
-                  signals);
+  Control control(std::make_unique<Dealer>(control_context, address, EndpointLimits{}),
+                  join_options(line), signals);
+  if (!control.wait_joined()) {
+    const JobEnd why = *control.end();
+    if (why.signal != 0) return why.exit_code();
+    throw Error(why.code, why.text);
+  }
   JobEnd end;
-  const auto train_job = [&]() -> JobEnd {
-    PeerDoor door;
-    if (job.strategy.kind == StrategyKind::kAllReduce) {
-      check_built(job.strategy.algorithm);
-      door = open_door(line, context);
-    }
-    Prepared prepared = prepare(job, value_of(line, "data-dir"), devices);
-    prepared.declare.set_incarnation(incarnation);
-    prepared.declare.set_peer_endpoint(door.endpoint);
-    control.declare(prepared.declare);
-    const std::optional<wire::State> state = wait_for_training(control, log);
-    if (!state) return *control.end();
-    if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-    // its own were chosen by time, and may differ from those that the job was begun with
-    if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
-    return train({job, text.run(), incarnation, *state}, prepared, std::move(door), control,
-                 context, trace);
-  };
   try {
-    end = exchange_options
-              ? exchange(*exchange_options, job, text.run(), incarnation, control, context, log)
-              : train_job();
+    end = exchange_options ? exchange(*exchange_options, control, context, log)
+                           : train_job(line, devices, control, context, trace, log);
   } catch (const Error& e) {
     control.leave(static_cast<int>(e.code()), e.what());
     throw;
@@ -242,13 +250,11 @@ int work(const CommandLine& line, SignalFd& signals) {
   }
   if (end.signal != 0) {
     control.leave(static_cast<int>(ErrorCode::kPeerLost), end.text);
-    log.error(end.text);
-    return 128 + end.signal;
+  } else {
+    control.leave(0, "");
   }
-  control.leave(0, "");
-  if (end.success) return 0;
-  log.error(end.text);
-  return static_cast<int>(end.code);
+  if (!end.success) log.error(end.text);
+  return end.exit_code();
 }
 
 int main_of(int argc, char** argv) {

@@ -1,31 +1,56 @@
-// The handshake of a process that joins a job: repeats Hello until the coordinator answers. Blocks;
-// call it on the thread that owns `control`.
+// The first words of a process that joins a job, as a state machine: Hello until the coordinator
+// answers. Knows no socket and no clock. One thread.
 #pragma once
 
-#include <functional>
+#include <cstdint>
+#include <optional>
 #include <string>
 
-#include "common/base/log.h"
-#include "common/net/endpoint.h"
+#include "common/base/repeat.h"
+#include "common/net/intervals.h"
+#include "common/net/message.h"
 
 namespace pushpull {
 
+// The process that says Hello.
 struct JoinOptions {
   wire::Role role = wire::ROLE_UNSET;
   uint64_t incarnation = 0;
-  std::string data_endpoint;  // where it listens; servers only
-  double timeout_s = 60.0;    // --join-timeout
+  std::string host;
+  int64_t pid = 0;
+  std::string coordinator;  // address where the coordinator listens, for messages
+  double timeout_s = 60.0;  // --join-timeout
 };
 
-// Sends Hello every half second and logs what it waits for. Returns the job.
-//   stop: polled; true ends the wait with Error(kFailed).
-// Throws Error(kUnreachable) naming the address after the timeout, Error with the coordinator's
-//  code if refused, Error(kProtocol) naming both versions if the coordinator speaks another
-//  protocol.
-wire::JobText join(Dealer& control, const JoinOptions& options, const Log& log,
-                   const std::function<bool()>& stop);
+class Joining {
+ public:
+  // data_endpoint: where workers reach this server; empty: a worker, or a server that only asks for
+  // the job.
+  Joining(const JoinOptions& options, const std::string& data_endpoint);
 
-// The programs' version, as --version prints it.
+  // The Hello, where it is time to say it. Throws Error(kUnreachable) naming the address once
+  // nobody has answered for the timeout, which begins with the first call.
+  std::optional<Message> on_tick(int64_t now_ms);
+  // A message of the coordinator. Returns whether the process has joined: a JobText answers who
+  // asks for the job and a worker; a server with an address is a member once a State comes, since
+  // the answer to its first Hello may come twice.
+  // Throws Error(code of the coordinator) when refused.
+  bool on_message(const Message& message);
+  // A line for people who wait, "" in between.
+  std::string waiting(int64_t now_ms);
+
+ private:
+  const JoinOptions options_;
+  Message hello_;
+  Repeat repeat_{kHelloMs};
+  Repeat line_{kWaitingMs};
+  std::optional<int64_t> began_ms_;
+};
+
+// Why a coordinator of another release cannot be joined; names both versions.
+std::string foreign_version_text(const std::string& address, int version);
+
+// Version of the programs, as --version prints it.
 std::string program_version();
 
 }  // namespace pushpull

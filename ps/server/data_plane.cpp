@@ -44,19 +44,11 @@ void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
   }
 }
 
-void DataPlane::on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
-                         const Job& job, TrainingObserver* observer) {
-  if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
-  if (!server_) make_server(state, run, incarnation, servers, job, observer);
-  memory_->on_state(state);
-  server_->on_state(state);
-}
-
-void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t incarnation,
-                            int servers, const Job& job, TrainingObserver* observer) {
-  ServerSetup setup = setup_of(state, run, incarnation, servers, job);
-  const SliceMap map(setup.table.total, job.slice_bytes, servers);
-  log_.rename("server " + std::to_string(state.rank()));
+std::unique_ptr<Server> DataPlane::make_server(const JobView& view, ServerSetup setup,
+                                               TrainingObserver* observer) {
+  const Job& job = view.job;
+  const SliceMap map(setup.table.total, job.slice_bytes, setup.servers);
+  log_.rename("server " + std::to_string(setup.rank));
   std::shared_ptr<device::Device> device = device_;
   if (device) {
     const std::string why = why_not_on_device(job);
@@ -65,7 +57,7 @@ void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t inc
     if (!why.empty()) device = nullptr;
   }
   const auto warn = [log = log_](const std::string& why) { log.warn(why); };
-  memory_ = std::make_unique<AttachedWorkers>(job, run, map, warn, device, setup.rank);
+  memory_ = std::make_unique<AttachedWorkers>(job, view.run, map, warn, device, setup.rank);
   if (device) {
     DeviceEngineSetup engine;
     engine.device = device;
@@ -78,7 +70,7 @@ void DataPlane::make_server(const wire::State& state, uint64_t run, uint64_t inc
     setup.memory = memory_->weights();
   }
   threads_ = std::make_unique<ThreadPool>(useful_threads(job.server_threads));
-  server_ = std::make_unique<Server>(std::move(setup), observer, threads_.get());
+  return std::make_unique<Server>(std::move(setup), observer, threads_.get());
 }
 
 void DataPlane::receive() {
@@ -86,38 +78,32 @@ void DataPlane::receive() {
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     auto received = router_.receive();
     if (!received) break;
-    auto& [peer, message] = *received;
-    if (server_) {
-      take(peer, std::move(message));
-      if (server_->due_bytes() >= due) work();
-      continue;
-    }
-    Message answer;
-    answer.header.mutable_status()->set_not_ready(true);
-    router_.send(peer, answer);
+    take(received->first, std::move(received->second));
+    if (data_.server() != nullptr && data_.server()->due_bytes() >= due) work();
   }
   work();
 }
 
 void DataPlane::work() {
-  if (!server_) return;
-  server_->work();
+  data_.work();
   send();
 }
 
 void DataPlane::take(const PeerId& peer, Message message) {
-  if (message.header.has_attach()) {
+  if (memory_ && message.header.has_attach()) {
     // the answer says that what the worker has sent before is not read in its memory any more
     if (memory_->on_device()) work();
     router_.send(peer, memory_->on_attach(peer, message.header.attach()));
     return;
   }
-  if (const auto refusal = memory_->on_message(peer, message)) {
-    refuse(peer, {"shared-memory", refusal->header.attached().text()});
-    router_.send(peer, *refusal);
-    return;
+  if (memory_) {
+    if (const auto refusal = memory_->on_message(peer, message)) {
+      refuse(peer, {"shared-memory", refusal->header.attached().text()});
+      router_.send(peer, *refusal);
+      return;
+    }
   }
-  if (Verdict verdict = server_->take(peer, std::move(message)); !verdict) refuse(peer, verdict);
+  if (Verdict verdict = data_.take(peer, std::move(message)); !verdict) refuse(peer, verdict);
 }
 
 // Its sender is told as often as people are: rarely, so that nobody can make this server talk.
@@ -132,19 +118,16 @@ void DataPlane::refuse(const PeerId& peer, const Verdict& verdict) {
 }
 
 void DataPlane::send() {
-  if (!server_) return;
-  for (Outgoing& out : server_->take_outgoing()) {
-    memory_->on_send(out);
+  for (Outgoing& out : data_.take_outgoing()) {
+    if (memory_) memory_->on_send(out);
     router_.send(out.to, out.message);
   }
 }
 
-wire::Stats DataPlane::stats() const {
-  wire::Stats stats = server_ ? server_->stats() : wire::Stats();
-  stats.set_peak_rss_kib(peak_rss_kib());
-  stats.set_cpu_seconds(cpu_seconds());
-  refusals_.report(router_.rejected_frames(), stats);
-  return stats;
+void DataPlane::add_stats(wire::Stats* stats) const {
+  stats->set_peak_rss_kib(peak_rss_kib());
+  stats->set_cpu_seconds(cpu_seconds());
+  refusals_.report(router_.rejected_frames(), *stats);
 }
 
 }  // namespace pushpull

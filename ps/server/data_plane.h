@@ -1,5 +1,6 @@
-// The data connection of a server process: takes messages of workers to the `Server` state machine
-// and its answers back. One thread, which threads of its own help to update weights.
+// The data connection of a server process: brings what comes on its socket to `ServedData` and its
+// answers back, and owns the memory and the threads of the `Server`. One thread, which threads of
+// its own help to update weights.
 #pragma once
 
 #include <memory>
@@ -12,11 +13,11 @@
 #include "common/net/local_socket.h"
 #include "ps/server/attached_workers.h"
 #include "ps/server/refusals.h"
-#include "ps/server/server.h"
+#include "ps/server/served_data.h"
 
 namespace pushpull {
 
-class DataPlane {
+class DataPlane : private ServerParts {
  public:
   // device: where weights are to lie; null: the host.
   DataPlane(const std::string& address, int64_t slice_bytes,
@@ -25,23 +26,20 @@ class DataPlane {
   Router& router() { return router_; }
   // Listens also for workers of this user on this host, where the job says so.
   void listen_locally(const Job& job, uint64_t run, const Log& log);
-  Server* server() { return server_.get(); }
+  ServedData& data() { return data_; }
 
-  // Makes the server once the job trains; takes in newer states afterwards.
-  void on_state(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
-                const Job& job, TrainingObserver* observer);
   // Takes in at most a fixed number of messages, so that control is not kept waiting.
   void receive();
   void send();
-  // All that this process reports to the coordinator.
-  wire::Stats stats() const;
 
  private:
+  std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,
+                                      TrainingObserver* observer) override;
+  void on_state(const wire::State& state) override { memory_->on_state(state); }
+  void add_stats(wire::Stats* stats) const override;
   void take(const PeerId& peer, Message message);
   void refuse(const PeerId& peer, const Verdict& verdict);
   void work();
-  void make_server(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
-                   const Job& job, TrainingObserver* observer);
 
   const std::shared_ptr<device::Device> device_;
   zmq::context_t context_;
@@ -51,7 +49,7 @@ class DataPlane {
   std::unique_ptr<LocalSocketName> local_;   // transport = ipc
   std::unique_ptr<AttachedWorkers> memory_;  // made with the server, which lies in it
   std::unique_ptr<ThreadPool> threads_;
-  std::unique_ptr<Server> server_;
+  ServedData data_{*this};
 };
 
 // The address at which others reach `advertise` or, without it, `bound`: "tcp://HOST:PORT".

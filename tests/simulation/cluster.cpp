@@ -4,6 +4,8 @@
 #include <exception>
 
 #include "common/net/address.h"
+#include "common/net/tensor_wire.h"
+#include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/server_node.h"
 #include "tests/simulation/worker_node.h"
 
@@ -31,6 +33,15 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   }
   for (int i = 0; i < scenario.workers + scenario.spares; ++i) start_worker();
   for (const Accident& accident : scenario.accidents) plan(accident);
+  for (const Newcomer& newcomer : scenario.newcomers) {
+    clock_.after(newcomer.at_ms * 1000, [this, newcomer] { start_newcomer(newcomer); });
+  }
+  for (const Silence& s : scenario.silences) {
+    clock_.after(s.at_ms * 1000, [this, s] { silence(s); });
+  }
+  if (scenario.declares_again_ms >= 0) {
+    clock_.after(scenario.declares_again_ms * 1000, [this] { declare_again(0); });
+  }
   if (scenario.server_killed_ms >= 0) {
     clock_.after(scenario.server_killed_ms * 1000, [this] { servers_.front()->kill(); });
   }
@@ -38,8 +49,77 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
 
 Cluster::~Cluster() = default;
 
-void Cluster::start_worker() {
-  workers_.push_back(std::make_unique<WorkerNode>(*this, static_cast<int>(workers_.size())));
+void Cluster::start_worker(const Newcomer& newcomer) {
+  workers_.push_back(
+      std::make_unique<WorkerNode>(*this, static_cast<int>(workers_.size()), newcomer));
+  if (newcomer.deaf_ms > 0) {
+    network_.silence(workers_.back()->control(), clock_.now_ms() + newcomer.deaf_ms);
+  }
+}
+
+// A process that does not fit comes when the job has all that it can be compared with.
+void Cluster::start_newcomer(const Newcomer& newcomer) {
+  if (over()) return;
+  const Coordinator& job = coordinator();
+  const bool all = job.members().count(wire::ROLE_SERVER) == scenario_.servers;
+  if ((newcomer.surplus_server && !all) ||
+      (!newcomer.surplus_server && job.declaration().data_digest.empty())) {
+    return clock_.after(100'000, [this, newcomer] { start_newcomer(newcomer); });
+  }
+  if (!newcomer.surplus_server) return start_worker(newcomer);
+  servers_.push_back(
+      std::make_unique<ServerNode>(*this, static_cast<int>(servers_.size()) + 1, true));
+}
+
+void Cluster::silence(const Silence& silence) {
+  const auto number = static_cast<size_t>(silence.number);
+  const int64_t until_ms = clock_.now_ms() + silence.ms;
+  if (!silence.server && number < workers_.size()) {
+    network_.silence(workers_[number]->control(), until_ms);
+  }
+  if (silence.server && number < servers_.size()) {
+    network_.silence(servers_[number]->control(), until_ms);
+  }
+}
+
+// A program that has lost its mind: the same worker says that its data are others.
+void Cluster::declare_again(int worker) {
+  const WorkerMember& member = workers_[static_cast<size_t>(worker)]->member();
+  const auto& members = coordinator().members().all();
+  const auto found = members.find(member.incarnation());
+  if (found == members.end() || !found->second.declared) return;
+  Message message;
+  *message.header.mutable_declare() = declaration("other");
+  message.header.mutable_declare()->set_incarnation(member.incarnation());
+  network_.to_router(workers_[static_cast<size_t>(worker)]->control(), std::move(message));
+}
+
+JoinOptions Cluster::join_options(wire::Role role, int number) {
+  JoinOptions options;
+  options.incarnation = dice_.next();
+  options.host = "host";
+  options.pid = (role == wire::ROLE_SERVER ? 1000 : 2000) + number;
+  options.coordinator = "tcp://coordinator:1";
+  options.timeout_s = scenario_.join_timeout_s;
+  return options;
+}
+
+wire::Declare Cluster::declaration(const std::string& digest) const {
+  wire::Declare out;
+  to_wire(toy_.table(), out.mutable_tensors());
+  out.set_train_samples(1000);
+  out.set_test_samples(scenario_.test_samples);
+  out.set_data_digest(digest);
+  out.set_numerics("numerics");
+  return out;
+}
+
+bool Cluster::over() const { return coordinator_->over(); }
+
+void Cluster::note_chosen(const wire::Chosen& set) {
+  const std::vector<int64_t> lo(set.lo().begin(), set.lo().end());
+  if (chosen.emplace(set.step(), lo).first->second == lo) return;
+  wrong("step " + std::to_string(set.step()) + " has two sets of pushes");
 }
 
 void Cluster::plan(const Accident& accident) {
@@ -75,11 +155,11 @@ int Cluster::data_router(const std::string& endpoint) const {
   return data_router(std::stoi(parse_address(endpoint, "data endpoint").port) - 1);
 }
 
-const Coordinator& Cluster::coordinator() const { return coordinator_->coordinator(); }
+const Coordinator& Cluster::coordinator() const { return coordinator_->driver().coordinator(); }
 
 std::vector<wire::Stats> Cluster::server_stats() const {
-  std::vector<wire::Stats> out{coordinator_->data().stats()};
-  for (const auto& server : servers_) out.push_back(server->data().stats());
+  std::vector<wire::Stats> out{coordinator_->data().data().stats()};
+  for (const auto& server : servers_) out.push_back(server->node().data().stats());
   return out;
 }
 
@@ -100,8 +180,9 @@ void Cluster::guarded(const std::string& who, const std::function<void()>& event
 }
 
 bool Cluster::everybody_gone() const {
-  return coordinator_->over() &&
-         std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->gone(); });
+  const auto gone = [](const auto& process) { return process->gone(); };
+  return coordinator_->over() && std::all_of(servers_.begin(), servers_.end(), gone) &&
+         std::all_of(workers_.begin(), workers_.end(), gone);
 }
 
 void Cluster::run() {

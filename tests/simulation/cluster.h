@@ -1,6 +1,6 @@
 // A whole cluster in one process: the coordinator with server 0, more servers, workers, all of them
-// on the simulated clock and network. The nodes drive the state machines as the programs do (what a
-// program's loop does with sockets and threads, a node does with events).
+// on the simulated clock and network. The nodes bring events to the very machines that the programs
+// drive (JobDriver, ServerMember, WorkerMember), and what these say to the network.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,8 @@
 
 #include "common/net/shard_client.h"
 #include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/report.h"
+#include "tests/simulation/control_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/toy.h"
@@ -47,8 +49,10 @@ class Cluster {
   std::map<int64_t, Evaluation> evaluations;  // by step
   // backup: first micro-batches of the pushes that make up each step.
   std::map<int64_t, std::vector<int64_t>> chosen;
-  int64_t early_tasks = 0;  // that have begun while their weights were coming
-  int64_t early_waits = 0;  // of a layer of theirs
+  std::optional<Summary> summary;
+  int64_t lost_members = 0;  // that the coordinator has given up, as it says
+  int64_t early_tasks = 0;   // that have begun while their weights were coming
+  int64_t early_waits = 0;   // of a layer of theirs
   // Shared memory: parts and slices that went as references.
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
@@ -57,6 +61,7 @@ class Cluster {
   int64_t in_place_tasks = 0;      // computed on weights where a server has them
   int64_t side_by_side_tasks = 0;  // ... where several have them
   std::vector<wire::Stats> server_stats() const;
+  int workers() const { return static_cast<int>(workers_.size()); }  // processes so far
   std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
 
   // ---- for the nodes ----
@@ -65,6 +70,14 @@ class Cluster {
   Clock& clock() { return clock_; }
   Network& network() { return network_; }
   Dice& dice() { return dice_; }
+  ControlWatch& watch() { return watch_; }
+  JoinOptions join_options(wire::Role role, int number);
+  // The declaration of a worker whose data have this digest.
+  wire::Declare declaration(const std::string& digest) const;
+  // The coordinator has ended.
+  bool over() const;
+  // backup: a set that a server was told of.
+  void note_chosen(const wire::Chosen& chosen);
   std::shared_ptr<const FlatState> start_state() const { return start_; }
   int control_router() const;
   int data_router(int server) const;
@@ -77,7 +90,10 @@ class Cluster {
   void guarded(const std::string& who, const std::function<void()>& event);
 
  private:
-  void start_worker();
+  void start_worker(const Newcomer& newcomer = {});
+  void start_newcomer(const Newcomer& newcomer);
+  void silence(const Silence& silence);
+  void declare_again(int worker);
   void plan(const Accident& accident);
   bool everybody_gone() const;
 
@@ -87,6 +103,7 @@ class Cluster {
   Network network_;
   Dice dice_;
   Toy toy_;
+  ControlWatch watch_{*this};
   std::string trouble_;
   std::unique_ptr<CoordinatorNode> coordinator_;
   std::vector<std::unique_ptr<ServerNode>> servers_;  // all but the first

@@ -84,6 +84,7 @@ void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>
     if (!d.lossless && dice_.chance(faults_.lose)) copies = 0;
     if (dice_.chance(faults_.duplicate)) ++copies;
   }
+  if (clock_.now_ms() < d.silent_until_ms) copies = 0;
   for (int i = 0; i < copies; ++i) {
     int64_t at = clock_.now_us() + dice_.between(20, faults_.delay_us);
     if (faulty() && !d.lossless && (i > 0 || dice_.chance(faults_.reorder))) {
@@ -126,6 +127,11 @@ void Network::break_some() {
     d.last_us[0] = d.last_us[1] = clock_.now_us();
   }
   clock_.after(kResetMs * 1000, [this] { break_some(); });
+}
+
+void Network::silence(int dealer, int64_t until_ms) {
+  Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  d.silent_until_ms = std::max(d.silent_until_ms, until_ms);
 }
 
 void Network::close(int dealer) {

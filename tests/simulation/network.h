@@ -74,6 +74,8 @@ class Network {
   void to_router(int dealer, Message message);
   // False: the peer's connection is closed.
   bool to_dealer(const PeerId& peer, Message message);
+  // Nothing comes through until then, both ways.
+  void silence(int dealer, int64_t until_ms);
   // The process at this end has ended.
   void close(int dealer);
   bool faulty() const { return clock_.now_ms() < faults_.until_ms; }
@@ -86,6 +88,7 @@ class Network {
     bool lossless = false;
     int64_t epoch = 0;
     bool open = true;
+    int64_t silent_until_ms = 0;
     int64_t last_us[2] = {0, 0};  // newest arrival, by direction
   };
 

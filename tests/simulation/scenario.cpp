@@ -23,7 +23,8 @@ enum class Part : uint64_t {
   kLanes = 6,
   kCodec = 7,
   kSharing = 8,
-  kDevice = 9
+  kDevice = 9,
+  kControl = 10
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -96,7 +97,10 @@ std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first) 
   }
   const char* scale = std::getenv("PUSHPULL_SIM_SCALE");
   const double factor = kBuildScale * (scale == nullptr ? 1.0 : std::strtod(scale, nullptr));
-  const auto most = static_cast<uint64_t>(static_cast<double>(count) * factor);
+  auto most = static_cast<uint64_t>(static_cast<double>(count) * factor);
+  if (const char* exact = std::getenv("PUSHPULL_SIM_MOST")) {
+    most = std::strtoull(exact, nullptr, 10);
+  }
   for (uint64_t seed = 1; seed <= std::max<uint64_t>(most, 1); ++seed) first.push_back(seed);
   return first;
 }
@@ -178,6 +182,42 @@ void add_faults(Scenario& s) {
   s.job.on_worker_loss = OnWorkerLoss::kWait;
 }
 
+void add_disorder(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kControl);
+  s.faults.duplicate = dice.chance(0.5) ? 0.15 : 0.0;
+  s.faults.reorder = dice.chance(0.5) ? 0.15 : 0.0;
+  s.faults.delay_us = dice.chance(0.5) ? 300 : 20'000;
+  s.faults.until_ms = dice.between(500, 60'000);
+  s.servers_lossy = true;
+  if (dice.chance(0.5)) s.servers_late_ms = dice.between(0, 20'000);
+  for (int64_t i = dice.between(0, 2); i > 0; --i) s.newcomers.push_back({dice.between(0, 5000)});
+  if (dice.chance(0.3)) s.newcomers.push_back({dice.between(0, 5000), "other", false});
+  if (dice.chance(0.3)) s.newcomers.push_back({dice.between(0, 5000), "", false, true});
+  if (dice.chance(0.3)) s.declares_again_ms = dice.between(0, 3000);
+}
+
+void add_control_faults(Scenario& s) {
+  add_faults(s);
+  add_disorder(s);
+  Dice dice = dice_for(s.seed + 1, Part::kControl);
+  // a server that is lost by mistake ends the job: it is heard in time, whatever is lost
+  s.job.heartbeat_timeout_s = 10.0;
+  if (dice.chance(0.7)) {
+    s.faults.lose = dice.chance(0.5) ? 0.15 : 0.02;
+  } else {
+    s.faults.reset = dice.chance(0.5) ? 0.0045 : 0.0006;
+    s.faults.reorder = 0.0;
+  }
+  if (s.faults.lose > 0) s.faults.reset = 0.0;
+  for (int64_t i = dice.between(0, 3); i > 0 && s.faults.reset == 0; --i) {
+    const bool server = s.servers > 1 && dice.chance(0.5);
+    const int64_t number = dice.between(0, server ? s.servers - 2 : s.workers - 1);
+    const int64_t at_ms = dice.chance(0.5) ? 0 : dice.between(0, s.servers_late_ms + 5000);
+    s.silences.push_back(
+        {server, static_cast<int>(number), at_ms, dice.between(100, server ? 3000 : 15'000)});
+  }
+}
+
 void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
   Dice dice = dice_for(s.seed, Part::kAccidents);
   s.job.on_worker_loss = on_worker_loss;
@@ -227,6 +267,22 @@ std::string Scenario::to_string() const {
   }
   if (on_device) out += ", servers on devices";
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
+  if (servers_lossy) out += ", servers' control is lossy";
+  if (join_timeout_s != 60.0) out += ", join timeout " + std::to_string(join_timeout_s) + " s";
+  if (declares_again_ms >= 0) {
+    out += ", declares again at " + std::to_string(declares_again_ms) + " ms";
+  }
+  for (const Silence& silence : silences) {
+    out += std::string("; ") + (silence.server ? "joined server " : "worker ") +
+           std::to_string(silence.number) + " is silent at " + std::to_string(silence.at_ms) +
+           " ms for " + std::to_string(silence.ms) + " ms";
+  }
+  for (const Newcomer& newcomer : newcomers) {
+    out += std::string("; a ") +
+           (newcomer.surplus_server ? "server" : "worker with " + newcomer.digest) + " comes at " +
+           std::to_string(newcomer.at_ms) + " ms, deaf for " + std::to_string(newcomer.deaf_ms) +
+           " ms";
+  }
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +
            (a.freeze_ms > 0 ? "frozen for " + std::to_string(a.freeze_ms) + " ms" : "killed") +

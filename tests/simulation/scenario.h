@@ -18,6 +18,23 @@ struct Accident {
   int64_t replaced_ms = -1;  // another one starts so much later; -1: none
 };
 
+// A process that nobody waits for.
+struct Newcomer {
+  int64_t at_ms = 0;
+  std::string digest = "digest";  // of a worker's data
+  bool replaced = true;           // whoever started it starts another one where it fails
+  bool surplus_server = false;    // no worker, but a server more than the job has
+  int64_t deaf_ms = 0;            // nothing comes through to it or from it at first
+};
+
+// Nothing comes through on a process's control connection.
+struct Silence {
+  bool server = false;  // a joined server; else a worker
+  int number = 0;       // in the order in which they were started
+  int64_t at_ms = 0;
+  int64_t ms = 0;
+};
+
 // Workers and servers are on one host.
 struct Sharing {
   bool on = false;
@@ -39,21 +56,29 @@ struct Scenario {
   bool counting = false;
   Faults faults;
   std::vector<Accident> accidents;
-  int64_t servers_late_ms = 0;    // all but the first start so much later
-  int64_t server_killed_ms = -1;  // the second server dies then; -1: never
-  int64_t compute_us = 1000;      // longest time for one micro-batch
-  int64_t write_us = 1000;        // longest time for a checkpoint
-  size_t flush_bytes = 1 << 20;   // of a push's message
-  bool early = true;              // workers begin while their weights are still coming
-  int64_t window_bytes = 0;       // of a pull; 0: none
+  std::vector<Newcomer> newcomers;
+  std::vector<Silence> silences;
+  int64_t declares_again_ms = -1;  // a worker says then that its data are others; -1: never
+  bool servers_lossy = false;      // also the control connections of joined servers lose messages
+  double join_timeout_s = 60.0;    // of whoever joins
+  double start_timeout_s = 1e6;    // of the coordinator, for all to come
+  int64_t servers_late_ms = 0;     // all but the first start so much later
+  int64_t server_killed_ms = -1;   // the second server dies then; -1: never
+  int64_t compute_us = 1000;       // longest time for one micro-batch
+  int64_t write_us = 1000;         // longest time for a checkpoint
+  size_t flush_bytes = 1 << 20;    // of a push's message
+  bool early = true;               // workers begin while their weights are still coming
+  int64_t window_bytes = 0;        // of a pull; 0: none
   Sharing sharing;
   bool on_device = false;  // servers keep weights on devices, where the job allows it
 
+  // Every message comes through, though late or twice.
+  bool gentle() const { return faults.lose == 0 && faults.reset == 0 && silences.empty(); }
   std::string to_string() const;
 };
 
 // `first`, then 1 to `count` times the scale of the build and of PUSHPULL_SIM_SCALE; only
-// PUSHPULL_SIM_SEED where that is set.
+// PUSHPULL_SIM_SEED where that is set; 1 to PUSHPULL_SIM_MOST in place of that many.
 std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first = {});
 // A job without faults; strategy "sync", "async", "ssp:S", "backup:B" (B at most) or "local:H".
 Scenario draw(uint64_t seed, const std::string& strategy);
@@ -64,6 +89,11 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy);
 void add_sharing(Scenario& scenario);
 // Messages are lost, repeated, late; connections break.
 void add_faults(Scenario& scenario);
+// Messages come late and twice, and all of them come. Members are waited for for long.
+void add_disorder(Scenario& scenario);
+// The control connections of all members lose messages, break, are silent for a while; workers come
+// late, or do not fit, and a server too many.
+void add_control_faults(Scenario& scenario);
 // Workers die or freeze at random moments; every share finds somebody in the end.
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
 

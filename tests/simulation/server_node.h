@@ -1,118 +1,41 @@
-// The servers' programs without sockets: what coordinator_loop.cpp, joined_server_loop.cpp and
-// data_plane.cpp do around the state machines.
+// A joined server's program without sockets: `ServerMember` on the simulated network and clock.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "common/net/shard_client.h"
-#include "ps/coordinator/coordinator.h"
-#include "ps/engine/host_mirror.h"
-#include "ps/server/server.h"
+#include "ps/server/server_member.h"
 #include "tests/simulation/cluster.h"
-#include "tests/simulation/shared_memory.h"
+#include "tests/simulation/data_node.h"
 
 namespace pushpull::sim {
 
-// The data connection of a server's process.
-class DataNode {
+class ServerNode : private ServerHost {
  public:
-  explicit DataNode(Cluster& cluster);
-
-  int router() const { return router_; }
-  Server* server() const { return server_.get(); }
-  void on_state(const wire::State& state, uint64_t run, uint64_t incarnation,
-                TrainingObserver* observer);
-  void send();
-  // The process has ended.
-  void close() { open_ = false; }
-  wire::Stats stats() const { return server_ ? server_->stats() : wire::Stats(); }
-  std::string describe() const;
-
- private:
-  void make_server(ServerSetup setup, TrainingObserver* observer);
-  void take(const PeerId& peer, const Message& message);
-  void work();
-
-  Cluster& cluster_;
-  int router_;
-  bool open_ = true;
-  bool working_ = false;                // soon
-  ServerPages pages_;                   // outlive the weights in them
-  std::unique_ptr<HostMirror> mirror_;  // where these lie on a device
-  std::unique_ptr<Server> server_;
-};
-
-class CoordinatorNode {
- public:
-  explicit CoordinatorNode(Cluster& cluster);
-
-  int control_router() const { return control_; }
-  const DataNode& data() const { return data_; }
-  const Coordinator& coordinator() const { return coordinator_; }
-  bool over() const { return over_; }
-  std::string describe() const;
-
- private:
-  void take(const PeerId& peer, const Message& message);
-  void take_from_shard(const Message& message);
-  void tick();
-  void start();
-  void snapshots();
-  void shard_messages();
-  void write(const FlatState& snapshot);
-  void pass_record();
-  void repeat_waiting();
-  void note_chosen(const wire::Chosen& chosen);
-  void deliver();
-  void note_evaluation();
-
-  Cluster& cluster_;
-  DataNode data_;
-  Coordinator coordinator_;
-  int control_;
-  std::vector<int> shards_;  // dealers
-  std::unique_ptr<ShardClient> client_;
-  bool writing_ = false;
-  std::optional<int64_t> written_;
-  bool over_ = false;
-};
-
-// A server that has joined.
-class ServerNode {
- public:
-  ServerNode(Cluster& cluster, int number);
+  // surplus: the job has all its servers, and this one is to be refused.
+  ServerNode(Cluster& cluster, int number, bool surplus = false);
 
   void kill();
-  const DataNode& data() const { return data_; }
+  bool gone() const { return over_; }
+  const DataNode& node() const { return data_; }
   int data_router() const { return data_.router(); }
+  int control() const { return control_; }
   std::string describe() const;
 
  private:
+  std::string listen(const Job& job, uint64_t run) override;
+  ServedData& data() override { return data_.data(); }
   void take(const Message& message);
   void tick();
-  void heartbeat();
-  void norms();
-  void send_part(wire::RecordPart part);
-  void arrived();
-  void leave();
+  void send();
+  void check_end();
 
   Cluster& cluster_;
   int number_;
-  uint64_t incarnation_;
+  const bool surplus_;
   DataNode data_;
+  ServerMember member_;
+  uint64_t incarnation_;
   int control_;
-  std::optional<wire::JobText> text_;
-  wire::State state_;
-  int64_t hello_ms_ = -1000;
-  int64_t heartbeat_ms_ = 0;
-  int64_t norms_ms_ = 0;
-  int64_t norms_step_ = -1;
-  int64_t arrived_ms_ = 0;
-  std::pair<int64_t, int> arrived_{-1, 0};  // step, pushes
-  bool heartbeat_now_ = true;
   bool over_ = false;
 };
 

@@ -39,7 +39,7 @@ const wire::Share& only_share(const wire::State& state, const Job& job) {
   return state.assigned(0);
 }
 
-PeersSetup peers_of(const RunContext& run) {
+PeersSetup peers_of(const JobView& run) {
   PeersSetup setup;
   setup.run = run.run;
   setup.rank = only_share(run.state, run.job).index();
@@ -54,7 +54,7 @@ Range range_of(const wire::Share& share) { return {share.lo(), share.hi()}; }
 
 }  // namespace
 
-AllReduceTrainer::AllReduceTrainer(const RunContext& run, const Dataset& dataset, Model& model,
+AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, Model& model,
                                    Control& control, zmq::context_t& context,
                                    std::unique_ptr<Router> router)
     : job_(run.job),

@@ -13,6 +13,7 @@
 #include "common/job/barriers.h"
 #include "common/job/job.h"
 #include "common/net/endpoint.h"
+#include "common/net/job_view.h"
 #include "common/net/shard_client.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"
@@ -25,7 +26,6 @@
 #include "worker/compute/evaluation.h"
 #include "worker/exchange/to_server.h"
 #include "worker/member/control.h"
-#include "worker/member/run_context.h"
 #include "worker/trace/time_split.h"
 
 namespace pushpull {
@@ -34,7 +34,7 @@ class AllReduceTrainer {
  public:
   // run: its state has a share for this worker. router: where the others reach it. All references
   // are borrowed.
-  AllReduceTrainer(const RunContext& run, const Dataset& dataset, Model& model, Control& control,
+  AllReduceTrainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
                    zmq::context_t& context, std::unique_ptr<Router> router);
 
   // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that

@@ -32,19 +32,17 @@ TensorTable exchange_table(int64_t bytes) {
   return table;
 }
 
-PushPullSetup setup_of(const ExchangeOptions& options, const Job& job, uint64_t run,
-                       uint64_t incarnation, const wire::State& state) {
+PushPullSetup setup_of(const ExchangeOptions& options, const JobView& view) {
   const auto elements = options.bytes / static_cast<int64_t>(sizeof(float));
-  PushPullSetup setup = push_pull_setup({job, run, incarnation, state}, elements, 1);
+  PushPullSetup setup = push_pull_setup(view, elements, 1);
   setup.acknowledge = options.apart;
   return setup;
 }
 
 }  // namespace
 
-wire::Declare declare_exchange(int64_t bytes, uint64_t incarnation) {
+wire::Declare declare_exchange(int64_t bytes) {
   wire::Declare declare;
-  declare.set_incarnation(incarnation);
   to_wire(exchange_table(bytes), declare.mutable_tensors());
   declare.set_train_samples(int64_t{1} << 30);  // enough for one for each worker in each step
   declare.set_test_samples(1);                  // whose evaluation ends the job
@@ -53,22 +51,20 @@ wire::Declare declare_exchange(int64_t bytes, uint64_t incarnation) {
   return declare;
 }
 
-ExchangeLoop::ExchangeLoop(const ExchangeOptions& options, const Job& job, uint64_t run,
-                           uint64_t incarnation, const wire::State& state, Control& control,
+ExchangeLoop::ExchangeLoop(const ExchangeOptions& options, const JobView& view, Control& control,
                            zmq::context_t& context)
     : options_(options),
-      setting_{find_job_key("transport")->get(job), to_string(job.optimizer.kind),
-               state.data_endpoints_size()},
-      incarnation_(incarnation),
+      setting_{find_job_key("transport")->get(view.job), to_string(view.job.optimizer.kind),
+               view.state.data_endpoints_size()},
       control_(control),
-      push_pull_(setup_of(options, job, run, incarnation, state)),
-      links_({job, run, incarnation, state}, push_pull_, control, context),
+      push_pull_(setup_of(options, view)),
+      links_(view, push_pull_, control, context),
       table_(exchange_table(options.bytes)),
-      encoder_(job, table_, push_pull_.slices()),
+      encoder_(view.job, table_, push_pull_.slices()),
       pool_(static_cast<size_t>(push_pull_.slices().total()), links_.gradients()),
       gradient_(pool_.get()) {
   std::fill_n(gradient_.get(), pool_.floats(), kGradient);
-  times_.reserve(static_cast<size_t>(state.end_step() - state.start_step()));
+  times_.reserve(static_cast<size_t>(view.state.end_step() - view.state.start_step()));
 }
 
 JobEnd ExchangeLoop::run() {
@@ -144,7 +140,6 @@ void ExchangeLoop::wait_for_push() {
 // Nothing is right, so that nobody takes the job for a training.
 void ExchangeLoop::evaluate(const Task& task) {
   wire::EvalResult result;
-  result.set_incarnation(incarnation_);
   result.set_step(task.step);
   for (int64_t chunk = task.range.lo; chunk < task.range.hi; ++chunk) {
     result.add_chunks()->set_chunk(chunk);

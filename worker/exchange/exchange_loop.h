@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/job/job.h"
+#include "common/net/job_view.h"
 #include "worker/exchange/encoder.h"
 #include "worker/exchange/links.h"
 #include "worker/exchange/push_pull.h"
@@ -29,7 +29,7 @@ struct ExchangeTimes {
   int64_t end = 0;     // all weights of the next step are here
 };
 
-// What the first line of the file with the times says of the job.
+// First line of the file with the times: the job.
 struct ExchangeSetting {
   std::string transport;  // as the job says it
   std::string optimizer;
@@ -37,13 +37,13 @@ struct ExchangeSetting {
 };
 
 // The declaration of a job of one tensor, the same in each worker.
-wire::Declare declare_exchange(int64_t bytes, uint64_t incarnation);
+wire::Declare declare_exchange(int64_t bytes);
 
 class ExchangeLoop {
  public:
-  // state: of a job that trains. All references are borrowed.
-  ExchangeLoop(const ExchangeOptions& options, const Job& job, uint64_t run, uint64_t incarnation,
-               const wire::State& state, Control& control, zmq::context_t& context);
+  // view, control and context are borrowed.
+  ExchangeLoop(const ExchangeOptions& options, const JobView& view, Control& control,
+               zmq::context_t& context);
 
   // Until the job is over; then writes the times. Throws Error for a server that does not answer,
   // and for a file that cannot be written.
@@ -53,14 +53,13 @@ class ExchangeLoop {
   void push(const Task& task);
   void wait_for_push();
   void evaluate(const Task& task);
-  // What all weights of the next step being here means for the step before.
+  // All weights of the next step are here, which ends the step before.
   void end_step();
   void write_times() const;
   void let_servers_settle();
 
   const ExchangeOptions options_;
   const ExchangeSetting setting_;
-  const uint64_t incarnation_;
   Control& control_;
   PushPull push_pull_;
   Links links_;

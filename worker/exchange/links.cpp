@@ -21,7 +21,7 @@ constexpr auto kConnectApart = std::chrono::milliseconds(10);
 constexpr int kConnectTurns = 16;
 
 std::vector<std::vector<std::unique_ptr<Dealer>>> connect(const PushPull& push_pull,
-                                                          const RunContext& run,
+                                                          const JobView& run,
                                                           const std::string& joined,
                                                           zmq::context_t& context) {
   std::vector<std::vector<std::unique_ptr<Dealer>>> out(
@@ -43,7 +43,7 @@ std::vector<std::vector<std::unique_ptr<Dealer>>> connect(const PushPull& push_p
 
 }  // namespace
 
-PushPullSetup push_pull_setup(const RunContext& run, int64_t elements, int64_t chunks) {
+PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks) {
   PushPullSetup setup;
   setup.run = run.run;
   setup.incarnation = run.incarnation;
@@ -56,7 +56,7 @@ PushPullSetup push_pull_setup(const RunContext& run, int64_t elements, int64_t c
   return setup;
 }
 
-Links::Links(const RunContext& run, PushPull& push_pull, Control& control, zmq::context_t& context,
+Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::context_t& context,
              PagesMapped mapped, std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),

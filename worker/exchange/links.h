@@ -8,21 +8,21 @@
 #include <vector>
 
 #include "common/net/endpoint.h"
+#include "common/net/job_view.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/server_attachment.h"
 #include "worker/member/control.h"
-#include "worker/member/run_context.h"
 
 namespace pushpull {
 
 // The setup of PushPull for this run. elements: of the flat vector; chunks: of an evaluation.
-PushPullSetup push_pull_setup(const RunContext& run, int64_t elements, int64_t chunks);
+PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks);
 
 class Links {
  public:
   // run: PushPull hears its state. mapped and device: as ServerAttachment takes them. References are
   // borrowed.
-  Links(const RunContext& run, PushPull& push_pull, Control& control, zmq::context_t& context,
+  Links(const JobView& run, PushPull& push_pull, Control& control, zmq::context_t& context,
         PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
 
   // Asks the servers whether they share memory. Ends when all have answered, or after some seconds

@@ -18,7 +18,7 @@ std::string tcp_address(const wire::State& state, int server, const std::string&
 
 }  // namespace
 
-std::string data_address(const RunContext& run, int server, const std::string& joined) {
+std::string data_address(const JobView& run, int server, const std::string& joined) {
   std::string tcp = tcp_address(run.state, server, joined);
   if (run.job.transport != Transport::kIpc) return tcp;
   std::string why = "it has no socket here: is it on this host, with the same TMPDIR?";
@@ -33,7 +33,7 @@ std::string data_address(const RunContext& run, int server, const std::string& j
   return tcp;
 }
 
-std::vector<std::unique_ptr<Dealer>> connect_to_servers(const RunContext& run,
+std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context) {
   std::vector<std::unique_ptr<Dealer>> out;

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "common/net/endpoint.h"
-#include "worker/member/run_context.h"
+#include "common/net/job_view.h"
 
 namespace pushpull {
 
 // The address of a server's data: over tcp, or over a unix socket where the job says so and the
 // server is on this host. joined: where the coordinator was reached.
-std::string data_address(const RunContext& run, int server, const std::string& joined);
+std::string data_address(const JobView& run, int server, const std::string& joined);
 
 // One connection to each, over tcp.
-std::vector<std::unique_ptr<Dealer>> connect_to_servers(const RunContext& run,
+std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context);
 

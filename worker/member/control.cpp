@@ -2,26 +2,23 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <utility>
 
 namespace pushpull {
 
 namespace {
 
-constexpr int64_t kRepeatMs = 1000;
-constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to notice that the job is over
+constexpr int kPollMs = 50;
 constexpr int kLingerMs = 1000;
-constexpr int64_t kEchoMs = 300;
 
 }  // namespace
 
-Control::Control(std::unique_ptr<Dealer> dealer, ControlOptions options, SignalFd& signals)
-    : options_(std::move(options)),
-      address_(dealer->address()),
+Control::Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals)
+    : address_(dealer->address()),
       dealer_(std::move(dealer)),
       signals_(signals),
-      heard_ms_(clock_.now_ms()),
+      member_(options, [this] { return stats(); }),
       thread_([this](const std::stop_token& stop) { loop(stop); }) {}
 
 Control::~Control() {
@@ -29,18 +26,28 @@ Control::~Control() {
   posted_.wake();
 }
 
+bool Control::wait_joined() {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (member_.joined()) return true;
+      if (member_.end()) return false;
+    }
+    zmq::pollitem_t item{nullptr, news_.fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, 200);
+    news_.clear();
+  }
+}
+
 void Control::declare(wire::Declare declare) {
   const std::lock_guard lock(mutex_);
-  declare_ = std::move(declare);
-  post_ = true;
+  member_.declare(std::move(declare));
   posted_.wake();
 }
 
 void Control::report(wire::EvalResult result) {
   const std::lock_guard lock(mutex_);
-  result.set_number(next_result_++);
-  results_[result.number()] = std::move(result);
-  post_ = true;
+  member_.report(std::move(result));
   posted_.wake();
 }
 
@@ -57,101 +64,72 @@ void Control::set_traffic(int64_t sent, int64_t received, int64_t rejected) {
 
 void Control::leave(int code, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  leave_.emplace();
-  leave_->set_incarnation(options_.incarnation);
-  leave_->set_code(code);
-  leave_->set_text(text);
-  if (failed_) *leave_->mutable_failed() = *failed_;
+  member_.leave(code, text);
 }
 
 void Control::note_failed(wire::Applied push) {
   const std::lock_guard lock(mutex_);
-  failed_ = std::move(push);
+  member_.note_failed(std::move(push));
 }
 
 std::optional<wire::State> Control::state() const {
   const std::lock_guard lock(mutex_);
-  return state_;
+  if (member_.state().version() < 0) return std::nullopt;
+  return member_.state();
 }
 
 std::optional<JobEnd> Control::end() const {
   const std::lock_guard lock(mutex_);
-  return end_;
+  return member_.end();
 }
 
-void Control::finish(JobEnd end) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (end_) return;
-    end_ = std::move(end);
-  }
-  over_since_ms_ = clock_.now_ms();
-  over_.store(true, std::memory_order_relaxed);
+// mutex_ is held.
+wire::Stats Control::stats() const {
+  wire::Stats stats;
+  stats.set_peak_rss_kib(peak_rss_kib());
+  stats.set_cpu_seconds(cpu_seconds());
+  stats.set_rejected_frames(dealer_->rejected_frames() +
+                            peers_rejected_.load(std::memory_order_relaxed));
+  stats.set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));
+  stats.set_bytes_pulled(bytes_received_.load(std::memory_order_relaxed));
+  times_.put(&stats);
+  return stats;
+}
+
+void Control::send_all() {
+  for (const Message& message : member_.take_outgoing()) dealer_->send(message);
+  for (const std::string& line : member_.take_notices()) Log("worker").info(line);
+}
+
+// Wakes the trainer's thread where it has something to read.
+void Control::note_news() {
+  const bool joined = member_.joined();
+  const bool ended = member_.end().has_value();
+  const int64_t version = member_.state().version();
+  if (joined == news_joined_ && ended == over() && version == news_version_) return;
+  news_joined_ = joined;
+  news_version_ = version;
+  over_.store(ended, std::memory_order_relaxed);
   news_.wake();
 }
 
-void Control::take_state(const wire::State& state) {
-  const auto phase = state.phase();
-  {
-    const std::lock_guard lock(mutex_);
-    declared_ = state.declared();  // not any more, once we were given up and joined anew
-    if (state_ && state_->version() >= state.version()) return;
-    state_ = state;
-    heartbeat_now_ = true;  // so that the coordinator knows at once
-  }
-  if (phase == wire::PHASE_FINISHED) finish({true, ErrorCode::kFailed, "", 0});
-  if (phase == wire::PHASE_FAILED) {
-    finish({false, static_cast<ErrorCode>(state.code()), state.text(), 0});
-  }
-  news_.wake();
-}
-
-void Control::take_message(const Message& message, int64_t now_ms) {
-  heard_ms_ = now_ms;
-  const wire::Header& header = message.header;
-  if (header.has_state()) {
-    take_state(header.state());
-  } else if (header.has_eval_taken()) {
-    const std::lock_guard lock(mutex_);
-    results_.erase(header.eval_taken().number());
-  } else if (header.has_refused()) {
-    finish({false, static_cast<ErrorCode>(header.refused().code()), header.refused().text(), 0});
-  }
-}
-
-void Control::send_due(int64_t now_ms) {
-  const auto interval_ms =
-      std::min<int64_t>(1000, static_cast<int64_t>(options_.heartbeat_timeout_s * 200));
+void Control::turn() {
   const std::lock_guard lock(mutex_);
-  if (post_ || now_ms - repeat_ms_ >= kRepeatMs) {
-    post_ = false;
-    repeat_ms_ = now_ms;
-    Message message;
-    if (declare_ && !declared_) {
-      *message.header.mutable_declare() = *declare_;
-      dealer_->send(message);
-    }
-    for (const auto& [number, result] : results_) {
-      *message.header.mutable_eval_result() = result;
-      dealer_->send(message);
-    }
+  const int64_t now = clock_.now_ms();
+  while (auto message = dealer_->receive()) member_.on_message(now, *message);
+  if (!member_.joined() && dealer_->foreign_version() != 0) {
+    member_.fail(ErrorCode::kProtocol, foreign_version_text(address_, dealer_->foreign_version()));
   }
-  if (!heartbeat_now_ && now_ms - heartbeat_ms_ < interval_ms) return;
-  heartbeat_now_ = false;
-  heartbeat_ms_ = now_ms;
-  Message message;
-  wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
-  heartbeat->set_incarnation(options_.incarnation);
-  heartbeat->set_state_version(state_ ? state_->version() : -1);
-  wire::Stats* stats = heartbeat->mutable_stats();
-  stats->set_peak_rss_kib(peak_rss_kib());
-  stats->set_cpu_seconds(cpu_seconds());
-  stats->set_rejected_frames(dealer_->rejected_frames() +
-                             peers_rejected_.load(std::memory_order_relaxed));
-  stats->set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));
-  stats->set_bytes_pulled(bytes_received_.load(std::memory_order_relaxed));
-  times_.put(stats);
-  dealer_->send(message);
+  if (const int signal = signals_.take(); signal != 0) {
+    if (member_.on_signal(now, signal, signal_name(signal))) _exit(128 + signal);
+  }
+  member_.on_tick(now);
+  if (member_.stop_is_late(now) && member_.joined()) {
+    Log("worker").error(member_.end()->text + "; the computation did not stop in time");
+    _exit(member_.end()->success ? 0 : static_cast<int>(member_.end()->code));
+  }
+  send_all();
+  note_news();
 }
 
 void Control::loop(const std::stop_token& stop) {
@@ -159,37 +137,14 @@ void Control::loop(const std::stop_token& stop) {
     std::array<zmq::pollitem_t, 3> items{{{dealer_->socket().handle(), 0, ZMQ_POLLIN, 0},
                                           {nullptr, posted_.fd(), ZMQ_POLLIN, 0},
                                           {nullptr, signals_.fd(), ZMQ_POLLIN, 0}}};
-    poll_sockets(items, 50);
+    poll_sockets(items, kPollMs);
     posted_.clear();
-    const int64_t before = clock_.now_ms();
-    while (auto message = dealer_->receive()) take_message(*message, before);
-    const int64_t now = clock_.now_ms();
-    if (const int signal = signals_.take(); signal != 0) {
-      // asked twice; the same signal may come from the terminal and from a wrapper at once
-      if (over() && now - over_since_ms_ > kEchoMs) _exit(128 + signal);
-      finish({false, ErrorCode::kFailed, "ended by " + signal_name(signal), signal});
-    }
-    const int64_t silent = now - heard_ms_;
-    if (silent > static_cast<int64_t>(options_.heartbeat_timeout_s * 1000)) {
-      finish({false, ErrorCode::kPeerLost,
-              "[job] " + options_.coordinator + " at " + address_ + " has been silent for " +
-                  std::to_string(silent / 1000) + " s",
-              0});
-    }
-    if (over_since_ms_ >= 0 && now - over_since_ms_ > kStopDeadlineMs) {
-      const std::optional<JobEnd> why = end();
-      Log("worker").error(why->text + "; the computation did not stop in time");
-      _exit(why->success ? 0 : static_cast<int>(why->code));
-    }
-    send_due(now);
+    turn();
   }
   const std::lock_guard lock(mutex_);
-  if (leave_) {
-    Message message;
-    *message.header.mutable_leave() = *leave_;
-    dealer_->set_linger_ms(kLingerMs);
-    dealer_->send(message);
-  }
+  // nobody waits for a Hello that reaches nobody
+  if (member_.joined()) dealer_->set_linger_ms(kLingerMs);
+  send_all();
   dealer_.reset();
 }
 

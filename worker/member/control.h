@@ -1,56 +1,47 @@
 // The worker's connection to the coordinator, on a thread of its own, so that heartbeats go on
-// while the trainer computes. The trainer's thread reads the newest state and posts messages;
-// everything else is the control thread's.
+// while the trainer computes: what `WorkerMember` decides, put on a socket. The trainer's thread
+// reads the newest state and posts messages; everything else is the control thread's.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
+#include "worker/member/worker_member.h"
 #include "worker/trace/time_split.h"
 
 namespace pushpull {
 
-struct ControlOptions {
-  uint64_t incarnation = 0;
-  double heartbeat_timeout_s = 10.0;
-  std::string coordinator;  // "server 0 (host, pid 12)", for messages
-};
-
-// Why the job is over for this worker.
-struct JobEnd {
-  bool success = false;
-  ErrorCode code = ErrorCode::kFailed;
-  std::string text;
-  int signal = 0;  // that ended this process; 0: none
-};
-
 class Control {
  public:
-  // Takes the socket over: nobody else may use it from now on. `signals` is polled here.
-  Control(std::unique_ptr<Dealer> dealer, ControlOptions options, SignalFd& signals);
+  // Takes the socket over: nobody else may use it from now on. Joins the job of the coordinator
+  // that it reaches. `signals` is polled here.
+  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals);
   // Sends what is still to be said and ends the thread.
   ~Control();
 
   // ---- the trainer's thread ----
-  // Where the coordinator was joined.
+  // Waits until this worker has joined. False: it has not, and end() says why.
+  bool wait_joined();
+  // Valid once joined; they stay as they are.
+  const Job& job() const { return member_.job(); }
+  uint64_t run() const { return member_.run(); }
+  uint64_t incarnation() const { return member_.incarnation(); }
+  // Address where the coordinator was joined.
   const std::string& address() const { return address_; }
   // Repeated until the coordinator has taken it in.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
   // The push that is being computed cannot be: said in the last words.
   void note_failed(wire::Applied push);
-  // What the next heartbeats say.
+  // Reported by the next heartbeats.
   void set_times(const TimeTotals& times);
   // Payload bytes that went to other workers and came from them, and messages of strangers.
   void set_traffic(int64_t sent, int64_t received, int64_t rejected);
@@ -67,12 +58,11 @@ class Control {
 
  private:
   void loop(const std::stop_token& stop);
-  void take_message(const Message& message, int64_t now_ms);
-  void take_state(const wire::State& state);
-  void send_due(int64_t now_ms);
-  void finish(JobEnd end);
+  void turn();
+  void send_all();
+  void note_news();
+  wire::Stats stats() const;
 
-  const ControlOptions options_;
   const std::string address_;
   std::unique_ptr<Dealer> dealer_;
   SignalFd& signals_;
@@ -85,24 +75,13 @@ class Control {
 
   // guarded by mutex_
   mutable std::mutex mutex_;
-  std::optional<wire::State> state_;
-  std::optional<JobEnd> end_;
-  std::optional<wire::Declare> declare_;
-  bool declared_ = false;                        // the coordinator has it
-  std::map<int64_t, wire::EvalResult> results_;  // not taken yet
-  std::optional<wire::Leave> leave_;
-  std::optional<wire::Applied> failed_;
+  WorkerMember member_;
   TimeTotals times_;
-  int64_t next_result_ = 1;
-  bool post_ = false;  // something is new to send
 
-  // control thread only, times by clock_
+  // control thread only
   AwakeClock clock_;
-  int64_t heard_ms_ = 0;
-  int64_t heartbeat_ms_ = 0;
-  int64_t repeat_ms_ = 0;
-  int64_t over_since_ms_ = -1;
-  bool heartbeat_now_ = false;
+  int64_t news_version_ = -1;  // the state that the trainer was woken for
+  bool news_joined_ = false;
 
   std::jthread thread_;  // last: ends before what it uses
 };

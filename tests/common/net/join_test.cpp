@@ -2,165 +2,122 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <functional>
 #include <string>
-#include <thread>
 
 #include "common/base/error.h"
 #include "common/net/frames.h"
-#include "tests/common/net/loopback.h"
 
 namespace pushpull {
 namespace {
 
 using testing::HasSubstr;
 
-JoinOptions worker_options(double timeout_s) {
+JoinOptions worker_options() {
   JoinOptions options;
   options.role = wire::ROLE_WORKER;
   options.incarnation = 77;
-  options.timeout_s = timeout_s;
+  options.host = "node";
+  options.pid = 12;
+  options.coordinator = "tcp://head:5555";
+  options.timeout_s = 3.2;
   return options;
 }
 
-// A coordinator that answers each message by `answer`, on a thread of its own.
-class FakeCoordinator {
- public:
-  using Answer = std::function<void(Router&, const PeerId&, const Message&)>;
-
-  FakeCoordinator(zmq::context_t& context, Answer answer)
-      : router_(context, "tcp://127.0.0.1:*", EndpointLimits{}),
-        address_(router_.address()),
-        thread_([this, answer = std::move(answer)](const std::stop_token& stop) {
-          while (!stop.stop_requested()) {
-            zmq::pollitem_t item{router_.socket().handle(), 0, ZMQ_POLLIN, 0};
-            zmq::poll(&item, 1, std::chrono::milliseconds(10));
-            while (auto m = router_.receive()) answer(router_, m->first, m->second);
-          }
-        }) {}
-
-  const std::string& address() const { return address_; }
-
- private:
-  Router router_;
-  std::string address_;
-  std::jthread thread_;
-};
-
-ErrorCode code_of(
-    Dealer& control, double timeout_s, std::string* text,
-    const std::function<bool()>& stop = [] { return false; }) {
-  try {
-    join(control, worker_options(timeout_s), Log("test"), stop);
-  } catch (const Error& e) {
-    *text = e.what();
-    return e.code();
-  }
-  *text = "joined";
-  return ErrorCode::kInternal;
+Message job_text() {
+  Message message;
+  message.header.mutable_job_text()->set_run(5);
+  return message;
 }
 
-TEST(Join, SaysWhoItIsAndGetsTheJob) {
-  zmq::context_t context(1);
-  wire::Hello seen;
-  wire::JobText job;
-  {
-    const auto answer = [&](Router& router, const PeerId& peer, const Message& m) {
-      seen = m.header.hello();
-      Message text;
-      text.header.mutable_job_text()->set_run(5);
-      text.header.mutable_job_text()->set_ini("model = mlp\n");
-      router.send(peer, text);
-    };
-    const FakeCoordinator coordinator(context, answer);
-    Dealer control(context, coordinator.address(), EndpointLimits{});
-    job = join(control, worker_options(20), Log("test"), [] { return false; });
+Message state() {
+  Message message;
+  message.header.mutable_state()->set_version(3);
+  return message;
+}
+
+TEST(Join, SaysWhoItIs) {
+  Joining joining(worker_options(), "tcp://node:1");
+  const auto message = joining.on_tick(100);
+  ASSERT_TRUE(message);
+  const wire::Hello& hello = message->header.hello();
+  EXPECT_EQ(hello.role(), wire::ROLE_WORKER);
+  EXPECT_EQ(hello.incarnation(), 77U);
+  EXPECT_EQ(hello.host(), "node");
+  EXPECT_EQ(hello.pid(), 12);
+  EXPECT_EQ(hello.version(), program_version());
+  EXPECT_EQ(hello.data_endpoint(), "tcp://node:1");
+}
+
+TEST(Join, AHelloIsSaidAgainUntilTheDeadline) {
+  Joining joining(worker_options(), "");
+  int hellos = 0;
+  int64_t last_ms = -1;
+  for (int64_t now = 0; now <= 3200; now += 10) {
+    if (!joining.on_tick(now)) continue;
+    ++hellos;
+    last_ms = now;
   }
-  EXPECT_EQ(job.run(), 5U);
-  EXPECT_EQ(job.ini(), "model = mlp\n");
-  EXPECT_EQ(seen.role(), wire::ROLE_WORKER);
-  EXPECT_EQ(seen.incarnation(), 77U);
-  EXPECT_EQ(seen.pid(), getpid());
-  EXPECT_EQ(seen.version(), program_version());
-  EXPECT_FALSE(seen.host().empty());
+  EXPECT_EQ(hellos, 7);
+  EXPECT_EQ(last_ms, 3000);
+  EXPECT_THROW(joining.on_tick(3210), Error);
 }
 
 TEST(Join, NobodyThereIsNamedByItsAddressAtTheDeadline) {
-  zmq::context_t context(1);
-  std::string address;
-  {
-    const Router router(context, "tcp://127.0.0.1:*", EndpointLimits{});
-    address = router.address();
+  Joining joining(worker_options(), "");
+  joining.on_tick(1000);
+  try {
+    joining.on_tick(4201);
+    FAIL() << "it waits on";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnreachable);
+    EXPECT_THAT(e.what(), HasSubstr("tcp://head:5555"));
+    EXPECT_THAT(e.what(), HasSubstr("--join-timeout"));
   }
-  Dealer control(context, address, EndpointLimits{});
-  std::string text;
-  EXPECT_EQ(code_of(control, 0.2, &text), ErrorCode::kUnreachable);
-  EXPECT_THAT(text, HasSubstr(address));
-  EXPECT_THAT(text, HasSubstr("--join-timeout"));
 }
 
 TEST(Join, ARefusalComesWithItsCodeAndText) {
-  zmq::context_t context(1);
-  FakeCoordinator coordinator(context, [](Router& router, const PeerId& peer, const Message&) {
-    Message answer;
-    answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kUsage));
-    answer.header.mutable_refused()->set_text("[join] no place");
-    router.send(peer, answer);
-  });
-  Dealer control(context, coordinator.address(), EndpointLimits{});
-  std::string text;
-  EXPECT_EQ(code_of(control, 20, &text), ErrorCode::kUsage);
-  EXPECT_EQ(text, "[join] no place");
-}
-
-TEST(Join, AServerOfAnotherReleaseIsToldApart) {
-  zmq::context_t context(1);
-  FakeCoordinator coordinator(context, [](Router& router, const PeerId& peer, const Message&) {
-    router.socket().send(zmq::buffer(peer), zmq::send_flags::sndmore);
-    router.socket().send(zmq::buffer(std::string("PUSHPL\0\x09 new", 12)), zmq::send_flags::none);
-  });
-  Dealer control(context, coordinator.address(), EndpointLimits{});
-  std::string text;
-  EXPECT_EQ(code_of(control, 20, &text), ErrorCode::kProtocol);
-  EXPECT_THAT(text, HasSubstr("version 9"));
-  EXPECT_THAT(text, HasSubstr("version " + std::to_string(kProtocolVersion) + ";"));
+  Joining joining(worker_options(), "");
+  Message refused;
+  refused.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kUsage));
+  refused.header.mutable_refused()->set_text("[join] no place");
+  try {
+    joining.on_message(refused);
+    FAIL() << "it is not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    EXPECT_STREQ(e.what(), "[join] no place");
+  }
 }
 
 TEST(Join, WhatDoesNotAnswerTheHelloIsPassedOver) {
-  zmq::context_t context(1);
-  FakeCoordinator coordinator(context, [](Router& router, const PeerId& peer, const Message&) {
-    Message state;
-    state.header.mutable_state()->set_version(3);
-    router.send(peer, state);
-    Message answer;
-    answer.header.mutable_job_text()->set_run(6);
-    router.send(peer, answer);
-  });
-  Dealer control(context, coordinator.address(), EndpointLimits{});
-  EXPECT_EQ(join(control, worker_options(20), Log("test"), [] { return false; }).run(), 6U);
+  Joining worker(worker_options(), "");
+  EXPECT_FALSE(worker.on_message(state()));
+  EXPECT_TRUE(worker.on_message(job_text()));
 }
 
-TEST(Join, AHelloThatWasLostIsSaidAgain) {
-  zmq::context_t context(1);
-  int hellos = 0;
-  FakeCoordinator coordinator(context, [&](Router& router, const PeerId& peer, const Message&) {
-    if (++hellos < 2) return;  // the first one gets no answer
-    Message answer;
-    answer.header.mutable_job_text()->set_run(8);
-    router.send(peer, answer);
-  });
-  Dealer control(context, coordinator.address(), EndpointLimits{});
-  EXPECT_EQ(join(control, worker_options(20), Log("test"), [] { return false; }).run(), 8U);
+// The answer to its first Hello, without an address, may come a second time.
+TEST(Join, AServerWithAnAddressIsAMemberOnceAStateComes) {
+  Joining server(worker_options(), "tcp://node:1");
+  EXPECT_FALSE(server.on_message(job_text()));
+  EXPECT_TRUE(server.on_message(state()));
 }
 
-TEST(Join, CanBeStopped) {
-  zmq::context_t context(1);
-  Dealer control(context, "tcp://127.0.0.1:9", EndpointLimits{});
-  std::string text;
-  int asked = 0;
-  EXPECT_EQ(code_of(control, 60, &text, [&] { return ++asked > 2; }), ErrorCode::kFailed);
+TEST(Join, WhoeverWaitsIsToldForWhat) {
+  Joining joining(worker_options(), "");
+  EXPECT_EQ(joining.waiting(0), "");
+  joining.on_tick(0);
+  EXPECT_EQ(joining.waiting(900), "");
+  EXPECT_THAT(joining.waiting(1000), HasSubstr("waiting for the server at tcp://head:5555"));
+  EXPECT_EQ(joining.waiting(5900), "");
+  EXPECT_NE(joining.waiting(6000), "");
+}
+
+TEST(Join, AnotherReleaseIsToldApartByBothVersions) {
+  const std::string text = foreign_version_text("tcp://head:5555", 9);
+  EXPECT_THAT(text, HasSubstr("tcp://head:5555"));
+  EXPECT_THAT(text, HasSubstr("version 9"));
+  EXPECT_THAT(text, HasSubstr("version " + std::to_string(kProtocolVersion) + ";"));
 }
 
 }  // namespace

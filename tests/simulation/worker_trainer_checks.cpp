@@ -1,16 +1,17 @@
-// WorkerNode: when it shares memory, and what must hold of the weights that it computes on.
+// WorkerTrainer: when it shares memory, and what must hold of the weights that it computes on.
 #include <algorithm>
 #include <cstring>
 
 #include "tests/simulation/worker_node.h"
+#include "tests/simulation/worker_trainer.h"
 
 namespace pushpull::sim {
 
-void WorkerNode::plan_sharing() {
+void WorkerTrainer::plan_sharing() {
   const Sharing& sharing = cluster_.scenario().sharing;
   if (!sharing.on || !cluster_.dice().chance(sharing.workers)) return;
   const auto change = [this](int server, bool shared, int64_t at_ms) {
-    later(at_ms * 1000, [this, server, shared] {
+    process_.later(at_ms * 1000, [this, server, shared] {
       changes_.emplace_back(server, shared);
       turn();
     });
@@ -30,13 +31,13 @@ void WorkerNode::plan_sharing() {
 }
 
 // Nobody waits for this worker any more, and no server keeps weights that it reads in place.
-bool WorkerNode::given_up() const {
+bool WorkerTrainer::given_up() const {
   return cluster_.scenario().sharing.on &&
-         !cluster_.coordinator().members().all().contains(incarnation_);
+         !cluster_.coordinator().members().all().contains(process_.member().incarnation());
 }
 
 // What the weights must hold, from the weights themselves.
-void WorkerNode::check_weights(const Task& task, bool exact) {
+void WorkerTrainer::check_weights(const Task& task, bool exact) {
   if (!cluster_.scenario().counting || given_up()) return;
   const Job& job = cluster_.scenario().job;
   const Barriers barriers{job.eval_every, job.checkpoint_every,
@@ -54,7 +55,7 @@ void WorkerNode::check_weights(const Task& task, bool exact) {
 }
 
 // Weights that lie with a server stay as they are until others are asked for.
-void WorkerNode::check_unchanged() {
+void WorkerTrainer::check_unchanged() {
   if (!cluster_.scenario().sharing.on || given_up()) return;
   const std::span<const float> now = push_pull_->weights();
   if (std::memcmp(now.data(), read_.data(), now.size_bytes()) == 0) return;
@@ -62,7 +63,7 @@ void WorkerNode::check_unchanged() {
 }
 
 // Staleness is measured by what a push says it has read: as many updates as the weights contain.
-void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
+void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting || given_up()) return;
   const auto start = cluster_.start_state();
   for (const ToServer& out : messages) {
@@ -71,9 +72,9 @@ void WorkerNode::check_read_versions(const std::vector<ToServer>& messages) {
     const Range slice =
         push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
     const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
-    const int64_t updates =
-        cluster_.toy().count_shares(weights, start ? start->step : 0, state_->shares()) +
-        (start ? start->updates : 0);
+    const int64_t updates = cluster_.toy().count_shares(weights, start ? start->step : 0,
+                                                        process_.member().state().shares()) +
+                            (start ? start->updates : 0);
     const int64_t said = push.read_versions(out.server);
     if (updates == said) continue;
     cluster_.wrong("worker " + std::to_string(number_) + " has read " + std::to_string(updates) +

@@ -1,8 +1,7 @@
-// The programs around the state machines of a server: they own sockets, threads, files and the
-// clock. Each call runs until the job is over and returns the exit code.
+// The first server's program, around `JobDriver`: owns sockets, threads, files, the clock and
+// signals.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -26,16 +25,7 @@ struct CoordinatorProgram {
   std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
 };
 
-struct JoinedServerProgram {
-  std::string join;    // tcp://HOST:PORT of the coordinator
-  std::string listen;  // empty: a free port of the interface that reaches the coordinator
-  std::string advertise;
-  double join_timeout_s = 60.0;
-  bool insecure = false;
-  std::shared_ptr<device::Device> device = nullptr;  // as above
-};
-
+// Runs until the job is over; returns the exit code. Throws Error for what keeps it from starting.
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals);
-int run_joined_server(const JoinedServerProgram& program, SignalFd& signals);
 
 }  // namespace pushpull

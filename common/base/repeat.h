@@ -1,0 +1,48 @@
+// Timers of state machines: when something is said again. Times are milliseconds of the clock that
+// the caller passes to its machine. Plain values; one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace pushpull {
+
+// Due at once, and then again and again with a fixed time in between.
+class Repeat {
+ public:
+  explicit Repeat(int64_t interval_ms) : interval_ms_(interval_ms) {}
+
+  // Whether it is due now; sets the timer again where it is.
+  bool due(int64_t now_ms) {
+    if (next_ms_ && now_ms < *next_ms_) return false;
+    restart(now_ms);
+    return true;
+  }
+  // It is due when the question comes next.
+  void expire() { next_ms_.reset(); }
+  // It is due one interval from now.
+  void restart(int64_t now_ms) { next_ms_ = now_ms + interval_ms_; }
+
+ private:
+  int64_t interval_ms_;
+  std::optional<int64_t> next_ms_;
+};
+
+// The same for something with a key: what is new is due at once.
+template <class Key>
+class RepeatOf {
+ public:
+  explicit RepeatOf(int64_t interval_ms) : timer_(interval_ms) {}
+
+  bool due(const Key& key, int64_t now_ms) {
+    if (key_ != key) timer_.expire();
+    key_ = key;
+    return timer_.due(now_ms);
+  }
+
+ private:
+  Repeat timer_;
+  std::optional<Key> key_;
+};
+
+}  // namespace pushpull

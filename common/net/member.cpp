@@ -1,0 +1,81 @@
+#include "common/net/member.h"
+
+#include "common/net/intervals.h"
+
+namespace pushpull {
+
+wire::State Member::no_state() {
+  wire::State state;
+  state.set_version(-1);
+  return state;
+}
+
+Member::News Member::on_message(int64_t now_ms, const Message& message) {
+  heard_ms_ = now_ms;
+  const wire::Header& header = message.header;
+  if (joining_) {
+    if (!joining_->on_message(message)) return News::kNone;
+    joining_.reset();
+    if (header.has_job_text()) {
+      text_ = header.job_text();
+      job_ = parse_job_text(text_.ini(), "the coordinator's job");
+      heartbeat_ = Repeat(heartbeat_ms(job_.heartbeat_timeout_s));
+    } else {
+      take_state(header.state());
+    }
+    return News::kJoined;
+  }
+  if (header.has_refused()) {
+    throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
+  }
+  if (header.has_state()) return take_state(header.state());
+  // the answer to a Hello may come again
+  return header.has_job_text() ? News::kNone : News::kOther;
+}
+
+Member::News Member::take_state(const wire::State& state) {
+  if (state.version() <= state_.version()) return News::kNone;
+  state_ = state;
+  // so that the coordinator knows at once
+  heartbeat_.expire();
+  return News::kState;
+}
+
+void Member::on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats) {
+  if (joining_) {
+    if (auto hello = joining_->on_tick(now_ms)) send(std::move(*hello));
+    if (std::string line = joining_->waiting(now_ms); !line.empty()) say(std::move(line));
+    return;
+  }
+  if (heartbeat_.due(now_ms)) heartbeat(stats());
+  const int64_t silent_ms = now_ms - heard_ms_;
+  if (silent_ms <= static_cast<int64_t>(job_.heartbeat_timeout_s * 1000)) return;
+  throw Error(ErrorCode::kPeerLost, "[job] " + text_.coordinator() + " at " + options_.coordinator +
+                                        " has been silent for " + std::to_string(silent_ms / 1000) +
+                                        " s");
+}
+
+void Member::heartbeat(const wire::Stats& stats) {
+  Message message;
+  wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
+  heartbeat->set_incarnation(options_.incarnation);
+  heartbeat->set_state_version(state_.version());
+  *heartbeat->mutable_stats() = stats;
+  send(std::move(message));
+}
+
+void Member::join_as_server(const std::string& data_endpoint) {
+  joining_.emplace(options_, data_endpoint);
+}
+
+void Member::leave(int code, const std::string& text, const std::optional<wire::Applied>& failed) {
+  Message message;
+  wire::Leave* leave = message.header.mutable_leave();
+  leave->set_incarnation(options_.incarnation);
+  leave->set_code(code);
+  leave->set_text(text);
+  if (failed) *leave->mutable_failed() = *failed;
+  send(std::move(message));
+}
+
+}  // namespace pushpull

@@ -1,0 +1,92 @@
+// State machine of every member's connection to the coordinator: Hello until it is answered,
+// heartbeats, the newest State, and how long the coordinator may be silent.
+// Servers and workers put what is their own around it (ps/server/server_member.h,
+// worker/member/worker_member.h). Knows no socket, thread or clock. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/repeat.h"
+#include "common/job/job.h"
+#include "common/net/job_view.h"
+#include "common/net/join.h"
+#include "common/net/message.h"
+
+namespace pushpull {
+
+// Why the job is over for this process.
+struct JobEnd {
+  bool success = false;
+  ErrorCode code = ErrorCode::kFailed;
+  std::string text;
+  int signal = 0;  // that ended this process; 0: none
+
+  // Exit code of the program.
+  int exit_code() const {
+    return signal != 0 ? 128 + signal : success ? 0 : static_cast<int>(code);
+  }
+};
+
+class Member {
+ public:
+  // Meaning of a message for the owner of this.
+  enum class News {
+    kNone,    // nothing
+    kJoined,  // the Hello has been answered
+    kState,   // a newer State
+    kOther,   // an answer that is the owner's business
+  };
+
+  explicit Member(JoinOptions options)
+      : options_(std::move(options)), joining_(std::in_place, options_, "") {}
+
+  // Throws Error with the coordinator's code where it refuses this process.
+  News on_message(int64_t now_ms, const Message& message);
+  // stats: of this process, asked for each heartbeat. Throws Error(kUnreachable) where nobody has
+  // answered the Hello in time, Error(kPeerLost) where the coordinator has fallen silent.
+  void on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats);
+  // A server that listens now: says Hello again, as a member to be.
+  void join_as_server(const std::string& data_endpoint);
+  void send(Message message) { outgoing_.push_back(std::move(message)); }
+  void say(std::string line) { notices_.push_back(std::move(line)); }
+  // The last words. incarnation is set here; failed: the push that could not be computed.
+  void leave(int code, const std::string& text,
+             const std::optional<wire::Applied>& failed = std::nullopt);
+
+  std::vector<Message> take_outgoing() { return std::exchange(outgoing_, {}); }
+  // Lines for people.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+
+  bool joined() const { return !joining_; }
+  uint64_t incarnation() const { return options_.incarnation; }
+  const std::string& coordinator_address() const { return options_.coordinator; }
+  // Valid once the first Hello has been answered.
+  const Job& job() const { return job_; }
+  uint64_t run() const { return text_.run(); }
+  JobView view() const { return {job_, text_.run(), options_.incarnation, state_}; }
+  // The newest one; its version is -1 before the first.
+  const wire::State& state() const { return state_; }
+
+ private:
+  static wire::State no_state();
+  News take_state(const wire::State& state);
+  void heartbeat(const wire::Stats& stats);
+
+  const JoinOptions options_;
+  std::optional<Joining> joining_;  // empty: has joined
+  wire::JobText text_;
+  Job job_;
+  wire::State state_ = no_state();
+  int64_t heard_ms_ = 0;
+  Repeat heartbeat_{0};
+  std::vector<Message> outgoing_;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,136 @@
+#include "ps/coordinator/progress.h"
+
+#include <algorithm>
+
+#include "common/layout/slice_map.h"
+#include "common/update/schedule.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kMomentMs = 250;
+
+double seconds_of(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
+
+}  // namespace
+
+void Progress::note_barriers(int64_t now_ms) {
+  for (const auto& [step, samples] : coordinator_.take_opened_barriers()) {
+    if (coordinator_.barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
+    if (step == coordinator_.barriers().end_step) ended_ms_ = now_ms;
+  }
+}
+
+void Progress::note_hash(int64_t step, const std::string& sha256) {
+  const bool at_start = step == coordinator_.barriers().start_step;
+  (at_start ? initial_weights_sha256_ : weights_sha256_) = sha256;
+}
+
+std::map<int64_t, int64_t> Progress::staleness(const wire::Stats& own) const {
+  std::map<int64_t, int64_t> out;
+  const auto add = [&](const wire::Stats& stats) {
+    for (const auto& [staleness, updates] : stats.staleness()) out[staleness] += updates;
+  };
+  add(own);
+  for (const auto& [incarnation, member] : coordinator_.members().all()) {
+    if (member.role == wire::ROLE_SERVER && !member.peer.empty()) add(member.stats);
+  }
+  return out;
+}
+
+void Progress::measure_rate(int64_t now_ms) {
+  const int64_t samples = coordinator_.training().samples();
+  const double rate =
+      static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
+  // smoothed over some moments, so that the estimate of the end does not jump
+  rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
+  moment_ms_ = now_ms;
+  moment_samples_ = samples;
+}
+
+std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, bool last) {
+  const std::vector<Evaluation> evaluations = coordinator_.take_evaluations();
+  const bool due = now_ms - moment_ms_ >= kMomentMs;
+  if (!due && evaluations.empty() && !last) return {};
+  if (due) measure_rate(now_ms);
+  // a line for each evaluation, and one in any case
+  std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), moment(now_ms, own.stats()));
+  for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
+  return out;
+}
+
+Moment Progress::moment(int64_t now_ms, const wire::Stats& own) const {
+  const TrainingProgress& record = coordinator_.training();
+  Moment m;
+  m.seconds = seconds_of(now_ms - began_ms_);
+  m.step = record.floor();
+  m.step_done = record.floor() - coordinator_.barriers().start_step;
+  m.end_step = coordinator_.barriers().end_step;
+  m.steps_per_epoch =
+      std::max<int64_t>(1, steps_per_epoch(options_.job, coordinator_.declaration().train_samples));
+  m.samples = record.samples();
+  m.samples_per_second =
+      rate_ > 0 ? rate_ : static_cast<double>(m.samples) / std::max(m.seconds, 1e-3);
+  m.learning_rate = learning_rate(options_.job.schedule, m.step, coordinator_.total_steps());
+  m.loss = record.newest_loss();
+  double sum = 0.0;
+  double count = 0.0;
+  for (const auto& [value, times] : staleness(own)) {
+    sum += static_cast<double>(value * times);
+    count += static_cast<double>(times);
+    m.staleness_max = std::max(m.staleness_max, value);
+  }
+  m.staleness_mean = count > 0 ? sum / count : 0.0;
+  return m;
+}
+
+void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms) {
+  const auto found = opened_.find(evaluation.step);
+  const Opened opened =
+      found != opened_.end() ? found->second : Opened{now_ms, coordinator_.training().samples()};
+  m.evaluation = evaluation;
+  m.test_seconds = seconds_of(opened.at_ms - began_ms_);
+  m.test_samples = opened.samples;
+  opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
+}
+
+Summary Progress::summary(const wire::Stats& own) const {
+  const TrainingProgress& record = coordinator_.training();
+  const Declaration& declaration = coordinator_.declaration();
+  const Job& job = options_.job;
+  Summary s;
+  s.strategy = job.strategy.to_string();
+  s.workers = options_.workers;
+  s.servers = options_.servers;
+  s.steps = coordinator_.barriers().end_step;
+  s.samples = record.samples();
+  s.samples_per_worker = record.samples_per_worker();
+  s.pushes_applied = record.pushes_applied();
+  s.pushes_dropped = record.pushes_dropped();
+  s.pushes_dropped_per_worker = record.pushes_dropped_per_worker();
+  s.seconds = seconds_of(ended_ms_ - began_ms_);
+  s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
+  s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
+  if (const auto& evaluation = coordinator_.evaluations().newest()) {
+    s.test_loss = evaluation->loss;
+    s.test_correct = evaluation->correct;
+    s.test_total = evaluation->total;
+  }
+  const SliceMap map(declaration.table.total, job.slice_bytes, options_.servers);
+  for (int server = 0; server < options_.servers; ++server) {
+    s.slices_per_server.push_back(std::ssize(map.slices_of(server)));
+  }
+  s.staleness = staleness(own);
+  s.initial_weights_sha256 = initial_weights_sha256_;
+  s.weights_sha256 = weights_sha256_;
+  s.data_order_sha256 = record.data_hash().hex();
+  s.totals = coordinator_.departed();
+  s.totals.add(wire::ROLE_SERVER, own);
+  for (const auto& [incarnation, member] : coordinator_.members().all()) {
+    if (!member.peer.empty()) s.totals.add(member.role, member.stats);
+  }
+  return s;
+}
+
+}  // namespace pushpull

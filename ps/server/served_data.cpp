@@ -1,0 +1,49 @@
+#include "ps/server/served_data.h"
+
+#include <algorithm>
+
+namespace pushpull {
+
+void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
+  const wire::State& state = job.state;
+  if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
+  if (!server_) {
+    const int servers = std::max(1, state.data_endpoints_size());
+    server_ = parts_.make_server(job, setup_of(state, job.run, job.incarnation, servers, job.job),
+                                 observer);
+  }
+  parts_.on_state(state);
+  server_->on_state(state);
+}
+
+void ServedData::on_answer(const wire::Header& answer) {
+  if (!server_) return;
+  parts_.on_answer(answer);
+  if (answer.has_norm_total()) server_->on_norm_total(answer.norm_total());
+  if (answer.has_chosen()) server_->on_chosen(answer.chosen());
+  if (answer.has_record_taken()) server_->log().confirm(answer.record_taken().through());
+}
+
+Verdict ServedData::take(const PeerId& peer, Message message) {
+  if (server_) return server_->take(peer, std::move(message));
+  Message answer;
+  answer.header.mutable_status()->set_not_ready(true);
+  not_ready_.push_back({peer, std::move(answer)});
+  return {};
+}
+
+void ServedData::work() {
+  if (server_) server_->work();
+}
+
+std::vector<Outgoing> ServedData::take_outgoing() {
+  return server_ ? server_->take_outgoing() : std::exchange(not_ready_, {});
+}
+
+wire::Stats ServedData::stats() const {
+  wire::Stats stats = server_ ? server_->stats() : wire::Stats();
+  parts_.add_stats(&stats);
+  return stats;
+}
+
+}  // namespace pushpull

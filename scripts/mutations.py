@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Breaks the machines of joining, heartbeats, repeats and leaving on purpose, one rule at a time, and says which
+test of the simulation catches it, with which seed. tests/simulation/mutations/README.md describes the files.
+
+    scripts/mutations.py [--seeds N] [--build DIR] [--filter TESTS] [MUTATION...]
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ("common", "ps", "worker")
+PRESET = "cpu"  # kernels take long to build, and the simulation uses none
+
+
+def replacements(path):
+    title, body = path.read_text().split("\n", 1)
+    blocks = re.findall(r"^<<<<\n(.*?)^====\n(.*?)^>>>>\n", body, re.S | re.M)
+    if not blocks:
+        sys.exit(f"{path}: no replacement")
+    return title, blocks
+
+
+def sources(tree):
+    return [p for f in FOLDERS for p in sorted((tree / f).rglob("*")) if p.suffix in (".h", ".cpp")]
+
+
+def apply(tree, path):
+    """Returns the files that were changed, with their text as it was."""
+    before = {}
+    for old, new in replacements(path)[1]:
+        found = [p for p in sources(tree) if old in p.read_text()]
+        if len(found) != 1 or found[0].read_text().count(old) != 1:
+            restore(before)
+            raise ValueError(f"the old text is in {len(found)} files, must be in one: {old.strip()[:70]}")
+        file = found[0]
+        text = file.read_text()
+        before.setdefault(file, text)
+        file.write_text(text.replace(old, new))
+    return before
+
+
+def restore(before):
+    for file, text in before.items():
+        file.write_text(text)
+
+
+def copy_tree(tree):
+    """What git keeps and what is new, where it differs: an unchanged file is not built again."""
+    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                           capture_output=True, check=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        source, target = ROOT / name, tree / name
+        if not source.is_file():
+            continue
+        if target.is_file() and target.read_bytes() == source.read_bytes():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+
+
+def build(tree):
+    built = subprocess.run(["cmake", "--build", "--preset", PRESET, "--target", "simulation_test", "-j",
+                            str(os.cpu_count())], cwd=tree, capture_output=True, text=True)
+    return built.returncode == 0, built.stdout[-1500:]
+
+
+def catch(tree, tests, seeds):
+    """The first test that fails and what it says, or None; raises where it does not come to an end."""
+    environment = {**os.environ, "PUSHPULL_SIM_MOST": str(seeds)}
+    done = subprocess.run([tree / "build" / PRESET / "tests/simulation_test", f"--gtest_filter={tests}",
+                           "--gtest_fail_fast"], env=environment, capture_output=True, text=True, timeout=3000)
+    if done.returncode == 0:
+        return None
+    test = re.search(r"^\[  FAILED  \] ([\w.]+)", done.stdout, re.M)
+    seed = re.search(r"^  seed (\d+)", done.stdout, re.M)
+    said = re.search(r"^Failed\n(.*)", done.stdout, re.M)
+    return (test.group(1) if test else f"ended with {done.returncode}", seed.group(1) if seed else "?",
+            said.group(1) if said else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mutations", nargs="*", help="names of files; default: all")
+    parser.add_argument("--seeds", type=int, default=10_000, help="of each test, at most")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/mutations", help="folder for the copy")
+    parser.add_argument("--filter", default="MembershipSimulation.*", help="tests to run")
+    options = parser.parse_args()
+    files = [f for f in sorted((ROOT / "tests/simulation/mutations").glob("*.mutation"))
+             if not options.mutations or f.stem in options.mutations]
+    tree = options.build.resolve()
+    copy_tree(tree)
+    subprocess.run(["cmake", "--preset", PRESET], cwd=tree, check=True, capture_output=True)
+    missed = 0
+    for path in files:
+        try:
+            before = apply(tree, path)
+        except ValueError as e:
+            print(f"{path.stem}: does not apply: {e}", flush=True)
+            missed += 1
+            continue
+        try:
+            built, text = build(tree)
+            caught = catch(tree, options.filter, options.seeds) if built else None
+        finally:
+            restore(before)
+        if not built:
+            print(f"{path.stem}: does not build:\n{text}", flush=True)
+        elif caught is None:
+            print(f"{path.stem}: NOT CAUGHT within {options.seeds} seeds of {options.filter}", flush=True)
+        else:
+            print(f"{path.stem}: caught by {caught[0]}, seed {caught[1]}: {caught[2]}", flush=True)
+        missed += 0 if built and caught else 1
+    print(f"{len(files) - missed} of {len(files)} caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

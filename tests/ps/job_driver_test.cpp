@@ -1,0 +1,224 @@
+#include "ps/coordinator/job_driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/net/tensor_wire.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// A job of one worker and this process's server, whose outside world the test plays.
+class JobDriverTest : public testing::Test, public JobEffects, public ServerParts {
+ protected:
+  void make(const std::string& keys = "", double join_timeout_s = 600.0) {
+    CoordinatorOptions options;
+    options.job = job_of(keys + "slice-bytes = 4096\n");
+    options.run = kRun;
+    options.self.incarnation = 1;
+    options.self.host = "head";
+    options.self.pid = 1;
+    options.self.data_endpoint = "tcp://head:1";
+    driver_ = std::make_unique<JobDriver>(options, join_timeout_s, data_, *this);
+  }
+  void turn(int64_t ms = 5) {
+    now_ += ms;
+    driver_->on_turn(now());
+  }
+  Now now() const { return {now_, now_}; }
+  void join() {
+    Message message;
+    message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
+    message.header.mutable_hello()->set_incarnation(kAnna);
+    EXPECT_FALSE(driver_->on_message(now(), "anna", message));
+    wire::Declare* declare = message.header.mutable_declare();
+    declare->set_incarnation(kAnna);
+    to_wire(table_of(3000), declare->mutable_tensors());
+    declare->set_train_samples(64);
+    EXPECT_FALSE(driver_->on_message(now(), "anna", message));
+    turn();  // starts
+    turn();  // tells everybody
+  }
+  // The server in this process answers the driver's own requests.
+  void exchange_with_shards() {
+    for (int i = 0; i < 5; ++i) {
+      for (const Message& message : std::exchange(to_shards_, {})) {
+        data_.take("driver", message);
+      }
+      data_.work();
+      for (const Outgoing& out : data_.take_outgoing())
+        driver_->on_shard_message(now(), out.message);
+      turn();
+    }
+  }
+
+  bool send(const PeerId& to, const Message& message) override {
+    sent_.push_back({to, message});
+    return !closed_;
+  }
+  void connect_shards(const std::vector<std::string>& endpoints) override { shards_ = endpoints; }
+  void send_to_shard(int server, const Message& message) override {
+    EXPECT_EQ(server, 0);
+    to_shards_.push_back(message);
+  }
+  StartPoint load_start(const Declaration& /*declaration*/) override {
+    if (!start_error_.empty()) throw Error(ErrorCode::kData, start_error_);
+    return {start_, ""};
+  }
+  void started(const Coordinator& coordinator, const StartPoint& /*start*/) override {
+    EXPECT_EQ(coordinator.phase(), wire::PHASE_TRAINING);
+    ++started_;
+  }
+  void hash_weights(GatheredState snapshot) override { hashed_.push_back(snapshot.step); }
+  void write_checkpoint(GatheredState /*snapshot*/, CheckpointState state, bool hash) override {
+    written_.push_back(state.step);
+    EXPECT_TRUE(hash) << "it is the last one";
+  }
+  void show_line(const std::string& line) override { lines_ += line + "\n"; }
+  void show_moment(const Moment& moment) override { moments_.push_back(moment); }
+  void write_summary(const Coordinator& /*coordinator*/, Summary summary) override {
+    summaries_.push_back(std::move(summary));
+  }
+  std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
+                                      TrainingObserver* observer) override {
+    EXPECT_NE(observer, nullptr);
+    return std::make_unique<Server>(std::move(setup), observer);
+  }
+
+  int64_t now_ = 1'000'000;
+  ServedData data_{*this};
+  std::unique_ptr<JobDriver> driver_;
+  std::vector<std::pair<PeerId, Message>> sent_;
+  std::vector<Message> to_shards_;
+  std::vector<std::string> shards_;
+  std::shared_ptr<const FlatState> start_;
+  std::string start_error_;
+  std::string lines_;
+  std::vector<int64_t> hashed_;
+  std::vector<int64_t> written_;
+  std::vector<Moment> moments_;
+  std::vector<Summary> summaries_;
+  int started_ = 0;
+  bool closed_ = false;
+};
+
+TEST_F(JobDriverTest, StartsWhenEverybodyIsThere) {
+  make();
+  turn();
+  EXPECT_EQ(started_, 0);
+  join();
+  EXPECT_EQ(started_, 1);
+  EXPECT_EQ(shards_, std::vector<std::string>{"tcp://head:1"});
+  EXPECT_NE(data_.server(), nullptr) << "its own server serves at once";
+  EXPECT_THAT(lines_, HasSubstr("training starts: 3000 parameters in 3 slices, steps 0 to 10"));
+}
+
+TEST_F(JobDriverTest, WhoeverIsWaitedForIsNamedAndNotForEver) {
+  make("", 20.0);
+  for (int i = 0; i < 1200; ++i) turn();
+  EXPECT_THAT(lines_, HasSubstr("0 of 1 workers"));
+  EXPECT_TRUE(driver_->serves());
+  for (int i = 0; i < 3000; ++i) turn();
+  EXPECT_FALSE(driver_->serves());
+  EXPECT_EQ(driver_->exit_code(), 4);
+  EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("--join-timeout"));
+}
+
+TEST_F(JobDriverTest, TheFirstWeightsAreHashedOnce) {
+  make();
+  join();
+  exchange_with_shards();
+  EXPECT_EQ(hashed_, std::vector<int64_t>{0});
+  EXPECT_TRUE(driver_->writing());
+  driver_->on_written(now(), {0, "abc", nullptr});
+  EXPECT_FALSE(driver_->writing());
+  exchange_with_shards();
+  EXPECT_EQ(hashed_.size(), 1U);
+}
+
+TEST_F(JobDriverTest, LoadedWeightsReachTheServer) {
+  auto start = std::make_shared<FlatState>();
+  start->weights.assign(3000, 2.0F);
+  start_ = start;
+  make();
+  join();
+  EXPECT_FALSE(data_.server()->ready());
+  exchange_with_shards();
+  EXPECT_TRUE(data_.server()->ready());
+}
+
+TEST_F(JobDriverTest, WhatCannotBeReadComesOutOfTheTurn) {
+  make();
+  start_error_ = "[resume] damaged";
+  EXPECT_THROW(join(), Error);
+  driver_->fail(ErrorCode::kData, start_error_);
+  turn();
+  EXPECT_FALSE(driver_->serves());
+  EXPECT_EQ(driver_->exit_code(), 3);
+  EXPECT_FALSE(driver_->over()) << "the worker is told first";
+}
+
+TEST_F(JobDriverTest, AFullDiskComesOutOfItsEvent) {
+  make();
+  join();
+  exchange_with_shards();
+  const auto error = std::make_exception_ptr(Error(ErrorCode::kIo, "[checkpoint] disk full"));
+  EXPECT_THROW(driver_->on_written(now(), {0, "", error}), Error);
+}
+
+TEST_F(JobDriverTest, AJobGoesFromItsFirstStepToItsSummary) {
+  make("steps = 1\n");
+  join();
+  exchange_with_shards();
+  driver_->on_written(now(), {0, "first", nullptr});
+  const ServerSetup setup = server_setup(job_of("steps = 1\nslice-bytes = 4096\n"), 3000, 0, 1, 1);
+  data_.take("anna", push_message(setup, kAnna, 1, 0, {0, 4}, 1.0F));
+  data_.work();
+  driver_->on_data_taken(now());
+  turn();
+  exchange_with_shards();
+  EXPECT_EQ(written_, std::vector<int64_t>{1});
+  driver_->on_written(now(), {1, "last", nullptr});
+  turn();
+  EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FINISHING);
+  Message message;
+  message.header.mutable_heartbeat()->set_incarnation(kAnna);
+  message.header.mutable_heartbeat()->set_state_version(1'000);
+  driver_->on_message(now(), "anna", message);
+  turn();
+  ASSERT_EQ(summaries_.size(), 1U);
+  EXPECT_EQ(summaries_[0].steps, 1);
+  EXPECT_EQ(summaries_[0].initial_weights_sha256, "first");
+  EXPECT_EQ(summaries_[0].weights_sha256, "last");
+  EXPECT_EQ(summaries_[0].slices_per_server, std::vector<int64_t>{3});
+  EXPECT_FALSE(moments_.empty());
+  message.header.mutable_leave()->set_incarnation(kAnna);
+  driver_->on_message(now(), "anna", message);
+  turn();
+  EXPECT_TRUE(driver_->over());
+  EXPECT_EQ(driver_->exit_code(), 0);
+}
+
+TEST_F(JobDriverTest, ASignalEndsTheJobAndASecondOneTheProcess) {
+  make();
+  EXPECT_FALSE(driver_->on_signal(now(), 15, "SIGTERM"));
+  now_ += 100;
+  EXPECT_FALSE(driver_->on_signal(now(), 15, "SIGTERM")) << "an echo of the same";
+  now_ += 400;
+  EXPECT_TRUE(driver_->on_signal(now(), 15, "SIGTERM"));
+  EXPECT_EQ(driver_->exit_code(), 143);
+}
+
+TEST_F(JobDriverTest, AClosedConnectionCountsAsALossLater) {
+  make("on-worker-loss = wait\n");
+  join();
+  closed_ = true;
+  for (int i = 0; i < 600; ++i) turn();
+  EXPECT_THAT(lines_, HasSubstr("its connection closed"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,219 @@
+#include "ps/server/server_member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/net/tensor_wire.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+class ServerMemberTest : public testing::Test, private ServerHost, private ServerParts {
+ protected:
+  ServerMemberTest() : member_(options(), *this) {}
+
+  static JoinOptions options() {
+    JoinOptions out;
+    out.incarnation = 7;
+    out.coordinator = "tcp://head:5555";
+    out.timeout_s = 2.0;
+    return out;
+  }
+  std::string listen(const Job& job, uint64_t run) override {
+    ++listened_;
+    EXPECT_EQ(job.heartbeat_timeout_s, 3.0);
+    EXPECT_EQ(run, kRun);
+    if (!listen_error_.empty()) throw Error(ErrorCode::kUsage, listen_error_);
+    return "tcp://node:1";
+  }
+  ServedData& data() override { return data_; }
+  std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
+                                      TrainingObserver* observer) override {
+    return std::make_unique<Server>(std::move(setup), observer);
+  }
+
+  void say_job() {
+    Message message;
+    message.header.mutable_job_text()->set_run(kRun);
+    message.header.mutable_job_text()->set_ini(
+        to_ini(job_of("heartbeat-timeout = 3\nclip-norm = 1\n")));
+    member_.on_message(now_, message);
+  }
+  void say_state(int64_t version, wire::Phase phase) {
+    Message message;
+    wire::State* state = message.header.mutable_state();
+    state->set_version(version);
+    state->set_phase(phase);
+    state->set_rank(0);
+    if (phase == wire::PHASE_FAILED) {
+      state->set_code(5);
+      state->set_text("[job] lost somebody");
+    }
+    if (phase == wire::PHASE_TRAINING) {
+      to_wire(table_of(3000), state->mutable_tensors());
+      state->set_end_step(10);
+      state->set_total_steps(10);
+      state->set_shares(2);
+    }
+    member_.on_message(now_, message);
+  }
+  void join() {
+    tick();
+    say_job();
+    tick();
+    say_state(1, wire::PHASE_GATHERING);
+    EXPECT_TRUE(member_.joined());
+    said();
+  }
+  void tick(int64_t ms = 10) {
+    now_ += ms;
+    member_.on_tick(now_);
+  }
+  // The kinds of what it has said, in order; the messages stay in said_.
+  std::vector<std::string> said() {
+    said_ = member_.take_outgoing();
+    std::vector<std::string> kinds;
+    for (const Message& message : said_) {
+      const wire::Header& header = message.header;
+      kinds.push_back(header.has_hello()         ? "hello " + header.hello().data_endpoint()
+                      : header.has_heartbeat()   ? "heartbeat"
+                      : header.has_record_part() ? "record"
+                      : header.has_leave()       ? "leave " + std::to_string(header.leave().code())
+                                                 : "other");
+    }
+    return kinds;
+  }
+
+  using Said = std::vector<std::string>;
+  int64_t now_ = 0;
+  int listened_ = 0;
+  std::string listen_error_;
+  ServedData data_{*this};
+  ServerMember member_;
+  std::vector<Message> said_;
+};
+
+TEST_F(ServerMemberTest, AsksForTheJobThenSaysWhereItListens) {
+  tick();
+  EXPECT_EQ(said(), Said{"hello "});
+  EXPECT_EQ(said_[0].header.hello().role(), wire::ROLE_SERVER);
+  EXPECT_EQ(listened_, 0);
+  say_job();
+  EXPECT_EQ(listened_, 1);
+  tick();
+  EXPECT_EQ(said(), Said{"hello tcp://node:1"});
+  tick(500);
+  EXPECT_EQ(said(), Said{"hello tcp://node:1"}) << "until it is a member";
+  EXPECT_FALSE(member_.joined());
+  say_state(1, wire::PHASE_GATHERING);
+  tick();
+  EXPECT_EQ(said(), Said{"heartbeat"});
+  EXPECT_TRUE(member_.joined());
+}
+
+TEST_F(ServerMemberTest, TheAnswerToTheFirstHelloMayComeTwice) {
+  tick();
+  say_job();
+  say_job();
+  EXPECT_EQ(listened_, 1);
+  EXPECT_FALSE(member_.joined());
+  EXPECT_FALSE(member_.end());
+}
+
+TEST_F(ServerMemberTest, WhoeverCannotListenHasNothingToLeave) {
+  listen_error_ = "[listen] the port is taken";
+  tick();
+  say_job();
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->exit_code(), 2);
+  EXPECT_EQ(said(), Said{"hello "});
+}
+
+TEST_F(ServerMemberTest, NobodyThereEndsIt) {
+  tick();
+  tick(2001);
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->code, ErrorCode::kUnreachable);
+  EXPECT_THAT(member_.end()->text, HasSubstr("tcp://head:5555"));
+}
+
+TEST_F(ServerMemberTest, ServesOnceTheJobTrains) {
+  join();
+  EXPECT_EQ(data_.server(), nullptr);
+  say_state(2, wire::PHASE_TRAINING);
+  EXPECT_NE(data_.server(), nullptr);
+}
+
+TEST_F(ServerMemberTest, LeavesWhenTheJobIsFinishedAndNotBefore) {
+  join();
+  say_state(2, wire::PHASE_TRAINING);
+  say_state(3, wire::PHASE_FINISHING);
+  EXPECT_FALSE(member_.end());
+  tick();
+  EXPECT_EQ(said(), Said{"heartbeat"}) << "with its last statistics";
+  say_state(4, wire::PHASE_FINISHED);
+  EXPECT_EQ(said(), Said{"leave 0"});
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->exit_code(), 0);
+  tick(5000);
+  EXPECT_TRUE(said().empty()) << "nothing follows the last words";
+}
+
+TEST_F(ServerMemberTest, AFailedJobGivesItsCodeAndText) {
+  join();
+  say_state(2, wire::PHASE_FAILED);
+  EXPECT_EQ(said(), Said{"leave 0"});
+  EXPECT_EQ(member_.end()->exit_code(), 5);
+  EXPECT_EQ(member_.end()->text, "[job] lost somebody");
+}
+
+TEST_F(ServerMemberTest, ASignalIsSaidAndGivesTheExitCode) {
+  join();
+  member_.on_signal(15, "SIGTERM");
+  EXPECT_EQ(said(), Said{"leave 5"});
+  EXPECT_THAT(said_[0].header.leave().text(), HasSubstr("SIGTERM"));
+  EXPECT_EQ(member_.end()->exit_code(), 143);
+}
+
+TEST_F(ServerMemberTest, AFailureOfItsOwnIsSaid) {
+  join();
+  member_.fail(ErrorCode::kDevice, "[device] gone");
+  EXPECT_EQ(said(), Said{"leave 9"});
+  EXPECT_EQ(member_.end()->exit_code(), 9);
+}
+
+TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
+  join();
+  say_state(2, wire::PHASE_TRAINING);
+  ServerSetup setup = server_setup(job_of("clip-norm = 1\n"), 3000);
+  setup.run = kRun;
+  data_.server()->on_state(state_with_workers({kAnna, kBert}));
+  for (const auto& [who, share] : {std::pair{kAnna, Range{0, 2}}, std::pair{kBert, Range{2, 4}}}) {
+    data_.take("peer", push_message(setup, who, 1, 0, share, 1.0F));
+  }
+  data_.work();
+  ASSERT_TRUE(data_.server()->waiting_norms());
+  const auto norms = [&] {
+    const auto kinds = said();
+    return std::count(kinds.begin(), kinds.end(), "other");
+  };
+  tick();
+  EXPECT_EQ(norms(), 1);
+  EXPECT_TRUE(said_[0].header.has_norms());
+  tick(100);
+  EXPECT_EQ(norms(), 0);
+  tick(100);
+  EXPECT_EQ(norms(), 1);
+  Message total;
+  total.header.mutable_norm_total()->set_step(0);
+  total.header.mutable_norm_total()->set_norm(1.0);
+  member_.on_message(now_, total);
+  tick(500);
+  EXPECT_EQ(norms(), 0);
+}
+
+}  // namespace
+}  // namespace pushpull

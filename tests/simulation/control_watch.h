@@ -1,0 +1,70 @@
+// Watches what members say on their control connections, as they say it and before the network
+// touches it, and whom the coordinator takes for a member. What docs/protocol.md promises of
+// joining, heartbeats, repeats and leaving is checked here, whatever the scenario.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/base/process.h"
+#include "common/net/member.h"
+#include "ps/coordinator/coordinator.h"
+
+namespace pushpull::sim {
+
+class Cluster;
+
+class ControlWatch {
+ public:
+  // One life of a process.
+  struct Process {
+    wire::Role role = wire::ROLE_UNSET;
+    int number = 0;
+    std::string digest;  // of a worker's data
+  };
+
+  explicit ControlWatch(Cluster& cluster) : cluster_(cluster) {}
+
+  void began(uint64_t incarnation, const Process& process);
+  void sent(uint64_t incarnation, const Message& message);
+  // Its trainer hands in a result.
+  void reports(uint64_t incarnation) { ++lives_.at(incarnation).reports; }
+  // It has had its turn.
+  void lives(uint64_t incarnation, bool joined);
+  void ended(uint64_t incarnation, const JobEnd& end, wire::Phase phase);
+  // Checks the members that the coordinator knows now.
+  void members(const Coordinator& coordinator);
+
+ private:
+  struct Life {
+    Process process;
+    AwakeClock clock;  // what it does not say while it is frozen is not missing
+    int64_t began_ms = 0;
+    bool joined = false;
+    bool left = false;
+    std::string endpoint;  // of its Hello
+    int64_t asked_since_ms = -1;
+    int64_t hello_ms = -1;
+    int64_t hellos = 0;
+    int64_t heartbeat_ms = -1;
+    int64_t heartbeats = 0;
+    int64_t versions = 0;                    // that its heartbeats have said
+    int64_t version = -1;                    // the newest of them
+    int64_t reports = 0;                     // results that its trainer has handed in
+    std::map<int64_t, std::string> results;  // as they were said first, by number
+  };
+
+  void hello(Life& life, const wire::Hello& hello, int64_t now_ms);
+  void heartbeat(Life& life, const wire::Heartbeat& heartbeat, int64_t now_ms);
+  void result(Life& life, const wire::EvalResult& result);
+  void gave_up(const Life& life);
+  void wrong(const Life& life, const std::string& what);
+
+  Cluster& cluster_;
+  std::map<uint64_t, Life> lives_;
+  std::string digest_;  // that the coordinator has frozen
+};
+
+}  // namespace pushpull::sim

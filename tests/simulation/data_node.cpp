@@ -1,0 +1,87 @@
+#include "tests/simulation/data_node.h"
+
+#include "ps/engine/device_engine.h"
+#include "ps/engine/server_device.h"
+#include "tests/device/fake_device.h"
+
+namespace pushpull::sim {
+
+namespace {
+
+constexpr size_t kDeviceBytes = size_t{8} << 20;
+constexpr size_t kStagingBytes = size_t{64} << 10;  // of several steps' parts not all
+
+}  // namespace
+
+DataNode::DataNode(Cluster& cluster)
+    : cluster_(cluster),
+      router_(cluster.network().add_router(
+          [this](const PeerId& peer, const Message& message) { take(peer, message); })) {}
+
+std::unique_ptr<Server> DataNode::make_server(const JobView& job, ServerSetup setup,
+                                              TrainingObserver* observer) {
+  if (job.state.tensors().empty()) cluster_.wrong("a server serves before it has its map");
+  const Scenario& scenario = cluster_.scenario();
+  const FloatAllocator pages = scenario.sharing.on ? pages_.allocator() : heap_floats;
+  if (scenario.on_device && why_not_on_device(scenario.job).empty()) {
+    device::FakeOptions options;
+    options.seed = scenario.seed;
+    options.memory_bytes = kDeviceBytes;
+    const auto device = std::make_shared<device::FakeDevice>(options);
+    setup.engine = std::make_shared<DeviceEngine>(
+        DeviceEngineSetup{device, {}, device::registered(device, heap_floats, {}), kStagingBytes});
+    mirror_ = std::make_unique<HostMirror>(device, device::registered(device, pages, {}),
+                                           static_cast<size_t>(scenario.elements));
+    ++cluster_.servers_on_devices;
+  }
+  setup.memory = pages;
+  return std::make_unique<Server>(std::move(setup), observer);
+}
+
+void DataNode::on_answer(const wire::Header& answer) {
+  if (answer.has_chosen()) cluster_.note_chosen(answer.chosen());
+}
+
+void DataNode::take(const PeerId& peer, const Message& message) {
+  if (!open_) return;
+  cluster_.guarded("server", [&] {
+    if (data_.server() != nullptr) pages_.on_message(peer, message);
+    if (!data_.take(peer, message)) {
+      cluster_.wrong("a server refused " + message.header.ShortDebugString());
+    }
+    if (data_.server() == nullptr) return send();
+    if (working_) return;
+    working_ = true;
+    // a turn of messages is applied together, whatever comes in it
+    cluster_.clock().after(cluster_.dice().between(0, 300), [this] { work(); });
+  });
+}
+
+void DataNode::work() {
+  working_ = false;
+  if (!open_) return;
+  cluster_.guarded("server", [&] {
+    data_.work();
+    send();
+    if (then_) then_();
+  });
+}
+
+void DataNode::send() {
+  for (Outgoing& out : data_.take_outgoing()) {
+    if (mirror_) mirror_->bring(out.message.payloads);
+    if (cluster_.scenario().sharing.on) cluster_.referred_weights += pages_.on_send(out);
+    cluster_.network().to_dealer(out.to, std::move(out.message));
+  }
+}
+
+std::string DataNode::describe() const {
+  const Server* server = data_.server();
+  if (server == nullptr) return "no server yet";
+  return "floor " + std::to_string(server->floor()) + ", barrier " +
+         std::to_string(server->open_barrier()) + (server->ready() ? "" : ", not loaded") +
+         (server->waiting_norms() ? ", waits for the norm" : "") +
+         (server->waiting_arrived() ? ", waits for the set" : "");
+}
+
+}  // namespace pushpull::sim

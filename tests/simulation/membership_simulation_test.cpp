@@ -1,0 +1,124 @@
+// Whole clusters whose members join, declare, live and leave over control connections that lose,
+// repeat, delay and reorder messages, break, and are silent for a while. `ControlWatch` checks
+// every word that a member says; here it is drawn what happens to them. A failing run prints its
+// seed, as in simulation_test.cpp. The mutations in mutations/ show what these tests catch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/simulation/checked_run.h"
+
+namespace pushpull::sim {
+namespace {
+
+Scenario any(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"sync", "async", "backup:1", "ssp:2", "local:2"};
+  Scenario scenario = draw(seed, kStrategies[seed % 5]);
+  // the state of a worker that is given up is gone with it
+  if (seed % 5 == 4) scenario.job.optimizer.kind = OptimizerKind::kSgd;
+  // servers that have a log to hand over
+  const bool recordable = seed % 5 >= 1 && seed % 5 <= 3 && !scenario.job.encodes_pushes();
+  if (recordable && seed % 2 == 0) scenario.job.record = "record";
+  return scenario;
+}
+
+// Every worker has ended well, but for those that came when all was over, and newcomers with other
+// data: that they are refused, and no members any more, may reach them in any order.
+bool ended_well(const Scenario& scenario, const Cluster& cluster) {
+  for (int i = 0; i < scenario.workers; ++i) {
+    const int code = cluster.exit_code(i).value_or(-1);
+    if (code == 0 || code == static_cast<int>(ErrorCode::kUnreachable)) continue;
+    ADD_FAILURE() << "worker process " << i << " ended with " << code << "\n  "
+                  << scenario.to_string() << "\n  " << cluster.describe();
+    return false;
+  }
+  return true;
+}
+
+TEST(MembershipSimulation, WhoLivesIsNeverGivenUp) {
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = any(seed);
+    add_disorder(scenario);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    // a Hello that comes twice and late makes a member of a worker that was refused: it is given up
+    const auto misfits = std::count_if(scenario.newcomers.begin(), scenario.newcomers.end(),
+                                       [](const Newcomer& n) { return n.digest == "other"; });
+    if (run.cluster().lost_members > misfits) return run.complain("somebody was given up");
+    if (!ended_well(scenario, run.cluster())) return;
+  }
+}
+
+TEST(MembershipSimulation, EverybodyJoinsAndLeavesOverABadControlConnection) {
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = any(seed);
+    add_control_faults(scenario);
+    if (seed % 3 == 0) {
+      const double timeout_s = scenario.job.heartbeat_timeout_s;
+      add_accidents(scenario, OnWorkerLoss::kWait);
+      scenario.job.heartbeat_timeout_s = timeout_s;
+    }
+    if (!passes(scenario)) return;
+  }
+}
+
+// Nothing comes through to some until the last Hello but one before their deadline; nothing at all
+// to others.
+TEST(MembershipSimulation, WhoeverJoinsAsksUntilItsDeadline) {
+  int gave_up = 0;
+  int joined = 0;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = any(seed);
+    Dice dice(seed);
+    scenario.join_timeout_s = static_cast<double>(dice.between(1100, 9900)) / 1000.0;
+    const auto timeout_ms = static_cast<int64_t>(scenario.join_timeout_s * 1000);
+    const int64_t just_in_time_ms = timeout_ms - dice.between(600, 900);
+    scenario.silences.push_back({false, 0, 0, just_in_time_ms});
+    if (scenario.servers > 1) scenario.silences.push_back({true, 0, 0, just_in_time_ms});
+    Newcomer deaf;
+    deaf.at_ms = dice.between(0, 3000);
+    deaf.replaced = false;
+    deaf.deaf_ms = dice.chance(0.5) ? 1'000'000 : just_in_time_ms;
+    scenario.newcomers.push_back(deaf);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    const Cluster& cluster = run.cluster();
+    // where the newcomer can join, the job may be over without the first worker
+    if (deaf.deaf_ms > just_in_time_ms && cluster.exit_code(0) != 0) {
+      return run.complain("the first worker has not joined");
+    }
+    for (int i = scenario.workers; i < cluster.workers(); ++i) {
+      cluster.exit_code(i) == static_cast<int>(ErrorCode::kUnreachable) ? ++gave_up : ++joined;
+    }
+  }
+  if (gave_up + joined < 50) return;
+  EXPECT_GT(gave_up, 5);
+  EXPECT_GT(joined, 5);
+}
+
+// It is told so at once, and does not go on as if nothing had happened.
+TEST(MembershipSimulation, WhoeverWasFrozenTooLongIsToldThatItWasGivenUp) {
+  int given_up = 0;
+  for (const uint64_t seed : seeds(300)) {
+    Scenario scenario = any(seed);
+    scenario.job.on_worker_loss = OnWorkerLoss::kWait;
+    scenario.job.heartbeat_timeout_s = 3.0;
+    scenario.compute_us = 300'000;
+    scenario.accidents.push_back({500, 0, 12'000, 100});
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    if (run.cluster().exit_code(0) == static_cast<int>(ErrorCode::kPeerLost)) ++given_up;
+  }
+  if (seeds(300).size() > 20) {
+    EXPECT_GT(given_up, 0);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull::sim

@@ -1,0 +1,128 @@
+// The control thread over real sockets, against a coordinator that the test plays.
+#include "worker/member/control.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// A coordinator that answers each message by `answer`, on a thread of its own.
+class FakeCoordinator {
+ public:
+  using Answer = std::function<void(Router&, const PeerId&, const Message&)>;
+
+  explicit FakeCoordinator(Answer answer)
+      : router_(context_, "tcp://127.0.0.1:*", EndpointLimits{}),
+        address_(router_.address()),
+        thread_([this, answer = std::move(answer)](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            zmq::pollitem_t item{router_.socket().handle(), 0, ZMQ_POLLIN, 0};
+            poll_sockets({&item, 1}, 10);
+            while (auto m = router_.receive()) answer(router_, m->first, m->second);
+          }
+        }) {}
+
+  const std::string& address() const { return address_; }
+
+ private:
+  zmq::context_t context_{1};
+  Router router_;
+  std::string address_;
+  std::jthread thread_;
+};
+
+class ControlTest : public testing::Test {
+ protected:
+  std::unique_ptr<Control> join(const std::string& address, double timeout_s = 20.0) {
+    JoinOptions options;
+    options.incarnation = 77;
+    options.coordinator = address;
+    options.timeout_s = timeout_s;
+    return std::make_unique<Control>(std::make_unique<Dealer>(context_, address, EndpointLimits{}),
+                                     options, signals_);
+  }
+
+  static void give_job(Router& router, const PeerId& peer) {
+    Job job;
+    job.steps = 10;
+    Message text;
+    text.header.mutable_job_text()->set_run(5);
+    text.header.mutable_job_text()->set_ini(to_ini(job));
+    router.send(peer, text);
+  }
+
+  zmq::context_t context_{1};
+  SignalFd signals_;
+};
+
+TEST_F(ControlTest, JoinsReadsStatesAndSaysItsLastWords) {
+  std::atomic<int> leave_code = -1;
+  FakeCoordinator coordinator([&](Router& router, const PeerId& peer, const Message& message) {
+    if (message.header.has_hello()) give_job(router, peer);
+    if (message.header.has_leave()) leave_code = message.header.leave().code();
+    Message state;
+    state.header.mutable_state()->set_version(3);
+    state.header.mutable_state()->set_phase(wire::PHASE_TRAINING);
+    if (message.header.has_declare()) router.send(peer, state);
+  });
+  {
+    const auto control = join(coordinator.address());
+    ASSERT_TRUE(control->wait_joined());
+    EXPECT_EQ(control->run(), 5U);
+    EXPECT_EQ(control->incarnation(), 77U);
+    EXPECT_EQ(control->job().steps, 10);
+    EXPECT_FALSE(control->state());
+    control->declare({});
+    for (int i = 0; i < 200 && !control->state(); ++i) {
+      zmq::pollitem_t item{nullptr, control->news().fd(), ZMQ_POLLIN, 0};
+      poll_sockets({&item, 1}, 100);
+      control->news().clear();
+    }
+    ASSERT_TRUE(control->state());
+    EXPECT_EQ(control->state()->version(), 3);
+    EXPECT_FALSE(control->over());
+    control->leave(7, "NaN");
+  }
+  for (int i = 0; i < 200 && leave_code < 0; ++i) poll_sockets({}, 10);
+  EXPECT_EQ(leave_code, 7);
+}
+
+TEST_F(ControlTest, ARefusalEndsIt) {
+  FakeCoordinator coordinator([](Router& router, const PeerId& peer, const Message&) {
+    Message answer;
+    answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kUsage));
+    answer.header.mutable_refused()->set_text("[join] no place");
+    router.send(peer, answer);
+  });
+  const auto control = join(coordinator.address());
+  EXPECT_FALSE(control->wait_joined());
+  EXPECT_EQ(control->end()->code, ErrorCode::kUsage);
+  EXPECT_EQ(control->end()->text, "[join] no place");
+}
+
+TEST_F(ControlTest, NobodyThereEndsItAtTheDeadline) {
+  const auto control = join("tcp://127.0.0.1:9", 0.2);
+  EXPECT_FALSE(control->wait_joined());
+  EXPECT_EQ(control->end()->code, ErrorCode::kUnreachable);
+  EXPECT_THAT(control->end()->text, HasSubstr("tcp://127.0.0.1:9"));
+}
+
+TEST_F(ControlTest, AServerOfAnotherReleaseIsToldApart) {
+  FakeCoordinator coordinator([](Router& router, const PeerId& peer, const Message&) {
+    router.socket().send(zmq::buffer(peer), zmq::send_flags::sndmore);
+    router.socket().send(zmq::buffer(std::string("PUSHPL\0\x09 new", 12)), zmq::send_flags::none);
+  });
+  const auto control = join(coordinator.address());
+  EXPECT_FALSE(control->wait_joined());
+  EXPECT_EQ(control->end()->code, ErrorCode::kProtocol);
+  EXPECT_THAT(control->end()->text, HasSubstr("version 9"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,180 @@
+#include "worker/member/worker_member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+class WorkerMemberTest : public testing::Test {
+ protected:
+  WorkerMemberTest() : member_(options(), [] { return wire::Stats(); }) {}
+
+  static JoinOptions options() {
+    JoinOptions out;
+    out.incarnation = 7;
+    out.coordinator = "tcp://head:5555";
+    return out;
+  }
+  void join() {
+    tick();
+    Job job;
+    job.steps = 10;
+    Message message;
+    message.header.mutable_job_text()->set_run(5);
+    message.header.mutable_job_text()->set_ini(to_ini(job));
+    member_.on_message(now_, message);
+    EXPECT_TRUE(member_.joined());
+    tick();
+    said();
+  }
+  void say_state(int64_t version, wire::Phase phase, bool declared) {
+    Message message;
+    message.header.mutable_state()->set_version(version);
+    message.header.mutable_state()->set_phase(phase);
+    message.header.mutable_state()->set_declared(declared);
+    message.header.mutable_state()->set_code(5);
+    message.header.mutable_state()->set_text("[job] lost somebody");
+    member_.on_message(now_, message);
+  }
+  void tick(int64_t ms = 10) {
+    now_ += ms;
+    member_.on_tick(now_);
+  }
+  // Its messages, but for heartbeats.
+  std::vector<wire::Header> said() {
+    std::vector<wire::Header> out;
+    for (const Message& message : member_.take_outgoing()) {
+      if (!message.header.has_heartbeat()) out.push_back(message.header);
+    }
+    return out;
+  }
+
+  int64_t now_ = 0;
+  WorkerMember member_;
+};
+
+TEST_F(WorkerMemberTest, JoinsAsAWorker) {
+  tick();
+  const auto words = said();
+  ASSERT_EQ(words.size(), 1U);
+  EXPECT_EQ(words[0].hello().role(), wire::ROLE_WORKER);
+}
+
+TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateSaysThatItHas) {
+  join();
+  wire::Declare declare;
+  declare.set_data_digest("digest");
+  member_.declare(declare);
+  tick();
+  auto words = said();
+  ASSERT_EQ(words.size(), 1U);
+  EXPECT_EQ(words[0].declare().incarnation(), 7U);
+  EXPECT_EQ(words[0].declare().data_digest(), "digest");
+  tick(990);
+  EXPECT_TRUE(said().empty());
+  tick();
+  EXPECT_EQ(said().size(), 1U);
+  say_state(1, wire::PHASE_GATHERING, true);
+  tick(2000);
+  EXPECT_TRUE(said().empty());
+}
+
+TEST_F(WorkerMemberTest, DeclaresAgainWhereItHasJoinedAnew) {
+  join();
+  member_.declare({});
+  say_state(1, wire::PHASE_GATHERING, true);
+  say_state(2, wire::PHASE_GATHERING, false);
+  tick(1000);
+  EXPECT_EQ(said().size(), 1U);
+}
+
+TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreTaken) {
+  join();
+  wire::EvalResult result;
+  result.set_step(4);
+  member_.report(result);
+  tick();
+  result.set_step(8);
+  member_.report(result);
+  said();
+  tick(1000);
+  auto words = said();
+  ASSERT_EQ(words.size(), 2U);
+  EXPECT_EQ(words[0].eval_result().number(), 1);
+  EXPECT_EQ(words[0].eval_result().step(), 4);
+  EXPECT_EQ(words[1].eval_result().number(), 2);
+  Message taken;
+  taken.header.mutable_eval_taken()->set_number(1);
+  member_.on_message(now_, taken);
+  tick(1000);
+  words = said();
+  ASSERT_EQ(words.size(), 1U);
+  EXPECT_EQ(words[0].eval_result().number(), 2);
+  EXPECT_EQ(member_.open_results(), 1U);
+}
+
+TEST_F(WorkerMemberTest, AFinishedJobEndsWell) {
+  join();
+  say_state(1, wire::PHASE_FINISHED, true);
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->exit_code(), 0);
+}
+
+TEST_F(WorkerMemberTest, AFailedJobEndsWithItsCodeAndText) {
+  join();
+  say_state(1, wire::PHASE_FAILED, true);
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->exit_code(), 5);
+  EXPECT_EQ(member_.end()->text, "[job] lost somebody");
+}
+
+TEST_F(WorkerMemberTest, TheLastWordsAreTheLast) {
+  join();
+  wire::Applied push;
+  push.set_step(3);
+  member_.note_failed(push);
+  member_.leave(7, "[loss] is NaN");
+  const auto words = said();
+  ASSERT_EQ(words.size(), 1U);
+  EXPECT_EQ(words[0].leave().code(), 7);
+  EXPECT_EQ(words[0].leave().text(), "[loss] is NaN");
+  EXPECT_EQ(words[0].leave().failed().step(), 3);
+  tick(5000);
+  EXPECT_TRUE(member_.take_outgoing().empty());
+}
+
+TEST_F(WorkerMemberTest, WhoHasNotJoinedHasNothingToLeave) {
+  tick();
+  said();
+  member_.leave(1, "ended");
+  EXPECT_TRUE(said().empty());
+}
+
+TEST_F(WorkerMemberTest, ASignalEndsItAndASecondOneAtOnce) {
+  join();
+  EXPECT_FALSE(member_.on_signal(now_, 15, "SIGTERM"));
+  EXPECT_EQ(member_.end()->exit_code(), 143);
+  EXPECT_FALSE(member_.on_signal(now_ + 200, 15, "SIGTERM")) << "an echo of the same";
+  EXPECT_TRUE(member_.on_signal(now_ + 400, 15, "SIGTERM"));
+}
+
+TEST_F(WorkerMemberTest, AComputationThatDoesNotStopIsNoticed) {
+  join();
+  say_state(1, wire::PHASE_FINISHED, true);
+  EXPECT_FALSE(member_.stop_is_late(now_ + 5000));
+  EXPECT_TRUE(member_.stop_is_late(now_ + 5001));
+}
+
+TEST_F(WorkerMemberTest, ASilentCoordinatorEndsIt) {
+  join();
+  tick(10'001);
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->code, ErrorCode::kPeerLost);
+  EXPECT_THAT(member_.end()->text, HasSubstr("silent"));
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,111 @@
+#include "worker/member/worker_member.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to notice that the job is over
+constexpr int64_t kEchoMs = 300;           // of one signal
+
+JoinOptions as_worker(JoinOptions options) {
+  options.role = wire::ROLE_WORKER;
+  return options;
+}
+
+}  // namespace
+
+WorkerMember::WorkerMember(JoinOptions options, std::function<wire::Stats()> stats)
+    : member_(as_worker(std::move(options))), stats_(std::move(stats)) {}
+
+void WorkerMember::guarded(const std::function<void()>& event) {
+  try {
+    event();
+  } catch (const Error& e) {
+    fail(e.code(), e.what());
+  }
+}
+
+void WorkerMember::on_message(int64_t now_ms, const Message& message) {
+  now_ms_ = now_ms;
+  guarded([&] {
+    const wire::Header& header = message.header;
+    // also of an old State: not any more, once we were given up and joined anew
+    if (header.has_state()) declared_ = header.state().declared();
+    const Member::News news = member_.on_message(now_ms, message);
+    if (news == Member::News::kState) take_state(member_.state());
+    if (news == Member::News::kOther && header.has_eval_taken()) {
+      results_.erase(header.eval_taken().number());
+    }
+  });
+}
+
+void WorkerMember::take_state(const wire::State& state) {
+  if (state.phase() == wire::PHASE_FINISHED) finish({true, ErrorCode::kFailed, "", 0});
+  if (state.phase() == wire::PHASE_FAILED) {
+    fail(static_cast<ErrorCode>(state.code()), state.text());
+  }
+}
+
+void WorkerMember::on_tick(int64_t now_ms) {
+  now_ms_ = now_ms;
+  if (left_) return;
+  guarded([&] {
+    if (member_.joined()) repeat_requests(now_ms);
+    // heartbeats go on until the last words: the computation may take its time
+    if (member_.joined() || !end_) member_.on_tick(now_ms, stats_);
+  });
+}
+
+void WorkerMember::repeat_requests(int64_t now_ms) {
+  if (!requests_.due(now_ms)) return;
+  Message message;
+  if (declare_ && !declared_) {
+    *message.header.mutable_declare() = *declare_;
+    member_.send(message);
+  }
+  for (const auto& [number, result] : results_) {
+    *message.header.mutable_eval_result() = result;
+    member_.send(message);
+  }
+}
+
+bool WorkerMember::on_signal(int64_t now_ms, int signal, const std::string& name) {
+  now_ms_ = now_ms;
+  // the same signal may come from the terminal and from a wrapper at once
+  if (end_ && now_ms - end_ms_ > kEchoMs) return true;
+  finish({false, ErrorCode::kFailed, "ended by " + name, signal});
+  return false;
+}
+
+void WorkerMember::fail(ErrorCode code, const std::string& text) { finish({false, code, text, 0}); }
+
+void WorkerMember::finish(JobEnd end) {
+  if (end_) return;
+  end_ = std::move(end);
+  end_ms_ = now_ms_;
+}
+
+bool WorkerMember::stop_is_late(int64_t now_ms) const {
+  return end_ && now_ms - end_ms_ > kStopDeadlineMs;
+}
+
+void WorkerMember::declare(wire::Declare declare) {
+  declare.set_incarnation(incarnation());
+  declare_ = std::move(declare);
+  requests_.expire();
+}
+
+void WorkerMember::report(wire::EvalResult result) {
+  result.set_incarnation(incarnation());
+  result.set_number(next_result_++);
+  results_[result.number()] = std::move(result);
+  requests_.expire();
+}
+
+// A process that is no member has nothing to leave.
+void WorkerMember::leave(int code, const std::string& text) {
+  if (member_.joined() && !left_) member_.leave(code, text, failed_);
+  left_ = true;
+}
+
+}  // namespace pushpull
