@@ -9,6 +9,7 @@
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
 #include "common/net/address.h"
+#include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/checkpoint_writer.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_recorder.h"
