@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/net/message.h"
-#include "ps/aggregation/verdict.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
@@ -21,7 +21,7 @@ class Refusals {
 
   // One refusal. True: report it, since it is the first of this peer for this reason, and not too
   // many have been reported of late.
-  bool add(const PeerId& peer, const Verdict& verdict, int64_t now_ms);
+  bool add(const PeerId& peer, const Refusal& refusal, int64_t now_ms);
 
   // Refusals by reason.
   const std::map<std::string, int64_t>& counts() const { return counts_; }
