@@ -1,5 +1,6 @@
-// Messages that a server has refused: counts them by reason, and says which of them to report to
-// people, so that a flood fills neither the log nor memory. Time is an argument. One thread.
+// Messages that a process has refused: counts them by reason, and says which of them to report to
+// people, so that a flood fills neither the log nor memory. Each of its sockets has one. Time is an
+// argument. One thread.
 #pragma once
 
 #include <cstdint>
