@@ -98,7 +98,7 @@ void DataPlane::take(const PeerId& peer, Message message) {
   }
   if (memory_) {
     if (const auto refusal = memory_->on_message(peer, message)) {
-      refuse(peer, {"shared-memory", refusal->header.attached().text()});
+      refuse(peer, *refused("shared-memory", refusal->header.attached().text()));
       router_.send(peer, *refusal);
       return;
     }

@@ -47,8 +47,7 @@ void DataNode::take(const PeerId& peer, const Message& message) {
   cluster_.guarded("server", [&] {
     if (data_.server() != nullptr) pages_.on_message(peer, message);
     if (const Checked refusal = data_.take(peer, message)) {
-      cluster_.wrong("a server refused " + message.header.ShortDebugString() + ": " +
-                     refusal->line());
+      cluster_.wrong(refusal->line() + " in " + message.header.ShortDebugString());
     }
     if (data_.server() == nullptr) return send();
     if (working_) return;
