@@ -40,7 +40,7 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 5  # kProtocolVersion
+VERSION = 6  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):

@@ -53,7 +53,7 @@ void WorkerTrainer::make(const wire::State& state) {
       });
     };
     servers_.emplace_back();
-    for (int lane = 0; lane < push_pull_->lanes(server); ++lane) {
+    for (int lane = 0; lane < push_pull_->connections(server); ++lane) {
       servers_.back().push_back(cluster_.network().add_dealer(router, take));
     }
   }
@@ -71,7 +71,7 @@ void WorkerTrainer::send() {
       copy_payloads(out.message);
     }
     cluster_.network().to_router(
-        servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.lane)],
+        servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.connection)],
         std::move(out.message));
   }
 }

@@ -1,0 +1,231 @@
+// A node of a step as tests compute it, on a fake device and on the processor: jobs, models that
+// note what they are asked for, and the outcome to compare.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "models/sequential.h"
+#include "tests/device/fake_device.h"
+#include "tests/models/initial_weights.h"
+#include "tests/models/queued_backend.h"
+#include "worker/compute/compute.h"
+
+namespace pushpull {
+
+using device::FakeDevice;
+using device::FakeOptions;
+using device::Fault;
+
+struct Dropped {};
+
+inline Job small_job(const std::string& keys = "") {
+  return parse_job_text(
+      "dataset = dummy\ninput = 1x4x4\nclasses = 5\nhidden = 40,30\ntrain-samples = "
+      "96\nglobal-batch = 24\n"
+      "micro-batch = 3\nsteps = 4\nslice-bytes = 4096\n" +
+          keys,
+      "test");
+}
+
+struct Outcome {
+  bool whole = false;
+  std::map<std::pair<size_t, int>, std::vector<float>> slices;  // of each node
+  std::vector<float> sum;
+  std::vector<float> losses;
+  std::string data;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+  // short, where a test fails
+  friend std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
+    return out << outcome.slices.size() << " slices, " << outcome.losses.size() << " losses";
+  }
+};
+
+// What a device is asked for.
+struct Asked {
+  std::atomic<int> begins = 0;
+  std::atomic<int> ahead = 0;  // staged behind the last run of a node, before its end
+  std::atomic<int> unstaged = 0;
+  bool keeps_what_is_staged = false;  // on purpose: unstage does nothing
+};
+
+class AskedStep final : public DeviceStep {
+ public:
+  AskedStep(DeviceStep& step, Asked& asked) : step_(step), asked_(asked) {}
+  std::shared_ptr<device::Device> device() const override { return step_.device(); }
+  void begin(std::span<const float> weights) override {
+    ++asked_.begins;
+    step_.begin(weights);
+  }
+  void stage(std::span<const float> images, std::span<const int32_t> labels) override {
+    ++staged_;
+    step_.stage(images, labels);
+  }
+  void unstage() override {
+    if (asked_.keeps_what_is_staged) return;
+    asked_.unstaged += staged_;
+    staged_ = 0;
+    step_.unstage();
+  }
+  void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override {
+    --staged_;
+    step_.run(gradients, enqueued, needed);
+  }
+  const device::Event& gradient(size_t tensor) const override { return step_.gradient(tensor); }
+  void write_after(const device::Event& event) override { step_.write_after(event); }
+  std::span<const float> wait() override {
+    asked_.ahead += staged_;
+    return step_.wait();
+  }
+  void keep_times() override { step_.keep_times(); }
+  std::span<const DeviceSpan> spans() const override { return step_.spans(); }
+  const device::Event& clock() const override { return step_.clock(); }
+
+ private:
+  DeviceStep& step_;
+  Asked& asked_;
+  int staged_ = 0;  // and not run
+};
+
+// A model whose devices are asked through an AskedStep.
+class AskedModel final : public Model {
+ public:
+  AskedModel(std::unique_ptr<Model> model, Asked& asked) : model_(std::move(model)) {
+    table_ = model_->table();
+    for (DeviceStep* step : model_->device_steps()) {
+      steps_.push_back(std::make_unique<AskedStep>(*step, asked));
+    }
+  }
+  float train(std::span<const float> weights, const float* images, const int32_t* labels,
+              std::span<float> gradients, const GradientReady& ready,
+              const WeightsNeeded& needed) override {
+    return model_->train(weights, images, labels, gradients, ready, needed);
+  }
+  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                    int64_t valid) override {
+    return model_->evaluate(weights, images, labels, valid);
+  }
+  std::vector<DeviceStep*> device_steps() override {
+    std::vector<DeviceStep*> steps;
+    for (const auto& step : steps_) steps.push_back(step.get());
+    return steps;
+  }
+  std::string numerics() const override { return model_->numerics(); }
+  void choose(const std::string& choices) override { model_->choose(choices); }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::vector<std::unique_ptr<AskedStep>> steps_;
+};
+
+// What a worker computes at once, at the same weights.
+struct Work {
+  int64_t step = 0;
+  std::vector<Range> nodes;
+};
+
+// A worker's computing part.
+class Bench {
+ public:
+  // devices: none for the processor
+  Bench(const Job& job, const std::vector<std::shared_ptr<FakeDevice>>& devices)
+      : job_(job), dataset_(open_dataset(job_)) {
+    std::vector<std::unique_ptr<Model>> models;
+    for (const auto& device : devices) {
+      models.push_back(
+          make_model_on(make_queued_backend(device), job_, dataset_->input(), dataset_->classes()));
+    }
+    if (models.empty()) {
+      model_ = make_model(job_, dataset_->input(), dataset_->classes());
+    } else if (models.size() == 1) {
+      model_ = std::move(models.front());
+    } else {
+      model_ = std::make_unique<TeamModel>(std::move(models));
+    }
+    model_ = std::make_unique<AskedModel>(std::move(model_), asked);
+    map_ = std::make_unique<SliceMap>(model_->table().total, job_.slice_bytes, 2);
+    compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over; });
+    weights = initial_weights(model_->table(), 5);
+  }
+
+  Outcome node(int64_t step, Range range, const WeightsNeeded& needed = {}) {
+    return work({step, {range}}, {}, needed);
+  }
+  // hint: no nodes where there is none
+  Outcome work(const Work& now, const Work& hint = {}, const WeightsNeeded& needed = {}) {
+    Outcome out;
+    size_t node = 0;
+    const auto ready = [&](int slice, const Payload& part) {
+      if (slice == refused) throw Dropped{};
+      const auto [place, is_new] =
+          out.slices.emplace(std::pair(node, slice),
+                             std::vector<float>(part.floats(), part.floats() + part.float_count()));
+      EXPECT_TRUE(is_new);
+    };
+    compute_->begin(now.step, now.nodes, weights);
+    if (!hint.nodes.empty()) compute_->hint(hint.step, hint.nodes);
+    out.whole = true;
+    for (; out.whole && node < now.nodes.size(); ++node) {
+      out.whole = compute_->node(ready, out.losses, needed);
+      if (!out.whole) break;
+      out.sum.insert(out.sum.end(), compute_->sum().begin(), compute_->sum().end());
+      spoil_weights();
+    }
+    const HashSum hash = compute_->take_data_hash();
+    out.data = hash.bytes();
+    return out;
+  }
+  void trace_to(Trace& trace) { compute_->set_trace(trace); }
+  // As a worker does that gives a step up.
+  void forget() { compute_->take_data_hash(); }
+  size_t tensors() const { return model_->table().tensors.size(); }
+
+  Asked asked;
+  bool over = false;
+  // After the first node whatever is on a device already may change on the host, for devices that
+  // all have a share of it.
+  bool spoils = false;
+  int refused = -1;  // a slice that is given out, and then the step is given up
+  std::vector<float> weights;
+
+ private:
+  void spoil_weights() {
+    if (spoils) std::fill(weights.begin(), weights.end(), std::nanf(""));
+  }
+
+  Job job_;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<SliceMap> map_;
+  std::unique_ptr<Compute> compute_;
+};
+
+inline std::vector<std::shared_ptr<FakeDevice>> fake(FakeOptions options, int devices = 1) {
+  std::vector<std::shared_ptr<FakeDevice>> out;
+  for (; std::ssize(out) < devices; ++options.seed) {
+    out.push_back(std::make_shared<FakeDevice>(options));
+  }
+  return out;
+}
+
+inline constexpr std::array kNodes = {Range{0, 8}, Range{0, 1}, Range{4, 6}, Range{0, 3},
+                                      Range{0, 7}};
+
+}  // namespace pushpull
