@@ -79,7 +79,8 @@ class DataPlaneTest : public testing::Test {
   }
   std::map<std::string, int64_t> counts() {
     std::map<std::string, int64_t> out;
-    for (const wire::Refusal& r : plane_.data().stats().refusals()) out[r.reason()] = r.count();
+    const wire::Stats stats = plane_.data().stats();
+    for (const wire::Refusal& r : stats.refusals()) out[r.reason()] = r.count();
     return out;
   }
   Message push(Range share) const {
