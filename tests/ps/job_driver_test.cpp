@@ -119,7 +119,7 @@ TEST_F(JobDriverTest, StartsWhenEverybodyIsThere) {
 TEST_F(JobDriverTest, WhoeverIsWaitedForIsNamedAndNotForEver) {
   make("", 20.0);
   for (int i = 0; i < 1200; ++i) turn();
-  EXPECT_THAT(lines_, HasSubstr("0 of 1 workers"));
+  EXPECT_THAT(lines_, HasSubstr("0 of 1 worker"));
   EXPECT_TRUE(driver_->serves());
   for (int i = 0; i < 3000; ++i) turn();
   EXPECT_FALSE(driver_->serves());
