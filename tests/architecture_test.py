@@ -2,7 +2,8 @@
 """The pages about the code name what is there, and the files say what they are.
 
 Every folder that holds sources stands once in the table "Where is what" of ARCHITECTURE.md, and no other; every file begins with a comment whose first
-sentence says what it is (scripts/files.py prints them); paths in backticks exist; no link of any page leads nowhere.
+sentence says what it is (scripts/files.py prints them); paths in backticks exist; no link of any page leads nowhere. The reasons for which messages are
+refused stand in docs/protocol.md, all of them and no other.
 """
 
 import fnmatch
@@ -19,6 +20,9 @@ import files as listing  # noqa: E402
 PAGE = "ARCHITECTURE.md"
 HEADING = "## Where is what"
 PAGES_OF_PATHS = (PAGE, "README.md", "CONTRIBUTING.md")
+PAGE_OF_REASONS = "docs/protocol.md"
+REASONS = "### Reasons"
+REASONS_OF_COUNTS = {"frame", "other"}  # of messages that no check has seen
 LEAST_WORDS = 3  # of a header; the .cpp of a variant may just name it
 
 
@@ -104,6 +108,20 @@ def link_mistakes(name, page, read):
     return mistakes
 
 
+def refused_for(sources):
+    """The tags of all refusals in the texts of sources."""
+    return {tag for text in sources for tag in re.findall(r"\brefused\(\s*\"([a-z-]+)\"", text)}
+
+
+def reason_mistakes(page, tags):
+    """Tags that the page's table of reasons lacks, or that nothing has."""
+    section = page.split(REASONS, 1)[-1].split("\n#", 1)[0]
+    cells = re.findall(r"^\| *(`[^|]*`) *\|", section, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([a-z-]+)`", cell)}
+    mistakes = [f"{PAGE_OF_REASONS} lacks the reason {tag}" for tag in sorted(tags - named)]
+    return mistakes + [f"{PAGE_OF_REASONS} names the reason {tag}, which nothing has" for tag in sorted(named - tags)]
+
+
 def check_the_tables_check():
     page = f"# A b: `c`\n{HEADING}\n| `ps` | x | `a` |\n| `ps/a`, `b` | y | – |\n## Next\n| `no` | z |\n"
     assert named_folders(page) == ["ps", "ps/a", "b"]
@@ -114,6 +132,14 @@ def check_the_tables_check():
     assert len(table_mistakes(page.replace("`b`", "`ps`"), files)) == 2
     assert len(table_mistakes("no heading", {"b/b.sh"})) == 1
     assert anchors(page) == {"a-b-c", "where-is-what", "next"}
+
+
+def check_the_reasons_check():
+    tags = refused_for(['  return refused("one-two",\n', 'refused(\n "three", 1); header.refused();'])
+    assert tags == {"one-two", "three"}
+    page = f"| `none` | x |\n{REASONS}\n| `one-two`, `three` | `x` |\n### Next\n| `none` | x |\n"
+    assert reason_mistakes(page, tags) == []
+    assert len(reason_mistakes(page, {"one-two", "four"})) == 2
 
 
 def check_the_sentences_check():
@@ -144,6 +170,7 @@ def check_the_paths_check():
 
 def main():
     check_the_tables_check()
+    check_the_reasons_check()
     check_the_sentences_check()
     check_the_paths_check()
     files = listing.kept_files()
@@ -160,6 +187,8 @@ def main():
         mistakes += path_mistakes(name, read(name) or "", files)
     for name in sorted(f for f in files if f.endswith(".md")):
         mistakes += link_mistakes(name, read(name), read)
+    sources = [read(f) for f in files if f.startswith(("common/", "ps/")) and f.endswith(".cpp")]
+    mistakes += reason_mistakes(read(PAGE_OF_REASONS) or "", refused_for(sources) | REASONS_OF_COUNTS)
     for mistake in mistakes:
         print(mistake)
     return 1 if mistakes else 0

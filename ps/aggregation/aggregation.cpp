@@ -16,35 +16,35 @@ void Aggregation::reserve(int generations) {
   shard().reserve(generations + (barriers().checkpoint_every > 0 ? 1 : 0));
 }
 
-Verdict Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) const {
+Checked Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) const {
   const auto& reads = push.read_versions();
   if (reads.size() != setup_.servers) {
-    return misfit("push-reads", "read versions of " + std::to_string(setup_.servers) + " servers",
-                  std::to_string(reads.size()));
+    return refused("push-reads", "read versions of " + std::to_string(setup_.servers) + " servers",
+                   std::to_string(reads.size()));
   }
   const auto wrong = std::find_if(reads.begin(), reads.end(), [](int64_t v) { return v < 0; });
   if (wrong != reads.end()) {
-    return misfit("push-reads", "a read version from 0", std::to_string(*wrong));
+    return refused("push-reads", "a read version from 0", std::to_string(*wrong));
   }
   if (!setup_.gate.passed(push.step())) {
-    return misfit(
+    return refused(
         "push-early",
         "no push of step " + std::to_string(push.step()) + " before barrier " +
             std::to_string(barriers().last(push.step())) + " is open",
         "one while barrier " + std::to_string(setup_.gate.newest_open()) + " is the newest");
   }
   if (floor_ < needed_floor) {
-    return misfit("push-early",
-                  "no push of step " + std::to_string(push.step()) + " before step " +
-                      std::to_string(needed_floor) + " begins",
-                  "one in step " + std::to_string(floor_));
+    return refused("push-early",
+                   "no push of step " + std::to_string(push.step()) + " before step " +
+                       std::to_string(needed_floor) + " begins",
+                   "one in step " + std::to_string(floor_));
   }
   return {};
 }
 
-Verdict Aggregation::check(const wire::Store& store) const {
-  return misfit("store-strategy", "no weights from workers, which push gradients",
-                "those of slice " + std::to_string(store.slice()));
+Checked Aggregation::check(const wire::Store& store) const {
+  return refused("store-strategy", "no weights from workers, which push gradients",
+                 "those of slice " + std::to_string(store.slice()));
 }
 
 const std::optional<wire::Norms>& Aggregation::waiting_norms() const {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 #include "ps/aggregation/aggregation_setup.h"
 #include "ps/aggregation/received_push.h"
-#include "ps/aggregation/verdict.h"
 
 namespace pushpull {
 
@@ -29,7 +29,7 @@ class Aggregation {
   virtual std::vector<Range> nodes_of(Range share) const { return {share}; }
   // Whether the weights exist that the push says it was computed on, and this rule's other demands.
   // Its share, number, step and parts are checked already.
-  virtual Verdict check(const wire::Push& push) const = 0;
+  virtual Checked check(const wire::Push& push) const = 0;
   // A part of a push that is still being assembled, each once. The rule takes it into its sums or
   // leaves it in push.parts.
   virtual void take_part(ReceivedPush& push, int slice, PartialSum part) = 0;
@@ -51,7 +51,7 @@ class Aggregation {
   virtual bool asks_for_one_version(const wire::Pull& pull) const = 0;
   // The one version that it asks for is gone: the worker must look anew.
   virtual bool is_past(const wire::Pull& /*pull*/) const { return false; }
-  virtual Verdict check(const wire::Pull& /*pull*/) const { return {}; }
+  virtual Checked check(const wire::Pull& /*pull*/) const { return {}; }
   // The worker has been sent this answer.
   virtual void on_answered(uint64_t /*incarnation*/, int /*slice*/, const SliceAnswer& /*a*/) {}
 
@@ -69,7 +69,7 @@ class Aggregation {
 
   // ---- weights that workers keep (all-reduce) ----
 
-  virtual Verdict check(const wire::Store& store) const;
+  virtual Checked check(const wire::Store& store) const;
   // False: not yet, the snapshot of the barrier before must be taken first.
   virtual bool take_stored(const wire::Store& /*s*/, std::span<const Payload>) { return false; }
   // Workers fetch the optimizer's state at the start.
@@ -86,7 +86,7 @@ class Aggregation {
   void reserve(int generations);
   // The part of `check` of a push that most rules share.
   //   needed_floor: of the weights that it was computed on.
-  Verdict check_basis(const wire::Push& push, int64_t needed_floor) const;
+  Checked check_basis(const wire::Push& push, int64_t needed_floor) const;
   // One entry of the record: the push has entered the newest update.
   //   more: so will the push that is recorded next.
   void record(const ReceivedPush& push, std::span<const int64_t> reads, bool more,

@@ -18,7 +18,7 @@ class ChosenSet : public Aggregation {
   explicit ChosenSet(AggregationSetup setup);
 
   using Aggregation::check;
-  Verdict check(const wire::Push& push) const override { return check_basis(push, push.step()); }
+  Checked check(const wire::Push& push) const override { return check_basis(push, push.step()); }
   void take_part(ReceivedPush& push, int slice, PartialSum part) override;
   void take_push(ReceivedPush push) override;
   bool apply_due() override { return false; }  // the coordinator's choice makes the update

@@ -17,16 +17,16 @@ SinglePushes::SinglePushes(AggregationSetup setup, std::optional<int64_t> bound)
   reserve(3);  // the next one, and those that two workers hold meanwhile
 }
 
-Verdict SinglePushes::check(const wire::Push& push) const {
-  Verdict basis = check_basis(push, needed_floor(bound_, barriers(), push.step()));
-  if (!basis) return basis;
+Checked SinglePushes::check(const wire::Push& push) const {
+  Checked basis = check_basis(push, needed_floor(bound_, barriers(), push.step()));
+  if (basis) return basis;
   // nobody can have read of us what we have not had
   const int64_t read = push.read_versions(setup_.rank);
   if (read >= setup_.updates && read <= updates_) return {};
-  return misfit("push-reads",
-                "a version that this server has had, " + std::to_string(setup_.updates) + " to " +
-                    std::to_string(updates_),
-                std::to_string(read));
+  return refused("push-reads",
+                 "a version that this server has had, " + std::to_string(setup_.updates) + " to " +
+                     std::to_string(updates_),
+                 std::to_string(read));
 }
 
 void SinglePushes::take_part(ReceivedPush& push, int slice, PartialSum part) {

@@ -24,7 +24,7 @@ class SinglePushes : public Aggregation {
   SinglePushes(AggregationSetup setup, std::optional<int64_t> bound);
 
   using Aggregation::check;
-  Verdict check(const wire::Push& push) const override;
+  Checked check(const wire::Push& push) const override;
   void take_part(ReceivedPush& push, int slice, PartialSum part) override;
   void take_push(ReceivedPush push) override;
   bool apply_due() override;

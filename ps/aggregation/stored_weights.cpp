@@ -8,26 +8,26 @@ namespace pushpull {
 StoredWeights::StoredWeights(AggregationSetup setup)
     : Aggregation(std::move(setup)), ledger_(floor_, leaves_) {}
 
-Verdict StoredWeights::check(const wire::Push& push) const {
+Checked StoredWeights::check(const wire::Push& push) const {
   if (setup_.rank != 0) {
-    return misfit("push-losses", "losses at server 0 only",
-                  "some at server " + std::to_string(setup_.rank));
+    return refused("push-losses", "losses at server 0 only",
+                   "some at server " + std::to_string(setup_.rank));
   }
   if (push.losses_size() == push.hi() - push.lo()) return {};
-  return misfit("push-losses", push.hi() - push.lo(), push.losses_size());
+  return refused("push-losses", push.hi() - push.lo(), push.losses_size());
 }
 
-Verdict StoredWeights::check(const wire::Pull& /*pull*/) const {
-  return misfit("pull-strategy", "no pull from workers, which keep the weights", "one");
+Checked StoredWeights::check(const wire::Pull& /*pull*/) const {
+  return refused("pull-strategy", "no pull from workers, which keep the weights", "one");
 }
 
-Verdict StoredWeights::check(const wire::Store& store) const {
+Checked StoredWeights::check(const wire::Store& store) const {
   if (!barriers().checkpoint_due(store.step())) {
-    return misfit("store-step", "a step with a checkpoint", std::to_string(store.step()));
+    return refused("store-step", "a step with a checkpoint", std::to_string(store.step()));
   }
   const int64_t updates = setup_.updates + store.step() - barriers().start_step;
   if (store.updates() == updates) return {};
-  return misfit("store-updates", updates, store.updates());
+  return refused("store-updates", updates, store.updates());
 }
 
 void StoredWeights::take_push(ReceivedPush push) {

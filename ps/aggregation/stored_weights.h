@@ -19,9 +19,9 @@ class StoredWeights : public Aggregation {
 
   // A push brings the losses of its share alone.
   std::vector<Range> nodes_of(Range /*share*/) const override { return {}; }
-  Verdict check(const wire::Push& push) const override;
-  Verdict check(const wire::Pull& pull) const override;
-  Verdict check(const wire::Store& store) const override;
+  Checked check(const wire::Push& push) const override;
+  Checked check(const wire::Pull& pull) const override;
+  Checked check(const wire::Store& store) const override;
   void take_part(ReceivedPush& /*push*/, int /*slice*/, PartialSum /*part*/) override {}
   void take_push(ReceivedPush push) override;
   bool apply_due() override { return false; }

@@ -20,7 +20,7 @@ std::vector<Range> WholeSteps::nodes_of(Range share) const {
   return changes() ? std::vector<Range>{share} : maximal_subtrees(share, leaves_);
 }
 
-Verdict WholeSteps::check(const wire::Push& push) const { return check_basis(push, push.step()); }
+Checked WholeSteps::check(const wire::Push& push) const { return check_basis(push, push.step()); }
 
 // Shares ascend: the index is the number of shares that begin before.
 int64_t WholeSteps::share_index(Range range) const {

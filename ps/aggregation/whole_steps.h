@@ -30,7 +30,7 @@ class WholeSteps : public Aggregation {
 
   std::vector<Range> nodes_of(Range share) const override;
   using Aggregation::check;
-  Verdict check(const wire::Push& push) const override;
+  Checked check(const wire::Push& push) const override;
   void take_part(ReceivedPush& push, int slice, PartialSum part) override;
   void take_push(ReceivedPush push) override;
   bool apply_due() override;

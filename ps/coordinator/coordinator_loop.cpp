@@ -15,6 +15,7 @@
 #include "ps/coordinator/run_recorder.h"
 #include "ps/coordinator/start_state.h"
 #include "ps/server/data_plane.h"
+#include "ps/server/refusals.h"
 
 namespace pushpull {
 
@@ -36,6 +37,7 @@ class CoordinatorLoop : private JobEffects {
   bool poll();
   void turn(bool signalled);
   void receive_control();
+  void refuse(const PeerId& peer, const Refusal& refusal);
   void receive_shards();
   void receive_written();
   void record_failure();
@@ -58,6 +60,7 @@ class CoordinatorLoop : private JobEffects {
   Log log_{"server 0"};
   zmq::context_t context_{1};
   Router control_;
+  Refusals refusals_;  // of control messages
   DataPlane data_;
   StartState start_state_;
   Report report_;
@@ -184,8 +187,16 @@ void CoordinatorLoop::receive_control() {
   for (int i = 0; i < kControlPerTurn; ++i) {
     const auto received = control_.receive();
     if (!received) return;
-    if (driver_.on_message(now(), received->first, received->second)) control_.count_rejected();
+    const auto& [peer, message] = *received;
+    if (const Checked refusal = driver_.on_message(now(), peer, message)) refuse(peer, *refusal);
   }
+}
+
+void CoordinatorLoop::refuse(const PeerId& peer, const Refusal& refusal) {
+  control_.count_rejected();
+  if (!refusals_.add(peer, refusal, now_ms())) return;
+  report_.end_line();
+  log_.warn("dropped a control message: " + refusal.line());
 }
 
 void CoordinatorLoop::receive_shards() {
@@ -248,7 +259,9 @@ void CoordinatorLoop::show_line(const std::string& line) {
 
 void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summary) {
   if (start_state_.resumes()) summary.resumed_from_step = start_state_.resumed_step();
-  summary.totals.add_refusals(control_.rejected_frames(), {});
+  wire::Stats control;
+  refusals_.report(control_.rejected_frames(), control);
+  summary.totals.add_refusals(control.rejected_frames(), control.refusals());
   if (recorder_) recorder_->finish(coordinator, summary.weights_sha256, "");
   report_.write_summary(summary);
 }

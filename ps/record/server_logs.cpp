@@ -17,10 +17,9 @@ Checked ServerLogs::to_push(const wire::Applied& applied, RecordedPush& out) con
   const bool in_step =
       applied.lo() >= 0 && applied.lo() < applied.hi() && applied.hi() <= micro_batches_;
   if (applied.step() < 0 || !in_step) {
-    return refused("bad-push",
-                   "micro-batches of the " + std::to_string(micro_batches_) + " of a step",
-                   "[" + std::to_string(applied.lo()) + ", " + std::to_string(applied.hi()) +
-                       ") of step " + std::to_string(applied.step()));
+    return refused(
+        "bad-push", "micro-batches of the " + std::to_string(micro_batches_) + " of a step",
+        range_text(applied.lo(), applied.hi()) + " of step " + std::to_string(applied.step()));
   }
   if (applied.read_versions_size() != servers()) {
     return refused("bad-push", "a version of each of " + std::to_string(servers()) + " servers",

@@ -98,22 +98,22 @@ void DataPlane::take(const PeerId& peer, Message message) {
   }
   if (memory_) {
     if (const auto refusal = memory_->on_message(peer, message)) {
-      refuse(peer, {"shared-memory", refusal->header.attached().text()});
+      refuse(peer, *refused("shared-memory", refusal->header.attached().text()));
       router_.send(peer, *refusal);
       return;
     }
   }
-  if (Verdict verdict = data_.take(peer, std::move(message)); !verdict) refuse(peer, verdict);
+  if (Checked refusal = data_.take(peer, std::move(message))) refuse(peer, *refusal);
 }
 
 // Its sender is told as often as people are: rarely, so that nobody can make this server talk.
-void DataPlane::refuse(const PeerId& peer, const Verdict& verdict) {
+void DataPlane::refuse(const PeerId& peer, const Refusal& refusal) {
   router_.count_rejected();
-  if (!refusals_.add(peer, verdict, now_ms())) return;
-  log_.warn("dropped a message: " + verdict.text());
-  if (!verdict.from_member()) return;
+  if (!refusals_.add(peer, refusal, now_ms())) return;
+  log_.warn("dropped a message: " + refusal.line());
+  if (!refusal.from_member) return;
   Message answer;
-  answer.header.mutable_status()->set_refused(verdict.text());
+  answer.header.mutable_status()->set_refused(refusal.line());
   router_.send(peer, answer);
 }
 

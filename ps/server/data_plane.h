@@ -38,7 +38,7 @@ class DataPlane : private ServerParts {
   void on_state(const wire::State& state) override { memory_->on_state(state); }
   void add_stats(wire::Stats* stats) const override;
   void take(const PeerId& peer, Message message);
-  void refuse(const PeerId& peer, const Verdict& verdict);
+  void refuse(const PeerId& peer, const Refusal& refusal);
   void work();
 
   const std::shared_ptr<device::Device> device_;

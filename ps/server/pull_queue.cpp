@@ -36,20 +36,20 @@ void PullQueue::on_members(const std::map<uint64_t, int>& members) {
   for (const auto& [incarnation, rank] : members) workers_[incarnation];
 }
 
-Verdict PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
+Checked PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
   if (pull.number() < 1) {
-    return misfit("pull-number", "a number from 1", std::to_string(pull.number()));
+    return refused("pull-number", "a number from 1", std::to_string(pull.number()));
   }
   for (const int64_t count :
        {pull.window_bytes(), int64_t{pull.asked()}, int64_t{pull.heard()}, pull.received_bytes()}) {
     if (count < 0) {
-      return misfit("pull-count", "counts from 0", std::to_string(count));
+      return refused("pull-count", "counts from 0", std::to_string(count));
     }
   }
   const int connections = PendingPull::connections_of(pull);
   if (pull.lanes() < 0 || connections > kMaxConnections || pull.lane() < 0 ||
       pull.lane() >= connections) {
-    return misfit(
+    return refused(
         "pull-connection", "one of at most " + std::to_string(kMaxConnections) + " connections",
         "connection " + std::to_string(pull.lane()) + " of " + std::to_string(pull.lanes()));
   }
@@ -59,20 +59,20 @@ Verdict PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
     const wire::Pull& other = worker.connections.begin()->second.pull.pull();
     if (PendingPull::connections_of(other) != connections ||
         other.lease_only() != pull.lease_only()) {
-      return misfit("pull-other",
-                    "what pull " + std::to_string(pull.number()) + " asked on another connection",
-                    "something else");
+      return refused("pull-other",
+                     "what pull " + std::to_string(pull.number()) + " asked on another connection",
+                     "something else");
     }
   }
   if (pull.lease_only()) {  // the clock means nothing there
     if (pull.lane() == 0) return {};
-    return misfit("pull-connection", "leases asked for on connection 0",
-                  "connection " + std::to_string(pull.lane()));
+    return refused("pull-connection", "leases asked for on connection 0",
+                   "connection " + std::to_string(pull.lane()));
   }
   const int64_t first = pull.latest() ? 0 : setup_.start_step;
   if (pull.clock() >= first && pull.clock() <= setup_.end_step) return {};
-  return misfit("pull-clock", std::to_string(first) + " to " + std::to_string(setup_.end_step),
-                std::to_string(pull.clock()));
+  return refused("pull-clock", std::to_string(first) + " to " + std::to_string(setup_.end_step),
+                 std::to_string(pull.clock()));
 }
 
 void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull& pull) {
@@ -98,9 +98,9 @@ void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull&
                                      report};
 }
 
-Verdict PullQueue::check(const wire::Received& received) {
+Checked PullQueue::check(const wire::Received& received) {
   if (received.bytes() >= 0 && received.lane() >= 0 && received.lane() < kMaxConnections) return {};
-  return misfit(
+  return refused(
       "received-count",
       "bytes from 0 on one of at most " + std::to_string(kMaxConnections) + " connections",
       std::to_string(received.bytes()) + " bytes on connection " + std::to_string(received.lane()));

@@ -13,9 +13,9 @@
 
 #include "common/job/barriers.h"
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/commit.h"
-#include "ps/aggregation/verdict.h"
 #include "ps/server/encoded_weights.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pending_pull.h"
@@ -41,9 +41,9 @@ class PullQueue {
   void on_members(const std::map<uint64_t, int>& members);
 
   // The worker is a member; the same for `take`.
-  Verdict check(uint64_t incarnation, const wire::Pull& pull) const;
+  Checked check(uint64_t incarnation, const wire::Pull& pull) const;
   void take(const PeerId& peer, uint64_t incarnation, const wire::Pull& pull);
-  static Verdict check(const wire::Received& received);
+  static Checked check(const wire::Received& received);
   // The numbers only decide when more is sent: a wrong one harms nobody but its sender.
   void take(const wire::Received& received);
 

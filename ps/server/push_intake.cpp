@@ -45,87 +45,87 @@ const PushIntake::Share* PushIntake::share_of(const wire::Push& push) const {
 }
 
 // Share, number and step of a push can be.
-Verdict PushIntake::check_place(const Worker& worker, const wire::Push& push) const {
+Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) const {
   if (share_of(push) == nullptr) {
-    return misfit("push-share",
-                  "one of the " + std::to_string(shares_.size()) + " shares of a step",
-                  share_text(push));
+    return refused("push-share",
+                   "one of the " + std::to_string(shares_.size()) + " shares of a step",
+                   share_text(push));
   }
   const int64_t most = worker.pushes.through() + kMaxPushesAhead + std::ssize(shares_);
   if (push.number() < 1 || push.number() > most) {
-    return misfit("push-number", "1 to " + std::to_string(most), std::to_string(push.number()));
+    return refused("push-number", "1 to " + std::to_string(most), std::to_string(push.number()));
   }
   const auto open = worker.open.find(push.number());
   if (open != worker.open.end()) {
     const ReceivedPush& begun = open->second.push;
     if (begun.step != push.step() || begun.range != Range{push.lo(), push.hi()}) {
-      return misfit("push-other",
-                    "more of push " + std::to_string(push.number()) + ", step " +
-                        std::to_string(begun.step) + ", share " +
-                        range_text(begun.range.lo, begun.range.hi),
-                    "step " + std::to_string(push.step()) + ", share " + share_text(push));
+      return refused("push-other",
+                     "more of push " + std::to_string(push.number()) + ", step " +
+                         std::to_string(begun.step) + ", share " +
+                         range_text(begun.range.lo, begun.range.hi),
+                     "step " + std::to_string(push.step()) + ", share " + share_text(push));
     }
   }
   if (push.step() < barriers_.start_step || push.step() >= barriers_.end_step ||
       !barriers_.starts_round(push.step())) {
-    return misfit(
+    return refused(
         "push-step",
         "a step that begins a round in " + range_text(barriers_.start_step, barriers_.end_step),
         std::to_string(push.step()));
   }
   const int64_t steps = barriers_.round_end(push.step()) - push.step();
-  if (steps_of(push) != steps) return misfit("push-steps", steps, steps_of(push));
+  if (steps_of(push) != steps) return refused("push-steps", steps, steps_of(push));
   return {};
 }
 
-Verdict PushIntake::check_lists(const wire::Push& push,
+Checked PushIntake::check_lists(const wire::Push& push,
                                 const std::vector<Payload>& payloads) const {
   const Share& share = *share_of(push);
   const int64_t losses = share.range.size() * steps_of(push);
   if (push.losses_size() != 0 && push.losses_size() != losses) {
-    return misfit("push-losses", losses, push.losses_size());
+    return refused("push-losses", losses, push.losses_size());
   }
   if (!push.data_hash().empty() && push.data_hash().size() != HashSum::kBytes) {
-    return misfit("push-data-hash", static_cast<int64_t>(HashSum::kBytes),
-                  std::ssize(push.data_hash()));
+    return refused("push-data-hash", static_cast<int64_t>(HashSum::kBytes),
+                   std::ssize(push.data_hash()));
   }
   if (push.parts_size() != std::ssize(payloads)) {
-    return misfit("push-payloads", push.parts_size(), std::ssize(payloads));
+    return refused("push-payloads", push.parts_size(), std::ssize(payloads));
   }
   const int64_t parts = std::ssize(share.nodes) * std::ssize(shard_.slices());
   if (push.parts_total() != parts) {
-    return misfit("push-parts", parts, push.parts_total());
+    return refused("push-parts", parts, push.parts_total());
   }
   return {};
 }
 
-Verdict PushIntake::check_part(const Share& share, const wire::Part& part,
+Checked PushIntake::check_part(const Share& share, const wire::Part& part,
                                const Payload& payload) const {
   if (!shard_.owns(part.slice())) {
-    return misfit("push-slice", "a slice of this server", std::to_string(part.slice()));
+    return refused("push-slice", "a slice of this server", std::to_string(part.slice()));
   }
   const Range node{part.lo(), part.hi()};
   if (std::find(share.nodes.begin(), share.nodes.end(), node) == share.nodes.end()) {
-    return misfit("push-node", "a node of share " + range_text(share.range.lo, share.range.hi),
-                  range_text(node.lo, node.hi) + " of slice " + std::to_string(part.slice()));
+    return refused("push-node", "a node of share " + range_text(share.range.lo, share.range.hi),
+                   range_text(node.lo, node.hi) + " of slice " + std::to_string(part.slice()));
   }
   if (!shard_.codec(part.slice()).fits(payload.bytes.data(), payload.bytes.size())) {
-    return misfit("push-payload",
-                  std::to_string(shard_.elements(part.slice())) + " gradients of slice " +
-                      std::to_string(part.slice()) + " in the job's codec",
-                  std::to_string(payload.bytes.size()) + " bytes");
+    return refused("push-payload",
+                   std::to_string(shard_.elements(part.slice())) + " gradients of slice " +
+                       std::to_string(part.slice()) + " in the job's codec",
+                   std::to_string(payload.bytes.size()) + " bytes");
   }
   return {};
 }
 
-Verdict PushIntake::check(uint64_t incarnation, const wire::Push& push,
+Checked PushIntake::check(uint64_t incarnation, const wire::Push& push,
                           const std::vector<Payload>& payloads) const {
-  if (Verdict place = check_place(workers_.at(incarnation), push); !place) return place;
-  if (Verdict lists = check_lists(push, payloads); !lists) return lists;
+  if (Checked refusal = check_place(workers_.at(incarnation), push)) return refusal;
+  if (Checked refusal = check_lists(push, payloads)) return refusal;
   const Share& share = *share_of(push);
   for (int i = 0; i < push.parts_size(); ++i) {
-    Verdict part = check_part(share, push.parts(i), payloads[static_cast<size_t>(i)]);
-    if (!part) return part;
+    Checked refusal = check_part(share, push.parts(i), payloads[static_cast<size_t>(i)]);
+    if (refusal) return refusal;
   }
   return aggregation_.check(push);
 }

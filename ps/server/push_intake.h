@@ -10,9 +10,9 @@
 
 #include "common/job/barriers.h"
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/received_push.h"
-#include "ps/aggregation/verdict.h"
 #include "ps/engine/shard.h"
 #include "ps/server/index_set.h"
 #include "ps/server/push_tracker.h"
@@ -29,7 +29,7 @@ class PushIntake {
   void on_members(const std::map<uint64_t, int>& members);
 
   // The worker is a member; the same for `take`.
-  Verdict check(uint64_t incarnation, const wire::Push& push,
+  Checked check(uint64_t incarnation, const wire::Push& push,
                 const std::vector<Payload>& payloads) const;
   // A message of a push that fits. Moves the payloads that have not come before.
   void take(uint64_t incarnation, const wire::Push& push, std::vector<Payload>& payloads);
@@ -61,9 +61,9 @@ class PushIntake {
   };
 
   const Share* share_of(const wire::Push& push) const;
-  Verdict check_place(const Worker& worker, const wire::Push& push) const;
-  Verdict check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
-  Verdict check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
+  Checked check_place(const Worker& worker, const wire::Push& push) const;
+  Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
+  Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
   // Index of a slice among those of this server.
   size_t place(int slice) const { return shard_.place(slice); }
 

@@ -2,8 +2,8 @@
 
 namespace pushpull {
 
-bool Refusals::add(const PeerId& peer, const Verdict& verdict, int64_t now_ms) {
-  const std::string reason(verdict.reason());
+bool Refusals::add(const PeerId& peer, const Refusal& refusal, int64_t now_ms) {
+  const std::string reason(refusal.reason);
   ++counts_[reason];
   ++total_;
   if (now_ms - window_ms_ >= kWindowMs) {

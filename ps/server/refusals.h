@@ -1,5 +1,6 @@
-// Messages that a server has refused: counts them by reason, and says which of them to report to
-// people, so that a flood fills neither the log nor memory. Time is an argument. One thread.
+// Messages that a process has refused: counts them by reason, and says which of them to report to
+// people, so that a flood fills neither the log nor memory. Each of its sockets has one. Time is an
+// argument. One thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include <utility>
 
 #include "common/net/message.h"
-#include "ps/aggregation/verdict.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
@@ -21,7 +22,7 @@ class Refusals {
 
   // One refusal. True: report it, since it is the first of this peer for this reason, and not too
   // many have been reported of late.
-  bool add(const PeerId& peer, const Verdict& verdict, int64_t now_ms);
+  bool add(const PeerId& peer, const Refusal& refusal, int64_t now_ms);
 
   // Refusals by reason.
   const std::map<std::string, int64_t>& counts() const { return counts_; }

@@ -24,7 +24,7 @@ void ServedData::on_answer(const wire::Header& answer) {
   if (answer.has_record_taken()) server_->log().confirm(answer.record_taken().through());
 }
 
-Verdict ServedData::take(const PeerId& peer, Message message) {
+Checked ServedData::take(const PeerId& peer, Message message) {
   if (server_) return server_->take(peer, std::move(message));
   Message answer;
   answer.header.mutable_status()->set_not_ready(true);

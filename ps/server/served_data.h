@@ -9,7 +9,7 @@
 
 #include "common/net/job_view.h"
 #include "common/net/message.h"
-#include "ps/aggregation/verdict.h"
+#include "common/net/refusal.h"
 #include "ps/server/server.h"
 
 namespace pushpull {
@@ -40,7 +40,7 @@ class ServedData {
   // NormTotal, Chosen or RecordTaken of the coordinator.
   void on_answer(const wire::Header& answer);
   // A message on the data connection, or why it was dropped.
-  Verdict take(const PeerId& peer, Message message);
+  Checked take(const PeerId& peer, Message message);
   // Applies what is due, then answers whom it can.
   void work();
   std::vector<Outgoing> take_outgoing();

@@ -62,10 +62,10 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
              [this](uint64_t incarnation) { return pushes_.through(incarnation); }),
       transfers_(setup_.load, setup_.updates, shard_, gate_, *aggregation_) {}
 
-Verdict Server::on_data(const PeerId& peer, Message message) {
-  Verdict verdict = take(peer, std::move(message));
+Checked Server::on_data(const PeerId& peer, Message message) {
+  Checked refusal = take(peer, std::move(message));
   work();
-  return verdict;
+  return refusal;
 }
 
 void Server::work() {
@@ -87,13 +87,13 @@ void Server::keep_waiting() {
   if (!waiting_.empty()) shard_.keep(waiting_);
 }
 
-Verdict Server::check_run(const wire::Sender& sender) const {
+Checked Server::check_run(const wire::Sender& sender) const {
   if (sender.run() == setup_.run) return {};
   // says nothing of this run's number, which strangers do not know
-  return misfit("run", "this run", "another one");
+  return refused("run", "this run", "another one");
 }
 
-Verdict Server::take(const PeerId& peer, Message message) {
+Checked Server::take(const PeerId& peer, Message message) {
   const wire::Header& header = message.header;
   switch (header.body_case()) {
     case wire::Header::kExchange:
@@ -101,45 +101,46 @@ Verdict Server::take(const PeerId& peer, Message message) {
     case wire::Header::kReceived:
       return on_received(header.received());
     case wire::Header::kLoad:
-      if (Verdict run = check_run(header.load().sender()); !run) return run;
+      if (Checked refusal = check_run(header.load().sender())) return refusal;
       return transfers_.load(peer, header.load(), message.payloads, outbox_);
     case wire::Header::kFetch:
-      if (Verdict run = check_run(header.fetch().sender()); !run) return run;
+      if (Checked refusal = check_run(header.fetch().sender())) return refusal;
       return transfers_.fetch(peer, header.fetch(), outbox_);
     case wire::Header::kStore: {
-      if (Verdict run = check_run(header.store().sender()); !run) return run;
+      if (Checked refusal = check_run(header.store().sender())) return refusal;
       const bool known = members_.contains(header.store().sender().incarnation());
       return transfers_.store(peer, header.store(), message.payloads, known, outbox_);
     }
     default:
-      return misfit("message", "a message of the data connection",
-                    "type " + std::to_string(header.body_case()));
+      return refused("message", "a message of the data connection",
+                     "type " + std::to_string(header.body_case()));
   }
 }
 
-Verdict Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
+Checked Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                             std::vector<Payload>& payloads) {
-  if (Verdict run = check_run(exchange.sender()); !run) return run;
+  if (Checked refusal = check_run(exchange.sender())) return refusal;
   const auto member = members_.find(exchange.sender().incarnation());
   if (member == members_.end() || !ready()) {
     add_not_ready(outbox_, peer, exchange.pull().number());
     return {};
   }
-  Verdict verdict = take_exchange(peer, exchange, payloads);
-  return verdict ? verdict : verdict.from("worker " + std::to_string(member->second));
+  Checked refusal = take_exchange(peer, exchange, payloads);
+  if (!refusal) return refusal;
+  return from_member(std::move(refusal), "worker " + std::to_string(member->second));
 }
 
-Verdict Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange,
+Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange,
                               std::vector<Payload>& payloads) {
   const uint64_t incarnation = exchange.sender().incarnation();
   const wire::Push& push = exchange.push();
   const wire::Pull& pull = exchange.pull();
   if (exchange.has_pull()) {
-    if (Verdict rule = aggregation_->check(pull); !rule) return rule;
-    if (Verdict fits = pulls_.check(incarnation, pull); !fits) return fits;
+    if (Checked refusal = aggregation_->check(pull)) return refusal;
+    if (Checked refusal = pulls_.check(incarnation, pull)) return refusal;
   }
   if (exchange.has_push()) {
-    if (Verdict fits = pushes_.check(incarnation, push, payloads); !fits) return fits;
+    if (Checked refusal = pushes_.check(incarnation, push, payloads)) return refusal;
     pushes_.take(incarnation, push, payloads);
     if (push.acknowledge() && pushes_.complete(incarnation, push.number())) {
       add_status(outbox_, peer, 0, pushes_.through(incarnation));
@@ -150,9 +151,9 @@ Verdict Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   return {};
 }
 
-Verdict Server::on_received(const wire::Received& received) {
-  if (Verdict run = check_run(received.sender()); !run) return run;
-  if (Verdict fits = PullQueue::check(received); !fits) return fits;
+Checked Server::on_received(const wire::Received& received) {
+  if (Checked refusal = check_run(received.sender())) return refusal;
+  if (Checked refusal = PullQueue::check(received)) return refusal;
   pulls_.take(received);
   to_answer_ = true;
   return {};

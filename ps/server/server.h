@@ -14,10 +14,10 @@
 
 #include "common/job/barriers.h"
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/barrier_gate.h"
 #include "ps/aggregation/commit.h"
-#include "ps/aggregation/verdict.h"
 #include "ps/engine/shard.h"
 #include "ps/record/update_log.h"
 #include "ps/server/outgoing.h"
@@ -35,13 +35,13 @@ class Server {
 
   // A message on the data connection. What does not fit is dropped, with the reason. Updates that
   // have become due and answers wait for `work`, so that what comes together is applied together.
-  Verdict take(const PeerId& peer, Message message);
+  Checked take(const PeerId& peer, Message message);
   // Applies what is due, then answers whom it can.
   void work();
   // Bytes of the weights that `work` would move.
   int64_t due_bytes() const { return aggregation_->due_bytes(); }
   // A message alone: take and work.
-  Verdict on_data(const PeerId& peer, Message message);
+  Checked on_data(const PeerId& peer, Message message);
   // The coordinator's newest state: workers that may push, snapshots that may go.
   void on_state(const wire::State& state);
   // The pushes that make up the running step (backup:B).
@@ -74,12 +74,12 @@ class Server {
  private:
   AggregationSetup aggregation_setup();
   PullQueueSetup pull_setup(const SliceMap& map) const;
-  Verdict check_run(const wire::Sender& sender) const;
-  Verdict on_exchange(const PeerId& peer, const wire::Exchange& exchange,
+  Checked check_run(const wire::Sender& sender) const;
+  Checked on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                       std::vector<Payload>& payloads);
-  Verdict take_exchange(const PeerId& peer, const wire::Exchange& exchange,
+  Checked take_exchange(const PeerId& peer, const wire::Exchange& exchange,
                         std::vector<Payload>& payloads);
-  Verdict on_received(const wire::Received& received);
+  Checked on_received(const wire::Received& received);
   void keep_waiting();
   void answer_all() { pulls_.answer_all(outbox_); }
 

@@ -29,35 +29,35 @@ SliceTransfers::SliceTransfers(bool load, int64_t updates, Shard& shard, Barrier
 
 void SliceTransfers::begin() { gate_.take_start(updates_, aggregation_.start_has_state()); }
 
-Verdict SliceTransfers::check_slice(int slice) const {
+Checked SliceTransfers::check_slice(int slice) const {
   if (shard_.owns(slice)) return {};
-  return misfit("slice", "a slice of this server", std::to_string(slice));
+  return refused("slice", "a slice of this server", std::to_string(slice));
 }
 
 // Weights, then state vectors: at least `least` payloads.
-Verdict SliceTransfers::check_sizes(int slice, const std::vector<Payload>& payloads,
+Checked SliceTransfers::check_sizes(int slice, const std::vector<Payload>& payloads,
                                     size_t least) const {
   const size_t most = 1 + shard_.state_vectors();
   if (payloads.size() < least || payloads.size() > most) {
-    return misfit("slice-payloads", std::to_string(least) + " to " + std::to_string(most),
-                  std::to_string(payloads.size()));
+    return refused("slice-payloads", std::to_string(least) + " to " + std::to_string(most),
+                   std::to_string(payloads.size()));
   }
   const int64_t bytes = shard_.elements(slice) * static_cast<int64_t>(sizeof(float));
   for (const Payload& payload : payloads) {
     if (std::ssize(payload.bytes) != bytes) {
-      return misfit("slice-bytes", bytes, std::ssize(payload.bytes));
+      return refused("slice-bytes", bytes, std::ssize(payload.bytes));
     }
   }
   return {};
 }
 
-Verdict SliceTransfers::load(const PeerId& peer, const wire::Load& load,
+Checked SliceTransfers::load(const PeerId& peer, const wire::Load& load,
                              const std::vector<Payload>& payloads, Outbox& outbox) {
   if (!load_) {
-    return misfit("load-start", "a run that starts by its init rules", "weights");
+    return refused("load-start", "a run that starts by its init rules", "weights");
   }
-  if (Verdict slice = check_slice(load.slice()); !slice) return slice;
-  if (Verdict sizes = check_sizes(load.slice(), payloads, 1); !sizes) return sizes;
+  if (Checked refusal = check_slice(load.slice())) return refusal;
+  if (Checked refusal = check_sizes(load.slice(), payloads, 1)) return refusal;
   // a repeated one must not undo what training has done since
   if (to_load_.contains(load.slice())) {
     shard_.load(load.slice(), payloads);
@@ -70,10 +70,10 @@ Verdict SliceTransfers::load(const PeerId& peer, const wire::Load& load,
   return {};
 }
 
-Verdict SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const {
-  if (Verdict slice = check_slice(fetch.slice()); !slice) return slice;
+Checked SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const {
+  if (Checked refusal = check_slice(fetch.slice())) return refusal;
   if (fetch.step() < 0) {
-    return misfit("fetch-step", "a step from 0", std::to_string(fetch.step()));
+    return refused("fetch-step", "a step from 0", std::to_string(fetch.step()));
   }
   if (fetch.step() == gate_.barriers().start_step && fetch.state()) {
     return fetch_start(peer, fetch, outbox);
@@ -94,11 +94,11 @@ Verdict SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outb
 
 // A worker asks for the first weights and optimizer state: held since the start, and the same until
 // the first ones are stored, which no worker does before all have started.
-Verdict SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch,
+Checked SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch,
                                     Outbox& outbox) const {
   if (!aggregation_.start_has_state()) {
-    return misfit("fetch-state", "the start's weights alone to be asked for",
-                  "the optimizer's state");
+    return refused("fetch-state", "the start's weights alone to be asked for",
+                   "the optimizer's state");
   }
   if (!ready() || shard_.version(fetch.slice()) != fetch.step()) {
     add_not_ready(outbox, peer);
@@ -110,12 +110,12 @@ Verdict SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch
   return {};
 }
 
-Verdict SliceTransfers::store(const PeerId& peer, const wire::Store& store,
+Checked SliceTransfers::store(const PeerId& peer, const wire::Store& store,
                               const std::vector<Payload>& payloads, bool known, Outbox& outbox) {
-  if (Verdict slice = check_slice(store.slice()); !slice) return slice;
-  if (Verdict verdict = aggregation_.check(store); !verdict) return verdict;
-  Verdict sizes = check_sizes(store.slice(), payloads, 1 + shard_.state_vectors());
-  if (!sizes) return sizes;
+  if (Checked refusal = check_slice(store.slice())) return refusal;
+  if (Checked refusal = aggregation_.check(store)) return refusal;
+  Checked sizes = check_sizes(store.slice(), payloads, 1 + shard_.state_vectors());
+  if (sizes) return sizes;
   if (!known || !aggregation_.take_stored(store, payloads)) {
     add_not_ready(outbox, peer);
     return {};

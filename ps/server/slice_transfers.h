@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/barrier_gate.h"
-#include "ps/aggregation/verdict.h"
 #include "ps/engine/shard.h"
 #include "ps/server/outgoing.h"
 
@@ -27,17 +27,17 @@ class SliceTransfers {
   bool ready() const { return to_load_.empty(); }
 
   // These take a message of a member of this run and answer it, or say why it does not fit.
-  Verdict load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads,
+  Checked load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads,
                Outbox& outbox);
-  Verdict fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
+  Checked fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
   // known: its sender is a worker of this run.
-  Verdict store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads,
+  Checked store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads,
                 bool known, Outbox& outbox);
 
  private:
-  Verdict check_slice(int slice) const;
-  Verdict check_sizes(int slice, const std::vector<Payload>& payloads, size_t least) const;
-  Verdict fetch_start(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
+  Checked check_slice(int slice) const;
+  Checked check_sizes(int slice, const std::vector<Payload>& payloads, size_t least) const;
+  Checked fetch_start(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
   void begin();
 
   const bool load_;

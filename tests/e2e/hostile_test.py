@@ -8,7 +8,7 @@ import struct
 
 import lab as base
 from lab import MLP, expect
-from zmtp import VERSION, Stranger, field, hello, listening_ports, preamble, varint
+from zmtp import VERSION, Stranger, field, fixed, hello, listening_ports, preamble, varint
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 PROTOCOL = 6
@@ -127,6 +127,51 @@ def who_joins_and_falls_silent_is_forgotten(lab):
     cluster.add_worker()
     summary = cluster.ends_well()
     expect(summary["samples"] == keys["steps"] * 64, f"{summary}")
+
+
+def run_of(answer):
+    """The number of the run, from a JobText."""
+    body = answer.removeprefix(preamble(VERSION))
+    expect(body[:1] == b"\x52", f"no JobText: {answer[:40]!r}")
+    after_length = next(i for i in range(1, 9) if body[i] < 0x80) + 1
+    expect(body[after_length:after_length + 1] == b"\x09", f"no run: {answer[:40]!r}")
+    return body[after_length + 1:after_length + 9]
+
+
+def refusals_are_counted_and_logged_by_reason(lab):
+    keys = {**MLP, "steps": lab.steps(3000), "heartbeat-timeout": lab.seconds(2)}
+    calm = lab.train(lab.job(keys), 1, 1)["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 1, 1)
+    cluster.reaches(1)
+    data, = (a for a in ports_of(cluster) if a.rsplit(":", 1)[1] != cluster.address.rsplit(":", 1)[1])
+    with contextlib.closing(Stranger(cluster.address)) as stranger:
+        stranger.handshake()
+        stranger.message(hello(WORKER, 9))
+        run = run_of(stranger.frame())
+        stranger.message(hello(3, 5))
+        for _ in range(2):
+            stranger.message(hello(WORKER, 0))
+        stranger.message(preamble(VERSION) + field(4, fixed(1, 4711)))  # results of nobody
+        stranger.message(preamble(VERSION) + field(31, b""))  # a Status
+    with contextlib.closing(Stranger(data)) as stranger:
+        stranger.handshake()
+        mine, others = (field(1, fixed(1, r) + fixed(2, 9)) for r in (run, bytes(8)))
+        for _ in range(3):
+            stranger.message(preamble(VERSION) + field(20, others + field(2, b"")))  # a push
+        stranger.message(preamble(VERSION) + field(21, mine), bytes(4096))  # weights to begin with
+        stranger.message(preamble(VERSION) + field(22, mine + field(2, 1 << 20)))  # no such slice
+        stranger.message(preamble(VERSION) + field(23, mine), bytes(4096))  # weights to keep
+        stranger.message(hello(WORKER, 5))
+    summary = cluster.ends_well()
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+    counts = summary["rejected_by_reason"]
+    wanted = {"bad-role": 1, "no-incarnation": 2, "unknown-member": 1, "wrong-type": 1, "run": 3, "load-start": 1,
+              "slice": 1, "store-strategy": 1, "message": 1}
+    expect({reason: counts.get(reason) for reason in wanted} == wanted, f"{counts}")
+    expect(sum(counts.values()) == summary["rejected_frames"], f"{counts} of {summary['rejected_frames']}")
+    said = cluster.servers[0].said()
+    for line in ("[no-incarnation] expected an incarnation, got 0", "[run] expected this run, got another one"):
+        expect(said.count(line) == 1, f"'{line}' is not there once: {said}")
 
 
 def another_protocol_version_is_refused(lab):

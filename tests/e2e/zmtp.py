@@ -31,6 +31,11 @@ def field(number, value):
     return varint(number << 3) + varint(value)
 
 
+def fixed(number, value):
+    """One protobuf field of type fixed64: a number, or its eight bytes."""
+    return varint(number << 3 | 1) + (value if isinstance(value, bytes) else struct.pack("<Q", value))
+
+
 def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
@@ -41,7 +46,7 @@ VERSION = 6  # kProtocolVersion
 def hello(role, incarnation, endpoint=b"", version=VERSION):
     """The first frame of a process that wants to join; common/net/wire.proto has the numbers."""
     body = field(1, role) + field(2, b"nowhere") + field(3, 1)
-    body += varint(4 << 3 | 1) + struct.pack("<Q", incarnation) + field(5, b"0") + field(6, endpoint)
+    body += fixed(4, incarnation) + field(5, b"0") + field(6, endpoint)
     return preamble(version) + field(1, body)
 
 

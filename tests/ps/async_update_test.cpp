@@ -7,6 +7,7 @@
 #include "ps/aggregation/handed_weights.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -72,7 +73,7 @@ class AsyncServer : public testing::Test {
   }
   // The first weight as `who` gets it.
   float pull(uint64_t who, int64_t number) {
-    EXPECT_TRUE(server_->on_data(std::to_string(who), pull_message(who, number, 0)));
+    EXPECT_TRUE(taken(server_->on_data(std::to_string(who), pull_message(who, number, 0))));
     const auto out = server_->take_outgoing();
     EXPECT_EQ(out.size(), 1U);
     return out[0].message.payloads[0].floats()[0];
@@ -80,7 +81,7 @@ class AsyncServer : public testing::Test {
   void push(uint64_t who, int64_t number, int64_t step, Range share, float value, int64_t read) {
     Message message = push_message(setup_, who, number, step, share, value);
     message.header.mutable_exchange()->mutable_push()->set_read_versions(0, read);
-    EXPECT_TRUE(server_->on_data(std::to_string(who), message));
+    EXPECT_TRUE(taken(server_->on_data(std::to_string(who), message)));
     server_->take_outgoing();
   }
 

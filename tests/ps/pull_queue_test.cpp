@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -12,7 +13,7 @@ class FakeRule : public Aggregation {
  public:
   using Aggregation::Aggregation;
   using Aggregation::check;
-  Verdict check(const wire::Push& /*push*/) const override { return {}; }
+  Checked check(const wire::Push& /*push*/) const override { return {}; }
   void take_part(ReceivedPush& /*push*/, int /*slice*/, PartialSum /*part*/) override {}
   void take_push(ReceivedPush /*push*/) override {}
   bool apply_due() override { return false; }
@@ -48,7 +49,7 @@ class PullQueueTest : public RuleTest {
     return out;
   }
   void ask(const wire::Pull& pull) {
-    ASSERT_TRUE(queue_->check(kAnna, pull));
+    ASSERT_TRUE(taken(queue_->check(kAnna, pull)));
     queue_->take("anna" + std::to_string(pull.lane()), kAnna, pull);
   }
   // Slices that are sent now, in order.
@@ -111,20 +112,20 @@ TEST_F(PullQueueTest, WhoAsksAgainIsToldHowFarItIs) {
 }
 
 TEST_F(PullQueueTest, WhatCannotBeAskedIsRefusedWithItsReason) {
-  EXPECT_EQ(queue_->check(kAnna, pull(0, 1, 0)).reason(), "pull-number");
-  EXPECT_EQ(queue_->check(kAnna, pull(2, 2)).text(),
+  EXPECT_EQ(reason_of(queue_->check(kAnna, pull(0, 1, 0))), "pull-number");
+  EXPECT_EQ(line_of(queue_->check(kAnna, pull(2, 2))),
             "[pull-connection] expected one of at most 16 connections, got connection 2 of 2");
   wire::Pull late = pull();
   late.set_clock(11);
-  EXPECT_EQ(queue_->check(kAnna, late).text(), "[pull-clock] expected 0 to 10, got 11");
+  EXPECT_EQ(line_of(queue_->check(kAnna, late)), "[pull-clock] expected 0 to 10, got 11");
   wire::Pull negative = pull();
   negative.set_window_bytes(-1);
-  EXPECT_EQ(queue_->check(kAnna, negative).reason(), "pull-count");
+  EXPECT_EQ(reason_of(queue_->check(kAnna, negative)), "pull-count");
   ask(pull(0, 2));
-  EXPECT_EQ(queue_->check(kAnna, pull(1, 3)).reason(), "pull-other");
+  EXPECT_EQ(reason_of(queue_->check(kAnna, pull(1, 3))), "pull-other");
   wire::Received received;
   received.set_bytes(-1);
-  EXPECT_EQ(PullQueue::check(received).reason(), "received-count");
+  EXPECT_EQ(reason_of(PullQueue::check(received)), "received-count");
 }
 
 TEST_F(PullQueueTest, WhoIsGoneIsNotAnswered) {

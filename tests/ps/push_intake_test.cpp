@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -16,11 +17,11 @@ class PushIntakeTest : public RuleTest {
     intake_->on_members({{kAnna, 0}, {kBert, 1}});
   }
   // Checks and takes one message of anna's.
-  Verdict take(Message message) {
+  Checked take(Message message) {
     const wire::Push& push = message.header.exchange().push();
-    Verdict verdict = intake_->check(kAnna, push, message.payloads);
-    if (verdict) intake_->take(kAnna, push, message.payloads);
-    return verdict;
+    Checked refusal = intake_->check(kAnna, push, message.payloads);
+    if (!refusal) intake_->take(kAnna, push, message.payloads);
+    return refusal;
   }
   Message push(int64_t number, int64_t step = 0, Range share = {0, 2}) const {
     return push_message(setup_, kAnna, number, step, share, 1.0F);
@@ -38,44 +39,44 @@ class PushIntakeTest : public RuleTest {
 };
 
 TEST_F(PushIntakeTest, MessagesOfAPushAreTakenTogether) {
-  EXPECT_TRUE(take(half_of(push(1), 1)));
+  EXPECT_TRUE(taken(take(half_of(push(1), 1))));
   EXPECT_FALSE(intake_->complete(kAnna, 1));
   int waiting = 0;
   intake_->for_waiting([&](PartialSum&) { ++waiting; });
   EXPECT_EQ(waiting, 1);
-  EXPECT_TRUE(take(push(1))) << "repeated with the rest";
+  EXPECT_TRUE(taken(take(push(1)))) << "repeated with the rest";
   EXPECT_TRUE(intake_->complete(kAnna, 1));
   EXPECT_EQ(intake_->through(kAnna), 1);
   EXPECT_EQ(intake_->bytes(), kElements * 4) << "each part once";
   rule_->apply_due();
   EXPECT_EQ(rule_->updates(), 1);
-  EXPECT_TRUE(take(push(1)));
+  EXPECT_TRUE(taken(take(push(1))));
   rule_->apply_due();
   EXPECT_EQ(rule_->updates(), 1) << "it was complete";
 }
 
 TEST_F(PushIntakeTest, WhatDoesNotFitIsRefusedWithWhatWasExpected) {
-  EXPECT_EQ(take(push(1, 0, {1, 3})).text(),
+  EXPECT_EQ(line_of(take(push(1, 0, {1, 3}))),
             "[push-share] expected one of the 2 shares of a step, got [1, 3)");
-  EXPECT_EQ(take(push(19)).text(), "[push-number] expected 1 to 18, got 19");
-  EXPECT_EQ(take(push(1, 10)).text(),
+  EXPECT_EQ(line_of(take(push(19))), "[push-number] expected 1 to 18, got 19");
+  EXPECT_EQ(line_of(take(push(1, 10))),
             "[push-step] expected a step that begins a round in [0, 10), got 10");
   take(half_of(push(1), 0));
-  EXPECT_EQ(take(push(1, 0, {2, 4})).text(),
+  EXPECT_EQ(line_of(take(push(1, 0, {2, 4}))),
             "[push-other] expected more of push 1, step 0, share [0, 2), got step 0, share [2, 4)");
   Message few = push(2);
   few.header.mutable_exchange()->mutable_push()->set_parts_total(1);
-  EXPECT_EQ(take(few).text(), "[push-parts] expected 2, got 1");
+  EXPECT_EQ(line_of(take(few)), "[push-parts] expected 2, got 1");
   Message small = push(2);
   small.payloads[1] = constant_payload(7, 1.0F);
-  EXPECT_EQ(take(small).text(),
+  EXPECT_EQ(line_of(take(small)),
             "[push-payload] expected 1024 gradients of slice 1 in the job's codec, got 28 bytes");
 }
 
 TEST_F(PushIntakeTest, TheRuleHasTheLastWord) {
   Message early = push(1);
   early.header.mutable_exchange()->mutable_push()->set_read_versions(0, 5);
-  EXPECT_EQ(take(early).reason(), "push-reads");
+  EXPECT_EQ(reason_of(take(early)), "push-reads");
   EXPECT_EQ(intake_->bytes(), 0);
 }
 

@@ -1,4 +1,4 @@
-// Refusals as tests compare them.
+// What tests ask of a check's outcome.
 #pragma once
 
 #include <string>
@@ -9,5 +9,8 @@ namespace pushpull {
 
 // The tag of a refusal; "" where the message was taken.
 inline std::string reason_of(const Checked& checked) { return checked ? checked->reason : ""; }
+// Its tag and text for people; "" likewise.
+inline std::string line_of(const Checked& checked) { return checked ? checked->line() : ""; }
+inline bool taken(const Checked& checked) { return !checked; }
 
 }  // namespace pushpull

@@ -5,14 +5,21 @@
 namespace pushpull {
 namespace {
 
-const Verdict kShare = misfit("push-share", "a share", "none");
-const Verdict kClock = misfit("pull-clock", 3, 4);
+const Refusal kShare = *refused("push-share", "a share", "none");
+const Refusal kClock = *refused("pull-clock", 3, 4);
 
-TEST(Verdict, SaysWhatWasExpectedAndWhatCame) {
-  EXPECT_TRUE(Verdict().fits());
-  EXPECT_FALSE(kClock.fits());
-  EXPECT_EQ(kClock.reason(), "pull-clock");
-  EXPECT_EQ(kClock.text(), "[pull-clock] expected 3, got 4");
+TEST(Refusal, SaysWhatWasExpectedAndWhatCame) {
+  EXPECT_STREQ(kClock.reason, "pull-clock");
+  EXPECT_EQ(kClock.line(), "[pull-clock] expected 3, got 4");
+  EXPECT_FALSE(kClock.from_member) << "strangers are not told";
+}
+
+TEST(Refusal, OfAMemberNamesIt) {
+  const Checked refusal = from_member(refused("pull-clock", 3, 4), "worker 1");
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->line(), "[pull-clock] expected 3, got 4 from worker 1");
+  EXPECT_TRUE(refusal->from_member);
+  EXPECT_FALSE(from_member(std::nullopt, "worker 1")) << "nothing was wrong";
 }
 
 TEST(Refusals, AreCountedByReason) {

@@ -4,6 +4,7 @@
 
 #include "common/net/tensor_wire.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -46,7 +47,7 @@ class ServedDataTest : public testing::Test {
 };
 
 TEST_F(ServedDataTest, WhoAsksTooEarlyIsToldToAskAgain) {
-  EXPECT_TRUE(data_.take("anna", pull_message(kAnna, 1, 0)));
+  EXPECT_TRUE(taken(data_.take("anna", pull_message(kAnna, 1, 0))));
   data_.work();
   const std::vector<Outgoing> out = data_.take_outgoing();
   ASSERT_EQ(out.size(), 1U);

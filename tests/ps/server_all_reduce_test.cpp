@@ -4,6 +4,7 @@
 #include "common/net/shard_client.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/coordinator_fixture.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -50,18 +51,18 @@ class AllReduceServer : public testing::Test {
     message.header.mutable_fetch()->set_state(true);
     return message;
   }
-  Verdict give(const Message& message) { return server_->on_data("anna", message); }
+  Checked give(const Message& message) { return server_->on_data("anna", message); }
   // The one answer to a message that must be taken in.
   Message answer(const Message& message) {
-    EXPECT_TRUE(give(message));
+    EXPECT_TRUE(taken(give(message)));
     std::vector<Outgoing> out = server_->take_outgoing();
     EXPECT_EQ(out.size(), 1U);
     return out.empty() ? Message() : out.front().message;
   }
   void compute_to(int64_t step) {
     for (; reported_ < step; ++reported_) {
-      EXPECT_TRUE(give(losses(kAnna, reported_ + 1, reported_, {0, 2})));
-      EXPECT_TRUE(give(losses(kBert, reported_ + 1, reported_, {2, 4})));
+      EXPECT_TRUE(taken(give(losses(kAnna, reported_ + 1, reported_, {0, 2}))));
+      EXPECT_TRUE(taken(give(losses(kBert, reported_ + 1, reported_, {2, 4}))));
     }
     server_->take_outgoing();
   }
@@ -88,7 +89,7 @@ TEST_F(AllReduceServer, LossesCountOnceAndAreAcknowledged) {
   ASSERT_EQ(observer_.commits.size(), 1U);
   EXPECT_EQ(observer_.commits[0].losses, (std::vector<float>{0.5F, 0.5F}));
   EXPECT_EQ(server_->floor(), 0);
-  EXPECT_TRUE(give(losses(kBert, 1, 0, {2, 4})));
+  EXPECT_TRUE(taken(give(losses(kBert, 1, 0, {2, 4}))));
   EXPECT_EQ(server_->floor(), 1);
 }
 
@@ -128,29 +129,29 @@ TEST_F(AllReduceServer, TwoCheckpointsAreHeldAndTheThirdWaitsUntilOneIsGathered)
 }
 
 TEST_F(AllReduceServer, WhatDoesNotFitIsDropped) {
-  EXPECT_EQ(give(push_message(setup_, kAnna, 1, 0, {0, 2}, 1.0F)).reason(),
+  EXPECT_EQ(reason_of(give(push_message(setup_, kAnna, 1, 0, {0, 2}, 1.0F))),
             "push-parts");  // gradients
-  EXPECT_EQ(give(pull_message(kAnna, 1, 0)).reason(), "pull-strategy");
-  EXPECT_EQ(give(losses(kAnna, 1, 0, {0, 3})).reason(), "push-share");     // no share
-  EXPECT_EQ(give(losses(kAnna, 1, 99, {0, 2})).reason(), "push-step");     // beyond the end
-  EXPECT_EQ(give(losses(kAnna, 500, 0, {0, 2})).reason(), "push-number");  // far ahead
+  EXPECT_EQ(reason_of(give(pull_message(kAnna, 1, 0))), "pull-strategy");
+  EXPECT_EQ(reason_of(give(losses(kAnna, 1, 0, {0, 3}))), "push-share");     // no share
+  EXPECT_EQ(reason_of(give(losses(kAnna, 1, 99, {0, 2}))), "push-step");     // beyond the end
+  EXPECT_EQ(reason_of(give(losses(kAnna, 500, 0, {0, 2}))), "push-number");  // far ahead
   Message few = losses(kAnna, 1, 0, {0, 2});
   few.header.mutable_exchange()->mutable_push()->mutable_losses()->Resize(1, 0.0F);
-  EXPECT_EQ(give(few).reason(), "push-losses");
-  EXPECT_EQ(give(store(3, 2, 1.0F)).reason(), "slice");       // no such slice
-  EXPECT_EQ(give(store(0, 3, 1.0F)).reason(), "store-step");  // no checkpoint there
+  EXPECT_EQ(reason_of(give(few)), "push-losses");
+  EXPECT_EQ(reason_of(give(store(3, 2, 1.0F))), "slice");       // no such slice
+  EXPECT_EQ(reason_of(give(store(0, 3, 1.0F))), "store-step");  // no checkpoint there
   Message other = store(0, 2, 1.0F);
   other.header.mutable_store()->mutable_sender()->set_run(kRun + 1);
-  EXPECT_EQ(give(other).reason(), "run");
+  EXPECT_EQ(reason_of(give(other)), "run");
   other = store(0, 2, 1.0F);
   other.header.mutable_store()->set_updates(5);
-  EXPECT_EQ(give(other).reason(), "store-updates");
+  EXPECT_EQ(reason_of(give(other)), "store-updates");
   other = store(0, 2, 1.0F);
   other.payloads.pop_back();
-  EXPECT_EQ(give(other).reason(), "slice-payloads");
+  EXPECT_EQ(reason_of(give(other)), "slice-payloads");
   other = store(0, 2, 1.0F);
   other.payloads[1] = constant_payload(7, 1.0F);
-  EXPECT_EQ(give(other).reason(), "slice-bytes");
+  EXPECT_EQ(reason_of(give(other)), "slice-bytes");
   EXPECT_TRUE(answer(store(0, 2, 1.0F, 4711)).header.status().not_ready());  // nobody we know
   EXPECT_TRUE(observer_.commits.empty());
   EXPECT_TRUE(answer(fetch(0, 0)).header.has_fetched());
@@ -161,7 +162,7 @@ TEST_F(AllReduceServer, OthersStoreNothing) {
       server_setup(job_of("strategy = sync\ncheckpoint-every = 2\n"), kElements);
   Server server(sync, nullptr);
   server.on_state(state_with_workers({kAnna}));
-  EXPECT_EQ(server.on_data("anna", store(0, 2, 1.0F)).reason(), "store-strategy");
+  EXPECT_EQ(reason_of(server.on_data("anna", store(0, 2, 1.0F))), "store-strategy");
 }
 
 TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {

@@ -7,6 +7,7 @@
 
 #include "tests/datasets/allocations.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -30,14 +31,14 @@ Counts of_a_steady_step(int64_t slices) {
     Message pulls[] = {pull_message(kAnna, step + 1, step + 1),
                        pull_message(kBert, step + 1, step + 1)};
     const size_t before = allocation_count();
-    EXPECT_TRUE(server.take("anna", std::move(first)));
-    EXPECT_TRUE(server.take("bert", std::move(second)));
+    EXPECT_TRUE(taken(server.take("anna", std::move(first))));
+    EXPECT_TRUE(taken(server.take("bert", std::move(second))));
     server.work();
     last.push = allocation_count() - before;
     EXPECT_EQ(server.floor(), step + 1);
     const size_t between = allocation_count();
-    EXPECT_TRUE(server.take("anna", std::move(pulls[0])));
-    EXPECT_TRUE(server.take("bert", std::move(pulls[1])));
+    EXPECT_TRUE(taken(server.take("anna", std::move(pulls[0]))));
+    EXPECT_TRUE(taken(server.take("bert", std::move(pulls[1]))));
     server.work();
     last.pull = allocation_count() - between;
     size_t answered = 0;

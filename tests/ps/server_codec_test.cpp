@@ -13,6 +13,7 @@
 #include "common/codec/codec_map.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -74,7 +75,7 @@ struct Side {
         const int64_t here = server.stats().updates();
         for (int i = 0; i < 2; ++i) body->set_read_versions(i, here);
         body->set_squares(9.0);
-        ASSERT_TRUE(server.on_data("x", message));
+        ASSERT_TRUE(taken(server.on_data("x", message)));
       }
       if (server.waiting_arrived()) {
         wire::Chosen chosen;
@@ -99,7 +100,7 @@ struct Side {
     Message message = pull_message(kBert, wanted.number(), wanted.clock());
     *message.header.mutable_exchange()->mutable_pull() = wanted;
     server.take_outgoing();
-    EXPECT_TRUE(server.on_data("bert", message));
+    EXPECT_TRUE(taken(server.on_data("bert", message)));
     std::vector<Payload> out;
     for (const Outgoing& o : server.take_outgoing()) {
       out.insert(out.end(), o.message.payloads.begin(), o.message.payloads.end());
@@ -156,12 +157,13 @@ class HostileCodec : public testing::Test {
     Side side("", "codec = " + codec + "\n", true);
     Message message = side.push(kAnna, 1, 0, kFirst);
     spoil(message.payloads[0]);
-    const bool taken = side.server.on_data("anna", message).fits();
-    if (!taken) {
+    const bool fits = taken(side.server.on_data("anna", message));
+    if (!fits) {
       EXPECT_EQ(side.server.stats().bytes_pushed(), 0);
-      EXPECT_TRUE(side.server.on_data("anna", side.push(kAnna, 1, 0, kFirst))) << "the honest one";
+      EXPECT_TRUE(taken(side.server.on_data("anna", side.push(kAnna, 1, 0, kFirst))))
+          << "the honest one";
     }
-    return taken;
+    return fits;
   }
 };
 

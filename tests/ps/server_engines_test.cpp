@@ -8,6 +8,7 @@
 
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/device_lab.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -50,7 +51,7 @@ class ServerPair {
   std::array<Server*, 2> both() const { return {host_.get(), device_.get()}; }
 
   void send(uint64_t who, const Message& message) {
-    for (Server* server : both()) EXPECT_TRUE(server->on_data(std::to_string(who), message));
+    for (Server* server : both()) EXPECT_TRUE(taken(server->on_data(std::to_string(who), message)));
     compare();
   }
 

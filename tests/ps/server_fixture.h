@@ -28,10 +28,10 @@ class ServerTest : public testing::Test {
     server_ = std::make_unique<Server>(setup_, &observer_);
     server_->on_state(state_with_workers({kAnna, kBert}));
   }
-  Verdict push(uint64_t who, int64_t number, int64_t step, Range share, float value = 1.0F) {
+  Checked push(uint64_t who, int64_t number, int64_t step, Range share, float value = 1.0F) {
     return server_->on_data(peer_of(who), push_message(setup_, who, number, step, share, value));
   }
-  Verdict pull(uint64_t who, int64_t number, int64_t clock) {
+  Checked pull(uint64_t who, int64_t number, int64_t clock) {
     return server_->on_data(peer_of(who), pull_message(who, number, clock));
   }
   static PeerId peer_of(uint64_t who) { return who == kAnna ? "anna" : "bert"; }

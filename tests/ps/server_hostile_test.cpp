@@ -12,6 +12,7 @@
 
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -38,7 +39,7 @@ class Hostile : public testing::TestWithParam<const char*> {
   std::vector<std::vector<float>> weights(int64_t number = 1) {
     Message pull = pull_message(kBert, number, 0);
     pull.header.mutable_exchange()->mutable_pull()->set_latest(true);
-    EXPECT_TRUE(server_->on_data("bert", pull));
+    EXPECT_TRUE(taken(server_->on_data("bert", pull)));
     std::vector<std::vector<float>> out;
     for (const Outgoing& o : server_->take_outgoing()) {
       for (const Payload& p : o.message.payloads) out.push_back(floats_of(p));
@@ -58,16 +59,16 @@ class Hostile : public testing::TestWithParam<const char*> {
     const auto before = weights();
     Message message = push_message(setup_, kAnna, 1, 0, kFirst, 1e30F);
     spoil(message, message.header.mutable_exchange()->mutable_push());
-    const Verdict verdict = server_->on_data("anna", message);
-    EXPECT_EQ(verdict.reason(), reason) << verdict.text();
-    EXPECT_FALSE(verdict.text().empty());
+    const Checked refusal = server_->on_data("anna", message);
+    EXPECT_EQ(reason_of(refusal), reason) << line_of(refusal);
+    EXPECT_TRUE(refusal && !refusal->text.empty());
     EXPECT_TRUE(server_->take_outgoing().empty());
     EXPECT_EQ(weights(2), before);
     EXPECT_EQ(server_->stats().updates(), 0);
     EXPECT_EQ(server_->stats().bytes_pushed(), 0);
     // and the honest push still counts
-    EXPECT_TRUE(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kFirst, 1.0F)));
-    EXPECT_TRUE(server_->on_data("bert", push_message(setup_, kBert, 1, 0, kSecond, 1.0F)));
+    EXPECT_TRUE(taken(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kFirst, 1.0F))));
+    EXPECT_TRUE(taken(server_->on_data("bert", push_message(setup_, kBert, 1, 0, kSecond, 1.0F))));
     choose_first();
     EXPECT_EQ(server_->floor(), 1);
   }
@@ -86,8 +87,8 @@ TEST_P(Hostile, AnotherRunIsRefused) {
 
 TEST_P(Hostile, AnUnknownIncarnationMovesNothing) {
   const auto before = weights();
-  EXPECT_TRUE(server_->on_data("x", push_message(setup_, 12345, 1, 0, kFirst, 1e30F)));
-  EXPECT_TRUE(server_->on_data("x", push_message(setup_, 0, 1, 0, kFirst, 1e30F)));
+  EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 12345, 1, 0, kFirst, 1e30F))));
+  EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 0, 1, 0, kFirst, 1e30F))));
   server_->take_outgoing();
   EXPECT_EQ(weights(2), before);
 }
@@ -182,11 +183,11 @@ TEST_P(Hostile, OnePartSentTwiceInOneMessageIsNotTheWholePush) {
   wire::Push* push = message.header.mutable_exchange()->mutable_push();
   push->mutable_parts(1)->CopyFrom(push->parts(0));
   message.payloads[1] = message.payloads[0];
-  EXPECT_TRUE(server_->on_data("anna", message));
-  EXPECT_TRUE(server_->on_data("bert", push_message(setup_, kBert, 1, 0, kSecond, 1.0F)));
+  EXPECT_TRUE(taken(server_->on_data("anna", message)));
+  EXPECT_TRUE(taken(server_->on_data("bert", push_message(setup_, kBert, 1, 0, kSecond, 1.0F))));
   choose_first();
   EXPECT_EQ(server_->floor(), 0) << "slice 2 of the first share has not come";
-  EXPECT_TRUE(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kFirst, 1.0F)));
+  EXPECT_TRUE(taken(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kFirst, 1.0F))));
   choose_first();
   EXPECT_EQ(server_->floor(), 1);
 }
@@ -195,8 +196,8 @@ TEST_P(Hostile, OneNumberForTwoPushesIsRefused) {
   Message half = push_message(setup_, kAnna, 1, 0, kFirst, 1.0F);
   half.header.mutable_exchange()->mutable_push()->mutable_parts()->RemoveLast();
   half.payloads.pop_back();
-  EXPECT_TRUE(server_->on_data("anna", half));
-  EXPECT_EQ(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kSecond, 1.0F)).reason(),
+  EXPECT_TRUE(taken(server_->on_data("anna", half)));
+  EXPECT_EQ(reason_of(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kSecond, 1.0F))),
             "push-other");
 }
 
@@ -205,33 +206,33 @@ TEST_P(Hostile, PushesThatNeverEndAreBounded) {
     Message half = push_message(setup_, kAnna, number, 0, kFirst, 1.0F);
     half.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
     half.payloads.resize(1);
-    EXPECT_EQ(server_->on_data("anna", half).reason(), number <= 18 ? "" : "push-number");
+    EXPECT_EQ(reason_of(server_->on_data("anna", half)), number <= 18 ? "" : "push-number");
   }
   // sixteen and one for each share are held, each part of which was taken in once
   EXPECT_EQ(server_->stats().bytes_pushed(), 18 * 4096);
 }
 
 TEST_P(Hostile, PushesFarBeyondTheNextAreNotKeptInMind) {
-  EXPECT_TRUE(server_->on_data("anna", push_message(setup_, kAnna, 18, 0, kFirst, 1.0F)));
-  EXPECT_EQ(server_->on_data("anna", push_message(setup_, kAnna, 19, 0, kFirst, 1.0F)).reason(),
+  EXPECT_TRUE(taken(server_->on_data("anna", push_message(setup_, kAnna, 18, 0, kFirst, 1.0F))));
+  EXPECT_EQ(reason_of(server_->on_data("anna", push_message(setup_, kAnna, 19, 0, kFirst, 1.0F))),
             "push-number");
   EXPECT_EQ(
-      server_->on_data("anna", push_message(setup_, kAnna, INT64_MAX, 0, kFirst, 1.0F)).reason(),
+      reason_of(server_->on_data("anna", push_message(setup_, kAnna, INT64_MAX, 0, kFirst, 1.0F))),
       "push-number");
 }
 
 TEST_P(Hostile, PullsAtClocksThatTheRunDoesNotHaveAreRefused) {
   for (const int64_t clock : {int64_t{-1}, int64_t{11}, INT64_MAX, INT64_MIN, INT64_MIN + 1}) {
-    EXPECT_EQ(server_->on_data("anna", pull_message(kAnna, 1, clock)).reason(), "pull-clock")
+    EXPECT_EQ(reason_of(server_->on_data("anna", pull_message(kAnna, 1, clock))), "pull-clock")
         << clock;
   }
   for (const int64_t number : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
-    EXPECT_EQ(server_->on_data("anna", pull_message(kAnna, number, 0)).reason(), "pull-number")
+    EXPECT_EQ(reason_of(server_->on_data("anna", pull_message(kAnna, number, 0))), "pull-number")
         << number;
   }
   EXPECT_TRUE(server_->take_outgoing().empty());
   EXPECT_EQ(server_->stats().clock_gap_max(), 0);
-  EXPECT_TRUE(server_->on_data("anna", pull_message(kAnna, 1, 0)));
+  EXPECT_TRUE(taken(server_->on_data("anna", pull_message(kAnna, 1, 0))));
   EXPECT_EQ(server_->take_outgoing().size(), 1U);
 }
 
@@ -240,19 +241,19 @@ TEST_P(Hostile, FetchesAndLoadsThatDoNotFitAreRefused) {
     Message fetch;
     fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
     fetch.header.mutable_fetch()->set_step(step);
-    EXPECT_EQ(server_->on_data("x", fetch).reason(), "fetch-step") << step;
+    EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "fetch-step") << step;
   }
   Message fetch;
   fetch.header.mutable_fetch()->set_step(0);
-  EXPECT_EQ(server_->on_data("x", fetch).reason(), "run") << "another run";
+  EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "run") << "another run";
   fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
   fetch.header.mutable_fetch()->set_slice(1);
-  EXPECT_EQ(server_->on_data("x", fetch).reason(), "slice") << "another server's";
+  EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "slice") << "another server's";
   const auto before = weights();
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
   load.payloads.push_back(constant_payload(1024, 1e30F));
-  EXPECT_EQ(server_->on_data("x", load).reason(), "load-start")
+  EXPECT_EQ(reason_of(server_->on_data("x", load)), "load-start")
       << "this run starts by its init rules";
   EXPECT_EQ(weights(2), before);
 }
@@ -263,17 +264,17 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
   load.payloads.push_back(constant_payload(1023, 1.0F));
-  EXPECT_EQ(server_->on_data("x", load).reason(), "slice-bytes") << "too short";
+  EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-bytes") << "too short";
   load.payloads[0] = constant_payload(1024, 1.0F);
   load.payloads.push_back(constant_payload(1024, 1.0F));
-  EXPECT_EQ(server_->on_data("x", load).reason(), "slice-payloads") << "sgd has no state";
+  EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-payloads") << "sgd has no state";
   load.payloads.pop_back();
   for (const int slice : {1, -1, 6, INT_MAX}) {
     load.header.mutable_load()->set_slice(slice);
-    EXPECT_EQ(server_->on_data("x", load).reason(), "slice") << slice;
+    EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice") << slice;
   }
   load.header.mutable_load()->set_slice(0);
-  EXPECT_TRUE(server_->on_data("x", load));
+  EXPECT_TRUE(taken(server_->on_data("x", load)));
   EXPECT_FALSE(server_->ready());
 }
 
@@ -288,11 +289,11 @@ TEST_P(Hostile, ADataHashOfAnotherLengthIsRefused) {
 TEST_P(Hostile, MessagesOfTheControlConnectionDoNotBelongHere) {
   Message message;
   message.header.mutable_hello();
-  EXPECT_EQ(server_->on_data("x", message).reason(), "message");
+  EXPECT_EQ(reason_of(server_->on_data("x", message)), "message");
   message.header.mutable_state();
-  EXPECT_EQ(server_->on_data("x", message).reason(), "message");
+  EXPECT_EQ(reason_of(server_->on_data("x", message)), "message");
   message.header.mutable_weights();
-  EXPECT_EQ(server_->on_data("x", message).reason(), "message");
+  EXPECT_EQ(reason_of(server_->on_data("x", message)), "message");
 }
 
 // Honest pushes with fields spoilt at random: what is not refused is one of the honest ones.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -31,7 +32,7 @@ class ServerInPlace : public testing::Test {
     Message message = pull_message(kAnna, number, 0);
     message.header.mutable_exchange()->mutable_pull()->set_in_place(in_place);
     message.header.mutable_exchange()->mutable_pull()->set_lease_only(lease_only);
-    EXPECT_TRUE(server_->on_data("anna", message));
+    EXPECT_TRUE(taken(server_->on_data("anna", message)));
     Handed out;
     for (const Outgoing& sent : server_->take_outgoing()) {
       if (sent.message.payloads.empty()) continue;
@@ -44,8 +45,8 @@ class ServerInPlace : public testing::Test {
   void go_on() {
     for (int i = 0; i < 4; ++i) {
       ++pushed_;
-      EXPECT_TRUE(server_->on_data(
-          "bert", push_message(setup_, kBert, pushed_, pushed_ - 1, kSecond, 3.0F)));
+      EXPECT_TRUE(taken(server_->on_data(
+          "bert", push_message(setup_, kBert, pushed_, pushed_ - 1, kSecond, 3.0F))));
     }
     server_->take_outgoing();
   }

@@ -10,6 +10,7 @@
 
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -47,11 +48,11 @@ class ServerPull : public testing::Test {
     repeated->mutable_missing()->Assign(missing.begin(), missing.end());
     return message;
   }
-  Verdict ask(const Message& message) {
+  Checked ask(const Message& message) {
     const wire::Pull& pull = message.header.exchange().pull();
     return server_->on_data("anna" + std::to_string(pull.lane()), message);
   }
-  Verdict received(int64_t bytes, int lane = 0, int64_t number = 1, uint64_t run = kRun) {
+  Checked received(int64_t bytes, int lane = 0, int64_t number = 1, uint64_t run = kRun) {
     Message message;
     wire::Received* received = message.header.mutable_received();
     received->mutable_sender()->set_run(run);
@@ -61,7 +62,7 @@ class ServerPull : public testing::Test {
     received->set_bytes(bytes);
     return server_->on_data("anna0", message);
   }
-  Verdict push(uint64_t who, Range share, Slices slices) {
+  Checked push(uint64_t who, Range share, Slices slices) {
     Message whole = push_message(setup_, who, 1, 0, share, 1.0F);
     wire::Push* push = whole.header.mutable_exchange()->mutable_push();
     const wire::Push all = *push;
@@ -96,68 +97,68 @@ using Sent = std::map<PeerId, Slices>;
 
 TEST_F(ServerPull, SlicesTakeTurnsOnTheLanes) {
   make("sync");
-  EXPECT_TRUE(ask(pull(1, 3)));
+  EXPECT_TRUE(taken(ask(pull(1, 3))));
   EXPECT_EQ(sent(), (Sent{{"anna1", {1, 4}}}));
-  EXPECT_TRUE(ask(pull(0, 3)));
-  EXPECT_TRUE(ask(pull(2, 3)));
+  EXPECT_TRUE(taken(ask(pull(0, 3))));
+  EXPECT_TRUE(taken(ask(pull(2, 3))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 3}}, {"anna2", {2}}}));
 }
 
 TEST_F(ServerPull, WhereAnyVersionWillDoAllLanesGetTheSameAtOnce) {
   make("async");
-  EXPECT_TRUE(ask(pull(0, 2)));
+  EXPECT_TRUE(taken(ask(pull(0, 2))));
   EXPECT_TRUE(sent().empty()) << "the weights could have moved before the other lane asks";
-  EXPECT_TRUE(ask(pull(1, 2)));
+  EXPECT_TRUE(taken(ask(pull(1, 2))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 2, 4}}, {"anna1", {1, 3}}}));
-  EXPECT_TRUE(ask(pull(1, 2)));
+  EXPECT_TRUE(taken(ask(pull(1, 2))));
   EXPECT_TRUE(sent().empty()) << "asked again on one lane";
-  EXPECT_TRUE(ask(pull(0, 2)));
+  EXPECT_TRUE(taken(ask(pull(0, 2))));
   EXPECT_EQ(sent().size(), 2U);
 }
 
 TEST_F(ServerPull, NoMoreIsUnderWayThanTheWindow) {
   make("sync");
-  EXPECT_TRUE(ask(pull(0, 1, 2 * kSliceBytes)));
+  EXPECT_TRUE(taken(ask(pull(0, 1, 2 * kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
-  EXPECT_TRUE(received(kSliceBytes));
+  EXPECT_TRUE(taken(received(kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {2}}}));
-  EXPECT_TRUE(received(kSliceBytes));
+  EXPECT_TRUE(taken(received(kSliceBytes)));
   EXPECT_TRUE(sent().empty()) << "nothing new has arrived";
-  EXPECT_TRUE(received(3 * kSliceBytes));
+  EXPECT_TRUE(taken(received(3 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {3, 4}}}));
 }
 
 TEST_F(ServerPull, AWindowSmallerThanASliceLetsOneThrough) {
   make("sync");
-  EXPECT_TRUE(ask(pull(0, 1, 1)));
+  EXPECT_TRUE(taken(ask(pull(0, 1, 1))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0}}}));
-  EXPECT_TRUE(received(kSliceBytes));
+  EXPECT_TRUE(taken(received(kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}}));
 }
 
 TEST_F(ServerPull, WhatForwardNeedsFirstOvertakesWhatWasReadyFirst) {
   make("sync");
-  EXPECT_TRUE(ask(pull(0, 1, kSliceBytes, 1)));
+  EXPECT_TRUE(taken(ask(pull(0, 1, kSliceBytes, 1))));
   for (const int slice : {4, 3, 2, 1, 0}) {  // in backward's order
-    EXPECT_TRUE(push(kAnna, kFirst, {slice}));
-    EXPECT_TRUE(push(kBert, kSecond, {slice}));
+    EXPECT_TRUE(taken(push(kAnna, kFirst, {slice})));
+    EXPECT_TRUE(taken(push(kBert, kSecond, {slice})));
   }
   // the short one leaves room in the window for the next
   const int64_t last = (kElements - 4 * kBlockElements) * 4;
   EXPECT_EQ(sent(), (Sent{{"anna0", {4, 3}}}));
-  EXPECT_TRUE(received(last + kSliceBytes));
+  EXPECT_TRUE(taken(received(last + kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0}}})) << "not slice 2, which was ready before";
-  EXPECT_TRUE(received(last + 2 * kSliceBytes));
+  EXPECT_TRUE(taken(received(last + 2 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}}));
 }
 
 // Over a slow link a question may come many times before the first answer has arrived.
 TEST_F(ServerPull, ARepeatedPullBringsNothingThatMayBeUnderWay) {
   make("sync");
-  EXPECT_TRUE(ask(pull(0, 1, 2 * kSliceBytes)));
+  EXPECT_TRUE(taken(ask(pull(0, 1, 2 * kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
   for (int asked = 1; asked < 4; ++asked) {
-    EXPECT_TRUE(ask(again(asked, 0, {0, 1, 2, 3, 4})));
+    EXPECT_TRUE(taken(ask(again(asked, 0, {0, 1, 2, 3, 4}))));
     const auto out = server_->take_outgoing();
     ASSERT_EQ(out.size(), 1U);
     EXPECT_EQ(out[0].message.header.status().asked(), asked);
@@ -166,29 +167,29 @@ TEST_F(ServerPull, ARepeatedPullBringsNothingThatMayBeUnderWay) {
 
 TEST_F(ServerPull, WhatIsMissingAfterTheServerHasBeenHeardIsSentAgain) {
   make("sync");
-  EXPECT_TRUE(ask(pull(0, 1, 2 * kSliceBytes)));
+  EXPECT_TRUE(taken(ask(pull(0, 1, 2 * kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
-  EXPECT_TRUE(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_TRUE(taken(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {2}}})) << "what has arrived makes room";
-  EXPECT_TRUE(ask(again(2, 0, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_TRUE(taken(ask(again(2, 0, {1, 2, 3, 4}, kSliceBytes))));
   EXPECT_TRUE(sent().empty()) << "it is told how far we are";
-  EXPECT_TRUE(ask(again(3, 1, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_TRUE(taken(ask(again(3, 1, {1, 2, 3, 4}, kSliceBytes))));
   EXPECT_TRUE(sent().empty()) << "it has not heard that";
-  EXPECT_TRUE(ask(again(4, 3, {1, 2, 3, 4, 99, -1}, kSliceBytes)));
+  EXPECT_TRUE(taken(ask(again(4, 3, {1, 2, 3, 4, 99, -1}, kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1, 2}}}));
-  EXPECT_TRUE(received(3 * kSliceBytes));
+  EXPECT_TRUE(taken(received(3 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {3, 4}}})) << "what was lost is no longer under way";
-  EXPECT_TRUE(ask(again(5, 4, {1}, 0)));
+  EXPECT_TRUE(taken(ask(again(5, 4, {1}, 0))));
   EXPECT_TRUE(sent().empty()) << "4 was answered with weights";
 }
 
 TEST_F(ServerPull, OnANewConnectionAllComesOnceMore) {
   make("sync");
-  EXPECT_TRUE(server_->on_data("before", pull(0, 1, 2 * kSliceBytes)));
+  EXPECT_TRUE(taken(server_->on_data("before", pull(0, 1, 2 * kSliceBytes))));
   server_->take_outgoing();
-  EXPECT_TRUE(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes)));
+  EXPECT_TRUE(taken(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}})) << "the answer went where nobody is any more";
-  EXPECT_TRUE(received(2 * kSliceBytes));
+  EXPECT_TRUE(taken(received(2 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {2}}}));
 }
 
@@ -196,46 +197,46 @@ TEST_F(ServerPull, WeightsOfABarrierAreNotSentTwiceEither) {
   make("sync");
   Message message = pull(0, 1);
   message.header.mutable_exchange()->mutable_pull()->set_barrier(true);
-  EXPECT_TRUE(ask(message));
+  EXPECT_TRUE(taken(ask(message)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1, 2, 3, 4}}}));
-  EXPECT_TRUE(ask(message));
+  EXPECT_TRUE(taken(ask(message)));
   EXPECT_TRUE(sent().empty());
 }
 
 TEST_F(ServerPull, PullsThatCannotBeAreRefused) {
   make("sync");
-  EXPECT_FALSE(ask(pull(-1, 2)));
-  EXPECT_FALSE(ask(pull(2, 2)));
-  EXPECT_FALSE(ask(pull(1, 0))) << "no lanes are one";
-  EXPECT_FALSE(ask(pull(0, -1)));
-  EXPECT_FALSE(ask(pull(0, 17)));
-  EXPECT_FALSE(ask(pull(INT_MAX, INT_MAX)));
-  EXPECT_FALSE(ask(pull(0, 1, -1)));
-  EXPECT_FALSE(ask(again(-1, 0, {})));
-  EXPECT_FALSE(ask(again(0, -1, {})));
-  EXPECT_FALSE(ask(again(0, 0, {}, -1)));
+  EXPECT_FALSE(taken(ask(pull(-1, 2))));
+  EXPECT_FALSE(taken(ask(pull(2, 2))));
+  EXPECT_FALSE(taken(ask(pull(1, 0)))) << "no lanes are one";
+  EXPECT_FALSE(taken(ask(pull(0, -1))));
+  EXPECT_FALSE(taken(ask(pull(0, 17))));
+  EXPECT_FALSE(taken(ask(pull(INT_MAX, INT_MAX))));
+  EXPECT_FALSE(taken(ask(pull(0, 1, -1))));
+  EXPECT_FALSE(taken(ask(again(-1, 0, {}))));
+  EXPECT_FALSE(taken(ask(again(0, -1, {}))));
+  EXPECT_FALSE(taken(ask(again(0, 0, {}, -1))));
   EXPECT_TRUE(sent().empty());
-  EXPECT_TRUE(ask(pull(0, 2)));
-  EXPECT_FALSE(ask(pull(1, 3))) << "another cut of the same pull";
+  EXPECT_TRUE(taken(ask(pull(0, 2))));
+  EXPECT_FALSE(taken(ask(pull(1, 3)))) << "another cut of the same pull";
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 2, 4}}}));
 }
 
 TEST_F(ServerPull, WhatIsSaidToHaveArrivedIsNotBelieved) {
   make("sync");
-  EXPECT_TRUE(received(kSliceBytes)) << "there is no pull yet";
-  EXPECT_TRUE(ask(pull(0, 1, kSliceBytes)));
+  EXPECT_TRUE(taken(received(kSliceBytes))) << "there is no pull yet";
+  EXPECT_TRUE(taken(ask(pull(0, 1, kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0}}}));
-  EXPECT_FALSE(received(-1));
-  EXPECT_FALSE(received(INT64_MIN));
-  EXPECT_FALSE(received(kSliceBytes, -1));
-  EXPECT_FALSE(received(kSliceBytes, 16));
-  EXPECT_FALSE(received(kSliceBytes, 0, 1, kRun + 1)) << "a stranger";
-  EXPECT_TRUE(received(kSliceBytes, 5)) << "a lane that has not asked";
-  EXPECT_TRUE(received(kSliceBytes, 0, 2)) << "another pull";
+  EXPECT_FALSE(taken(received(-1)));
+  EXPECT_FALSE(taken(received(INT64_MIN)));
+  EXPECT_FALSE(taken(received(kSliceBytes, -1)));
+  EXPECT_FALSE(taken(received(kSliceBytes, 16)));
+  EXPECT_FALSE(taken(received(kSliceBytes, 0, 1, kRun + 1))) << "a stranger";
+  EXPECT_TRUE(taken(received(kSliceBytes, 5))) << "a lane that has not asked";
+  EXPECT_TRUE(taken(received(kSliceBytes, 0, 2))) << "another pull";
   EXPECT_TRUE(sent().empty());
-  EXPECT_TRUE(received(INT64_MAX));
+  EXPECT_TRUE(taken(received(INT64_MAX)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}})) << "as if all that was sent had arrived";
-  EXPECT_TRUE(server_->on_data("else", again(1, 0, {}, INT64_MAX)));
+  EXPECT_TRUE(taken(server_->on_data("else", again(1, 0, {}, INT64_MAX))));
   server_->take_outgoing();
 }
 

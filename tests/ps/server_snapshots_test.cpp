@@ -1,6 +1,7 @@
 // Barriers, snapshots and initial weights of a server.
 #include <gtest/gtest.h>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/server_fixture.h"
 
 namespace pushpull {
@@ -24,7 +25,7 @@ TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
     push(kAnna, s + 1, s, kFirst, 1.0F);
     push(kBert, s + 1, s, kSecond, 1.0F);
   };
-  EXPECT_TRUE(server_->on_data("c", fetch_message(0, 2)));
+  EXPECT_TRUE(taken(server_->on_data("c", fetch_message(0, 2))));
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
   step(0);
   step(1);
@@ -77,19 +78,19 @@ TEST_F(ServerTest, SlicesAreAnsweredAtABarrierOneByOneUnlessItMustStayClosed) {
     Message first = whole;
     first.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
     first.payloads.resize(1);
-    EXPECT_TRUE(server_->on_data("anna", first));
+    EXPECT_TRUE(taken(server_->on_data("anna", first)));
     Message evaluation = pull_message(kBert, s + 1, s + 1);
     evaluation.header.mutable_exchange()->mutable_pull()->set_barrier(true);
-    EXPECT_TRUE(server_->on_data("bert", evaluation));
+    EXPECT_TRUE(taken(server_->on_data("bert", evaluation)));
     const bool full = s + 1 == 6;  // checkpoints 2 and 4 are held
     using Slices = std::vector<std::pair<int, int64_t>>;
     EXPECT_EQ(slices_to(kBert), full ? Slices{} : (Slices{{0, s + 1}})) << s;
     EXPECT_EQ(server_->open_barrier(), s);
-    EXPECT_TRUE(server_->on_data("anna", whole));
+    EXPECT_TRUE(taken(server_->on_data("anna", whole)));
     EXPECT_EQ(server_->open_barrier(), full ? s : s + 1);
     EXPECT_EQ(slices_to(kBert), full ? Slices{} : (Slices{{1, s + 1}, {2, s + 1}})) << s;
   }
-  EXPECT_FALSE(push(kBert, 7, 6, kSecond)) << "nobody can have these weights";
+  EXPECT_FALSE(taken(push(kBert, 7, 6, kSecond))) << "nobody can have these weights";
   server_->on_state(state_with_workers({kAnna, kBert}, 2));
   EXPECT_EQ(slices_to(kBert).size(), 3U);
 }
@@ -103,14 +104,14 @@ TEST_F(ServerTest, TheStartIsFetchedAsItWasUntilItIsReleased) {
   push(kBert, 1, 0, kSecond, 1.0F);
   server_->take_outgoing();
   Message fetch = fetch_message(0, 0);
-  EXPECT_EQ(server_->on_data("c", fetch).reason(), "fetch-state");
+  EXPECT_EQ(reason_of(server_->on_data("c", fetch)), "fetch-state");
   fetch.header.mutable_fetch()->set_state(false);
-  EXPECT_TRUE(server_->on_data("c", fetch));
+  EXPECT_TRUE(taken(server_->on_data("c", fetch)));
   const auto start = server_->take_outgoing();
   ASSERT_EQ(start[0].message.payloads.size(), 1U);
   EXPECT_EQ(floats_of(start[0].message.payloads[0]), floats_of(before[0].message.payloads[0]));
   server_->on_state(state_with_workers({kAnna, kBert}, 0));
-  EXPECT_TRUE(server_->on_data("c", fetch));
+  EXPECT_TRUE(taken(server_->on_data("c", fetch)));
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
 }
 
@@ -132,16 +133,16 @@ TEST_F(ServerTest, WaitsForInitialWeightsBeforeItServes) {
   setup_.load = true;
   make_from_setup();
   EXPECT_FALSE(server_->ready());
-  EXPECT_TRUE(pull(kAnna, 1, 0));
+  EXPECT_TRUE(taken(pull(kAnna, 1, 0)));
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
   for (int slice = 0; slice < 3; ++slice) {
-    EXPECT_TRUE(server_->on_data("c", load_message(setup_, slice, 7.0F)));
+    EXPECT_TRUE(taken(server_->on_data("c", load_message(setup_, slice, 7.0F))));
     EXPECT_TRUE(server_->take_outgoing()[0].message.header.has_loaded());
   }
   EXPECT_TRUE(server_->ready());
   Message start = fetch_message(1, 0);
   start.header.mutable_fetch()->set_state(false);
-  EXPECT_TRUE(server_->on_data("c", start));
+  EXPECT_TRUE(taken(server_->on_data("c", start)));
   EXPECT_EQ(server_->take_outgoing()[0].message.payloads[0].floats()[0], 7.0F);
   pull(kAnna, 1, 0);
   EXPECT_EQ(server_->take_outgoing()[0].message.payloads[1].floats()[0], 7.0F);
@@ -156,7 +157,7 @@ TEST_F(ServerTest, ARepeatedLoadDoesNotUndoTraining) {
   }
   push(kAnna, 1, 0, kFirst, 4.0F);
   push(kBert, 1, 0, kSecond, 4.0F);
-  EXPECT_TRUE(server_->on_data("c", load_message(setup_, 0, 7.0F)));
+  EXPECT_TRUE(taken(server_->on_data("c", load_message(setup_, 0, 7.0F))));
   server_->take_outgoing();
   pull(kAnna, 1, 1);
   EXPECT_EQ(server_->take_outgoing()[0].message.payloads[0].floats()[0], 5.0F);

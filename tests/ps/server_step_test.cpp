@@ -10,6 +10,7 @@
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -33,7 +34,7 @@ class StepTest : public testing::Test {
     server_->on_state(state);
   }
   // The push of share `share`; numbers count up by worker.
-  Verdict push(uint64_t who, int64_t step, int share, float value = 1.0F, int steps = 1) {
+  Checked push(uint64_t who, int64_t step, int share, float value = 1.0F, int steps = 1) {
     Message message = push_message(setup_, who, ++numbers_[who], step, kShares[share], value);
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
     push->set_steps(steps);
@@ -58,7 +59,7 @@ class StepTest : public testing::Test {
     const auto& lo = server_->waiting_arrived()->lo();
     return {lo.begin(), lo.end()};
   }
-  Verdict pull(uint64_t who, int64_t clock, bool latest, bool barrier = false) {
+  Checked pull(uint64_t who, int64_t clock, bool latest, bool barrier = false) {
     server_->take_outgoing();
     Message message = pull_message(who, ++pulls_, clock);
     message.header.mutable_exchange()->mutable_pull()->set_latest(latest);
@@ -96,9 +97,9 @@ class StepTest : public testing::Test {
 
 TEST_F(StepTest, BackupSaysWhatHasArrivedAndWaitsForTheSet) {
   make("strategy = backup:1\n");
-  EXPECT_TRUE(push(kBert, 0, 1));
+  EXPECT_TRUE(taken(push(kBert, 0, 1)));
   EXPECT_THAT(arrived(), ElementsAre(1));
-  EXPECT_TRUE(push(kAnna, 0, 0));
+  EXPECT_TRUE(taken(push(kAnna, 0, 0)));
   EXPECT_THAT(arrived(), ElementsAre(0, 1));
   EXPECT_EQ(server_->floor(), 0) << "the coordinator has not chosen";
   EXPECT_TRUE(observer_.commits.empty());
@@ -128,12 +129,12 @@ TEST_F(StepTest, BackupDividesByTheMicroBatchesOfTheSet) {
 TEST_F(StepTest, BackupDropsWhatIsLateOnceAndAcknowledgesIt) {
   make("strategy = backup:1\n");
   train_step(0);
-  EXPECT_TRUE(push(kCarl, 0, 2, 1e30F));
+  EXPECT_TRUE(taken(push(kCarl, 0, 2, 1e30F)));
   ASSERT_EQ(observer_.commits.size(), 3U);
   EXPECT_FALSE(observer_.commits[2].counted);
   EXPECT_TRUE(observer_.commits[2].dropped);
   --numbers_[kCarl];
-  EXPECT_TRUE(push(kCarl, 0, 2, 1e30F)) << "repeated";
+  EXPECT_TRUE(taken(push(kCarl, 0, 2, 1e30F))) << "repeated";
   EXPECT_EQ(observer_.commits.size(), 3U);
   pull(kCarl, 1, true);
   EXPECT_THAT(versions(), ElementsAre(1, 1, 1));
@@ -233,13 +234,13 @@ TEST_F(StepTest, BackupKeepsThemThoughACheckpointComesBetween) {
 
 TEST_F(StepTest, LocalMovesByRoundsOfWhichTheLastOneIsShort) {
   make("strategy = local:4\nsteps = 10\nouter-lr = 1\nouter-momentum = 0\n");
-  EXPECT_FALSE(push(kAnna, 0, 0, 1.0F, 1)) << "a round is four steps";
-  EXPECT_FALSE(push(kAnna, 1, 0, 1.0F, 3)) << "no round begins there";
+  EXPECT_FALSE(taken(push(kAnna, 0, 0, 1.0F, 1))) << "a round is four steps";
+  EXPECT_FALSE(taken(push(kAnna, 1, 0, 1.0F, 3))) << "no round begins there";
   for (const auto& [step, steps] : {std::pair{0, 4}, {4, 4}, {8, 2}}) {
-    EXPECT_TRUE(push(kAnna, step, 0, 1.0F, steps));
-    EXPECT_TRUE(push(kBert, step, 1, 1.0F, steps));
+    EXPECT_TRUE(taken(push(kAnna, step, 0, 1.0F, steps)));
+    EXPECT_TRUE(taken(push(kBert, step, 1, 1.0F, steps)));
     EXPECT_EQ(server_->floor(), step);
-    EXPECT_TRUE(push(kCarl, step, 2, 1.0F, steps));
+    EXPECT_TRUE(taken(push(kCarl, step, 2, 1.0F, steps)));
     EXPECT_EQ(server_->floor(), step + steps);
     EXPECT_EQ(observer_.commits.back().steps, steps);
   }
@@ -298,9 +299,9 @@ TEST_F(StepTest, LossesOfARoundAreOneForEachMicroBatchOfEachStep) {
   Message message = push_message(setup_, kAnna, 1, 0, kShares[2], 1.0F);
   wire::Push* push = message.header.mutable_exchange()->mutable_push();
   push->set_steps(2);
-  EXPECT_EQ(server_->on_data("anna", message).reason(), "push-losses") << "two losses for four";
+  EXPECT_EQ(reason_of(server_->on_data("anna", message)), "push-losses") << "two losses for four";
   push->clear_losses();
-  EXPECT_TRUE(server_->on_data("anna", message)) << "none, as to other servers";
+  EXPECT_TRUE(taken(server_->on_data("anna", message))) << "none, as to other servers";
 }
 
 TEST(ServerOptimizer, IsTheOuterOneUnderLocalSteps) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/server_fixture.h"
 
 namespace pushpull {
@@ -11,13 +12,13 @@ namespace {
 
 TEST_F(ServerTest, SyncMovesOnWhenTheWholeStepIsIn) {
   make("strategy = sync\n");
-  EXPECT_TRUE(pull(kAnna, 1, 0));
+  EXPECT_TRUE(taken(pull(kAnna, 1, 0)));
   EXPECT_EQ(slices_to(kAnna), (std::vector<std::pair<int, int64_t>>{{0, 0}, {1, 0}, {2, 0}}));
-  EXPECT_TRUE(push(kAnna, 1, 0, kFirst));
+  EXPECT_TRUE(taken(push(kAnna, 1, 0, kFirst)));
   EXPECT_EQ(server_->floor(), 0);
-  EXPECT_TRUE(pull(kAnna, 2, 1));
+  EXPECT_TRUE(taken(pull(kAnna, 2, 1)));
   EXPECT_TRUE(server_->take_outgoing().empty()) << "step 0 is not whole yet";
-  EXPECT_TRUE(push(kBert, 1, 0, kSecond));
+  EXPECT_TRUE(taken(push(kBert, 1, 0, kSecond)));
   EXPECT_EQ(server_->floor(), 1);
   EXPECT_EQ(slices_to(kAnna), (std::vector<std::pair<int, int64_t>>{{0, 1}, {1, 1}, {2, 1}}));
   ASSERT_EQ(observer_.commits.size(), 2U);
@@ -41,7 +42,7 @@ TEST_F(ServerTest, SyncStillHasTheVersionBeforeForAReplacement) {
   make("strategy = sync\n");
   push(kAnna, 1, 0, kFirst);
   push(kBert, 1, 0, kSecond);
-  EXPECT_TRUE(pull(kBert, 1, 0));
+  EXPECT_TRUE(taken(pull(kBert, 1, 0)));
   EXPECT_EQ(slices_to(kBert), (std::vector<std::pair<int, int64_t>>{{0, 0}, {1, 0}, {2, 0}}));
 }
 
@@ -54,10 +55,10 @@ TEST_F(ServerTest, SyncAnswersSliceBySlice) {
   wire::Push* push = first.header.mutable_exchange()->mutable_push();
   push->mutable_parts()->DeleteSubrange(1, 2);
   first.payloads.resize(1);
-  EXPECT_TRUE(server_->on_data("anna", first));
+  EXPECT_TRUE(taken(server_->on_data("anna", first)));
   EXPECT_EQ(slices_to(kBert), (std::vector<std::pair<int, int64_t>>{{0, 1}}));
   EXPECT_EQ(server_->floor(), 0);
-  EXPECT_TRUE(server_->on_data("anna", whole)) << "repeated with the rest";
+  EXPECT_TRUE(taken(server_->on_data("anna", whole))) << "repeated with the rest";
   EXPECT_EQ(slices_to(kBert), (std::vector<std::pair<int, int64_t>>{{1, 1}, {2, 1}}));
   EXPECT_EQ(server_->floor(), 1);
 }
@@ -66,8 +67,8 @@ TEST_F(ServerTest, ALargeAnswerIsCutIntoMessages) {
   // one message holds 65,536 payloads at most, and this is 1,000 slices of 4 KiB
   setup_ = server_setup(job_of("strategy = async\n"), 1000 * kBlockElements);
   make_from_setup();
-  EXPECT_TRUE(pull(kAnna, 1, 0));
-  EXPECT_TRUE(pull(kAnna, 1, 0));
+  EXPECT_TRUE(taken(pull(kAnna, 1, 0)));
+  EXPECT_TRUE(taken(pull(kAnna, 1, 0)));
   std::vector<int> slices;
   for (const Outgoing& o : server_->take_outgoing()) {
     EXPECT_LE(o.message.payloads.size(), 256U);
@@ -80,19 +81,19 @@ TEST_F(ServerTest, ALargeAnswerIsCutIntoMessages) {
 
 TEST_F(ServerTest, AStepInTheFutureIsRefusedInSync) {
   make("strategy = sync\n");
-  EXPECT_FALSE(push(kAnna, 1, 1, kFirst));
-  EXPECT_TRUE(push(kAnna, 1, 0, kFirst));
+  EXPECT_FALSE(taken(push(kAnna, 1, 1, kFirst)));
+  EXPECT_TRUE(taken(push(kAnna, 1, 0, kFirst)));
 }
 
 TEST_F(ServerTest, APushCountsOnceHoweverOftenAndByWhomItIsSent) {
   make("strategy = sync\n");
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(push(kAnna, 1, 0, kFirst, 1.0F));
-  EXPECT_TRUE(push(kAnna, 2, 0, kFirst, 100.0F)) << "another number, the same micro-batches";
-  EXPECT_TRUE(push(kBert, 1, 0, kFirst, 100.0F)) << "another worker";
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(taken(push(kAnna, 1, 0, kFirst, 1.0F)));
+  EXPECT_TRUE(taken(push(kAnna, 2, 0, kFirst, 100.0F))) << "another number, the same micro-batches";
+  EXPECT_TRUE(taken(push(kBert, 1, 0, kFirst, 100.0F))) << "another worker";
   EXPECT_EQ(server_->floor(), 0);
-  EXPECT_TRUE(push(kBert, 2, 0, kSecond, 1.0F));
+  EXPECT_TRUE(taken(push(kBert, 2, 0, kSecond, 1.0F)));
   EXPECT_EQ(server_->floor(), 1);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(push(kBert, 2, 0, kSecond, 100.0F));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(taken(push(kBert, 2, 0, kSecond, 100.0F)));
   EXPECT_EQ(server_->floor(), 1);
   std::vector<bool> counted;
   for (const Commit& c : observer_.commits) counted.push_back(c.counted);
@@ -116,9 +117,9 @@ TEST_F(ServerTest, AnAcknowledgedPushIsAnsweredOnceItIsComplete) {
   Message first = whole;
   first.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
   first.payloads.resize(1);
-  ASSERT_TRUE(server_->on_data("anna", first));
+  ASSERT_TRUE(taken(server_->on_data("anna", first)));
   EXPECT_TRUE(server_->take_outgoing().empty());
-  ASSERT_TRUE(server_->on_data("anna", whole));
+  ASSERT_TRUE(taken(server_->on_data("anna", whole)));
   const auto sent = server_->take_outgoing();
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(sent[0].to, "anna");
@@ -161,11 +162,11 @@ TEST_F(ServerTest, SyncWithClippingWaitsForTheNormOfAllServers) {
 TEST_F(ServerTest, SspPullWaitsForTheSlowestWorker) {
   make("strategy = ssp:2\n");
   for (int64_t step = 0; step < 3; ++step) {
-    EXPECT_TRUE(pull(kAnna, step + 1, step));
+    EXPECT_TRUE(taken(pull(kAnna, step + 1, step)));
     EXPECT_TRUE(answered(kAnna)) << "clock " << step;
     push(kAnna, step + 1, step, kFirst);
   }
-  EXPECT_TRUE(pull(kAnna, 4, 3));
+  EXPECT_TRUE(taken(pull(kAnna, 4, 3)));
   EXPECT_FALSE(answered(kAnna)) << "three clocks ahead of the other";
   push(kBert, 1, 0, kSecond);
   EXPECT_TRUE(answered(kAnna));
@@ -195,7 +196,7 @@ TEST_F(ServerTest, SspAppliesEachPushAndMeasuresItsStaleness) {
 TEST_F(ServerTest, AsyncAnswersAtOnce) {
   make("strategy = async\n");
   for (int64_t step = 0; step < 9; ++step) {
-    EXPECT_TRUE(pull(kAnna, step + 1, step));
+    EXPECT_TRUE(taken(pull(kAnna, step + 1, step)));
     EXPECT_TRUE(answered(kAnna)) << step;
     push(kAnna, step + 1, step, kFirst);
   }
@@ -249,7 +250,7 @@ TEST_F(ServerTest, LeasesComeWithTheAnswerAndAWaiterGetsOneWhenThereIsOne) {
   wait.header.mutable_exchange()->mutable_pull()->set_lease_only(true);
   wait.header.mutable_exchange()->mutable_pull()->set_newest_lease(1);
   observer_.to_anna.emplace_back().set_number(1);
-  EXPECT_TRUE(server_->on_data("anna", wait));
+  EXPECT_TRUE(taken(server_->on_data("anna", wait)));
   EXPECT_TRUE(server_->take_outgoing().empty()) << "anna has that one already";
   observer_.to_anna.emplace_back().set_number(2);
   observer_.to_anna.back().set_step(3);
@@ -290,7 +291,7 @@ TEST_F(ServerTest, AnOvertakenPullIsNotAnswered) {
   make("strategy = async\n");
   pull(kAnna, 5, 1);
   server_->take_outgoing();
-  EXPECT_TRUE(pull(kAnna, 4, 0));
+  EXPECT_TRUE(taken(pull(kAnna, 4, 0)));
   EXPECT_TRUE(server_->take_outgoing().empty());
 }
 
@@ -308,11 +309,11 @@ TEST_F(ServerTest, AnAnswerGoesWhereTheWorkerIsNow) {
 
 TEST_F(ServerTest, AWorkerThatTheCoordinatorHasNotNamedIsToldToAskAgain) {
   make("strategy = sync\n");
-  EXPECT_TRUE(server_->on_data("x", push_message(setup_, 999, 1, 0, kFirst, 1.0F)));
+  EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 999, 1, 0, kFirst, 1.0F))));
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
   push(kAnna, 1, 0, kFirst);
   server_->on_state(state_with_workers({kBert}));  // anna is lost
-  EXPECT_TRUE(push(kAnna, 2, 0, kSecond));
+  EXPECT_TRUE(taken(push(kAnna, 2, 0, kSecond)));
   EXPECT_EQ(server_->floor(), 0);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
 
 namespace pushpull {
 namespace {
@@ -37,7 +38,7 @@ class Client : public testing::Test {
     for (const ToShard& out : client_.take_outgoing()) {
       EXPECT_EQ(out.server, map_.server_of(slice_of(out.message)));
       Server& server = *servers_[static_cast<size_t>(out.server)];
-      EXPECT_TRUE(server.on_data("coordinator", out.message));
+      EXPECT_TRUE(taken(server.on_data("coordinator", out.message)));
       for (const Outgoing& answer : server.take_outgoing()) {
         for (int i = 0; i < times; ++i) EXPECT_TRUE(client_.on_message(answer.message, now_));
       }

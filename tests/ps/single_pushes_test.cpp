@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -86,9 +87,9 @@ TEST_F(SinglePushesTest, WhatCannotHaveBeenReadIsRefusedWithBothNumbers) {
   make("strategy = async\n");
   wire::Push push;
   push.add_read_versions(1);
-  const Verdict verdict = rule_->check(push);
-  EXPECT_EQ(verdict.reason(), "push-reads");
-  EXPECT_EQ(verdict.text(),
+  const Checked refusal = rule_->check(push);
+  EXPECT_EQ(reason_of(refusal), "push-reads");
+  EXPECT_EQ(line_of(refusal),
             "[push-reads] expected a version that this server has had, 0 to 0, got 1");
 }
 

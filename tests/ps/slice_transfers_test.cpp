@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -13,12 +14,12 @@ class SliceTransfersTest : public RuleTest {
     make(keys);
     transfers_ = std::make_unique<SliceTransfers>(load, 7, *shard_, *gate_, *rule_);
   }
-  Verdict load(int slice, const std::vector<Payload>& payloads) {
+  Checked load(int slice, const std::vector<Payload>& payloads) {
     wire::Load load;
     load.set_slice(slice);
     return transfers_->load("c", load, payloads, outbox_);
   }
-  Verdict fetch(int slice, int64_t step, bool state = false) {
+  Checked fetch(int slice, int64_t step, bool state = false) {
     wire::Fetch fetch;
     fetch.set_slice(slice);
     fetch.set_step(step);
@@ -37,16 +38,16 @@ class SliceTransfersTest : public RuleTest {
 
 TEST_F(SliceTransfersTest, TheServerIsReadyOnceAllSlicesAreLoaded) {
   begin("", true);
-  EXPECT_TRUE(load(0, {constant_payload(1024, 3.0F)}));
+  EXPECT_TRUE(taken(load(0, {constant_payload(1024, 3.0F)})));
   EXPECT_TRUE(answer().header.has_loaded());
   EXPECT_FALSE(transfers_->ready());
-  EXPECT_TRUE(fetch(0, 0));
+  EXPECT_TRUE(taken(fetch(0, 0)));
   EXPECT_TRUE(answer().header.status().not_ready());
-  EXPECT_TRUE(load(1, {constant_payload(1024, 4.0F)}));
+  EXPECT_TRUE(taken(load(1, {constant_payload(1024, 4.0F)})));
   EXPECT_TRUE(transfers_->ready());
-  EXPECT_TRUE(load(0, {constant_payload(1024, 9.0F)})) << "repeated";
+  EXPECT_TRUE(taken(load(0, {constant_payload(1024, 9.0F)}))) << "repeated";
   outbox_.clear();
-  EXPECT_TRUE(fetch(0, 0));
+  EXPECT_TRUE(taken(fetch(0, 0)));
   const Message fetched = answer();
   EXPECT_EQ(fetched.header.fetched().updates(), 7);
   EXPECT_EQ(floats_of(fetched.payloads[0])[0], 3.0F) << "what came first counts";
@@ -54,23 +55,23 @@ TEST_F(SliceTransfersTest, TheServerIsReadyOnceAllSlicesAreLoaded) {
 
 TEST_F(SliceTransfersTest, LoadsThatDoNotFitSayWhy) {
   begin("", true);
-  EXPECT_EQ(load(2, {constant_payload(1024, 1.0F)}).text(),
+  EXPECT_EQ(line_of(load(2, {constant_payload(1024, 1.0F)})),
             "[slice] expected a slice of this server, got 2");
-  EXPECT_EQ(load(0, {}).text(), "[slice-payloads] expected 1 to 1, got 0");
-  EXPECT_EQ(load(0, {constant_payload(3, 1.0F)}).text(), "[slice-bytes] expected 4096, got 12");
+  EXPECT_EQ(line_of(load(0, {})), "[slice-payloads] expected 1 to 1, got 0");
+  EXPECT_EQ(line_of(load(0, {constant_payload(3, 1.0F)})), "[slice-bytes] expected 4096, got 12");
   begin("", false);
-  EXPECT_EQ(load(0, {constant_payload(1024, 1.0F)}).reason(), "load-start");
+  EXPECT_EQ(reason_of(load(0, {constant_payload(1024, 1.0F)})), "load-start");
   EXPECT_TRUE(outbox_.empty());
 }
 
 TEST_F(SliceTransfersTest, OnlyWorkersThatUpdateFetchTheFirstState) {
   begin("optimizer = momentum\n", false);
-  EXPECT_EQ(fetch(0, 0, true).reason(), "fetch-state");
-  EXPECT_EQ(fetch(0, -1).reason(), "fetch-step");
-  EXPECT_TRUE(fetch(0, 5));
+  EXPECT_EQ(reason_of(fetch(0, 0, true)), "fetch-state");
+  EXPECT_EQ(reason_of(fetch(0, -1)), "fetch-step");
+  EXPECT_TRUE(taken(fetch(0, 5)));
   EXPECT_TRUE(answer().header.status().not_ready()) << "that snapshot is not held";
   begin("strategy = allreduce:tree\noptimizer = momentum\n", false);
-  EXPECT_TRUE(fetch(1, 0, true));
+  EXPECT_TRUE(taken(fetch(1, 0, true)));
   EXPECT_EQ(answer().payloads.size(), 2U);
 }
 
@@ -79,9 +80,9 @@ TEST_F(SliceTransfersTest, AStrangerStoresNothing) {
   wire::Store store;
   store.set_step(1);
   store.set_updates(1);
-  EXPECT_TRUE(transfers_->store("x", store, {constant_payload(1024, 1.0F)}, false, outbox_));
+  EXPECT_TRUE(taken(transfers_->store("x", store, {constant_payload(1024, 1.0F)}, false, outbox_)));
   EXPECT_TRUE(answer().header.status().not_ready());
-  EXPECT_TRUE(transfers_->store("c", store, {constant_payload(1024, 1.0F)}, true, outbox_));
+  EXPECT_TRUE(taken(transfers_->store("c", store, {constant_payload(1024, 1.0F)}, true, outbox_)));
   EXPECT_TRUE(answer().header.has_stored());
 }
 

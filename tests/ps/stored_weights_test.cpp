@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/ps/refusals.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -14,7 +15,7 @@ class StoredWeightsTest : public RuleTest {
     store.set_slice(slice);
     store.set_step(step);
     store.set_updates(step);
-    EXPECT_TRUE(rule_->check(store));
+    EXPECT_TRUE(taken(rule_->check(store)));
     const std::vector<Payload> payloads{constant_payload(1024, static_cast<float>(step))};
     return rule_->take_stored(store, payloads);
   }
@@ -43,15 +44,14 @@ TEST_F(StoredWeightsTest, AnEvaluationAloneNeedsNoWeights) {
 TEST_F(StoredWeightsTest, NeitherPullsNorGradientsBelongHere) {
   make("strategy = allreduce:tree\n");
   EXPECT_TRUE(rule_->nodes_of({0, 2}).empty());
-  EXPECT_EQ(rule_->check(wire::Pull()).reason(), "pull-strategy");
+  EXPECT_EQ(reason_of(rule_->check(wire::Pull())), "pull-strategy");
   wire::Push push;
   push.set_hi(2);
   push.add_losses(0.5F);
-  const Verdict verdict = rule_->check(push);
-  EXPECT_EQ(verdict.text(), "[push-losses] expected 2, got 1");
+  EXPECT_EQ(line_of(rule_->check(push)), "[push-losses] expected 2, got 1");
   wire::Store store;
   store.set_step(3);
-  EXPECT_EQ(rule_->check(store).reason(), "store-step");
+  EXPECT_EQ(reason_of(rule_->check(store)), "store-step");
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ void DataNode::take(const PeerId& peer, const Message& message) {
   if (!open_) return;
   cluster_.guarded("server", [&] {
     if (data_.server() != nullptr) pages_.on_message(peer, message);
-    if (!data_.take(peer, message)) {
-      cluster_.wrong("a server refused " + message.header.ShortDebugString());
+    if (const Checked refusal = data_.take(peer, message)) {
+      cluster_.wrong(refusal->line() + " in " + message.header.ShortDebugString());
     }
     if (data_.server() == nullptr) return send();
     if (working_) return;

@@ -63,9 +63,24 @@ class Request : public testing::Test {
     status.set_asked(asked);
     request_.on_status(server, status, false, now_);
   }
+  void refuse(int server, const std::string& why) {
+    wire::Status status;
+    status.set_refused(why);
+    request_.on_status(server, status, false, now_);
+  }
   void later(int64_t ms) {
     now_ += ms;
     request_.on_tick(now_);
+  }
+
+  // How the wait for a silent server ends.
+  std::string silence() {
+    try {
+      for (int i = 0; i < 10; ++i) later(1000);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
   }
 
   int64_t now_ = 1'000'000;
@@ -158,16 +173,36 @@ TEST_F(Request, AWaitForALeaseAsksServerZeroOnly) {
 TEST_F(Request, SilenceNamesTheServerAndWhatItOwes) {
   request_.start({.clock = 1}, now_);
   hear(0, 1, 1, {0, 2});
-  std::string text;
-  for (int i = 0; i < 10 && text.empty(); ++i) {
-    try {
-      later(1000);
-    } catch (const Error& e) {
-      text = e.what();
-    }
-  }
-  EXPECT_EQ(text,
+  EXPECT_EQ(silence(),
             "[pull] server 1 has not answered for 6 s, waiting for weights of step 1 of server 1");
+}
+
+TEST_F(Request, SilenceAfterARefusalSaysWhy) {
+  request_.start({.clock = 1}, now_);
+  hear(0, 1, 1, {0, 2});
+  for (int i = 0; i < 3; ++i) refuse(1, "[push-share] expected a share, got none");
+  refuse(1, "[pull-clock] expected 0, got 1");
+  EXPECT_EQ(request_.take_warnings(),
+            (std::vector<std::string>{"server 1 has dropped a message of this worker: "
+                                      "[push-share] expected a share, got none",
+                                      "server 1 has dropped a message of this worker: "
+                                      "[pull-clock] expected 0, got 1"}))
+      << "each once";
+  EXPECT_EQ(silence(),
+            "[pull] server 1 has not answered for 6 s, waiting for weights of step 1 of server 1; "
+            "it has dropped a message of this worker: [pull-clock] expected 0, got 1");
+}
+
+TEST_F(Request, ARefusalIsForgottenOnceAllHasArrived) {
+  request_.start({.clock = 1}, now_);
+  refuse(1, "[push-share] expected a share, got none");
+  hear(0, 1, 1, {0, 2});
+  hear(1, 1, 1, {1});
+  request_.end();
+  request_.start({.clock = 2}, now_);
+  hear(0, 2, 2, {0, 2});
+  EXPECT_EQ(silence(),
+            "[pull] server 1 has not answered for 6 s, waiting for weights of step 2 of server 1");
 }
 
 }  // namespace

@@ -141,6 +141,31 @@ TEST_F(Exchange, AServerThatSaysWaitIsNotSilent) {
   }
 }
 
+TEST_F(Exchange, AServerThatDropsAPushSaysWhyOnceAndIsQuoted) {
+  make("strategy = sync\nheartbeat-timeout = 5\n");
+  assign({0});
+  push(ready_at(0));
+  Message refusal;
+  refusal.header.mutable_status()->set_refused("[push-share] expected \x1b, got [0, 2)");
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(hear(1, refusal));
+  const std::vector<std::string> warnings = worker_->take_warnings();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0],
+              HasSubstr("server 1 has dropped a message of this worker: [push-share]"));
+  EXPECT_EQ(warnings[0].find('\x1b'), std::string::npos) << "it comes from the network";
+  std::string text;
+  for (int i = 0; i < 10 && text.empty(); ++i) {
+    hear(0, status(newest_pull().number(), 1));
+    try {
+      later(1000);
+    } catch (const Error& e) {
+      text = e.what();
+    }
+  }
+  EXPECT_THAT(text, HasSubstr("server 1 has not answered for 6 s"));
+  EXPECT_THAT(text, HasSubstr("it has dropped a message of this worker: [push-share] expected"));
+}
+
 // ---- messages that do not fit ----
 
 TEST_F(Exchange, WeightsThatDoNotFitAreIgnored) {

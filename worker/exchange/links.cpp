@@ -1,10 +1,10 @@
 #include "worker/exchange/links.h"
 
 #include <chrono>
+#include <string>
 #include <thread>
 #include <utility>
 
-#include "common/base/log.h"
 #include "common/base/process.h"
 #include "worker/exchange/server_links.h"
 
@@ -60,6 +60,7 @@ Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::con
              PagesMapped mapped, std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
+      log_("worker " + std::to_string(run.state.rank())),
       memory_(push_pull, run.state.rank(), std::move(mapped), std::move(device)),
       servers_(connect(push_pull, run, control.address(), context)) {
   for (const auto& connections : servers_) {
@@ -118,6 +119,7 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
       while (auto message = connection->receive()) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
+        for (const std::string& warning : push_pull_.take_warnings()) log_.warn(warning);
         taken(*message);
         send();  // what has arrived: the server may wait to hear it
       }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/net/endpoint.h"
 #include "common/net/job_view.h"
 #include "worker/exchange/push_pull.h"
@@ -48,6 +49,7 @@ class Links {
  private:
   PushPull& push_pull_;
   Control& control_;
+  Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
   std::vector<zmq::pollitem_t> poll_items_;

@@ -60,6 +60,14 @@ void PullRepeats::not_ready(int server, int64_t now_ms) {
   s.not_ready = true;
 }
 
+bool PullRepeats::refuse(int server, const std::string& why) {
+  return std::exchange(at(server).refusal, why) != why;
+}
+
+void PullRepeats::forget_refusals() {
+  for (Server& s : servers_) s.refusal.clear();
+}
+
 void PullRepeats::restart(int server, int64_t now_ms) {
   at(server).heard_ms = now_ms;
   wait(server, now_ms);

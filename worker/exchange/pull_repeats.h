@@ -1,11 +1,12 @@
 // When a server is asked again for what it has not answered, when its silence is too long, and
 // which of its words answer a question that was asked after a push: those show that the push is
-// lost. Times come from the caller. One thread.
+// lost. Keeps why a server has refused something, to say so when it falls silent. Times come from the caller. One thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "worker/exchange/connection_map.h"
@@ -40,6 +41,10 @@ class PullRepeats {
   void wait(int server, int64_t now_ms) { at(server).repeat_ms = now_ms + kPullRepeatMs; }
   // It does not know this worker yet: it is asked again soon, and that counts for nothing.
   void not_ready(int server, int64_t now_ms);
+  // It has dropped a message of this worker. True: it did not say the same last time.
+  bool refuse(int server, const std::string& why);
+  // All that was asked for and pushed has arrived, so that no refusal matters any more.
+  void forget_refusals();
   // Waiting begins only now.
   void restart(int server, int64_t now_ms);
 
@@ -58,6 +63,8 @@ class PullRepeats {
   bool due(int server, int64_t now_ms) const { return now_ms >= at(server).repeat_ms; }
   // How long the server has been silent, where that is too long.
   std::optional<int64_t> silent_ms(int server, int64_t now_ms) const;
+  // Its newest refusal; empty: none that matters.
+  const std::string& refusal(int server) const { return at(server).refusal; }
 
  private:
   struct Server {
@@ -67,6 +74,7 @@ class PullRepeats {
     int asked = 0;              // repetitions of the running pull
     int pushed_at = 0;          // `asked` when pushes were last sent
     bool not_ready = false;     // it said so
+    std::string refusal;        // the newest
     std::vector<int> answered;  // by connection: the newest repetition that it has answered
   };
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }

@@ -3,8 +3,15 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace pushpull {
+
+namespace {
+
+constexpr size_t kMostRefusalBytes = 400;
+
+}  // namespace
 
 PullRequest::PullRequest(SenderId sender, const Options& options, const Parts& parts)
     : sender_(sender),
@@ -79,6 +86,11 @@ wire::Pull PullRequest::pull_on(int server, int connection, bool repeat) {
   return pull;
 }
 
+void PullRequest::end() {
+  if (is_complete()) repeats_.forget_refusals();
+  running_ = false;
+}
+
 void PullRequest::restart(int64_t now_ms) {
   for (int server = 0; server < connections_.servers(); ++server) {
     repeats_.restart(server, now_ms);
@@ -91,13 +103,18 @@ void PullRequest::on_tick(int64_t now_ms) {
     const bool waits = !settled(server) || (aim_.leases && server == 0);
     if (!waits || !repeats_.due(server, now_ms)) continue;
     if (const std::optional<int64_t> silent_ms = repeats_.silent_ms(server, now_ms)) {
-      throw Error(ErrorCode::kUnreachable,
-                  "[pull] server " + std::to_string(server) + " has not answered for " +
-                      std::to_string(*silent_ms / 1000) + " s, waiting for " + waiting_for());
+      throw Error(ErrorCode::kUnreachable, silence_text(server, *silent_ms));
     }
     repeats_.overdue(server);
     send(server, true, now_ms);
   }
+}
+
+std::string PullRequest::silence_text(int server, int64_t silent_ms) const {
+  const std::string text = "[pull] server " + std::to_string(server) + " has not answered for " +
+                           std::to_string(silent_ms / 1000) + " s, waiting for " + waiting_for();
+  const std::string& refusal = repeats_.refusal(server);
+  return refusal.empty() ? text : text + "; it has dropped a message of this worker: " + refusal;
 }
 
 std::string PullRequest::waiting_for() const {
@@ -165,6 +182,7 @@ void PullRequest::send_pushes_again(int server) {
 void PullRequest::on_status(int server, const wire::Status& status, bool has_lease,
                             int64_t now_ms) {
   repeats_.hear(server, now_ms);
+  if (!status.refused().empty()) on_refusal(server, status.refused());
   if (status.not_ready()) return repeats_.not_ready(server, now_ms);
   if (aim_.leases && has_lease) running_ = false;
   if (!running_ || status.pull() != number_) return;
@@ -176,6 +194,14 @@ void PullRequest::on_status(int server, const wire::Status& status, bool has_lea
     send_pushes_again(server);
   }
   end_if_past(server);
+}
+
+// Its text comes from the network.
+void PullRequest::on_refusal(int server, const std::string& text) {
+  const std::string why = printable(text, kMostRefusalBytes);
+  if (!repeats_.refuse(server, why)) return;
+  warnings_.push_back("server " + std::to_string(server) +
+                      " has dropped a message of this worker: " + why);
 }
 
 void PullRequest::end_if_past(int server) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/net/message.h"
@@ -48,7 +49,7 @@ class PullRequest {
   // A new pull takes the place of the one before.
   void start(const PullAim& aim, int64_t now_ms);
   // It is over, complete or not.
-  void end() { running_ = false; }
+  void end();
   // It is waited for only from now on.
   void restart(int64_t now_ms);
 
@@ -69,8 +70,11 @@ class PullRequest {
   const PullProgress& progress() const { return progress_; }
   // Says in words what it waits for.
   std::string waiting_for() const;
+  // For people: messages of this worker that servers have dropped, and why.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
+  std::string silence_text(int server, int64_t silent_ms) const;
   bool is_exact() const { return aim_.versions == PullAim::kExact; }
   int connections_asked(int server) const;
   bool settled(int server) const;
@@ -80,12 +84,14 @@ class PullRequest {
   void check_pushes(int server, bool asked_again, int64_t now_ms);
   void send_pushes_again(int server);
   void end_if_past(int server);
+  void on_refusal(int server, const std::string& text);
 
   const SenderId sender_;
   const ConnectionMap& connections_;
   const Schedule& schedule_;
   PushDelivery& delivery_;
   std::vector<ToServer>& outgoing_;
+  std::vector<std::string> warnings_;
   InPlaceWeights in_place_;
   PullProgress progress_;
   PullWindows windows_;

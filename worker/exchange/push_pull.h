@@ -86,6 +86,7 @@ class PushPull {
   void finish_evaluation() { schedule_->on_evaluated(); }
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
+  std::vector<std::string> take_warnings() { return pull_.take_warnings(); }  // for people
 
   const PushPullSetup& setup() const { return setup_; }
   const SliceMap& slices() const { return connections_.map(); }

@@ -1,0 +1,138 @@
+// What the data connection of a server does with messages that it refuses: over a real socket, what
+// people read, what the sender hears, and what the summary counts.
+#include "ps/server/data_plane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/net/tensor_wire.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+using testing::Pair;
+using testing::UnorderedElementsAre;
+
+constexpr int64_t kElements = 3000;
+constexpr auto kDeadline = std::chrono::seconds(20);
+
+class DataPlaneTest : public testing::Test {
+ protected:
+  DataPlaneTest() {
+    wire::State state = state_with_workers({kAnna, kBert});
+    state.set_version(1);
+    state.set_phase(wire::PHASE_TRAINING);
+    to_wire(table_of(kElements), state.mutable_tensors());
+    state.set_end_step(10);
+    state.set_total_steps(10);
+    state.set_shares(2);
+    state.add_data_endpoints(plane_.router().address());
+    plane_.data().on_state({job_, kRun, 7, state}, nullptr);
+  }
+  // Serves until the condition holds. False: it never does.
+  template <typename Condition>
+  bool serves_until(const Condition& condition) {
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::vector<zmq::pollitem_t> items{
+          {plane_.router().socket().handle(), 0, ZMQ_POLLIN, 0},
+          {peer_.socket().handle(), 0, ZMQ_POLLIN, 0},
+      };
+      poll_sockets(items, 20);
+      plane_.receive();
+      while (auto message = peer_.receive()) heard_.push_back(std::move(*message));
+    }
+    return true;
+  }
+  // Sends it and waits until the server has dropped it.
+  void is_dropped(const Message& message) {
+    const int64_t before = plane_.router().rejected_frames();
+    peer_.send(message);
+    EXPECT_TRUE(serves_until([&] { return plane_.router().rejected_frames() > before; }));
+  }
+  // Text that the sender has been told of its refused messages, once something else is answered.
+  std::vector<std::string> told() {
+    Message question;
+    wire::Fetch* fetch = question.header.mutable_fetch();
+    fetch->mutable_sender()->set_run(kRun);
+    fetch->set_step(5);
+    peer_.send(question);
+    std::vector<std::string> out;
+    EXPECT_TRUE(serves_until([&] {
+      return std::any_of(heard_.begin(), heard_.end(),
+                         [](const Message& m) { return m.header.status().not_ready(); });
+    }));
+    for (const Message& m : std::exchange(heard_, {})) {
+      if (!m.header.status().refused().empty()) out.push_back(m.header.status().refused());
+    }
+    return out;
+  }
+  std::map<std::string, int64_t> counts() {
+    std::map<std::string, int64_t> out;
+    for (const wire::Refusal& r : plane_.data().stats().refusals()) out[r.reason()] = r.count();
+    return out;
+  }
+  Message push(Range share) const {
+    Message message = push_message(server_setup(job_, kElements), kAnna, 1, 0, {0, 2}, 1.0F);
+    wire::Push* push = message.header.mutable_exchange()->mutable_push();
+    push->set_lo(static_cast<int32_t>(share.lo));
+    push->set_hi(static_cast<int32_t>(share.hi));
+    return message;
+  }
+
+  const Job job_ = job_of("slice-bytes = 4096\ntransport = tcp\n");
+  DataPlane plane_{"tcp://127.0.0.1:*", job_.slice_bytes, nullptr};
+  zmq::context_t context_;
+  Dealer peer_{context_, plane_.router().address(), data_limits(job_.slice_bytes)};
+  std::vector<Message> heard_;
+};
+
+TEST_F(DataPlaneTest, AMembersRefusedPushIsLoggedCountedAndToldOnce) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) is_dropped(push({1, 3}));
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line =
+      "[push-share] expected one of the 2 shares of a step, got [1, 3) from worker 0";
+  EXPECT_THAT(log, HasSubstr("warning: dropped a message: " + line + "\n"));
+  EXPECT_EQ(log.find(line), log.rfind(line)) << "people are told of the first alone: " << log;
+  EXPECT_EQ(told(), std::vector<std::string>{line});
+  EXPECT_THAT(counts(), UnorderedElementsAre(Pair("push-share", 3)));
+}
+
+TEST_F(DataPlaneTest, AStrangerIsCountedAndHearsNothing) {
+  Message strange = push({0, 2});
+  strange.header.mutable_exchange()->mutable_sender()->set_run(kRun + 1);
+  testing::internal::CaptureStderr();
+  is_dropped(strange);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[run] expected this run"));
+  EXPECT_EQ(told(), std::vector<std::string>{});
+  EXPECT_THAT(counts(), UnorderedElementsAre(Pair("run", 1)));
+}
+
+TEST_F(DataPlaneTest, EveryReasonIsCountedByItself) {
+  testing::internal::CaptureStderr();
+  is_dropped(push({1, 3}));
+  Message large = push({0, 2});
+  large.payloads[0] = constant_payload(1, 1.0F);
+  is_dropped(large);
+  const std::string garbage = "no preamble";
+  peer_.socket().send(zmq::buffer(garbage), zmq::send_flags::none);
+  EXPECT_TRUE(serves_until([&] { return plane_.router().rejected_frames() == 3; }));
+  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(counts(), UnorderedElementsAre(Pair("push-share", 1), Pair("push-payload", 1),
+                                             Pair("frame", 1)));
+  EXPECT_EQ(plane_.data().server()->stats().bytes_pushed(), 0);
+}
+
+}  // namespace
+}  // namespace pushpull
