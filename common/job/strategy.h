@@ -23,8 +23,11 @@ inline constexpr std::string_view kStrategyWords =
 // property that it depends on, never for the strategy: a new strategy is a new row.
 struct StrategyTraits {
   // The weights of all slices have one version per step. Otherwise each server counts its own
-  // updates, gradients may be stale, and `clip-norm` works on each push.
+  // updates, and gradients may be stale.
   bool step_versions = true;
+  // Each push is an update of its own: `clip-norm` works on it, and it can be corrected for its
+  // staleness (`staleness-aware`, `delay-compensation`).
+  bool single_pushes = false;
   // Workers draw leases from one pool. Otherwise each owns a fixed share of every step.
   bool leases = false;
   // A step's update takes every micro-batch of it. Otherwise some pushes may be dropped.
@@ -40,6 +43,9 @@ struct StrategyTraits {
   // Workers update the weights among themselves; no server is in the path of a step.
   bool workers_update = false;
 };
+
+// The strategies that have a property, for texts: "async, ssp:S or backup:B".
+std::string strategies_with(bool StrategyTraits::*property);
 
 // When gradients move the weights, and where.
 struct Strategy {

@@ -38,6 +38,11 @@ TEST(OptionNames, UnknownOnesAreNamedWithTheListOfWhatExists) {
 
 TEST(Strategy, SspWithABoundOfZeroIsSync) { EXPECT_EQ(Strategy::parse("ssp:0"), Strategy{}); }
 
+TEST(Strategy, TextsListThoseThatHaveAProperty) {
+  EXPECT_EQ(strategies_with(&StrategyTraits::single_pushes), "async or ssp:S");
+  EXPECT_EQ(strategies_with(&StrategyTraits::outer_optimizer), "local:H");
+}
+
 TEST(NearestName, FindsTyposAbbreviationsAndWordsOfOtherTrainers) {
   const std::vector<std::string> names = {"lr", "lr-step", "optimizer", "global-batch", "model"};
   EXPECT_EQ(nearest_name("optimi", names), "optimizer");
