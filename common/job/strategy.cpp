@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxParameter = 1'000'000;  // S, B, H
+constexpr int64_t kMaxParameter = 1'000'000;  // K, S, B, H
 
 struct Row {
   StrategyKind kind;
@@ -23,8 +23,8 @@ struct Row {
   StrategyTraits traits;
 };
 
-const std::array<Row, 6>& table() {
-  static const std::array<Row, 6> rows = {{
+const std::array<Row, 7>& table() {
+  static const std::array<Row, 7> rows = {{
       {StrategyKind::kSync, "sync", "sync", nullptr, 0, {.same_bits = true}},
       {StrategyKind::kAsync,
        "async",
@@ -32,6 +32,12 @@ const std::array<Row, 6>& table() {
        nullptr,
        0,
        {.step_versions = false, .single_pushes = true, .leases = true, .recordable = true}},
+      {StrategyKind::kBuffered,
+       "buffered",
+       "buffered:K",
+       &Strategy::buffer,
+       1,
+       {.step_versions = false, .leases = true, .recordable = true}},
       {StrategyKind::kSsp,
        "ssp",
        "ssp:S",
@@ -72,8 +78,11 @@ constexpr std::array<std::pair<std::string_view, AllReduceKind>, 3> kAllReduces 
      {"ring", AllReduceKind::kRing},
      {"gloo", AllReduceKind::kGloo}}};
 
-// A bound of 0 clocks, and no backup worker, is sync (DESIGN P3).
+// A bound of 0 clocks, and no backup worker, is sync (DESIGN P3); a buffer of one push is async.
 Strategy simplest(const Strategy& strategy) {
+  if (strategy == Strategy{.kind = StrategyKind::kBuffered, .buffer = 1}) {
+    return {.kind = StrategyKind::kAsync};
+  }
   const int64_t Strategy::*parameter = row_of(strategy.kind).parameter;
   return parameter != nullptr && strategy.*parameter == 0 ? Strategy{} : strategy;
 }
