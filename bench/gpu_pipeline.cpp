@@ -3,8 +3,8 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/layout/slice_map.h"
-#include "worker/compute/device_sum.h"
 #include "worker/compute/device_memory.h"
+#include "worker/compute/device_sum.h"
 
 namespace pushpull {
 

@@ -13,7 +13,7 @@ std::unique_ptr<TaskComputer> make_task_computer(const Job& job, const TensorTab
   if (traits.outer_optimizer) {
     return std::make_unique<LocalRounds>(compute, LocalSteps(job, table, map, total_steps, memory));
   }
-  const bool clips_pushes = job.clip_norm > 0 && !traits.step_versions;
+  const bool clips_pushes = job.clip_norm > 0 && traits.single_pushes;
   return std::make_unique<GradientTasks>(compute, encoder, clips_pushes);
 }
 

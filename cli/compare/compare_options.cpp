@@ -377,7 +377,7 @@ std::map<std::string, std::string> keys_of_strategy(const std::string& strategy)
                                              {"checkpoint-dir", ""},
                                              {"record", ""}};
   const Strategy parsed = Strategy::parse(strategy);
-  if (parsed.traits().step_versions) {
+  if (!parsed.traits().single_pushes) {
     keys.insert({{"staleness-aware", "false"}, {"delay-compensation", "0"}});
   }
   if (parsed.traits().workers_update) {

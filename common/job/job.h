@@ -80,7 +80,7 @@ struct Job {
   bool staleness_aware = false;     // async, ssp: lr / (1 + staleness)
   double delay_compensation = 0.0;  // async, ssp: lambda of DC-ASGD; 0: off
   Straggler straggler;
-  std::string record;             // path of the run's record (async, ssp, backup); empty: none
+  std::string record;  // path of the run's record, where the strategy has one; empty: none
   int64_t slice_bytes = 1 << 20;  // maximum; rounded up to 4 KiB
   Transport transport = Transport::kAuto;
   int64_t connections = 1;       // data connections from each worker to each server
@@ -95,7 +95,7 @@ struct Job {
   Resume resume = Resume::kFalse;
   std::string init_from;  // safetensors file with initial weights; empty: init rules
   OnWorkerLoss on_worker_loss =
-      OnWorkerLoss::kAbort;  // default: continue in async, ssp and backup, else abort
+      OnWorkerLoss::kAbort;  // default: continue where runs can be recorded, else abort
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
 

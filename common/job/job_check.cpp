@@ -117,7 +117,8 @@ void check_strategy(const Job& job, const Settings& given) {
   if (!job.record.empty() && !traits.recordable) {
     fail(said(job, given, "record") + " has nothing to record under " +
          said(job, given, "strategy") +
-         ", where equal jobs give equal weights: remove it, or take async, ssp:S or backup:B");
+         ", where equal jobs give equal weights: remove it, or take " +
+         strategies_with(&StrategyTraits::recordable));
   }
   // error feedback: replay would need every push of every incarnation, also the lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
@@ -125,9 +126,11 @@ void check_strategy(const Job& job, const Settings& given) {
          said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
          ": the residuals of the workers are not in the record; remove one of them");
   }
-  if (traits.step_versions && (job.staleness_aware || job.delay_compensation > 0)) {
+  if (!traits.single_pushes && (job.staleness_aware || job.delay_compensation > 0)) {
     fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
-         " is for async and ssp:S; under " + said(job, given, "strategy") + " nothing is stale");
+         " corrects single pushes; under " + said(job, given, "strategy") +
+         (traits.step_versions ? " nothing is stale" : " an update is made of several") +
+         ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
   }
   // the losses travel in one message, whose header holds at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;

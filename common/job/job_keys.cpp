@@ -351,12 +351,11 @@ Keys strategy_keys() {
        {"ipc", Transport::kIpc},
        {"tcp", Transport::kTcp}}};
   return {
-      parsed(
-          {"strategy",
-           "when a push counts: sync, async, ssp:S, backup:B, local:H; or allreduce:tree, :ring, "
-           ":gloo"},
-          field(&Job::strategy), kStrategyWords.data(), Strategy::parse,
-          [](const Strategy& strategy) { return strategy.to_string(); }),
+      parsed({"strategy",
+              "when a push counts: sync, async, buffered:K, ssp:S, backup:B, local:H; or "
+              "allreduce:tree, :ring, :gloo"},
+             field(&Job::strategy), kStrategyWords.data(), Strategy::parse,
+             [](const Strategy& strategy) { return strategy.to_string(); }),
       real({"outer-lr", "rate at which mean changes are applied (local:H)"}, field(&Job::outer_lr),
            "a number > 0", [](double v) { return v > 0.0; }),
       real({"outer-momentum", "Nesterov momentum of the mean changes (local:H); 0: none"},
@@ -370,7 +369,8 @@ Keys strategy_keys() {
               AtResume::kMayChange},
              field(&Job::straggler), kStragglerWords.data(), Straggler::parse,
              [](const Straggler& straggler) { return straggler.to_string(); }),
-      path({"record", "file to record the order of updates in, for replay (async, ssp, backup)",
+      path({"record",
+            "file to record the order of updates in, for replay (async, buffered, ssp, backup)",
             AtResume::kMayChange, "none"},
            &Job::record),
       integer(
@@ -397,7 +397,7 @@ Keys strategy_keys() {
              field(&Job::pull_codec), "fp32 or bf16", parse_pull_codec,
              [](const Codec& codec) { return codec.to_string(); }),
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
-            AtResume::kMayChange, "continue in async, ssp and backup, else abort"},
+            AtResume::kMayChange, "continue in async, buffered, ssp and backup, else abort"},
            field(&Job::on_worker_loss), "abort, wait or continue", kLosses),
   };
 }

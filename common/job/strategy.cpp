@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
@@ -10,37 +12,53 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxParameter = 1'000'000;  // S, B, H
+constexpr int64_t kMaxParameter = 1'000'000;  // K, S, B, H
 
 struct Row {
   StrategyKind kind;
   std::string_view word;
+  std::string_view form;         // what a user writes, with a letter for the parameter
   int64_t Strategy::*parameter;  // null: the word stands alone
   int64_t least;                 // value of the parameter
   StrategyTraits traits;
 };
 
-const std::array<Row, 6>& table() {
-  static const std::array<Row, 6> rows = {{
-      {StrategyKind::kSync, "sync", nullptr, 0, {.same_bits = true}},
+const std::array<Row, 7>& table() {
+  static const std::array<Row, 7> rows = {{
+      {StrategyKind::kSync, "sync", "sync", nullptr, 0, {.same_bits = true}},
       {StrategyKind::kAsync,
+       "async",
        "async",
        nullptr,
        0,
+       {.step_versions = false, .single_pushes = true, .leases = true, .recordable = true}},
+      {StrategyKind::kBuffered,
+       "buffered",
+       "buffered:K",
+       &Strategy::buffer,
+       1,
        {.step_versions = false, .leases = true, .recordable = true}},
       {StrategyKind::kSsp,
        "ssp",
+       "ssp:S",
        &Strategy::staleness,
        0,
-       {.step_versions = false, .recordable = true}},
+       {.step_versions = false, .single_pushes = true, .recordable = true}},
       {StrategyKind::kBackup,
        "backup",
+       "backup:B",
        &Strategy::backups,
        0,
        {.whole_steps = false, .recordable = true}},
-      {StrategyKind::kLocal, "local", &Strategy::local_steps, 1, {.outer_optimizer = true}},
+      {StrategyKind::kLocal,
+       "local",
+       "local:H",
+       &Strategy::local_steps,
+       1,
+       {.outer_optimizer = true}},
       {StrategyKind::kAllReduce,
        "allreduce",
+       "allreduce:KIND",
        nullptr,
        0,
        {.same_bits = true, .workers_update = true}},
@@ -60,13 +78,29 @@ constexpr std::array<std::pair<std::string_view, AllReduceKind>, 3> kAllReduces 
      {"ring", AllReduceKind::kRing},
      {"gloo", AllReduceKind::kGloo}}};
 
-// A bound of 0 clocks, and no backup worker, is sync (DESIGN P3).
+// A bound of 0 clocks, and no backup worker, is sync (DESIGN P3); a buffer of one push is async.
 Strategy simplest(const Strategy& strategy) {
+  if (strategy == Strategy{.kind = StrategyKind::kBuffered, .buffer = 1}) {
+    return {.kind = StrategyKind::kAsync};
+  }
   const int64_t Strategy::*parameter = row_of(strategy.kind).parameter;
   return parameter != nullptr && strategy.*parameter == 0 ? Strategy{} : strategy;
 }
 
 }  // namespace
+
+std::string strategies_with(bool StrategyTraits::*property) {
+  std::vector<std::string_view> forms;
+  for (const Row& row : table()) {
+    if (row.traits.*property) forms.push_back(row.form);
+  }
+  std::string out;
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (i > 0) out += i + 1 == forms.size() ? " or " : ", ";
+    out += forms[i];
+  }
+  return out;
+}
 
 Strategy Strategy::parse(const std::string& text) {
   const size_t colon = std::min(text.find(':'), text.size());

@@ -10,21 +10,24 @@
 
 namespace pushpull {
 
-enum class StrategyKind { kSync, kAsync, kSsp, kBackup, kLocal, kAllReduce };
+enum class StrategyKind { kSync, kAsync, kSsp, kBackup, kLocal, kAllReduce, kBuffered };
 enum class AllReduceKind { kTree, kRing, kGloo };
 
 // Completes "must be ..." for a text that names no strategy.
 inline constexpr std::string_view kStrategyWords =
-    "sync, async, ssp:S (S from 0), backup:B (B from 0, below the number of workers), local:H (H "
-    "from 1), allreduce:tree, allreduce:ring or allreduce:gloo; S, B and H up to 1000000, such as "
-    "ssp:4";
+    "sync, async, buffered:K (K from 1), ssp:S (S from 0), backup:B (B from 0, below the number of "
+    "workers), local:H (H from 1), allreduce:tree, allreduce:ring or allreduce:gloo; K, S, B and H "
+    "up to 1000000, such as ssp:4";
 
 // One row of the table of strategies. Whoever must treat strategies differently asks for the
 // property that it depends on, never for the strategy: a new strategy is a new row.
 struct StrategyTraits {
   // The weights of all slices have one version per step. Otherwise each server counts its own
-  // updates, gradients may be stale, and `clip-norm` works on each push.
+  // updates, and gradients may be stale.
   bool step_versions = true;
+  // Each push is an update of its own: `clip-norm` works on it, and it can be corrected for its
+  // staleness (`staleness-aware`, `delay-compensation`).
+  bool single_pushes = false;
   // Workers draw leases from one pool. Otherwise each owns a fixed share of every step.
   bool leases = false;
   // A step's update takes every micro-batch of it. Otherwise some pushes may be dropped.
@@ -41,15 +44,19 @@ struct StrategyTraits {
   bool workers_update = false;
 };
 
+// The strategies that have a property, for texts: "async, ssp:S or backup:B".
+std::string strategies_with(bool StrategyTraits::*property);
+
 // When gradients move the weights, and where.
 struct Strategy {
   StrategyKind kind = StrategyKind::kSync;
+  int64_t buffer = 1;                              // K of buffered:K; buffered:1 is kAsync
   int64_t staleness = 0;                           // S of ssp:S; ssp:0 is parsed as kSync
   int64_t backups = 0;                             // B of backup:B; backup:0 is parsed as kSync
   int64_t local_steps = 1;                         // H of local:H
   AllReduceKind algorithm = AllReduceKind::kTree;  // of allreduce:KIND
 
-  // "sync", "async", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
+  // "sync", "async", "buffered:4", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
   // names the text.
   static Strategy parse(const std::string& text);
   std::string to_string() const;

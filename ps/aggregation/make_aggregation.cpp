@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "ps/aggregation/buffered.h"
 #include "ps/aggregation/chosen_set.h"
 #include "ps/aggregation/single_pushes.h"
 #include "ps/aggregation/stored_weights.h"
@@ -22,6 +23,8 @@ std::unique_ptr<Aggregation> make_aggregation(AggregationSetup setup) {
       return std::make_unique<ChosenSet>(std::move(setup));
     case StrategyKind::kAsync:
       return std::make_unique<SinglePushes>(std::move(setup), std::nullopt);
+    case StrategyKind::kBuffered:
+      return std::make_unique<BufferedPushes>(std::move(setup), strategy.buffer);
     case StrategyKind::kSsp:
       return std::make_unique<SinglePushes>(std::move(setup), strategy.staleness);
     case StrategyKind::kAllReduce:

@@ -10,6 +10,7 @@
 #include "common/update/norm.h"
 #include "common/update/schedule.h"
 #include "ps/aggregation/async_update.h"
+#include "ps/aggregation/buffered.h"
 
 namespace pushpull {
 
@@ -117,9 +118,11 @@ void Replay::next() {
   const Gathered pushes = std::exchange(gathered_[server], {});
   if (rules_.in_steps) {
     apply_step(server, pushes);
-  } else {
+  } else if (job_.strategy.traits().single_pushes) {
     PP_ASSERT(pushes.size() == 1);
     apply_push(*pushes.front());
+  } else {
+    apply_buffer(server, pushes);
   }
   for (const RecordedUpdate* done : pushes) close(done->push);
   made_by_[server][now_[server]] = done_;
@@ -146,21 +149,43 @@ void Replay::apply_push(const RecordedUpdate& update) {
   ++now_[server];
 }
 
+std::vector<PartialSum> Replay::leaves(std::span<const size_t> pushes, int slice) const {
+  std::vector<PartialSum> out;
+  for (const size_t push : pushes) {
+    const auto leaf = std::ssize(out);
+    out.push_back({{leaf, leaf + 1}, open_.at(push).gradient.slices.at(slice)});
+  }
+  return out;
+}
+
+// buffered: in the order in which they came.
+void Replay::apply_buffer(size_t server, const Gathered& pushes) {
+  std::vector<size_t> numbers;
+  int64_t newest_step = 0;
+  int64_t micro_batches = 0;
+  for (const RecordedUpdate* update : pushes) {
+    const RecordedPush& push = record_.pushes[update->push];
+    numbers.push_back(update->push);
+    newest_step = std::max(newest_step, push.step);
+    micro_batches += push.range.size();
+  }
+  Shard& shard = shards_[server];
+  std::vector<std::vector<PartialSum>> parts;
+  for (const int slice : shard.slices()) parts.push_back(leaves(numbers, slice));
+  std::vector<SliceUpdate> updates;
+  for (const int slice : shard.slices()) updates.push_back({slice, parts[shard.place(slice)]});
+  Serial serial;
+  apply_buffered(job_, shard, updates, std::ssize(numbers),
+                 buffered_update(job_, record_.total_steps, newest_step, micro_batches), serial);
+  ++now_[server];
+}
+
 // backup: the pushes of a step's set, ascending by share, are the leaves of a tree of their own.
 void Replay::apply_step(size_t server, const Gathered& pushes) {
   std::vector<size_t> set;
   for (const RecordedUpdate* update : pushes) set.push_back(update->push);
   std::sort(set.begin(), set.end(),
             [&](size_t a, size_t b) { return record_.pushes[a].range < record_.pushes[b].range; });
-  const auto leaves = std::ssize(set);
-  const auto parts = [&](int slice) {
-    std::vector<PartialSum> out;
-    for (int64_t i = 0; i < leaves; ++i) {
-      const OpenPush& push = open_.at(set[static_cast<size_t>(i)]);
-      out.push_back({{i, i + 1}, push.gradient.slices.at(slice)});
-    }
-    return out;
-  };
   const int64_t step = record_.pushes[set.front()].step;
   UpdateInfo info;
   info.learning_rate = learning_rate(job_.schedule, step, record_.total_steps);
@@ -172,9 +197,9 @@ void Replay::apply_step(size_t server, const Gathered& pushes) {
     Serial serial;
     for (Shard& shard : shards_) {
       for (const int slice : shard.slices()) {
-        const std::vector<PartialSum> summed = parts(slice);
+        const std::vector<PartialSum> summed = leaves(set, slice);
         const SliceUpdate one{slice, summed};
-        const auto some = shard.norms(std::span(&one, 1), leaves, info.divisor, serial);
+        const auto some = shard.norms(std::span(&one, 1), std::ssize(set), info.divisor, serial);
         norms.insert(norms.end(), some.begin(), some.end());
       }
     }
@@ -182,7 +207,7 @@ void Replay::apply_step(size_t server, const Gathered& pushes) {
     info.clip = clip_factor(norm, job_.clip_norm);
   }
   for (const int slice : shards_[server].slices()) {
-    shards_[server].apply(slice, parts(slice), leaves, info);
+    shards_[server].apply(slice, leaves(set, slice), std::ssize(set), info);
   }
   now_[server] = step + 1;
 }

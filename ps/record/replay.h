@@ -78,6 +78,9 @@ class Replay {
   using Gathered = std::vector<const RecordedUpdate*>;
   void apply_push(const RecordedUpdate& update);
   void apply_step(size_t server, const Gathered& pushes);
+  void apply_buffer(size_t server, const Gathered& pushes);
+  // The pushes' sums over a slice: push i is leaf i of the fixed tree over them.
+  std::vector<PartialSum> leaves(std::span<const size_t> pushes, int slice) const;
   void close(size_t number);
 
   const RunRecord& record_;

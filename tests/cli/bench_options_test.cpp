@@ -61,10 +61,10 @@ TEST(BenchOptions, WrongValuesAreNamed) {
   for (const char* bytes : {"0", "-4", "6", "1e6", "4096,", "x", "99999999999999999999"}) {
     EXPECT_THAT(refusal({"--bytes", bytes}), HasSubstr("a multiple of 4")) << bytes;
   }
-  EXPECT_THAT(refusal({"--bytes", "4096,4096"}), HasSubstr("there twice"));
+  EXPECT_THAT(refusal({"--bytes", "4096,4096"}), HasSubstr("given twice"));
   EXPECT_THAT(refusal({"--transport", "udp"}), HasSubstr("'udp' must be shm, tcp or ipc"));
   EXPECT_THAT(refusal({"--transport", "auto"}), HasSubstr("must be shm, tcp or ipc"));
-  EXPECT_THAT(refusal({"--transport", "tcp,tcp"}), HasSubstr("there twice"));
+  EXPECT_THAT(refusal({"--transport", "tcp,tcp"}), HasSubstr("given twice"));
   EXPECT_THAT(refusal({"--optimizer", "sdg"}), HasSubstr("'sdg' must be sgd"));
   EXPECT_THAT(refusal({"--workers", "0"}), HasSubstr("--workers: '0' must be"));
   EXPECT_THAT(refusal({"--servers", "1.5"}), HasSubstr("--servers: '1.5' must be"));

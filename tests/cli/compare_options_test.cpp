@@ -186,6 +186,14 @@ TEST(CompareOptions, RunsStrategiesSideBySideThatOneJobFileCouldNotHold) {
   EXPECT_EQ(options.job.checkpoint_every, 0);
 }
 
+TEST(CompareOptions, OptionsForSinglePushesAreOffWherePushesAreGathered) {
+  const auto keys = keys_of_strategy("buffered:4");
+  EXPECT_EQ(keys.at("strategy"), "buffered:4");
+  EXPECT_EQ(keys.at("staleness-aware"), "false");
+  EXPECT_EQ(keys.at("delay-compensation"), "0");
+  EXPECT_FALSE(keys_of_strategy("async").contains("staleness-aware"));
+}
+
 TEST(CompareOptions, TheSharedJobHasOnlyLinesThatAllRunsHave) {
   Job one;
   one.steps = 10;

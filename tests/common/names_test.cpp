@@ -22,7 +22,7 @@ TEST(OptionNames, ReadBackWhatTheyPrint) {
   for (const char* name : {"constant", "step", "cosine"}) {
     EXPECT_EQ(to_string(parse_schedule(name)), name);
   }
-  for (const char* name : {"sync", "async", "ssp:1", "ssp:1000000"}) {
+  for (const char* name : {"sync", "async", "buffered:2", "ssp:1", "ssp:1000000"}) {
     EXPECT_EQ(Strategy::parse(name).to_string(), name);
   }
 }
@@ -33,10 +33,21 @@ TEST(OptionNames, UnknownOnesAreNamedWithTheListOfWhatExists) {
   EXPECT_THAT(usage_error([] { parse_schedule("linear"); }),
               AllOf(HasSubstr("'linear'"), HasSubstr("constant, step or cosine")));
   EXPECT_THAT(usage_error([] { Strategy::parse("ssp:x"); }),
-              AllOf(HasSubstr("'ssp:x'"), HasSubstr("sync, async, ssp:S")));
+              AllOf(HasSubstr("'ssp:x'"), HasSubstr("sync, async, buffered:K (K from 1), ssp:S")));
 }
 
 TEST(Strategy, SspWithABoundOfZeroIsSync) { EXPECT_EQ(Strategy::parse("ssp:0"), Strategy{}); }
+
+TEST(Strategy, ABufferOfOnePushIsAsync) {
+  EXPECT_EQ(Strategy::parse("buffered:1"), Strategy{.kind = StrategyKind::kAsync});
+  EXPECT_EQ(Strategy::parse("buffered:3").buffer, 3);
+}
+
+TEST(Strategy, TextsListThoseThatHaveAProperty) {
+  EXPECT_EQ(strategies_with(&StrategyTraits::single_pushes), "async or ssp:S");
+  EXPECT_EQ(strategies_with(&StrategyTraits::recordable), "async, buffered:K, ssp:S or backup:B");
+  EXPECT_EQ(strategies_with(&StrategyTraits::outer_optimizer), "local:H");
+}
 
 TEST(NearestName, FindsTyposAbbreviationsAndWordsOfOtherTrainers) {
   const std::vector<std::string> names = {"lr", "lr-step", "optimizer", "global-batch", "model"};

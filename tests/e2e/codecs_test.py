@@ -26,7 +26,7 @@ def fewer_bytes_and_the_same_bits_on_any_servers(lab):
 
 
 def every_strategy_learns_with_a_codec(lab):
-    for strategy in ("async", "ssp:2", "backup:1", "local:2"):
+    for strategy in ("async", "buffered:3", "ssp:2", "backup:1", "local:2"):
         for codec in ("int8", "topk:0.05"):
             # so small a job does not stand the outer momentum of DiLoCo, whatever the codec; after 10 epochs it
             # depends on whose pushes backup dropped

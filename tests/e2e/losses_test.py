@@ -112,7 +112,7 @@ def sync_goes_on_without_a_worker_to_the_same_bits(lab):
 
 
 def async_and_ssp_go_on_without_a_worker(lab):
-    for strategy in ("async", "ssp:3"):
+    for strategy in ("async", "buffered:3", "ssp:3"):
         keys = hurt_keys(lab, strategy=strategy, lr=0.02)
         cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
         cluster.reaches(1)

@@ -1,4 +1,4 @@
-"""Recorded runs of async and ssp, computed again in one process."""
+"""Recorded runs of async, buffered and ssp, computed again in one process."""
 import os
 import random
 import signal
@@ -43,7 +43,7 @@ def disturb(processes, until):
 
 
 def disturbed_runs_come_out_again(lab):
-    for strategy in ("async", "ssp:3"):
+    for strategy in ("async", "buffered:4", "ssp:3"):
         record = record_of(lab)
         job = lab.job({**MLP, "steps": 100, "strategy": strategy, "eval-every": 40})
         cluster = lab.cluster(job, 3, 3, record=record, slice_bytes=4096)
@@ -82,6 +82,16 @@ def every_option_of_async_comes_out_again(lab):
         replays(lab, record, live, "--job", job)
     plain = lab.train(lab.job({**MLP, "strategy": "ssp:2", "staleness-aware": "true"}), 1, 1)
     expect(plain["staleness"]["max"] == 0, f"one worker alone: {plain['staleness']}")
+
+
+def buffered_comes_out_again(lab):
+    for buffer, keys in ((2, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01, "eval-every": 7}),
+                         (1000, {"pull-codec": "bf16", "lr-schedule": "cosine", "checkpoint-every": 3})):
+        record = record_of(lab)
+        job = lab.job({**CONV, **keys, "strategy": f"buffered:{buffer}"})
+        live = lab.train(job, 2, 3, record=record, slice_bytes=4096)
+        again = replays(lab, record, live, "--job", job)
+        expect(again["updates"] == 2 * live["pushes_applied"], f"{again}, {live['pushes_applied']}")
 
 
 def backup_comes_out_again(lab):

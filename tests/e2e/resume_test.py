@@ -118,7 +118,7 @@ def eval_agrees_with_the_summary(lab):
 
 
 def async_goes_on_where_it_was(lab):
-    for strategy in ("async", "ssp:2"):
+    for strategy in ("async", "buffered:3", "ssp:2"):
         keys = {**MLP, "steps": 60, "lr": 0.05, "strategy": strategy, "eval-every": 10,
                 "checkpoint-dir": lab.folder / strategy[:3]}
         first = lab.train(lab.job({**keys, "stop-after": 25}), 2, 3, slice_bytes=4096)

@@ -34,7 +34,7 @@ def every_transport_gives_the_same_bits(lab):
 
 
 def every_strategy_trains(lab):
-    for strategy in ("async", "ssp:2", "backup:1", "local:4"):
+    for strategy in ("async", "buffered:3", "ssp:2", "backup:1", "local:4"):
         keys = {**MLP, "strategy": strategy, "eval-every": 10}
         for servers in (1, 2):
             run = lab.run_with_answers(lab.job(keys), servers, 3, transport="shm", slice_bytes=4096)
@@ -50,7 +50,7 @@ def local_steps_give_the_same_bits(lab):
 
 
 def a_recorded_run_comes_out_again(lab):
-    for strategy in ("async", "ssp:3", "backup:1"):
+    for strategy in ("async", "buffered:3", "ssp:3", "backup:1"):
         record = lab.folder / f"{strategy.replace(':', '-')}.rec"
         job = lab.job({**MLP, "steps": 100, "strategy": strategy, "eval-every": 40})
         live = lab.train(job, 1, 3, transport="shm", record=record)

@@ -82,7 +82,7 @@ def in_async_the_slow_worker_draws_less(lab):
 
 
 def every_strategy_learns_the_digits(lab):
-    for strategy, keys in (("sync", {}), ("async", {}), ("ssp:3", {}),
+    for strategy, keys in (("sync", {}), ("async", {}), ("buffered:3", {}), ("ssp:3", {}),
                            ("async", {"clip-norm": 1.0}), ("ssp:2", {"clip-norm": 1.0})):
         summary = lab.train(lab.job({**LEARNS, **keys, "strategy": strategy}), 2, 3,
                             slice_bytes=4096)

@@ -1,4 +1,5 @@
-"""backup:B drops what comes late and says whose it was; local:H moves in rounds. Both outlive a worker and go on from a checkpoint."""
+"""backup:B drops what comes late and says whose it was; local:H moves in rounds; buffered:K gathers pushes. They outlive a worker and go on from a
+checkpoint."""
 import array
 import json
 import os
@@ -92,6 +93,25 @@ def backup_takes_a_worker_in_again(lab):
         cluster.servers[0].says("takes the free place")
     summary = cluster.ends_well(but=(lost,))
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
+
+
+def buffered_counts_every_push_and_leaves_none(lab):
+    for buffer in (2, 5, 1000):
+        keys = {**MLP, "strategy": f"buffered:{buffer}", "lr": 0.02, "steps": 60, "eval-every": 7}
+        summary = lab.train(lab.job(keys), 2, 3, slice_bytes=4096)
+        expect(summary["pushes_applied"] == 3 * 60, f"{buffer}: {summary['pushes_applied']} applied")
+        expect(summary["samples"] == 60 * 64, f"{buffer}: {summary['samples']} samples")
+        histogram = summary["staleness"]["histogram"]
+        expect(sum(histogram.values()) == 2 * 3 * 60, f"{buffer}: every push at both servers: {histogram}")
+        expect(buffer < 1000 or histogram == {"0": 360}, f"one update from barrier to barrier: {histogram}")
+        expect(summary["test_correct"] > 0.4 * summary["test_total"], f"{buffer}: {summary['test_correct']} right")
+
+
+def buffered_one_is_async_and_corrects_no_single_pushes(lab):
+    run = lab.run(lab.job({**MLP, "strategy": "buffered:1", "staleness-aware": "true"}), 1, 1)
+    expect(run.code == 0 and "async" in run.text, f"exit code {run.code}: {run.text[-300:]}")
+    run = lab.run(lab.job({**MLP, "strategy": "buffered:2", "staleness-aware": "true"}), 1, 1)
+    expect(run.code == USAGE and "take async or ssp:S" in run.text, f"exit code {run.code}: {run.text[-300:]}")
 
 
 def more_backups_than_workers_are_refused(lab):

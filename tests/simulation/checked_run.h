@@ -211,6 +211,11 @@ inline const char* strategy_of(uint64_t seed) {
   return kStrategies[seed % 4];
 }
 
+inline const char* buffers_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"buffered:2", "buffered:3", "buffered:5", "buffered:100"};
+  return kStrategies[seed % 4];
+}
+
 inline const char* backups_of(uint64_t seed) {
   constexpr const char* kStrategies[] = {"backup:1", "backup:2", "backup:4"};
   return kStrategies[seed % 3];

@@ -18,6 +18,12 @@ const char* strategy_of(uint64_t seed) {
   return kStrategies[seed % 5];
 }
 
+// Seeds that have found something stay with the strategies that they were drawn for.
+const char* buffers_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"buffered:2", "buffered:4", "buffered:7", "buffered:1000"};
+  return kStrategies[seed % 4];
+}
+
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -170,13 +176,24 @@ TEST(ReplaySimulation, ARunOnSharedMemoryComesOutAgain) {
   }
 }
 
+TEST(ReplaySimulation, ABufferedRunComesOutAgain) {
+  for (const uint64_t seed : seeds_to_run(2000)) {
+    Scenario scenario = draw_recorded(seed, buffers_of(seed));
+    if (seed % 2 == 0) add_sharing(scenario);
+    if (seed % 3 == 0) add_faults(scenario);
+    if (seed % 5 < 2) add_accidents(scenario, OnWorkerLoss::kContinue);
+    if (!replays(scenario)) return;
+  }
+}
+
 // A server that is killed keeps what it had not told: the record ends where that is missed, and
 // what it holds can be computed.
 TEST(ReplaySimulation, WhatIsLeftOfARunThatHasLostAServerCanBeComputed) {
   int64_t cut = 0;
   int64_t applied = 0;
   for (const uint64_t seed : seeds_to_run(400)) {
-    Scenario scenario = draw_recorded(seed, strategy_of(seed));
+    Scenario scenario =
+        draw_recorded(seed, seed % 4 == 3 ? buffers_of(seed / 4) : strategy_of(seed));
     if (scenario.servers < 2) continue;
     scenario.job.steps += 40;
     scenario.job.stop_after = 0;

@@ -148,11 +148,12 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   s.job.pull_codec.kind = dice.chance(0.3) ? CodecKind::kBf16 : CodecKind::kFp32;
   s.elements = dice.between(8, 5000);
   draw_optimizer(s, dice);
-  s.job.clip_norm = 0;  // its norm is the worker's business, which has no model here
+  // that of single pushes is the worker's business, which has no model here
+  if (s.job.strategy.buffer == 1) s.job.clip_norm = 0;
   s.job.record = "record";
   const bool aware = dice.chance(0.5);
   const bool compensates = dice.chance(0.5);
-  if (s.job.strategy.in_lockstep()) return s;
+  if (!s.job.strategy.traits().single_pushes) return s;
   s.job.staleness_aware = aware;
   s.job.delay_compensation = compensates ? 0.1 : 0.0;
   return s;

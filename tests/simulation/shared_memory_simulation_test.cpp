@@ -64,6 +64,11 @@ TEST(SharedMemorySimulation, AsyncAndSspTakeEveryMicroBatchOnce) {
   share_everything([](uint64_t seed) { return draw(seed, strategy_of(seed / 16)); }, 2000);
 }
 
+// What waits in a buffer is read after its worker has written its memory anew.
+TEST(SharedMemorySimulation, BufferedTakesEveryMicroBatchOnce) {
+  share_everything([](uint64_t seed) { return draw(seed, buffers_of(seed / 16)); }, 1500);
+}
+
 TEST(SharedMemorySimulation, BackupTakesOneSetOfPushes) {
   share_everything([](uint64_t seed) { return draw(seed, backups_of(seed / 16)); }, 2000);
 }
@@ -73,8 +78,8 @@ TEST(SharedMemorySimulation, ServersOnDevicesKeepTheirBits) {
   int64_t servers = 0;
   const size_t runs = share_everything(
       [](uint64_t seed) {
-        constexpr const char* kStrategies[] = {"sync", "async", "backup:1"};
-        Scenario scenario = draw(seed, kStrategies[seed / 16 % 3]);
+        constexpr const char* kStrategies[] = {"sync", "async", "backup:1", "buffered:3"};
+        Scenario scenario = draw(seed, kStrategies[seed / 16 % 4]);
         scenario.on_device = true;
         return scenario;
       },

@@ -111,6 +111,23 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughWorkersDie) {
   }
 }
 
+TEST(Simulation, BufferedTakesEveryMicroBatchOnceAndNothingIsLeftAtABarrier) {
+  for (const uint64_t seed : seeds(1000)) {
+    if (!passes(draw(seed, buffers_of(seed)))) return;
+  }
+}
+
+TEST(Simulation, BufferedTakesEveryMicroBatchOnceOnABadNetworkThoughWorkersDie) {
+  for (const uint64_t seed : seeds(2500)) {
+    Scenario scenario = draw(seed, buffers_of(seed));
+    if (seed % 8 < 6) add_faults(scenario);
+    if (seed % 2 == 0) {
+      add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    }
+    if (!passes(scenario)) return;
+  }
+}
+
 TEST(Simulation, BackupTakesOneSetOfPushesForAllServers) {
   for (const uint64_t seed : seeds(1000)) {
     if (!passes(draw(seed, backups_of(seed)))) return;

@@ -1,7 +1,7 @@
 // A model of a few thousand weights whose gradient is a cheap pure function of (weights, step,
 // micro-batch), and the plain loop in one process that `sync` must agree with bit by bit.
 //
-// The counting form is for async and ssp, where bits depend on the order: micro-batch `m` of `step`
+// The counting form is for async, buffered and ssp, where bits depend on the order: micro-batch `m` of `step`
 // has the number id = step * M + m, and its gradient is 1 in the elements i with i % 1024 == id, 0
 // elsewhere. With plain SGD at rate 1 an element then is -1/M times how often its micro-batch is
 // in; every slice holds every id, so that the weights themselves say what they contain.

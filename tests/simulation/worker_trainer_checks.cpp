@@ -62,18 +62,34 @@ void WorkerTrainer::check_unchanged() {
   cluster_.wrong("worker " + std::to_string(number_) + " computed on weights that have changed");
 }
 
+// Updates that a server has made of so many counted pushes; -1: that cannot be. Each K pushes of
+// buffered:K are one, and what is left at a barrier; K is 1 elsewhere.
+static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers, int64_t shares) {
+  int64_t updates = 0;
+  for (int64_t step = barriers.start_step; step < barriers.end_step; step = barriers.next(step)) {
+    const int64_t most = (barriers.next(step) - step) * shares;
+    if (pushes < most) return pushes % k == 0 ? updates + pushes / k : -1;
+    updates += (most + k - 1) / k;
+    pushes -= most;
+  }
+  return pushes == 0 ? updates : -1;
+}
+
 // Staleness is measured by what a push says it has read: as many updates as the weights contain.
 void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting || given_up()) return;
   const auto start = cluster_.start_state();
+  const int64_t shares = process_.member().state().shares();
   for (const ToServer& out : messages) {
     if (!out.message.header.exchange().has_push()) continue;
     const wire::Push& push = out.message.header.exchange().push();
     const Range slice =
         push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
     const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
-    const int64_t updates = cluster_.toy().count_shares(weights, start ? start->step : 0,
-                                                        process_.member().state().shares()) +
+    const int64_t pushes =
+        cluster_.toy().count_shares(weights, start ? start->step : 0, static_cast<int>(shares));
+    const int64_t updates = updates_of(pushes, cluster_.scenario().job.strategy.buffer,
+                                       cluster_.coordinator().barriers(), shares) +
                             (start ? start->updates : 0);
     const int64_t said = push.read_versions(out.server);
     if (updates == said) continue;

@@ -29,7 +29,7 @@ class ServerMemoryTest : public testing::Test {
     push_pull_ = std::make_unique<PushPull>(setup);
     worker_ = std::make_unique<ServerAttachment>(*push_pull_, 3);
     server_ = std::make_unique<AttachedWorkers>(job(server_keys.empty() ? keys : server_keys), kRun,
-                                             push_pull_->slices(), [](const std::string&) {});
+                                                push_pull_->slices(), [](const std::string&) {});
     server_->on_state(members({kWorker}));
   }
   static Job job(const std::string& keys) {

@@ -50,7 +50,7 @@ std::vector<SliceCodec> codecs_of(const CodecMap& codecs, const SliceMap& map) {
 
 Encoder::Encoder(const Job& job, const TensorTable& table, const SliceMap& map)
     : one_place_(job.strategy.traits().leases),
-      keeps_sent_(job.clip_norm > 0 && !job.strategy.traits().step_versions),
+      keeps_sent_(job.clip_norm > 0 && job.strategy.traits().single_pushes),
       table_(table),
       map_(map),
       codecs_(codecs_of(CodecMap(table, job.codec, job.codec_tensors), map)),
