@@ -56,14 +56,12 @@ struct Strategy {
   int64_t local_steps = 1;                         // H of local:H
   AllReduceKind algorithm = AllReduceKind::kTree;  // of allreduce:KIND
 
-  // "sync", "async", "buffered:4", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws Error(kUsage) that
-  // names the text.
+  // "sync", "async", "buffered:4", "ssp:4", "backup:1", "local:16", "allreduce:ring". Throws
+  // Error(kUsage) that names the text.
   static Strategy parse(const std::string& text);
   std::string to_string() const;
 
   const StrategyTraits& traits() const;
-  // To be replaced by traits().step_versions.
-  bool in_lockstep() const { return traits().step_versions; }
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 

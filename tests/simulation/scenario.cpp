@@ -117,7 +117,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   draw_steps(s, dice);
   s.servers = static_cast<int>(dice.between(1, 4));
   job.slice_bytes = 4096 * dice.between(1, 3);
-  if (job.strategy.in_lockstep()) {
+  if (job.strategy.traits().step_versions) {
     draw_optimizer(s, dice);
     s.elements = dice.between(8, 5000);
   } else {
