@@ -18,8 +18,8 @@
 
 namespace pushpull {
 
-// What two processes must have in common to share memory: boot id, process id namespace, network
-// namespace, user. Empty if the system does not reveal them.
+// The properties that must be equal for two processes to share memory: boot id, process id
+// namespace, network namespace, user. Empty if the system does not reveal them.
 std::string host_identity();
 // Why two identities cannot share memory, as a statement about the other side: "it is on another
 // host". Empty if they can.

@@ -1,5 +1,5 @@
-// What the data connection of a server does with messages that it refuses: over a real socket, what
-// people read, what the sender hears, and what the summary counts.
+// Tests how a server's data connection refuses messages, over a real socket: the log line, the
+// answer to the sender, and the counts of the summary.
 #include "ps/server/data_plane.h"
 
 #include <gmock/gmock.h>

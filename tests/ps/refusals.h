@@ -1,4 +1,4 @@
-// What tests ask of a check's outcome.
+// Helpers that tests use to read a check's outcome.
 #pragma once
 
 #include <string>

@@ -64,7 +64,7 @@ TEST(SharedMemorySimulation, AsyncAndSspTakeEveryMicroBatchOnce) {
   share_everything([](uint64_t seed) { return draw(seed, strategy_of(seed / 16)); }, 2000);
 }
 
-// What waits in a buffer is read after its worker has written its memory anew.
+// A push that waits in a buffer is read after its worker has overwritten its own memory.
 TEST(SharedMemorySimulation, BufferedTakesEveryMicroBatchOnce) {
   share_everything([](uint64_t seed) { return draw(seed, buffers_of(seed / 16)); }, 1500);
 }
