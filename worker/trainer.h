@@ -12,7 +12,7 @@
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluation.h"
+#include "worker/compute/evaluation_share.h"
 #include "worker/exchange/encoder.h"
 #include "worker/exchange/links.h"
 #include "worker/exchange/push_pull.h"
@@ -57,7 +57,7 @@ class Trainer : private TaskHost {
 
   Control& control_;
   const TensorTable& table_;
-  Evaluation evaluation_;
+  EvaluationShare evaluation_;
   PushPull push_pull_;
   Links links_;
   Compute compute_;

@@ -95,7 +95,7 @@ class Launcher {
   void start(size_t slot);
   void start_the_others();
   void announced(const std::string& bytes);
-  void act(const Actions& actions);
+  void act(const SupervisorActions& actions);
   void signal_all(int signal);
   void handle_signals();
   void stop_with_the_terminal();
@@ -206,7 +206,7 @@ void Launcher::announced(const std::string& bytes) {
   }
 }
 
-void Launcher::act(const Actions& actions) {
+void Launcher::act(const SupervisorActions& actions) {
   std::vector<Output> outputs;
   if (actions.hold) {
     view_.hold();

@@ -129,10 +129,10 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   return phase_ == Phase::kFinishing;
 }
 
-Actions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
+SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   members_[slot].alive = false;
   members_[slot].succeeded = ending.success();
-  Actions actions;
+  SupervisorActions actions;
   const bool running = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
   if (!ending.success()) {
     if (running && may_be_lost(slot, ending)) {
@@ -160,8 +160,8 @@ Actions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   return actions;
 }
 
-Actions Supervisor::lost_worker(size_t slot, const Ending& ending) {
-  Actions actions;
+SupervisorActions Supervisor::lost_worker(size_t slot, const Ending& ending) {
+  SupervisorActions actions;
   Member& member = members_[slot];
   const std::string lost = who(slot) + ending.describe();
   if (phase_ == Phase::kFinishing) {
@@ -211,7 +211,7 @@ size_t Supervisor::cause() const {
   return found;
 }
 
-void Supervisor::settle(Actions& actions) {
+void Supervisor::settle(SupervisorActions& actions) {
   const size_t slot = cause();
   const std::optional<Ending>& failure = members_[slot].failure;
   // the process blamed may still be ending: the coordinator waits for the others
@@ -224,13 +224,13 @@ void Supervisor::settle(Actions& actions) {
   stop(actions, SIGTERM);
 }
 
-void Supervisor::stop(Actions& actions, int signal) {
+void Supervisor::stop(SupervisorActions& actions, int signal) {
   actions.signal_all = signal;
   phase_ = signal == SIGKILL ? Phase::kKilled : Phase::kStopping;
 }
 
-Actions Supervisor::signalled(int signal, int64_t now_ms) {
-  Actions actions;
+SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
+  SupervisorActions actions;
   if (phase_ == Phase::kStopping || phase_ == Phase::kSettling) {
     // a second Ctrl-C ends the grace period; other signals do not, since schedulers repeat them.
     // One Ctrl-C can arrive twice, from the terminal and from a wrapper such as timeout(1).
@@ -257,8 +257,8 @@ Actions Supervisor::signalled(int signal, int64_t now_ms) {
   return actions;
 }
 
-Actions Supervisor::give_up(const std::string& text, int code, int64_t now_ms) {
-  Actions actions;
+SupervisorActions Supervisor::give_up(const std::string& text, int code, int64_t now_ms) {
+  SupervisorActions actions;
   if (phase_ != Phase::kRunning) {
     return actions;
   }
@@ -271,8 +271,8 @@ Actions Supervisor::give_up(const std::string& text, int code, int64_t now_ms) {
   return actions;
 }
 
-Actions Supervisor::tick(int64_t now_ms) {
-  Actions actions;
+SupervisorActions Supervisor::tick(int64_t now_ms) {
+  SupervisorActions actions;
   if (phase_ == Phase::kSettling && now_ms >= began_ms_ + options_.settle_ms) {
     settle(actions);
     return actions;

@@ -34,7 +34,7 @@ struct SupervisorOptions {
   int64_t replacements = 3;  // per worker, if the job waits for one
 };
 
-struct Actions {
+struct SupervisorActions {
   std::vector<std::string> say;
   bool hold = false;              // a process failed; its cause will follow
   std::optional<size_t> release;  // slot of the cause, now known (or slots(): none)
@@ -52,15 +52,15 @@ class Supervisor {
   std::string name(size_t slot) const;
 
   void started(size_t slot, int64_t pid);
-  Actions ended(size_t slot, const Ending& ending, int64_t now_ms);
+  SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
   // The coordinator reports that this process failed the job, with the job's exit code and the
   // reason. All processes end with that code, so nothing else identifies the cause.
   void blamed(int64_t pid, int code, const std::string& reason);
   // The launcher received SIGINT, SIGTERM or SIGHUP.
-  Actions signalled(int signal, int64_t now_ms);
+  SupervisorActions signalled(int signal, int64_t now_ms);
   // The launcher cannot continue: a process cannot be started, or the address does not arrive.
-  Actions give_up(const std::string& text, int code, int64_t now_ms);
-  Actions tick(int64_t now_ms);
+  SupervisorActions give_up(const std::string& text, int code, int64_t now_ms);
+  SupervisorActions tick(int64_t now_ms);
 
   // When `tick` must be called; empty: never.
   std::optional<int64_t> deadline_ms() const;
@@ -92,10 +92,10 @@ class Supervisor {
     int64_t failure_order = 0;
   };
 
-  Actions lost_worker(size_t slot, const Ending& ending);
+  SupervisorActions lost_worker(size_t slot, const Ending& ending);
   bool may_be_lost(size_t slot, const Ending& ending) const;
-  void settle(Actions& actions);
-  void stop(Actions& actions, int signal);
+  void settle(SupervisorActions& actions);
+  void stop(SupervisorActions& actions, int signal);
   size_t cause() const;
   std::string who(size_t slot) const;
 

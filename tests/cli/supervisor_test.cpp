@@ -41,7 +41,7 @@ TEST_F(SupervisorTest, AJobThatEndsWellGivesZeroWhateverTheOrder) {
     for (size_t slot = 0; slot < 5; ++slot) {
       if (slot != first) {
         EXPECT_FALSE(supervisor.all_ended());
-        const Actions actions = supervisor.ended(slot, kDone, 1);
+        const SupervisorActions actions = supervisor.ended(slot, kDone, 1);
         EXPECT_THAT(actions.say, IsEmpty());
         EXPECT_EQ(actions.signal_all, 0);
       }
@@ -53,7 +53,7 @@ TEST_F(SupervisorTest, AJobThatEndsWellGivesZeroWhateverTheOrder) {
 
 TEST_F(SupervisorTest, TheFirstFailureIsNamedAndTheOthersAreStopped) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
-  Actions actions = supervisor.ended(3, code(3), 1000);
+  SupervisorActions actions = supervisor.ended(3, code(3), 1000);
   EXPECT_TRUE(actions.hold);
   EXPECT_THAT(actions.say, IsEmpty());
   EXPECT_TRUE(supervisor.stopping());
@@ -73,7 +73,7 @@ TEST_F(SupervisorTest, WhomTheCoordinatorNamesIsTheCauseThoughAllEndWithOneCode)
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.blamed(100, 9, "[device] cuda:0 is lost");
   end_all(supervisor, {2, 3, 4, 1}, code(9));  // told so by the coordinator, which ends last
-  const Actions actions = supervisor.ended(0, code(9), 5001);
+  const SupervisorActions actions = supervisor.ended(0, code(9), 5001);
   EXPECT_THAT(actions.say, ElementsAre("[run] server 0 (pid 100) ended with exit code 9 (device): "
                                        "[device] cuda:0 is lost"));
   EXPECT_EQ(actions.release, 0U);
@@ -116,7 +116,7 @@ TEST_F(SupervisorTest, WhoLostAPeerIsNotTheCauseWhereSomebodyFailedByItself) {
   supervisor.ended(0, code(4), 10);
   supervisor.ended(4, code(7), 20);
   supervisor.ended(1, code(8), 30);
-  const Actions actions = supervisor.ended(3, code(5), 40);
+  const SupervisorActions actions = supervisor.ended(3, code(5), 40);
   EXPECT_THAT(actions.say,
               ElementsAre("[run] worker 2 (pid 104) ended with exit code 7 (not finite)"))
       << "all have ended: nobody waits for the second to pass";
@@ -135,7 +135,7 @@ TEST_F(SupervisorTest, AKilledProcessGivesItsSignalAsAShellDoes) {
   for (const size_t slot : {0, 1, 2}) {
     Supervisor supervisor = make(OnWorkerLoss::kAbort);
     supervisor.ended(slot, kShot, 0);
-    const Actions actions = supervisor.tick(1000);
+    const SupervisorActions actions = supervisor.tick(1000);
     EXPECT_THAT(actions.say, ElementsAre(HasSubstr("was killed by signal 9 (SIGKILL)")));
     EXPECT_EQ(supervisor.exit_code(), 137);
   }
@@ -148,7 +148,7 @@ TEST_F(SupervisorTest, WhoDoesNotEndWithinTheGraceIsKilledAndNamed) {
   end_all(supervisor, {1, 2, 3}, code(143));
   ASSERT_EQ(supervisor.deadline_ms(), 10000) << "from the failure on, not from the signal";
   EXPECT_EQ(supervisor.tick(9999).signal_all, 0);
-  const Actions actions = supervisor.tick(10000);
+  const SupervisorActions actions = supervisor.tick(10000);
   EXPECT_EQ(actions.signal_all, SIGKILL);
   EXPECT_THAT(actions.say, ElementsAre("[run] worker 2 (pid 104) did not end within 10 s; killed"));
   EXPECT_EQ(supervisor.deadline_ms(), std::nullopt);
@@ -158,7 +158,7 @@ TEST_F(SupervisorTest, WhoDoesNotEndWithinTheGraceIsKilledAndNamed) {
 
 TEST_F(SupervisorTest, AnInterruptIsForwardedOnceAndTheSecondKills) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
-  Actions actions = supervisor.signalled(SIGINT, 0);
+  SupervisorActions actions = supervisor.signalled(SIGINT, 0);
   EXPECT_EQ(actions.signal_all, SIGINT);
   EXPECT_THAT(actions.say, ElementsAre("[run] SIGINT: stopping the job; once more kills it"));
   EXPECT_EQ(supervisor.signalled(SIGTERM, 1).signal_all, 0) << "a scheduler's echo";
@@ -190,7 +190,7 @@ TEST_F(SupervisorTest, ASignalThatCameWhenTheJobWasDoneBreaksNothing) {
 
 TEST_F(SupervisorTest, WithContinueTheJobGoesOnWithoutAKilledWorker) {
   Supervisor supervisor = make(OnWorkerLoss::kContinue);
-  const Actions actions = supervisor.ended(4, kShot, 0);
+  const SupervisorActions actions = supervisor.ended(4, kShot, 0);
   EXPECT_THAT(actions.say, ElementsAre("[run] worker 2 (pid 104) was killed by signal 9 (SIGKILL); "
                                        "the job goes on without it"));
   EXPECT_FALSE(actions.hold);
@@ -212,13 +212,13 @@ TEST_F(SupervisorTest, WithContinueTheLastWorkersDeathEndsTheJob) {
 TEST_F(SupervisorTest, WithWaitAWorkerIsReplacedThreeTimes) {
   Supervisor supervisor = make(OnWorkerLoss::kWait);
   for (int i = 1; i <= 3; ++i) {
-    const Actions actions = supervisor.ended(3, kShot, 0);
+    const SupervisorActions actions = supervisor.ended(3, kShot, 0);
     EXPECT_EQ(actions.restart, 3U);
     EXPECT_THAT(actions.say, ElementsAre(HasSubstr("starting a replacement, " + std::to_string(i) +
                                                    " of at most 3")));
     supervisor.started(3, 200 + i);
   }
-  const Actions actions = supervisor.ended(3, kShot, 0);
+  const SupervisorActions actions = supervisor.ended(3, kShot, 0);
   EXPECT_EQ(actions.restart, std::nullopt);
   EXPECT_THAT(actions.say, ElementsAre(HasSubstr("worker 1 (pid 203)")));
   EXPECT_FALSE(supervisor.stopping()) << "the coordinator decides how long to wait";
@@ -227,7 +227,7 @@ TEST_F(SupervisorTest, WithWaitAWorkerIsReplacedThreeTimes) {
 
 TEST_F(SupervisorTest, AWorkerWhoseDeviceFailsIsLostAsOneThatWasKilled) {
   Supervisor waiting = make(OnWorkerLoss::kWait);
-  const Actions actions = waiting.ended(3, code(9), 0);
+  const SupervisorActions actions = waiting.ended(3, code(9), 0);
   EXPECT_EQ(actions.restart, 3U);
   EXPECT_THAT(actions.say, ElementsAre(HasSubstr("ended with exit code 9 (device)")));
   Supervisor going_on = make(OnWorkerLoss::kContinue);
@@ -242,7 +242,7 @@ TEST_F(SupervisorTest, AnErrorThatTheNextWorkerWouldRepeatEndsTheJobUnderEveryPo
   for (const OnWorkerLoss policy : {OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
     for (const int value : {2, 3, 6, 7}) {
       Supervisor supervisor = make(policy);
-      const Actions actions = supervisor.ended(3, code(value), 0);
+      const SupervisorActions actions = supervisor.ended(3, code(value), 0);
       EXPECT_TRUE(actions.hold) << value;
       EXPECT_EQ(actions.restart, std::nullopt);
       supervisor.tick(1000);
@@ -296,7 +296,7 @@ TEST_F(SupervisorTest, AnErrorForGoodAfterTheEndIsAFailureOnlyUnderAbort) {
 TEST_F(SupervisorTest, GivingUpStopsWhatRunsAndGivesTheCode) {
   Supervisor supervisor({.servers = 1, .workers = 1});
   supervisor.started(0, 100);
-  const Actions actions = supervisor.give_up("cannot start", 1, 0);
+  const SupervisorActions actions = supervisor.give_up("cannot start", 1, 0);
   EXPECT_THAT(actions.say, ElementsAre("[run] cannot start"));
   EXPECT_EQ(actions.signal_all, SIGTERM);
   supervisor.ended(0, {.code = 143, .signal = 0}, 1);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "worker/compute/evaluation.h"
+#include "worker/compute/evaluation_share.h"
 
 namespace pushpull {
 namespace {
@@ -120,11 +120,11 @@ TEST(Evaluator, RefusesWeightsOfAnotherModelAndChunksOutOfRange) {
   EXPECT_THROW(evaluator.run(kWeights, -1), Error);
 }
 
-TEST(Evaluation, ReportsTheChunksThatItWasGiven) {
+TEST(EvaluationShare, ReportsTheChunksThatItWasGiven) {
   FakeDataset dataset(10);
   FakeModel model;
   const Job job = job_of(4);
-  Evaluation evaluation({job, dataset, model}, 101, [] { return false; });
+  EvaluationShare evaluation({job, dataset, model}, 101, [] { return false; });
   const std::array<float, 1> weights = {1.0F};
   const auto result = evaluation.run(7, {1, evaluation.chunks()}, weights);
   ASSERT_TRUE(result);
@@ -134,12 +134,12 @@ TEST(Evaluation, ReportsTheChunksThatItWasGiven) {
   EXPECT_EQ(result->chunks(0).chunk(), 1);
 }
 
-TEST(Evaluation, ReportsNothingOnceTheJobIsOver) {
+TEST(EvaluationShare, ReportsNothingOnceTheJobIsOver) {
   FakeDataset dataset(10);
   FakeModel model;
   const Job job = job_of(4);
   int asked = 0;
-  Evaluation evaluation({job, dataset, model}, 101, [&] { return ++asked > 1; });
+  EvaluationShare evaluation({job, dataset, model}, 101, [&] { return ++asked > 1; });
   const std::array<float, 1> weights = {1.0F};
   EXPECT_FALSE(evaluation.run(7, {0, evaluation.chunks()}, weights));
 }

@@ -23,7 +23,7 @@
 #include "worker/all_reduce/communication.h"
 #include "worker/all_reduce/peers.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluation.h"
+#include "worker/compute/evaluation_share.h"
 #include "worker/exchange/to_server.h"
 #include "worker/member/control.h"
 #include "worker/trace/time_split.h"
@@ -80,7 +80,7 @@ class AllReduceTrainer {
   const Range range_;               // micro-batches of every step
   const std::vector<Range> nodes_;  // of the fixed tree, that make them up
   const SliceMap map_;
-  Evaluation evaluation_;
+  EvaluationShare evaluation_;
   Compute compute_;
   TimeSplit split_{now_seconds};
   RangeUpdate update_;

@@ -1,4 +1,4 @@
-#include "worker/compute/evaluation.h"
+#include "worker/compute/evaluation_share.h"
 
 #include <utility>
 
@@ -6,15 +6,15 @@
 
 namespace pushpull {
 
-Evaluation::Evaluation(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
-                       Trace* trace)
+EvaluationShare::EvaluationShare(Evaluator evaluator, uint64_t incarnation,
+                                 std::function<bool()> over, Trace* trace)
     : evaluator_(std::move(evaluator)),
       incarnation_(incarnation),
       over_(std::move(over)),
       trace_(trace) {}
 
-std::optional<wire::EvalResult> Evaluation::run(int64_t step, Range chunks,
-                                                std::span<const float> weights) {
+std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
+                                                     std::span<const float> weights) {
   const bool traced = trace_ != nullptr && trace_->on();
   wire::EvalResult result;
   result.set_incarnation(incarnation_);

@@ -14,12 +14,12 @@
 
 namespace pushpull {
 
-class Evaluation {
+class EvaluationShare {
  public:
   // incarnation: of this worker. over: true once the job is over; asked before each chunk. trace:
   // where each chunk goes, borrowed; null: nowhere.
-  Evaluation(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
-             Trace* trace = nullptr);
+  EvaluationShare(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
+                  Trace* trace = nullptr);
 
   // Chunks of the whole test split.
   int64_t chunks() const { return evaluator_.chunks(); }
