@@ -56,6 +56,12 @@ class TheCounting(unittest.TestCase):
                         ps__y_dot_cpp="class Thing {\n};\nvoid Thing::a() {}\n")
         self.assertEqual(0, found["foreign implementations"])
 
+    def test_two_headers_that_define_one_type_count(self):
+        one, declared = "namespace a {\nstruct Row {\n};\n}\n", "namespace a {\nstruct Row;\n}\n"
+        self.assertEqual(1, counted(ps__x_dot_h=one, worker__y_dot_h=one)["types of one name"])
+        self.assertEqual(0, counted(ps__x_dot_h=one, worker__y_dot_h=declared)["types of one name"])
+        self.assertEqual(0, counted(ps__x_dot_h=one, worker__y_dot_h=one.replace("a {", "b {"))["types of one name"])
+
     def test_a_refusal_without_a_reason_counts_where_a_message_is_judged(self):
         found = counted(
             ps__server__a_dot_cpp="bool Server::push_fits(const Push& p) const {\n  if (x) { return false; }\n  return false;\n}\n"
@@ -74,8 +80,8 @@ class TheCounting(unittest.TestCase):
         self.assertEqual(1, found["comments reflowed"])
 
     def test_a_simulated_node_may_be_an_adapter_and_no_more(self):
-        found = counted(tests__simulation__a_node_dot_h="\n" * 20, tests__simulation__a_node_dot_cpp="\n" * 130,
-                        tests__simulation__b_node_dot_cpp="\n" * 120)
+        found = counted(tests__simulation__a_node_dot_h="x;\n" * 20, tests__simulation__a_node_dot_cpp="x;\n\n  // y\n" * 130,
+                        tests__simulation__b_node_dot_cpp="x;\n" * 120)
         self.assertEqual(30, found["driver lines twice"])
 
     def test_a_figure_above_its_limit_is_named(self):

@@ -6,6 +6,7 @@
 #include "common/net/address.h"
 #include "common/net/tensor_wire.h"
 #include "tests/simulation/coordinator_node.h"
+#include "tests/simulation/describe.h"
 #include "tests/simulation/server_node.h"
 #include "tests/simulation/worker_node.h"
 
@@ -92,6 +93,19 @@ void Cluster::declare_again(int worker) {
   *message.header.mutable_declare() = declaration("other");
   message.header.mutable_declare()->set_incarnation(member.incarnation());
   network_.to_router(workers_[static_cast<size_t>(worker)]->control(), std::move(message));
+}
+
+CoordinatorOptions Cluster::coordinator_options() {
+  CoordinatorOptions options;
+  options.job = scenario_.job;
+  options.run = dice_.next();
+  options.servers = scenario_.servers;
+  options.workers = scenario_.workers;
+  options.self.incarnation = dice_.next();
+  options.self.host = "host";
+  options.self.pid = 1000;
+  options.self.data_endpoint = endpoint_of(0);
+  return options;
 }
 
 JoinOptions Cluster::join_options(wire::Role role, int number) {
@@ -199,7 +213,9 @@ void Cluster::run() {
 
 std::string Cluster::describe() const {
   std::string out = "at " + std::to_string(clock_.now_ms()) + " ms, " +
-                    std::to_string(clock_.events()) + " events\n  " + coordinator_->describe();
+                    std::to_string(clock_.events()) + " events\n  " +
+                    sim::describe(coordinator_->driver()) +
+                    "\n  server 0: " + sim::describe(coordinator_->data().data().server());
   for (const auto& server : servers_) out += "\n  " + server->describe();
   for (const auto& worker : workers_) out += "\n  " + worker->describe();
   return out;

@@ -20,6 +20,10 @@
 
 namespace pushpull::sim {
 
+// Between two turns of a process that has nothing to do.
+constexpr int64_t kServerTickUs = 10'000;
+constexpr int64_t kWorkerTickUs = 20'000;
+
 // Where server process `number` claims to listen.
 std::string endpoint_of(int number);
 
@@ -71,6 +75,7 @@ class Cluster {
   Network& network() { return network_; }
   Dice& dice() { return dice_; }
   ControlWatch& watch() { return watch_; }
+  CoordinatorOptions coordinator_options();
   JoinOptions join_options(wire::Role role, int number);
   // The declaration of a worker whose data have this digest.
   wire::Declare declaration(const std::string& digest) const;

@@ -104,6 +104,28 @@ void ControlWatch::ended(uint64_t incarnation, const JobEnd& end, wire::Phase ph
   }
 }
 
+void ControlWatch::asks(const Coordinator& coordinator, const Message& message) {
+  const wire::Header& header = message.header;
+  stranger_ = header.has_heartbeat() &&
+              !coordinator.members().all().contains(header.heartbeat().incarnation());
+  refused_.clear();
+  welcomed_.clear();
+}
+
+void ControlWatch::answered(const PeerId& to, const Message& answer) {
+  if (answer.header.has_refused()) refused_.insert(to);
+  if (answer.header.has_job_text()) welcomed_.insert(to);
+}
+
+void ControlWatch::asked(const PeerId& from, const Message& message) {
+  if (refused_.contains(from)) return;
+  if (stranger_) cluster_.wrong("the heartbeat of a process that was given up is not refused");
+  // the answer to the one before may be lost
+  if (message.header.has_hello() && !welcomed_.contains(from)) {
+    cluster_.wrong("a Hello is not answered");
+  }
+}
+
 void ControlWatch::members(const Coordinator& coordinator) {
   std::set<int64_t> pids;
   const std::string& digest = coordinator.declaration().data_digest;

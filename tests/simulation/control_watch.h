@@ -1,5 +1,5 @@
 // Watches what members say on their control connections, as they say it and before the network
-// touches it, and whom the coordinator takes for a member. What docs/protocol.md promises of
+// touches it, what the coordinator answers, and whom it takes for a member. What docs/protocol.md promises of
 // joining, heartbeats, repeats and leaving is checked here, whatever the scenario.
 #pragma once
 
@@ -34,7 +34,12 @@ class ControlWatch {
   // It has had its turn.
   void lives(uint64_t incarnation, bool joined);
   void ended(uint64_t incarnation, const JobEnd& end, wire::Phase phase);
-  // Checks the members that the coordinator knows now.
+  // ---- of the coordinator ----
+  // It takes a message in; what it answers; and it has had its turn.
+  void asks(const Coordinator& coordinator, const Message& message);
+  void answered(const PeerId& to, const Message& answer);
+  void asked(const PeerId& from, const Message& message);
+  // Checks the members that it knows now.
   void members(const Coordinator& coordinator);
 
  private:
@@ -65,6 +70,10 @@ class ControlWatch {
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
   std::string digest_;  // that the coordinator has frozen
+  // while it takes a message in
+  bool stranger_ = false;  // it comes from a process that was given up
+  std::set<PeerId> refused_;
+  std::set<PeerId> welcomed_;  // their Hello, by the job's text
 };
 
 }  // namespace pushpull::sim

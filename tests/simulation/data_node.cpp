@@ -75,13 +75,4 @@ void DataNode::send() {
   }
 }
 
-std::string DataNode::describe() const {
-  const Server* server = data_.server();
-  if (server == nullptr) return "no server yet";
-  return "floor " + std::to_string(server->floor()) + ", barrier " +
-         std::to_string(server->open_barrier()) + (server->ready() ? "" : ", not loaded") +
-         (server->waiting_norms() ? ", waits for the norm" : "") +
-         (server->waiting_arrived() ? ", waits for the set" : "");
-}
-
 }  // namespace pushpull::sim

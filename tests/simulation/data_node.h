@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "ps/engine/host_mirror.h"
 #include "ps/server/served_data.h"
@@ -25,7 +24,6 @@ class DataNode : private ServerParts {
   void close() { open_ = false; }
   // Called after each turn of messages.
   void after_work(std::function<void()> then) { then_ = std::move(then); }
-  std::string describe() const;
 
  private:
   std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,

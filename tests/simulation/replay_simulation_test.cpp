@@ -8,6 +8,7 @@
 
 #include "ps/coordinator/run_recorder.h"
 #include "ps/record/replay.h"
+#include "tests/simulation/checked_run.h"
 #include "tests/simulation/cluster.h"
 
 namespace pushpull::sim {
@@ -22,10 +23,6 @@ const char* strategy_of(uint64_t seed) {
 const char* buffers_of(uint64_t seed) {
   constexpr const char* kStrategies[] = {"buffered:2", "buffered:4", "buffered:7", "buffered:1000"};
   return kStrategies[seed % 4];
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 class RecordedRun {

@@ -1,12 +1,8 @@
 #include "tests/simulation/server_node.h"
 
+#include "tests/simulation/describe.h"
+
 namespace pushpull::sim {
-
-namespace {
-
-constexpr int64_t kTickUs = 10'000;
-
-}  // namespace
 
 ServerNode::ServerNode(Cluster& cluster, int number, bool surplus)
     : cluster_(cluster),
@@ -44,7 +40,7 @@ void ServerNode::tick() {
   });
   if (over_) return;
   cluster_.watch().lives(incarnation_, member_.joined());
-  cluster_.clock().after(kTickUs, [this] { tick(); });
+  cluster_.clock().after(kServerTickUs, [this] { tick(); });
 }
 
 void ServerNode::send() {
@@ -77,7 +73,8 @@ void ServerNode::kill() {
 
 std::string ServerNode::describe() const {
   return "server process " + std::to_string(number_) + " (rank " +
-         std::to_string(member_.state().rank()) + "): " + (over_ ? "gone" : data_.describe());
+         std::to_string(member_.state().rank()) +
+         "): " + (over_ ? "gone" : sim::describe(data_.data().server()));
 }
 
 }  // namespace pushpull::sim

@@ -1,0 +1,43 @@
+#include "tests/simulation/describe.h"
+
+namespace pushpull::sim {
+
+std::string describe(const JobDriver& driver) {
+  const Coordinator& coordinator = driver.coordinator();
+  std::string out = "coordinator: " + wire::Phase_Name(coordinator.phase());
+  if (coordinator.phase() == wire::PHASE_FAILED) out += " " + coordinator.failure_text();
+  if (driver.over()) return out + ", over";
+  out += " " + coordinator.waiting_for();
+  if (coordinator.barriers().end_step > 0) {
+    const auto& evaluation = coordinator.evaluations().newest();
+    out += ", floor " + std::to_string(coordinator.training().floor()) + ", evaluated " +
+           std::to_string(evaluation ? evaluation->step : -1) + ", end " +
+           std::to_string(coordinator.barriers().end_step);
+  }
+  if (driver.writing()) out += ", writing";
+  if (driver.waits_for_shards()) {
+    out += ", shard client waits for server " + std::to_string(driver.slow_shard());
+  }
+  for (const auto& [incarnation, member] : coordinator.members().all()) {
+    out += "\n    member " + member.name() + (member.declared ? " declared" : "");
+  }
+  return out;
+}
+
+std::string describe(const Server* server) {
+  if (server == nullptr) return "no server yet";
+  return "floor " + std::to_string(server->floor()) + ", barrier " +
+         std::to_string(server->open_barrier()) + (server->ready() ? "" : ", not loaded") +
+         (server->waiting_norms() ? ", waits for the norm" : "") +
+         (server->waiting_arrived() ? ", waits for the set" : "");
+}
+
+std::string describe(const WorkerMember& member) {
+  if (!member.joined()) return "joining";
+  const wire::State& state = member.state();
+  if (state.version() < 0) return "no state";
+  return "rank " + std::to_string(state.rank()) + ", state " + std::to_string(state.version()) +
+         " " + wire::Phase_Name(state.phase());
+}
+
+}  // namespace pushpull::sim

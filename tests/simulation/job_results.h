@@ -1,0 +1,33 @@
+// The files and lines of a simulated job: what `JobDriver` loads, writes and shows goes to the
+// cluster's results, and may come only once. The connections are left to the node.
+#pragma once
+
+#include <string>
+
+#include "ps/coordinator/job_driver.h"
+#include "tests/simulation/cluster.h"
+
+namespace pushpull::sim {
+
+class JobResults : public JobEffects {
+ public:
+  explicit JobResults(Cluster& cluster) : cluster_(cluster) {}
+
+ protected:
+  // The disk has what it was given.
+  virtual void written(int64_t step) = 0;
+
+ private:
+  StartPoint load_start(const Declaration& declaration) override;
+  void started(const Coordinator& /*coordinator*/, const StartPoint& /*start*/) override {}
+  void hash_weights(GatheredState snapshot) override;
+  void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
+  void show_line(const std::string& line) override;
+  void show_moment(const Moment& moment) override;
+  void write_summary(const Coordinator& coordinator, Summary summary) override;
+  void keep(int64_t step);
+
+  Cluster& cluster_;
+};
+
+}  // namespace pushpull::sim
