@@ -78,17 +78,17 @@ void print_table(const std::string& path, const Checkpoint& checkpoint, const Jo
 
 void print_json(const std::string& path, const Checkpoint& checkpoint, const Job& job,
                 const CheckpointScore& result) {
-  nlohmann::ordered_json json;
-  json["checkpoint"] = path;
-  json["step"] = checkpoint.state.step;
-  json["model"] = job.model;
-  json["dataset"] = job.dataset;
-  json["test_correct"] = result.correct;
-  json["test_total"] = result.total;
-  json["test_accuracy"] = static_cast<double>(result.correct) / static_cast<double>(result.total);
-  json["test_loss"] = std::isfinite(result.loss) ? nlohmann::ordered_json(result.loss)
-                                                 : nlohmann::ordered_json(nullptr);
-  std::cout << json.dump() << "\n";
+  nlohmann::ordered_json out;
+  out["checkpoint"] = path;
+  out["step"] = checkpoint.state.step;
+  out["model"] = job.model;
+  out["dataset"] = job.dataset;
+  out["test_correct"] = result.correct;
+  out["test_total"] = result.total;
+  out["test_accuracy"] = static_cast<double>(result.correct) / static_cast<double>(result.total);
+  out["test_loss"] = std::isfinite(result.loss) ? nlohmann::ordered_json(result.loss)
+                                                : nlohmann::ordered_json(nullptr);
+  std::cout << out.dump() << "\n";
 }
 
 }  // namespace

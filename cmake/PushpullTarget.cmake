@@ -29,6 +29,12 @@ function(pushpull_uses_regex source)
   endif()
 endfunction()
 
+# For sources whose helpers have the names of another source's in the same target, or whose headers
+# clash with another's: a unity build (the presets release and cpu) does not merge them.
+function(pushpull_compile_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # pushpull_library(NAME SOURCES ... HEADERS ... LINK ...)
 function(pushpull_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK" ${ARGN})

@@ -20,7 +20,7 @@ constexpr size_t kMaxRank = 4;
 constexpr size_t kFirstChunkBytes = size_t{64} << 10;
 constexpr size_t kLargestChunkBytes = size_t{1} << 30;  // zlib counts in 32 bits
 
-[[noreturn]] void fail(const std::string& name, const std::string& why) {
+[[noreturn]] void refuse_file(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kData, "[data] " + name + ": " + why);
 }
 
@@ -33,27 +33,27 @@ struct Header {
 size_t read_magic(ByteSource& source, const std::string& name) {
   std::array<uint8_t, 4> magic{};
   const size_t got = source.read(magic);
-  if (got == 0) fail(name, "expected an IDX file, got no bytes; copy or download it again");
+  if (got == 0) refuse_file(name, "expected an IDX file, got no bytes; copy or download it again");
   if (got < magic.size()) {
-    fail(name, "expected an IDX header of at least 8 bytes, got " + std::to_string(got) +
-                   " bytes; copy or download it again");
+    refuse_file(name, "expected an IDX header of at least 8 bytes, got " + std::to_string(got) +
+                          " bytes; copy or download it again");
   }
   if (magic[0] != 0 || magic[1] != 0) {
     std::array<char, 16> seen{};
     std::snprintf(seen.data(), seen.size(), "%02x%02x%02x%02x", magic[0], magic[1], magic[2],
                   magic[3]);
     const bool gzip = magic[0] == 0x1f && magic[1] == 0x8b;
-    fail(name, std::string("expected an IDX file (first bytes 0000), got ") + seen.data() +
-                   (gzip ? "; this is gzip data: give its name the ending .gz"
-                         : "; copy or download it again"));
+    refuse_file(name, std::string("expected an IDX file (first bytes 0000), got ") + seen.data() +
+                          (gzip ? "; this is gzip data: give its name the ending .gz"
+                                : "; copy or download it again"));
   }
   if (magic[2] != kUnsignedByte) {
-    fail(name, "expected unsigned bytes (IDX type 8), got IDX type " + std::to_string(magic[2]) +
-                   "; convert it to unsigned bytes");
+    refuse_file(name, "expected unsigned bytes (IDX type 8), got IDX type " +
+                          std::to_string(magic[2]) + "; convert it to unsigned bytes");
   }
   if (magic[3] < 1 || magic[3] > kMaxRank) {
-    fail(name, "expected 1 to 4 dimensions, got " + std::to_string(magic[3]) +
-                   "; convert it to N, NxHxW or NxCxHxW");
+    refuse_file(name, "expected 1 to 4 dimensions, got " + std::to_string(magic[3]) +
+                          "; convert it to N, NxHxW or NxCxHxW");
   }
   return magic[3];
 }
@@ -65,8 +65,8 @@ Header read_header(ByteSource& source, const std::string& name) {
   header.header_bytes = 4 + 4 * rank;
   const size_t got = source.read(std::span(raw).first(4 * rank));
   if (got < 4 * rank) {
-    fail(name, "expected an IDX header of " + std::to_string(header.header_bytes) + " bytes, got " +
-                   std::to_string(4 + got) + "; copy or download it again");
+    refuse_file(name, "expected an IDX header of " + std::to_string(header.header_bytes) +
+                          " bytes, got " + std::to_string(4 + got) + "; copy or download it again");
   }
   header.payload_bytes = 1;
   bool fits = true;
@@ -78,20 +78,20 @@ Header read_header(ByteSource& source, const std::string& name) {
         fits && !__builtin_mul_overflow(header.payload_bytes, uint64_t{dim}, &header.payload_bytes);
   }
   if (std::count(header.dims.begin(), header.dims.end(), 0) > 0) {
-    fail(name, "expected dimensions of at least 1, got " + dims_text(header.dims) +
-                   "; the file holds no sample");
+    refuse_file(name, "expected dimensions of at least 1, got " + dims_text(header.dims) +
+                          "; the file holds no sample");
   }
   if (!fits || header.payload_bytes > uint64_t{1} << 62) {
-    fail(name, "expected dimensions that a file can hold, got " + dims_text(header.dims) +
-                   "; copy or download it again");
+    refuse_file(name, "expected dimensions that a file can hold, got " + dims_text(header.dims) +
+                          "; copy or download it again");
   }
   return header;
 }
 
 [[noreturn]] void fail_size(const Header& header, const std::string& got, const std::string& name) {
-  fail(name, "expected " + std::to_string(header.header_bytes + header.payload_bytes) +
-                 " bytes by its header (" + dims_text(header.dims) + "), got " + got +
-                 "; copy or download it again");
+  refuse_file(name, "expected " + std::to_string(header.header_bytes + header.payload_bytes) +
+                        " bytes by its header (" + dims_text(header.dims) + "), got " + got +
+                        "; copy or download it again");
 }
 
 // The buffer grows with the data: sizes stated by a forged header are never allocated.
@@ -138,16 +138,16 @@ IdxArray parse_idx(std::istream& in, uint64_t file_bytes, bool gzip, const std::
 IdxArray read_idx(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) fail(path, "no such file; check data-dir");
+  if (!std::filesystem::exists(status)) refuse_file(path, "no such file; check data-dir");
   if (!std::filesystem::is_regular_file(status)) {
-    fail(path, "expected a file, got a folder or device; check data-dir");
+    refuse_file(path, "expected a file, got a folder or device; check data-dir");
   }
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (error || !in) {
-    fail(path,
-         std::string("cannot be opened (") + std::strerror(errno) + "); check its permissions");
+    refuse_file(path, std::string("cannot be opened (") + std::strerror(errno) +
+                          "); check its permissions");
   }
   return parse_idx(in, bytes, path.ends_with(".gz"), path);
 }

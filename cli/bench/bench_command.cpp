@@ -1,7 +1,5 @@
 #include "cli/bench/bench_command.h"
 
-#include <array>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -24,15 +22,6 @@ namespace pushpull {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 floors::LinkKind link_of(Transport transport) {
   return transport == Transport::kTcp ? floors::LinkKind::kTcp : floors::LinkKind::kUnix;

@@ -19,7 +19,7 @@ constexpr int64_t kMaxSteps = 1'000'000;  // measured ones
 constexpr const char* kSizes = "4096,65536,1048576,26214400,104857600";
 constexpr const char* kTransports = "shm,tcp,ipc";
 
-[[noreturn]] void fail(const std::string& text) {
+[[noreturn]] void refuse_bench(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[bench] " + text);
 }
 
@@ -28,7 +28,8 @@ constexpr std::array kTunable = {"slice-bytes", "connections",  "server-threads"
                                  "pull-codec",  "weight-decay", "clip-norm",      "lr"};
 
 // transport, optimizer and steps are job keys too, so the parser returns them as such.
-std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
+std::string own_or_key(const CommandLine& line, const std::string& flag,
+                       const std::string& fallback) {
   for (const auto* words : {&line.local, &line.keys}) {
     if (const auto found = words->find(flag); found != words->end()) return found->second;
   }
@@ -40,8 +41,8 @@ std::map<std::string, std::string> tuned_keys(const CommandLine& line) {
   for (const auto& [key, value] : line.keys) {
     if (key == "transport" || key == "optimizer" || key == "steps") continue;
     if (std::ranges::count(kTunable, key) == 0) {
-      fail("--" + key +
-           " is set by bench for each row, or changes nothing of an exchange: remove it");
+      refuse_bench("--" + key +
+                   " is set by bench for each row, or changes nothing of an exchange: remove it");
     }
     keys[key] = value;
   }
@@ -62,11 +63,11 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 int64_t count(const CommandLine& line, const std::string& flag, const char* fallback, int64_t max) {
-  const std::string text = local(line, flag, fallback);
+  const std::string text = own_or_key(line, flag, fallback);
   const std::optional<int64_t> value = parse_int64(text);
   if (!value || *value < 1 || *value > max) {
-    fail("--" + flag + ": '" + printable(text) + "' must be a whole number from 1 to " +
-         std::to_string(max));
+    refuse_bench("--" + flag + ": '" + printable(text) + "' must be a whole number from 1 to " +
+                 std::to_string(max));
   }
   return *value;
 }
@@ -76,11 +77,12 @@ std::vector<int64_t> parse_bytes(const std::string& text) {
   for (const std::string& word : split(text)) {
     const std::optional<int64_t> value = parse_int64(word);
     if (!value || *value < 4 || *value % 4 != 0) {
-      fail("--bytes: '" + printable(word) +
-           "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576");
+      refuse_bench(
+          "--bytes: '" + printable(word) +
+          "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576");
     }
     if (std::ranges::count(sizes, *value) > 0) {
-      fail("--bytes: " + word + " is given twice: remove one");
+      refuse_bench("--bytes: " + word + " is given twice: remove one");
     }
     sizes.push_back(*value);
   }
@@ -94,9 +96,9 @@ std::vector<Transport> parse_transports(const std::string& text) {
     for (const Transport known : {Transport::kShm, Transport::kTcp, Transport::kIpc}) {
       if (word == transport_name(known)) found = known;
     }
-    if (!found) fail("--transport: '" + printable(word) + "' must be shm, tcp or ipc");
+    if (!found) refuse_bench("--transport: '" + printable(word) + "' must be shm, tcp or ipc");
     if (std::ranges::count(transports, *found) > 0) {
-      fail("--transport: " + word + " is given twice: remove one");
+      refuse_bench("--transport: " + word + " is given twice: remove one");
     }
     transports.push_back(*found);
   }
@@ -107,7 +109,8 @@ OptimizerKind optimizer_of(const std::string& text) {
   try {
     return parse_optimizer(text);
   } catch (const Error&) {
-    fail("--optimizer: '" + printable(text) + "' must be sgd, momentum, nesterov, adam or adamw");
+    refuse_bench("--optimizer: '" + printable(text) +
+                 "' must be sgd, momentum, nesterov, adam or adamw");
   }
 }
 
@@ -125,12 +128,13 @@ void check_join(const CommandLine& line, const BenchOptions& options) {
   if (line.local.contains("servers")) theirs.emplace_back("servers");
   for (const auto& [key, value] : line.keys) theirs.push_back(key);
   if (!theirs.empty()) {
-    fail("--" + theirs.front() + " belongs to the job of the servers at " + options.join +
-         ": set it there, and remove it here");
+    refuse_bench("--" + theirs.front() + " belongs to the job of the servers at " + options.join +
+                 ": set it there, and remove it here");
   }
   if (options.bytes.size() != 1) {
-    fail("--join measures one size, and --bytes has " + std::to_string(options.bytes.size()) +
-         ": give one; the servers' job ends with it");
+    refuse_bench("--join measures one size, and --bytes has " +
+                 std::to_string(options.bytes.size()) +
+                 ": give one; the servers' job ends with it");
   }
 }
 
@@ -210,28 +214,30 @@ int64_t available_memory() {
 BenchOptions parse_bench(const CommandLine& line, const std::string& command,
                          int64_t memory_bytes) {
   if (!line.positional.empty()) {
-    fail("'" + printable(line.positional.front()) +
-         "' is no flag; lists are written without blanks: --bytes 4096,1048576");
+    refuse_bench("'" + printable(line.positional.front()) +
+                 "' is no flag; lists are written without blanks: --bytes 4096,1048576");
   }
   BenchOptions options;
   options.command = command;
-  options.join = local(line, "join", "");
-  options.bytes = parse_bytes(local(line, "bytes", kSizes));
-  options.transports = parse_transports(local(line, "transport", kTransports));
+  options.join = own_or_key(line, "join", "");
+  options.bytes = parse_bytes(own_or_key(line, "bytes", kSizes));
+  options.transports = parse_transports(own_or_key(line, "transport", kTransports));
   options.workers = count(line, "workers", "2", kMaxProcesses);
   options.servers = count(line, "servers", "1", kMaxProcesses);
-  options.optimizer = optimizer_of(local(line, "optimizer", "momentum"));
+  options.optimizer = optimizer_of(own_or_key(line, "optimizer", "momentum"));
   options.keys = tuned_keys(line);
   if (line.keys.contains("steps")) options.steps = count(line, "steps", "", kMaxSteps);
-  options.out = local(line, "out", "");
-  if (line.local.contains("out") && options.out.empty()) fail("--out: '' is no name of a file");
+  options.out = own_or_key(line, "out", "");
+  if (line.local.contains("out") && options.out.empty())
+    refuse_bench("--out: '' is no name of a file");
   check_join(line, options);
   const int64_t largest = std::ranges::max(options.bytes);
   const int64_t needed = memory_of_exchange(largest, options.workers, options.optimizer);
   if (needed > memory_bytes) {
-    fail("--bytes: " + std::to_string(largest) + " with " + plural(options.workers, "worker") +
-         " needs about " + gib(needed) + ", and this machine has " + gib(memory_bytes) +
-         " available: use a smaller size or fewer workers");
+    refuse_bench("--bytes: " + std::to_string(largest) + " with " +
+                 plural(options.workers, "worker") + " needs about " + gib(needed) +
+                 ", and this machine has " + gib(memory_bytes) +
+                 " available: use a smaller size or fewer workers");
   }
   return options;
 }

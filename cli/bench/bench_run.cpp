@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMovedBytes = int64_t{8} << 30;  // by all workers of a row, both ways
 constexpr int64_t kLeastSteps = 20;
 constexpr int64_t kMostSteps = 4000;
-constexpr int64_t kMaxLogBytes = int64_t{1} << 20;
+constexpr int64_t kMaxProcessLogBytes = int64_t{1} << 20;
 constexpr int64_t kMaxTimesBytes = int64_t{1} << 28;
 constexpr int64_t kGraceMs = 10000;  // from the first failure until the rest is killed
 constexpr long kPollMs = 20;
@@ -165,7 +165,7 @@ class Workers {
       const std::optional<Ending> ending = children_[i]->poll_end();
       for (UniqueFd* fd : {&children_[i]->out, &children_[i]->err}) {
         while (fd->get() >= 0 && read_available(fd->get(), bytes) && !bytes.empty()) {
-          if (logs_[i].size() < static_cast<size_t>(kMaxLogBytes)) logs_[i] += bytes;
+          if (logs_[i].size() < static_cast<size_t>(kMaxProcessLogBytes)) logs_[i] += bytes;
         }
       }
       if (!ending) continue;
@@ -271,7 +271,7 @@ ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& pla
   launcher.stopped_by = &record.signal;
   const int code = launch(launcher);
   if (record.signal != 0) return record;
-  const std::string said = read_tail(log, kMaxLogBytes);
+  const std::string said = read_tail(log, kMaxProcessLogBytes);
   if (code != 0) {
     throw Error(static_cast<ErrorCode>(code),
                 name_of(plan.bytes, "over " + transport_name(plan.transport)) +

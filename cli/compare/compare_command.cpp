@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -40,15 +38,6 @@ namespace fs = std::filesystem;
 
 constexpr char kClear[] = "\r\x1b[K";  // start of line, erase to its end (ECMA-48 EL)
 constexpr int64_t kMaxLogBytes = int64_t{1} << 20;
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;

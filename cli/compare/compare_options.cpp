@@ -21,13 +21,8 @@ constexpr int64_t kMaxWorkers = 1024;  // a larger number is a typing mistake
 constexpr int64_t kMaxSeeds = 1000;
 constexpr size_t kMaxTries = 1000;
 
-[[noreturn]] void fail(const std::string& text) {
+[[noreturn]] void refuse_compare(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[compare] " + text);
-}
-
-std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
-  const auto found = line.local.find(flag);
-  return found == line.local.end() ? fallback : found->second;
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -46,8 +41,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 int64_t count(const std::string& flag, const std::string& text, int64_t max) {
   const std::optional<int64_t> value = parse_int64(text);
   if (!value || *value < 1 || *value > max) {
-    fail("--" + flag + ": '" + printable(text) + "' must be a whole number from 1 to " +
-         std::to_string(max));
+    refuse_compare("--" + flag + ": '" + printable(text) + "' must be a whole number from 1 to " +
+                   std::to_string(max));
   }
   return *value;
 }
@@ -61,11 +56,13 @@ std::vector<std::string> parse_strategies(const std::string& text) {
     } catch (const Error& error) {
       constexpr std::string_view kTag = "[job] ";
       const std::string_view why = error.what();
-      fail("--strategies: " + std::string(why.starts_with(kTag) ? why.substr(kTag.size()) : why));
+      refuse_compare("--strategies: " +
+                     std::string(why.starts_with(kTag) ? why.substr(kTag.size()) : why));
     }
     if (std::ranges::count(strategies, name) > 0) {
-      fail("--strategies: '" + printable(word) + "' is given twice" +
-           (word == name ? "" : " (it is another name of " + name + ")") + ": remove one");
+      refuse_compare("--strategies: '" + printable(word) + "' is given twice" +
+                     (word == name ? "" : " (it is another name of " + name + ")") +
+                     ": remove one");
     }
     strategies.push_back(name);
   }
@@ -77,7 +74,7 @@ std::vector<int64_t> parse_workers(const std::string& text) {
   for (const std::string& word : split(text, ',')) {
     const int64_t value = count("workers", word, kMaxWorkers);
     if (std::ranges::count(workers, value) > 0) {
-      fail("--workers: " + word + " is given twice: remove one");
+      refuse_compare("--workers: " + word + " is given twice: remove one");
     }
     workers.push_back(value);
   }
@@ -85,12 +82,12 @@ std::vector<int64_t> parse_workers(const std::string& text) {
 }
 
 std::optional<double> parse_target(const CommandLine& line) {
-  const std::string text = local(line, "target-accuracy", "");
+  const std::string text = line.own("target-accuracy", "");
   if (!line.local.contains("target-accuracy")) return std::nullopt;
   const std::optional<double> value = parse_real(text);
   if (!value || *value <= 0.0 || *value > 1.0) {
-    fail("--target-accuracy: '" + printable(text) +
-         "' must be a number > 0 and <= 1, such as 0.97 for 97 %");
+    refuse_compare("--target-accuracy: '" + printable(text) +
+                   "' must be a number > 0 and <= 1, such as 0.97 for 97 %");
   }
   return value;
 }
@@ -118,23 +115,25 @@ std::vector<std::string> tunable_keys() {
 TuneKey parse_tune_key(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos) {
-    fail("--tune: '" + printable(text) + "' must be KEY=VALUE,VALUE,..., such as lr=0.05,0.1,0.2");
+    refuse_compare("--tune: '" + printable(text) +
+                   "' must be KEY=VALUE,VALUE,..., such as lr=0.05,0.1,0.2");
   }
   TuneKey tune{std::string(trim(text.substr(0, equals))), split(text.substr(equals + 1), ',')};
   const std::vector<std::string> names = tunable_keys();
   if (std::ranges::count(names, tune.key) == 0) {
-    fail("--tune: '" + printable(tune.key) + "' is no number of the job that can be tuned" +
-         did_you_mean(tune.key, names) + "; lr is one");
+    refuse_compare("--tune: '" + printable(tune.key) +
+                   "' is no number of the job that can be tuned" + did_you_mean(tune.key, names) +
+                   "; lr is one");
   }
   std::set<double> seen;
   for (const std::string& value : tune.values) {
     const std::optional<double> number = parse_real(value);
     if (!number) {
-      fail("--tune " + tune.key + ": '" + printable(value) +
-           "' is no number; values stand between commas");
+      refuse_compare("--tune " + tune.key + ": '" + printable(value) +
+                     "' is no number; values stand between commas");
     }
     if (!seen.insert(*number).second) {
-      fail("--tune " + tune.key + ": " + value + " is given twice: remove one");
+      refuse_compare("--tune " + tune.key + ": " + value + " is given twice: remove one");
     }
   }
   return tune;
@@ -144,16 +143,16 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
   std::vector<TuneKey> all;
   if (!line.local.contains("tune")) return all;
   size_t tries = 1;
-  for (const std::string& text : split(local(line, "tune", ""), ';')) {
+  for (const std::string& text : split(line.own("tune", ""), ';')) {
     all.push_back(parse_tune_key(text));
     tries *= all.back().values.size();
     if (tries > kMaxTries) {
-      fail("--tune: more than " + std::to_string(kMaxTries) +
-           " combinations for every strategy: give fewer values");
+      refuse_compare("--tune: more than " + std::to_string(kMaxTries) +
+                     " combinations for every strategy: give fewer values");
     }
     for (size_t i = 0; i + 1 < all.size(); ++i) {
       if (all[i].key == all.back().key) {
-        fail("--tune: " + all[i].key + " is given twice: put all its values behind one");
+        refuse_compare("--tune: " + all[i].key + " is given twice: put all its values behind one");
       }
     }
   }
@@ -165,10 +164,11 @@ std::vector<std::string> parse_links(const std::string& text) {
   std::vector<std::string> links;
   for (const std::string& word : split(text, ';')) {
     const std::string link = word == "none" ? "" : word;
-    if (word.empty()) fail("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
+    if (word.empty())
+      refuse_compare("--link: '' must be RATE,DELAY[,LOSS], such as 100mbit,5ms, or none");
     parse_link(word);
     if (std::ranges::count(links, link) > 0) {
-      fail("--link: " + printable(word) + " is given twice: remove one");
+      refuse_compare("--link: " + printable(word) + " is given twice: remove one");
     }
     links.push_back(link);
   }
@@ -178,16 +178,16 @@ std::vector<std::string> parse_links(const std::string& text) {
 std::vector<std::string> parse_codecs(const CommandLine& line) {
   if (!line.local.contains("codecs")) return {""};
   if (line.keys.contains("codec"))
-    fail("--codec and --codecs exclude each other: remove one of them");
+    refuse_compare("--codec and --codecs exclude each other: remove one of them");
   std::vector<std::string> codecs;
-  for (const std::string& word : split(local(line, "codecs", ""), ',')) {
+  for (const std::string& word : split(line.own("codecs", ""), ',')) {
     try {
       codecs.push_back(Codec::parse(word).to_string());
     } catch (const Error& error) {
-      fail(std::string("--codecs: ") + error.what());
+      refuse_compare(std::string("--codecs: ") + error.what());
     }
     if (std::ranges::count(codecs, codecs.back()) > 1) {
-      fail("--codecs: " + codecs.back() + " is given twice: remove one");
+      refuse_compare("--codecs: " + codecs.back() + " is given twice: remove one");
     }
   }
   return codecs;
@@ -196,7 +196,7 @@ std::vector<std::string> parse_codecs(const CommandLine& line) {
 void check_server_device(const std::string& text) {
   if (text.empty()) return;
   if (device::parse_devices(text, 0, "server-device").size() > 1) {
-    fail("--server-device " + text + ": a server uses one device");
+    refuse_compare("--server-device " + text + ": a server uses one device");
   }
 }
 
@@ -206,9 +206,9 @@ void check_backups(const CompareOptions& options) {
     const int64_t backups = Strategy::parse(strategy).backups;
     for (const int64_t workers : options.workers) {
       if (backups > 0 && backups >= workers) {
-        fail(strategy + " drops the " + std::to_string(backups) +
-             " slowest workers, and --workers has " + std::to_string(workers) +
-             ": it needs at least " + std::to_string(backups + 1) + " in every entry");
+        refuse_compare(strategy + " drops the " + std::to_string(backups) +
+                       " slowest workers, and --workers has " + std::to_string(workers) +
+                       ": it needs at least " + std::to_string(backups + 1) + " in every entry");
       }
     }
   }
@@ -219,9 +219,10 @@ void check_straggler(const CompareOptions& options) {
   const Straggler& straggler = options.job.straggler;
   for (const int64_t workers : options.workers) {
     if (straggler.rank >= workers) {
-      fail("--straggler " + straggler.to_string() + ": there is no worker " +
-           std::to_string(straggler.rank) + " where --workers is " + std::to_string(workers) +
-           "; name a rank below " + std::to_string(std::ranges::min(options.workers)));
+      refuse_compare("--straggler " + straggler.to_string() + ": there is no worker " +
+                     std::to_string(straggler.rank) + " where --workers is " +
+                     std::to_string(workers) + "; name a rank below " +
+                     std::to_string(std::ranges::min(options.workers)));
     }
   }
 }
@@ -233,7 +234,7 @@ void refuse_keys_of_ours(const CommandLine& line) {
                                      {"checkpoint-dir", "--keep-checkpoints"},
                                      {"record", "`pushpull run --record`"}}) {
     if (line.keys.contains(key)) {
-      fail(std::string("--") + key + " is set by compare for each run: use " + instead);
+      refuse_compare(std::string("--") + key + " is set by compare for each run: use " + instead);
     }
   }
 }
@@ -247,7 +248,7 @@ Job parse_with(const CompareOptions& options, const std::string& strategy,
     return parse_job(options.job_file, changes);
   } catch (const Error& error) {
     if (where.empty()) throw;
-    fail(where + ": " + error.what());
+    refuse_compare(where + ": " + error.what());
   }
 }
 
@@ -334,33 +335,35 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
 
 CompareOptions parse_compare(const CommandLine& line, const std::string& command) {
   if (!line.positional.empty()) {
-    fail("'" + printable(line.positional.front()) +
-         "' is no flag; the job file is given as --job FILE, lists are written without blanks");
+    refuse_compare(
+        "'" + printable(line.positional.front()) +
+        "' is no flag; the job file is given as --job FILE, lists are written without blanks");
   }
   refuse_keys_of_ours(line);
   CompareOptions options;
   options.command = command;
   options.keys = line.keys;
-  options.job_file = local(line, "job", "");
-  options.strategies = parse_strategies(local(line, "strategies", "sync,async,ssp:4"));
-  options.workers = parse_workers(local(line, "workers", "1,2"));
-  options.servers = count("servers", local(line, "servers", "1"), kMaxWorkers);
+  options.job_file = line.own("job", "");
+  options.strategies = parse_strategies(line.own("strategies", "sync,async,ssp:4"));
+  options.workers = parse_workers(line.own("workers", "1,2"));
+  options.servers = count("servers", line.own("servers", "1"), kMaxWorkers);
   options.target_accuracy = parse_target(line);
-  options.links = parse_links(local(line, "link", "none"));
+  options.links = parse_links(line.own("link", "none"));
   options.codecs = parse_codecs(line);
   options.tune = parse_tune(line);
-  options.device = local(line, "device", "");
+  options.device = line.own("device", "");
   if (!options.device.empty()) device::parse_devices(options.device, 0);
-  options.server_device = local(line, "server-device", "");
+  options.server_device = line.own("server-device", "");
   check_server_device(options.server_device);
-  options.out = local(line, "out", "pushpull-compare");
+  options.out = line.own("out", "pushpull-compare");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");
-  const int64_t seeds = count("seeds", local(line, "seeds", "3"), kMaxSeeds);
+  const int64_t seeds = count("seeds", line.own("seeds", "3"), kMaxSeeds);
   check_backups(options);
   check_jobs(options);
   if (options.job.seed > std::numeric_limits<uint64_t>::max() - static_cast<uint64_t>(seeds)) {
-    fail("--seeds " + std::to_string(seeds) + " behind seed " + std::to_string(options.job.seed) +
-         " goes beyond the largest seed: take a smaller one");
+    refuse_compare("--seeds " + std::to_string(seeds) + " behind seed " +
+                   std::to_string(options.job.seed) +
+                   " goes beyond the largest seed: take a smaller one");
   }
   for (int64_t i = 0; i < seeds; ++i) {
     options.seeds.push_back(options.job.seed + static_cast<uint64_t>(i));

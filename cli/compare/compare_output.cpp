@@ -151,9 +151,9 @@ std::string cell(const std::map<std::string, double>& roles, const char* role) {
   return found == roles.end() ? std::string() : cell(found->second);
 }
 
-using Row = std::vector<std::pair<const char*, std::string>>;  // header, field
+using FieldRow = std::vector<std::pair<const char*, std::string>>;  // header, field
 
-Row settings_row(const CompareRun& run) {
+FieldRow settings_row(const CompareRun& run) {
   return {{"strategy", run.strategy},
           {"workers", std::to_string(run.workers)},
           {"servers", std::to_string(run.servers)},
@@ -165,7 +165,7 @@ Row settings_row(const CompareRun& run) {
           {"exit_code", std::to_string(run.exit_code)}};
 }
 
-Row measures_row(const CompareResult& result, const CompareRun& run) {
+FieldRow measures_row(const CompareResult& result, const CompareRun& run) {
   const StalenessSummary staleness = summarize(run.staleness);
   const auto samples = run.samples_to_target;
   const auto part = [&](double StepSplit::*value) {
@@ -205,8 +205,8 @@ Row measures_row(const CompareResult& result, const CompareRun& run) {
 }
 
 // A failed run leaves its measures empty.
-Row row_of(const CompareResult& result, const CompareRun& run) {
-  Row row = settings_row(run);
+FieldRow row_of(const CompareResult& result, const CompareRun& run) {
+  FieldRow row = settings_row(run);
   for (auto& [name, field] : measures_row(result, run)) {
     const bool known = run.failure.empty() || std::string_view(name) == "out";
     row.emplace_back(name, known ? field : std::string());
@@ -246,7 +246,7 @@ std::string compare_json(const CompareResult& result) {
 
 std::string compare_csv(const CompareResult& result) {
   std::string text;
-  const auto add = [&text](const Row& row, bool header) {
+  const auto add = [&text](const FieldRow& row, bool header) {
     for (size_t i = 0; i < row.size(); ++i) {
       text.append(i == 0 ? "" : ",").append(header ? row[i].first : quoted(row[i].second));
     }

@@ -20,7 +20,7 @@ constexpr double kMega = 1e6;
 constexpr double kPercent = 100.0;
 
 // Prints large numbers without decimals, to keep the tables narrow.
-std::string fixed(double value, int digits) {
+std::string digits_of(double value, int digits) {
   if (std::isinf(value)) return "never";
   const double size = std::abs(value);
   digits = std::min(digits, size >= 1000.0 ? 0 : size >= 100.0 ? 1 : digits);
@@ -46,7 +46,7 @@ struct Group {
   // The median alone.
   std::string median(const Measure& measure, int digits) const {
     const std::optional<Spread> found = spread(values(measure));
-    return found ? fixed(found->median, digits) : "-";
+    return found ? digits_of(found->median, digits) : "-";
   }
   std::string with_range(const Measure& measure, int digits) const {
     return spread_text(values(measure), digits);
@@ -159,7 +159,7 @@ std::string staleness(const Group& group) {
     most = std::max(most, summary.max);
   }
   const std::optional<Spread> mean = spread(means);
-  return mean ? fixed(mean->median, 1) + "/" + std::to_string(most) : "-";
+  return mean ? digits_of(mean->median, 1) + "/" + std::to_string(most) : "-";
 }
 
 std::string tuned(const Group& group) {
@@ -198,8 +198,8 @@ std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
 std::string spread_text(const std::vector<double>& values, int digits) {
   const std::optional<Spread> found = spread(values);
   if (!found) return "-";
-  std::string text = fixed(found->median, digits);
-  const std::string range = fixed(found->min, digits) + "-" + fixed(found->max, digits);
+  std::string text = digits_of(found->median, digits);
+  const std::string range = digits_of(found->min, digits) + "-" + digits_of(found->max, digits);
   if (found->count > 1 && found->min != found->max) text += " (" + range + ")";
   return text;
 }

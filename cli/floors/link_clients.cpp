@@ -16,7 +16,7 @@ struct Order {
   uint32_t rounds;
 };
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void clients_failed(const std::string& what) {
   throw Error(ErrorCode::kFailed, "[floors] a client process " + what +
                                       "; is there memory enough for its two tensors?");
 }
@@ -50,7 +50,7 @@ LinkClients::LinkClients(LinkServer& server, size_t count, size_t most_rounds)
     : most_rounds_(most_rounds), times_(count * most_rounds * sizeof(RoundTimes)) {
   for (size_t i = 1; i < count; ++i) {
     int fds[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) fail("has no socket");
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) clients_failed("has no socket");
     others_.emplace_back(fds[0]);
     UniqueFd theirs(fds[1]);
     children_.push_back(std::make_unique<Child>([&] {
@@ -90,11 +90,11 @@ void LinkClients::run(Verb verb, size_t rounds) {
   const timeval deadline{kDeadlineSeconds * static_cast<time_t>(rounds + 1), 0};
   for (const UniqueFd& other : others_) {
     setsockopt(other.get(), SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof deadline);
-    if (!tell(other.get(), order)) fail("is gone");
+    if (!tell(other.get(), order)) clients_failed("is gone");
   }
   act(*mine_, verb, place(0, rounds));
   for (const UniqueFd& other : others_) {
-    if (!hear(other.get(), order)) fail("has not answered");
+    if (!hear(other.get(), order)) clients_failed("has not answered");
   }
 }
 

@@ -27,10 +27,10 @@ namespace {
 
 constexpr int kSocketBufferBytes = 256 << 10;
 
-enum class Verb : uint64_t { kPush, kPull, kQuit };
+enum class StreamVerb : uint64_t { kPush, kPull, kQuit };
 
-struct Word {
-  Verb verb;
+struct StreamWord {
+  StreamVerb verb;
   uint64_t bytes;
 };
 
@@ -47,8 +47,8 @@ void check(bool ok, const char* what) {
 }
 
 // The word and the payload in one call, as far as the socket takes them.
-void send_all(int fd, const Word& word, const void* data, size_t bytes) {
-  Word copy = word;
+void send_all(int fd, const StreamWord& word, const void* data, size_t bytes) {
+  StreamWord copy = word;
   iovec parts[2] = {{&copy, sizeof copy}, {const_cast<void*>(data), bytes}};
   msghdr message{};
   message.msg_iov = parts;
@@ -137,18 +137,18 @@ class StreamLink : public Link {
 
   // Says so, because other processes may hold copies of the descriptor.
   ~StreamLink() override {
-    const Word quit{Verb::kQuit, 0};
+    const StreamWord quit{StreamVerb::kQuit, 0};
     send(fd_.get(), &quit, sizeof quit, MSG_NOSIGNAL);
   }
 
   void push() override {
     if (up_ != nullptr) std::memcpy(up_, gradient_.get(), bytes_);
-    send_all(fd_.get(), {Verb::kPush, bytes_}, gradient_.get(), up_ == nullptr ? bytes_ : 0);
+    send_all(fd_.get(), {StreamVerb::kPush, bytes_}, gradient_.get(), up_ == nullptr ? bytes_ : 0);
     answer();
   }
 
   void pull() override {
-    send_all(fd_.get(), {Verb::kPull, bytes_}, nullptr, 0);
+    send_all(fd_.get(), {StreamVerb::kPull, bytes_}, nullptr, 0);
     answer();
     if (up_ != nullptr) return;  // used where the server has put it
     if (!receive_all(fd_.get(), weights_.get(), bytes_)) fail("pull");
@@ -156,7 +156,7 @@ class StreamLink : public Link {
 
  private:
   void answer() {
-    Word word{};
+    StreamWord word{};
     if (!receive_all(fd_.get(), &word, sizeof word)) fail("answer");
   }
 
@@ -170,9 +170,9 @@ class StreamLink : public Link {
 void answer_client(int fd, size_t bytes, const float* weights, void* down) {
   const bool shared = down != nullptr;
   const Floats gradient = touched(shared ? 0 : bytes, 0.0F);
-  Word word{};
-  while (receive_all(fd, &word, sizeof word) && word.verb != Verb::kQuit) {
-    if (word.verb == Verb::kPush) {
+  StreamWord word{};
+  while (receive_all(fd, &word, sizeof word) && word.verb != StreamVerb::kQuit) {
+    if (word.verb == StreamVerb::kPush) {
       if (!shared && !receive_all(fd, gradient.get(), bytes)) return;
       send_all(fd, word, nullptr, 0);
     } else {

@@ -23,10 +23,10 @@ constexpr int kSendBuffer = 256 << 10;  // as the product's within a host
 constexpr int kServerThreads = 2;
 constexpr auto kConnectEvery = std::chrono::milliseconds(10);
 
-enum class Verb : uint64_t { kPush, kPull, kQuit };
+enum class ZmqVerb : uint64_t { kPush, kPull, kQuit };
 
-struct Word {
-  Verb verb;
+struct ZmqWord {
+  ZmqVerb verb;
   uint64_t last;  // message of a tensor
 };
 
@@ -50,9 +50,9 @@ zmq::message_t receive(zmq::socket_t& socket) {
   return message;
 }
 
-Word receive_word(zmq::socket_t& socket) { return *receive(socket).data<Word>(); }
+ZmqWord receive_word(zmq::socket_t& socket) { return *receive(socket).data<ZmqWord>(); }
 
-void send_word(zmq::socket_t& socket, const Word& word, bool more) {
+void send_word(zmq::socket_t& socket, const ZmqWord& word, bool more) {
   socket.send(zmq::buffer(&word, sizeof word),
               more ? zmq::send_flags::sndmore : zmq::send_flags::none);
 }
@@ -61,7 +61,7 @@ void keep(void* /*data*/, void* /*hint*/) {}  // the tensor outlives the socket
 
 // The tensor in messages of at most kMessageBytes, from where it lies.
 //   to: routing id of a ROUTER's peer, else null.
-void send_tensor(zmq::socket_t& socket, zmq::message_t* to, Verb verb, float* floats,
+void send_tensor(zmq::socket_t& socket, zmq::message_t* to, ZmqVerb verb, float* floats,
                  size_t bytes) {
   auto* from = reinterpret_cast<char*>(floats);
   for (size_t done = 0; done < bytes; done += kMessageBytes) {
@@ -84,17 +84,17 @@ class ZmqLink : public Link {
         socket_(make_socket(context_, zmq::socket_type::dealer)) {
     socket_.connect(endpoint);
   }
-  ~ZmqLink() override { send_word(socket_, {Verb::kQuit, 1}, false); }
+  ~ZmqLink() override { send_word(socket_, {ZmqVerb::kQuit, 1}, false); }
 
   void push() override {
-    send_tensor(socket_, nullptr, Verb::kPush, gradient_.get(), bytes_);
+    send_tensor(socket_, nullptr, ZmqVerb::kPush, gradient_.get(), bytes_);
     receive_word(socket_);
   }
 
   void pull() override {
-    send_word(socket_, {Verb::kPull, 1}, false);
+    send_word(socket_, {ZmqVerb::kPull, 1}, false);
     while (true) {
-      const Word word = receive_word(socket_);
+      const ZmqWord word = receive_word(socket_);
       const zmq::message_t part = receive(socket_);
       if (part.size() > 0) touched_ = *part.data<char>();
       if (word.last != 0) return;
@@ -120,10 +120,10 @@ int serve(LinkKind kind, int announce, size_t bytes, size_t clients) {
   close(announce);
   for (size_t gone = 0; gone < clients;) {
     zmq::message_t from = receive(socket);
-    const Word word = receive_word(socket);
-    if (word.verb == Verb::kPull) {
-      send_tensor(socket, &from, Verb::kPull, weights.get(), bytes);
-    } else if (word.verb == Verb::kPush) {
+    const ZmqWord word = receive_word(socket);
+    if (word.verb == ZmqVerb::kPull) {
+      send_tensor(socket, &from, ZmqVerb::kPull, weights.get(), bytes);
+    } else if (word.verb == ZmqVerb::kPush) {
       receive(socket);
       if (word.last == 0) continue;
       socket.send(from, zmq::send_flags::sndmore);

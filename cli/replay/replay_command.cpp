@@ -35,11 +35,6 @@ const std::vector<KeyHelp>& replay_options() {
   return options;
 }
 
-std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
-  const auto found = line.local.find(flag);
-  return found == line.local.end() ? fallback : found->second;
-}
-
 std::optional<size_t> stop_at(const CommandLine& line, const RunRecord& record) {
   const auto found = line.local.find("stop-at");
   if (found == line.local.end()) return std::nullopt;
@@ -257,20 +252,20 @@ int replay_command(int argc, const char* const* argv) {
     throw Error(ErrorCode::kUsage, "[replay] one record is needed: pushpull replay FILE");
   }
   const RunRecord record = read_record(line.positional.front());
-  const std::string job_file = local(line, "job", "");
+  const std::string job_file = line.own("job", "");
   std::optional<Job> given;
   if (!job_file.empty()) given = parse_job(job_file, {});
   const Job job = job_to_replay(record, given, job_file);
   const std::optional<size_t> stop = stop_at(line, record);
-  const std::unique_ptr<Dataset> dataset = open_dataset(job, local(line, "data-dir", ""));
+  const std::unique_ptr<Dataset> dataset = open_dataset(job, line.own("data-dir", ""));
   const device::DeviceName device =
-      choose_device(local(line, "device", ""),
+      choose_device(line.own("device", ""),
                     [](const std::string& text) { std::cerr << "[replay] " << text << std::endl; });
   const std::unique_ptr<Model> model =
       make_model(job, dataset->input(), dataset->classes(), device);
   check_same_ground(record, *dataset, *model);
-  const auto start = start_to_replay(record, job, model->table(), local(line, "checkpoint", ""));
-  const std::string out = local(line, "out", "pushpull-replay");
+  const auto start = start_to_replay(record, job, model->table(), line.own("checkpoint", ""));
+  const std::string out = line.own("out", "pushpull-replay");
   std::error_code error;
   std::filesystem::create_directories(out, error);
   if (!error) std::filesystem::remove(out + "/summary.json", error);

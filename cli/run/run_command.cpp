@@ -20,13 +20,8 @@ namespace {
 
 constexpr int64_t kMaxProcesses = 1024;  // per role: a larger number is a typing mistake
 
-std::string local(const CommandLine& line, const std::string& flag, const std::string& fallback) {
-  const auto found = line.local.find(flag);
-  return found == line.local.end() ? fallback : found->second;
-}
-
 int64_t count(const CommandLine& line, const std::string& flag) {
-  const std::string text = local(line, flag, "1");
+  const std::string text = line.own(flag, "1");
   const std::optional<int64_t> value = parse_int64(text);
   if (!value || *value < 1 || *value > kMaxProcesses) {
     throw Error(ErrorCode::kUsage, "[run] --" + flag + " is '" + printable(text) +
@@ -39,7 +34,7 @@ int64_t count(const CommandLine& line, const std::string& flag) {
 // Reports a wrong flag before anything starts.
 std::vector<std::string> devices(const CommandLine& line, const std::string& flag,
                                  int64_t processes) {
-  const std::string text = local(line, flag, "");
+  const std::string text = line.own(flag, "");
   if (text.empty()) return {};
   const bool in_turns = text == "cuda";
   if (!in_turns) device::parse_devices(text, 0, flag);
@@ -84,7 +79,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   LauncherOptions options;
   options.supervisor.servers = count(line, "servers");
   options.supervisor.workers = count(line, "workers");
-  const std::string file = local(line, "job", "");
+  const std::string file = line.own("job", "");
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
   options.supervisor.on_worker_loss = job.on_worker_loss;
@@ -96,7 +91,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
                                        ": a server uses one device");
   }
-  options.trace_dir = local(line, "trace", "");
+  options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 
   std::vector<std::string>& words = options.coordinator_arguments;
@@ -104,10 +99,10 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     words.insert(words.end(), {"--job", file});
   }
   words.insert(words.end(),
-               {"--listen", local(line, "listen", "tcp://127.0.0.1:*"),  //
+               {"--listen", line.own("listen", "tcp://127.0.0.1:*"),  //
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
                 std::to_string(options.supervisor.workers), "--out",
-                local(line, "out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
+                line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
   if (line.local.contains("insecure")) {
     words.emplace_back("--insecure");
   }
@@ -135,7 +130,7 @@ int run_command(int argc, const char* const* argv) {
     std::filesystem::create_directories(line.local.at("trace"));
   }
   LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
-  const std::optional<LinkSpec> link = parse_link(local(line, "link", "none"));
+  const std::optional<LinkSpec> link = parse_link(line.own("link", "none"));
   if (!link) {
     return launch(options);
   }

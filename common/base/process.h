@@ -10,6 +10,9 @@ namespace pushpull {
 int64_t now_ms();
 double now_seconds();
 
+// The time of day as ISO 8601, in UTC: "2026-01-31T23:59:59Z".
+std::string utc_now();
+
 // A clock that stops while this process is stopped (SIGSTOP, Ctrl-Z, a debugger), so that a stopped
 // process does not mistake its own pause for silence of its peers. Call it in every turn of the
 // loop. One thread.

@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kMaxTextBytes = 4 << 20;
 constexpr size_t kMaxSlots = 8;  // more than any optimizer has
 
-[[noreturn]] void refuse(const std::string& path, const std::string& reason) {
+[[noreturn]] void refuse_checkpoint(const std::string& path, const std::string& reason) {
   throw Error(ErrorCode::kData, "[checkpoint] " + path + ": " + reason);
 }
 
@@ -35,9 +35,11 @@ StateFile parse_state(const std::string& text, const std::string& path) {
   StateFile file;
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    if (json.at("format") != "pushpull-checkpoint") refuse(path, "not a pushpull checkpoint");
+    if (json.at("format") != "pushpull-checkpoint")
+      refuse_checkpoint(path, "not a pushpull checkpoint");
     if (json.at("version") != 1) {
-      refuse(path, "version " + json.at("version").dump() + ", this program reads version 1");
+      refuse_checkpoint(path,
+                        "version " + json.at("version").dump() + ", this program reads version 1");
     }
     file.state.step = json.at("step").get<int64_t>();
     file.state.updates = json.at("updates").get<int64_t>();
@@ -52,14 +54,14 @@ StateFile parse_state(const std::string& text, const std::string& path) {
       file.files[name] = {entry.at("bytes").get<uint64_t>(), entry.at("sha256").get<std::string>()};
     }
   } catch (const nlohmann::json::exception& error) {
-    refuse(path, error.what());
+    refuse_checkpoint(path, error.what());
   }
   if (file.state.step < 0 || file.state.updates < 0 || file.state.total_steps < 0) {
-    refuse(path, "a step or update count is negative");
+    refuse_checkpoint(path, "a step or update count is negative");
   }
   if (file.slot_names.size() > kMaxSlots) {
-    refuse(path, std::to_string(file.slot_names.size()) + " optimizer slots, at most " +
-                     std::to_string(kMaxSlots) + " are expected");
+    refuse_checkpoint(path, std::to_string(file.slot_names.size()) + " optimizer slots, at most " +
+                                std::to_string(kMaxSlots) + " are expected");
   }
   return file;
 }
@@ -68,13 +70,14 @@ StateFile parse_state(const std::string& text, const std::string& path) {
 StateFile read_state(const std::string& folder) {
   std::error_code error;
   if (!fs::exists(folder + "/" + kDoneFile, error)) {
-    refuse(folder, "not whole: DONE is missing, so writing it never ended");
+    refuse_checkpoint(folder, "not whole: DONE is missing, so writing it never ended");
   }
   const std::string done = read_text_file(folder + "/" + kDoneFile, kMaxTextBytes);
   const std::string path = folder + "/" + kStateFile;
   const std::string text = read_text_file(path, kMaxTextBytes);
   const std::string digest = sha256_hex(std::as_bytes(std::span(text)));
-  if (done != digest + "\n") refuse(path, "damaged: sha256 is " + digest + ", DONE has another");
+  if (done != digest + "\n")
+    refuse_checkpoint(path, "damaged: sha256 is " + digest + ", DONE has another");
   return parse_state(text, path);
 }
 
@@ -82,11 +85,13 @@ void check_file(const std::string& path, const FileDigest& expected) {
   const FileDigest actual = digest_file(path);
   if (actual == expected) return;
   if (actual.bytes == expected.bytes) {
-    refuse(path, "damaged: sha256 is " + actual.sha256 + ", expected " + expected.sha256);
+    refuse_checkpoint(path,
+                      "damaged: sha256 is " + actual.sha256 + ", expected " + expected.sha256);
   }
-  refuse(path, std::string(actual.bytes < expected.bytes ? "truncated: " : "too long: ") +
-                   std::to_string(actual.bytes) + " bytes, expected " +
-                   std::to_string(expected.bytes) + " (sha256 differs)");
+  refuse_checkpoint(path,
+                    std::string(actual.bytes < expected.bytes ? "truncated: " : "too long: ") +
+                        std::to_string(actual.bytes) + " bytes, expected " +
+                        std::to_string(expected.bytes) + " (sha256 differs)");
 }
 
 // Canonical order is the order in the file; the map is sorted by name.
@@ -122,20 +127,21 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
       const auto at = file.tensors.find(name);
       if (at == file.tensors.end()) continue;
       if (at->second.shape != info.shape) {
-        refuse(path, "tensor " + quote_name(name) + " has not the shape of its weights");
+        refuse_checkpoint(path, "tensor " + quote_name(name) + " has not the shape of its weights");
       }
       std::copy_n(file.data.begin() + static_cast<int64_t>(at->second.first), at->second.count,
                   checkpoint.slots[s].begin() + info.offset);
       ++found;
     }
     if (found != 0 && found != checkpoint.slots.size()) {
-      refuse(path, "tensor " + quote_name(info.name) + " lacks a part of its optimizer state");
+      refuse_checkpoint(path,
+                        "tensor " + quote_name(info.name) + " lacks a part of its optimizer state");
     }
     used += found;
   }
   if (used != file.tensors.size()) {
-    refuse(path, std::to_string(file.tensors.size()) + " tensors, expected " +
-                     std::to_string(used) + " by the slots of " + kStateFile);
+    refuse_checkpoint(path, std::to_string(file.tensors.size()) + " tensors, expected " +
+                                std::to_string(used) + " by the slots of " + kStateFile);
   }
 }
 
@@ -144,7 +150,7 @@ Checkpoint read_folder(const std::string& folder) {
   const std::string name = fs::path(folder).filename().string();
   const auto named_step = step_of_folder(name);
   if (named_step && *named_step != state.state.step) {
-    refuse(folder, "state.json is of step " + std::to_string(state.state.step));
+    refuse_checkpoint(folder, "state.json is of step " + std::to_string(state.state.step));
   }
   const std::string model_path = folder + "/" + kModelFile;
   const std::string optimizer_path = folder + "/" + kOptimizerFile;
@@ -164,7 +170,7 @@ Checkpoint read_folder(const std::string& folder) {
 // Reads the newest undamaged checkpoint; if there is none, throws the newest one's error.
 Checkpoint read_store(const std::string& dir) {
   const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
-  if (whole.empty()) refuse(dir, "no whole checkpoint (step-.../DONE) in this folder");
+  if (whole.empty()) refuse_checkpoint(dir, "no whole checkpoint (step-.../DONE) in this folder");
   std::vector<std::string> skipped;
   for (auto at = whole.rbegin(); at != whole.rend(); ++at) {
     try {
@@ -187,7 +193,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   fs::path folder = fs::path(path).lexically_normal();
   if (folder.has_relative_path() && !folder.has_filename()) folder = folder.parent_path();
   if (!fs::is_directory(folder, error)) {
-    refuse(path, fs::exists(folder, error) ? "not a folder" : "no such folder");
+    refuse_checkpoint(path, fs::exists(folder, error) ? "not a folder" : "no such folder");
   }
   const bool one = step_of_folder(folder.filename().string()).has_value() ||
                    fs::exists(folder / kStateFile, error);

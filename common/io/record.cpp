@@ -26,7 +26,7 @@ constexpr size_t kSumBytes = 64;                    // hexadecimal
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // protobuf's own limit is 2 GiB
 constexpr int kMostServers = 100'000;
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+[[noreturn]] void refuse_record(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kData, "[record] " + name + ": " + why);
 }
 
@@ -81,7 +81,7 @@ std::vector<RecordedPush> from_columns(const record::Pushes& in, int servers,
   const int count = in.rank_size();
   if (in.step_size() != count || in.lo_size() != count || in.hi_size() != count ||
       in.reads_size() != static_cast<int64_t>(count) * servers) {
-    refuse(name, "its columns differ in length");
+    refuse_record(name, "its columns differ in length");
   }
   std::vector<RecordedPush> out;
   RecordedPush push;
@@ -95,7 +95,7 @@ std::vector<RecordedPush> from_columns(const record::Pushes& in, int servers,
       read = plus(read, in.reads(i * servers + k));
     }
     if (push.range.lo >= push.range.hi || push.step < 0) {
-      refuse(name, "push " + std::to_string(i) + " is of no micro-batch of any step");
+      refuse_record(name, "push " + std::to_string(i) + " is of no micro-batch of any step");
     }
     out.push_back(push);
   }
@@ -135,23 +135,24 @@ record::Body to_body(const RunRecord& in) {
 }
 
 void read_updates(const record::Updates& in, const std::string& name, RunRecord& out) {
-  if (in.push_size() != in.server_size()) refuse(name, "its columns differ in length");
+  if (in.push_size() != in.server_size()) refuse_record(name, "its columns differ in length");
   std::vector<int64_t> before(static_cast<size_t>(out.servers));
   std::set<std::pair<int, size_t>> seen;
   for (int i = 0; i < in.server_size(); ++i) {
     const std::string what = "update " + std::to_string(i + 1);
-    if (in.server(i) >= static_cast<uint32_t>(out.servers)) refuse(name, what + " has no server");
+    if (in.server(i) >= static_cast<uint32_t>(out.servers))
+      refuse_record(name, what + " has no server");
     int64_t& push = before[in.server(i)];
     push = plus(push, in.push(i));
-    if (push < 0 || push >= std::ssize(out.pushes)) refuse(name, what + " has no push");
+    if (push < 0 || push >= std::ssize(out.pushes)) refuse_record(name, what + " has no push");
     RecordedUpdate update{static_cast<int>(in.server(i)), static_cast<size_t>(push)};
     if (!seen.insert({update.server, update.push}).second) {
-      refuse(name, what + " applies a push twice");
+      refuse_record(name, what + " applies a push twice");
     }
     out.updates.push_back(update);
   }
   const auto named = [&](uint64_t number) -> RecordedUpdate& {
-    if (number >= out.updates.size()) refuse(name, "it names updates that it does not hold");
+    if (number >= out.updates.size()) refuse_record(name, "it names updates that it does not hold");
     return out.updates[number];
   };
   for (const uint64_t number : in.uncompensated()) named(number).uncompensated = true;
@@ -168,12 +169,12 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
   out.servers = in.servers();
   out.total_steps = in.total_steps();
   if (out.servers < 1 || out.servers > kMostServers || out.total_steps < 1) {
-    refuse(name, "it is of " + std::to_string(out.servers) + " servers and " +
-                     std::to_string(out.total_steps) + " steps");
+    refuse_record(name, "it is of " + std::to_string(out.servers) + " servers and " +
+                            std::to_string(out.total_steps) + " steps");
   }
   if (in.start().kind() < 0 || in.start().kind() > 2 || in.start().step() < 0 ||
       in.start().updates() < 0) {
-    refuse(name, "its start is none");
+    refuse_record(name, "its start is none");
   }
   out.start = {static_cast<StartKind>(in.start().kind()), in.start().step(), in.start().updates(),
                in.start().weights_sha256(), in.start().state_sha256()};
@@ -181,7 +182,7 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
   out.incomplete = in.incomplete();
   out.pushes = from_columns(in.pushes(), out.servers, name);
   std::vector<RecordedPush> failed = from_columns(in.failed(), out.servers, name);
-  if (failed.size() > 1) refuse(name, "more than one push has failed");
+  if (failed.size() > 1) refuse_record(name, "more than one push has failed");
   if (!failed.empty()) out.failed = std::move(failed.front());
   read_updates(in.updates(), name, out);
   return out;
@@ -199,26 +200,26 @@ std::string encode_record(const RunRecord& record) {
 }
 
 RunRecord decode_record(const std::string& bytes, const std::string& name) {
-  if (bytes.compare(0, kMagicBytes, kMagic) != 0) refuse(name, "is not a record of a run");
-  if (bytes.size() < kHeadBytes + kSumBytes) refuse(name, "is cut off");
+  if (bytes.compare(0, kMagicBytes, kMagic) != 0) refuse_record(name, "is not a record of a run");
+  if (bytes.size() < kHeadBytes + kSumBytes) refuse_record(name, "is cut off");
   const auto version = number_at<uint32_t>(bytes, kMagicBytes);
   const auto length = number_at<uint64_t>(bytes, kMagicBytes + sizeof version);
   if (length != bytes.size() - kHeadBytes - kSumBytes) {
-    refuse(name, "is cut off or altered: it has " + std::to_string(bytes.size()) +
-                     " bytes, its head says " + std::to_string(length) + " + " +
-                     std::to_string(kHeadBytes + kSumBytes));
+    refuse_record(name, "is cut off or altered: it has " + std::to_string(bytes.size()) +
+                            " bytes, its head says " + std::to_string(length) + " + " +
+                            std::to_string(kHeadBytes + kSumBytes));
   }
   const size_t summed = bytes.size() - kSumBytes;
   if (sum_of(bytes, summed) != bytes.substr(summed)) {
-    refuse(name, "was altered: its SHA-256 is another one than at its end");
+    refuse_record(name, "was altered: its SHA-256 is another one than at its end");
   }
   if (version != kVersion) {
-    refuse(name, "has format version " + std::to_string(version) + ", this program reads " +
-                     std::to_string(kVersion));
+    refuse_record(name, "has format version " + std::to_string(version) + ", this program reads " +
+                            std::to_string(kVersion));
   }
   record::Body body;
   if (!body.ParseFromArray(bytes.data() + kHeadBytes, static_cast<int>(length))) {
-    refuse(name, "its body cannot be read");
+    refuse_record(name, "its body cannot be read");
   }
   return from_body(body, name);
 }

@@ -24,7 +24,7 @@ namespace po = boost::program_options;
 
 constexpr const char* kPositional = "(word)";  // Boost's key for positional words
 
-[[noreturn]] void fail(const std::string& text) {
+[[noreturn]] void refuse_flags(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[flags] " + text);
 }
 
@@ -53,8 +53,9 @@ class FlagTable {
   [[noreturn]] void fail_unknown(std::string_view token) const {
     const std::string typed(token.substr(0, token.find('=')));
     const size_t first = std::min(typed.find_first_not_of('-'), typed.size());
-    fail("unknown flag " + printable(typed) + did_you_mean(typed.substr(first), names_, "--") +
-         (nearest_name(typed.substr(first), names_).empty() ? "; --help lists all" : ""));
+    refuse_flags("unknown flag " + printable(typed) +
+                 did_you_mean(typed.substr(first), names_, "--") +
+                 (nearest_name(typed.substr(first), names_).empty() ? "; --help lists all" : ""));
   }
 
  private:
@@ -108,7 +109,8 @@ std::vector<po::option> split_words(const std::vector<std::string>& words, const
   } catch (const po::unknown_option& e) {
     flags.fail_unknown(e.get_option_name());
   } catch (const po::invalid_command_line_syntax& e) {
-    fail(printable(e.what(), 200));  // missing value, or a value for a switch; names the flag
+    refuse_flags(
+        printable(e.what(), 200));  // missing value, or a value for a switch; names the flag
   }
 }
 
@@ -131,10 +133,11 @@ CommandLine parse_command_line(int argc, const char* const* argv,
     } else {
       // no value starts like this; Boost would swallow the next flag
       if (value.starts_with("--"))
-        fail("flag --" + flag + " needs a value before " + printable(value));
+        refuse_flags("flag --" + flag + " needs a value before " + printable(value));
       const bool is_job_key = job_flags == JobFlags::kAccept && find_job_key(flag) != nullptr;
       auto& target = is_job_key ? line.keys : line.local;
-      if (!target.try_emplace(flag, value).second) fail("flag --" + flag + " is given twice");
+      if (!target.try_emplace(flag, value).second)
+        refuse_flags("flag --" + flag + " is given twice");
     }
   }
   return line;
@@ -146,7 +149,13 @@ double seconds_of(const CommandLine& line, const std::string& flag, double other
   if (given == line.local.end()) return other;
   const std::optional<double> value = parse_real(given->second);
   if (value && *value > 0 && *value <= kMostSeconds) return *value;
-  fail("--" + flag + " " + given->second + ": must be a number of seconds > 0 and at most 1000000");
+  refuse_flags("--" + flag + " " + given->second +
+               ": must be a number of seconds > 0 and at most 1000000");
+}
+
+std::string CommandLine::own(const std::string& flag, const std::string& fallback) const {
+  const auto found = local.find(flag);
+  return found == local.end() ? fallback : found->second;
 }
 
 }  // namespace pushpull

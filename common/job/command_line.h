@@ -19,6 +19,9 @@ struct CommandLine {
   std::vector<std::string> positional;  // words that are not flags, in order; everything after "--"
   bool help = false;                    // --help or -h
   bool version = false;                 // --version
+
+  // Value of an own flag, `fallback` where it is not given.
+  std::string own(const std::string& flag, const std::string& fallback) const;
 };
 
 // Accepts `--flag value` and `--flag=value`; values are not interpreted.

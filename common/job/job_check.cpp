@@ -14,7 +14,9 @@ namespace {
 
 constexpr int64_t kMaxMicroBatches = 65'536;  // per step
 
-[[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kUsage, "[job] " + text); }
+[[noreturn]] void refuse_job(const std::string& text) {
+  throw Error(ErrorCode::kUsage, "[job] " + text);
+}
 
 // "lr = 0.1 (job.ini:3)".
 std::string said(const Job& job, const Settings& given, const std::string& key) {
@@ -76,35 +78,36 @@ void check_batches(const Job& job, const Settings& given) {
   const std::vector<int64_t> global_batches = fitting_global_batches(job);
   const std::string why = divides ? " is more than " + std::to_string(kMaxMicroBatches) + " times "
                                   : " is not a multiple of ";
-  fail(said(job, given, "global-batch") + why + said(job, given, "micro-batch") + ": take " +
-       (divides || global_batches.empty() ? ""
-                                          : "global-batch " + either(global_batches) + ", or ") +
-       "micro-batch " + either(fitting_micro_batches(job)));
+  refuse_job(said(job, given, "global-batch") + why + said(job, given, "micro-batch") + ": take " +
+             (divides || global_batches.empty()
+                  ? ""
+                  : "global-batch " + either(global_batches) + ", or ") +
+             "micro-batch " + either(fitting_micro_batches(job)));
 }
 
 void check_length(const Job& job, const Settings& given) {
   if (job.epochs > 0 && job.steps > 0) {
-    fail(said(job, given, "epochs") + " and " + said(job, given, "steps") +
-         " both set the length: give one, and set the other to 0 or remove it");
+    refuse_job(said(job, given, "epochs") + " and " + said(job, given, "steps") +
+               " both set the length: give one, and set the other to 0 or remove it");
   }
   if (job.epochs == 0 && job.steps == 0) {
-    fail(said(job, given, "epochs") + " and " + said(job, given, "steps") +
-         " leave nothing to do: one of them must be > 0");
+    refuse_job(said(job, given, "epochs") + " and " + said(job, given, "steps") +
+               " leave nothing to do: one of them must be > 0");
   }
   if (job.steps > 0 && job.stop_after > job.steps) {
-    fail(said(job, given, "stop-after") + " lies beyond the end of the job, " +
-         said(job, given, "steps"));
+    refuse_job(said(job, given, "stop-after") + " lies beyond the end of the job, " +
+               said(job, given, "steps"));
   }
 }
 
 void check_schedule(const Job& job, const Settings& given) {
   const ScheduleOptions& schedule = job.schedule;
   if (schedule.kind == ScheduleKind::kStep && schedule.step == 0) {
-    fail(said(job, given, "lr-schedule") + " needs lr-step > 0, the steps between two drops");
+    refuse_job(said(job, given, "lr-schedule") + " needs lr-step > 0, the steps between two drops");
   }
   if (schedule.kind == ScheduleKind::kCosine && schedule.min > schedule.lr) {
-    fail(said(job, given, "lr-min") + " is above " + said(job, given, "lr") +
-         ": the cosine falls from lr to lr-min");
+    refuse_job(said(job, given, "lr-min") + " is above " + said(job, given, "lr") +
+               ": the cosine falls from lr to lr-min");
   }
 }
 
@@ -115,42 +118,42 @@ namespace {
 void check_strategy(const Job& job, const Settings& given) {
   const StrategyTraits& traits = job.strategy.traits();
   if (!job.record.empty() && !traits.recordable) {
-    fail(said(job, given, "record") + " has nothing to record under " +
-         said(job, given, "strategy") +
-         ", where equal jobs give equal weights: remove it, or take " +
-         strategies_with(&StrategyTraits::recordable));
+    refuse_job(said(job, given, "record") + " has nothing to record under " +
+               said(job, given, "strategy") +
+               ", where equal jobs give equal weights: remove it, or take " +
+               strategies_with(&StrategyTraits::recordable));
   }
   // error feedback: replay would need every push of every incarnation, also the lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
-    fail(said(job, given, "record") + " cannot be kept with " +
-         said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
-         ": the residuals of the workers are not in the record; remove one of them");
+    refuse_job(said(job, given, "record") + " cannot be kept with " +
+               said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
+               ": the residuals of the workers are not in the record; remove one of them");
   }
   if (!traits.single_pushes && (job.staleness_aware || job.delay_compensation > 0)) {
-    fail(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
-         " corrects single pushes; under " + said(job, given, "strategy") +
-         (traits.step_versions ? " nothing is stale" : " an update is made of several") +
-         ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
+    refuse_job(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
+               " corrects single pushes; under " + said(job, given, "strategy") +
+               (traits.step_versions ? " nothing is stale" : " an update is made of several") +
+               ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
   }
   // the losses travel in one message, whose header holds at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;
   if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
-    fail(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
-         " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
-         " losses in a round: take a smaller H, or a larger micro-batch");
+    refuse_job(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
+               " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
+               " losses in a round: take a smaller H, or a larger micro-batch");
   }
   const bool encodes = job.encodes_pushes() || job.pull_codec != Codec{};
   if (traits.workers_update && encodes) {
     const char* key = job.codec != Codec{}        ? "codec"
                       : job.pull_codec != Codec{} ? "pull-codec"
                                                   : "codec-tensors";
-    fail(said(job, given, key) + " is for push and pull; under " + said(job, given, "strategy") +
-         " workers sum among themselves: remove it");
+    refuse_job(said(job, given, key) + " is for push and pull; under " +
+               said(job, given, "strategy") + " workers sum among themselves: remove it");
   }
   if (traits.workers_update && job.on_worker_loss != OnWorkerLoss::kAbort) {
-    fail(said(job, given, "on-worker-loss") + " cannot be kept under " +
-         said(job, given, "strategy") +
-         ", whose workers hold the weights: take abort, and resume from a checkpoint");
+    refuse_job(said(job, given, "on-worker-loss") + " cannot be kept under " +
+               said(job, given, "strategy") +
+               ", whose workers hold the weights: take abort, and resume from a checkpoint");
   }
 }
 
@@ -162,11 +165,11 @@ void check_combinations(const Job& job, const Settings& given) {
   check_length(job, given);
   check_schedule(job, given);
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
-    fail(said(job, given, "global-batch") + " is more than " + said(job, given, "train-samples") +
-         ": no step would be complete");
+    refuse_job(said(job, given, "global-batch") + " is more than " +
+               said(job, given, "train-samples") + ": no step would be complete");
   }
   if (job.dataset == "idx" && job.data_dir.empty()) {
-    fail(said(job, given, "dataset") + " needs data-dir, the folder with its files");
+    refuse_job(said(job, given, "dataset") + " needs data-dir, the folder with its files");
   }
 }
 
@@ -174,26 +177,26 @@ void check_job_against_data(const Job& job, int64_t train_samples) {
   const std::string dataset =
       "dataset " + job.dataset + " has " + plural(train_samples, "training sample");
   if (job.train_samples > train_samples) {
-    fail("train-samples = " + std::to_string(job.train_samples) + " is too many: " + dataset);
+    refuse_job("train-samples = " + std::to_string(job.train_samples) + " is too many: " + dataset);
   }
   if (steps_per_epoch(job, train_samples) == 0) {
     const int64_t used = job.train_samples > 0 ? job.train_samples : train_samples;
-    fail("global-batch = " + std::to_string(job.global_batch) + " is more than the " +
-         std::to_string(used) + " samples to train on (train-samples = " +
-         std::to_string(job.train_samples) + "; " + dataset + "): no step would be complete");
+    refuse_job("global-batch = " + std::to_string(job.global_batch) + " is more than the " +
+               std::to_string(used) + " samples to train on (train-samples = " +
+               std::to_string(job.train_samples) + "; " + dataset + "): no step would be complete");
   }
   const int64_t steps = total_steps(job, train_samples);
   if (job.stop_after > steps) {
-    fail("stop-after = " + std::to_string(job.stop_after) + " lies beyond the end of the job, " +
-         plural(steps, "step"));
+    refuse_job("stop-after = " + std::to_string(job.stop_after) +
+               " lies beyond the end of the job, " + plural(steps, "step"));
   }
 }
 
 void check_job_against_workers(const Job& job, int64_t workers) {
   if (job.straggler.rank >= workers) {
-    fail("straggler = " + job.straggler.to_string() + " names worker " +
-         std::to_string(job.straggler.rank) + ", but there are only " + std::to_string(workers) +
-         ": ranks go from 0 to " + std::to_string(workers - 1));
+    refuse_job("straggler = " + job.straggler.to_string() + " names worker " +
+               std::to_string(job.straggler.rank) + ", but there are only " +
+               std::to_string(workers) + ": ranks go from 0 to " + std::to_string(workers - 1));
   }
   const int64_t shares = std::min(workers, job.micro_batches());
   if (job.strategy.backups < shares) return;
@@ -202,8 +205,8 @@ void check_job_against_workers(const Job& job, int64_t workers) {
                                                    std::to_string(workers) + " workers"
                             : workers == 1 ? "there is 1 worker"
                                            : "there are " + std::to_string(workers) + " workers";
-  fail("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
-       ", so B must be below " + std::to_string(shares));
+  refuse_job("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
+             ", so B must be below " + std::to_string(shares));
 }
 
 }  // namespace pushpull

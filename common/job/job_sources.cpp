@@ -26,23 +26,25 @@ namespace po = boost::program_options;
 constexpr size_t kMaxFileBytes = 1 << 20;  // a job has 50 lines; this stops at /dev/zero
 constexpr std::string_view kPrefix = "PUSHPULL_";
 
-[[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kUsage, "[job] " + text); }
+[[noreturn]] void refuse_source(const std::string& text) {
+  throw Error(ErrorCode::kUsage, "[job] " + text);
+}
 
-[[noreturn]] void fail_twice(const std::string& key, const std::string& first,
-                             const std::string& second) {
-  fail(key + " is given twice: " + first + " and " + second);
+[[noreturn]] void refuse_twice(const std::string& key, const std::string& first,
+                               const std::string& second) {
+  refuse_source(key + " is given twice: " + first + " and " + second);
 }
 
 // Parses one line at a time, because Boost does not report the line of a key.
 std::vector<po::option> options_of_line(const std::string& line, const std::string& where) {
   if (trim(line).starts_with('[')) {
-    fail(where + ": '" + printable(trim(line)) + "' opens a section; a job file has none");
+    refuse_source(where + ": '" + printable(trim(line)) + "' opens a section; a job file has none");
   }
   std::istringstream stream(line);
   try {
     return po::parse_config_file(stream, po::options_description(), true).options;
   } catch (const po::error&) {
-    fail(where + ": '" + printable(trim(line)) + "' is no `key = value`");
+    refuse_source(where + ": '" + printable(trim(line)) + "' is no `key = value`");
   }
 }
 
@@ -78,12 +80,12 @@ Settings settings_of_text(const std::string& ini, const std::string& source) {
     for (const po::option& option : options_of_line(line, where)) {
       const std::string& key = option.string_key;
       if (find_job_key(key) == nullptr) {
-        fail("unknown key '" + printable(key) + "' (" + where + ")" +
-             did_you_mean(key, job_key_names()));
+        refuse_source("unknown key '" + printable(key) + "' (" + where + ")" +
+                      did_you_mean(key, job_key_names()));
       }
       const std::string value = option.value.empty() ? "" : option.value.front();
       const auto [first, is_new] = settings.try_emplace(key, Setting{value, where});
-      if (!is_new) fail_twice(key, first->second.source, where);
+      if (!is_new) refuse_twice(key, first->second.source, where);
     }
   }
   return settings;
@@ -93,15 +95,15 @@ Settings settings_of_file(const std::string& path) {
   const std::string shown = printable(path, kMaxPathBytes);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail("job file " + shown + " cannot be opened: " + std::strerror(errno));
+  if (!file) refuse_source("job file " + shown + " cannot be opened: " + std::strerror(errno));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   // opening a folder succeeds, reading it fails here
-  if (file.bad()) fail("job file " + shown + " cannot be read; is it a file?");
+  if (file.bad()) refuse_source("job file " + shown + " cannot be read; is it a file?");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {
-    fail("job file " + shown + " has more than " + std::to_string(kMaxFileBytes) +
-         " bytes; is it the right file?");
+    refuse_source("job file " + shown + " has more than " + std::to_string(kMaxFileBytes) +
+                  " bytes; is it the right file?");
   }
   return settings_of_text(text, shown);
 }
@@ -116,7 +118,7 @@ Settings settings_of_environment() {
     const std::string& variable = option.string_key;
     const auto& keys = job_key_names();
     const auto key = std::ranges::find(keys, variable, environment_name);
-    if (key == keys.end()) fail(unknown_variable(variable));
+    if (key == keys.end()) refuse_source(unknown_variable(variable));
     settings[*key] = {option.value.front(), variable};
   }
   return settings;
@@ -126,7 +128,7 @@ Settings settings_of_flags(const std::map<std::string, std::string>& flags) {
   Settings settings;
   for (const auto& [key, value] : flags) {
     if (find_job_key(key) == nullptr) {
-      fail("unknown flag --" + printable(key) + did_you_mean(key, job_key_names(), "--"));
+      refuse_source("unknown flag --" + printable(key) + did_you_mean(key, job_key_names(), "--"));
     }
     settings[key] = {value, "--" + key};
   }

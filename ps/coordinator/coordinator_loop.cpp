@@ -21,9 +21,9 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kPollMs = 20;
+constexpr int kCoordinatorPollMs = 20;
 constexpr int kControlPerTurn = 256;  // a flood must not keep the data waiting
-constexpr size_t kMostReasonBytes = 400;
+constexpr size_t kMostCulpritBytes = 400;
 
 class CoordinatorLoop : private JobEffects {
  public:
@@ -127,7 +127,7 @@ void CoordinatorLoop::announce_failure() {
   if (announce_.get() < 0 || !culprit || culprit->host != host_name()) return;
   const std::string line = "failed " + std::to_string(culprit->pid) + " " +
                            std::to_string(static_cast<int>(coordinator.failure_code())) + " " +
-                           printable(culprit->reason, kMostReasonBytes) + "\n";
+                           printable(culprit->reason, kMostCulpritBytes) + "\n";
   [[maybe_unused]] const ssize_t written = write(announce_.get(), line.data(), line.size());
   announce_.reset();
 }
@@ -163,7 +163,7 @@ bool CoordinatorLoop::poll() {
       items.push_back({shard->socket().handle(), 0, ZMQ_POLLIN, 0});
     }
   }
-  poll_sockets(items, kPollMs);
+  poll_sockets(items, kCoordinatorPollMs);
   return (items.front().revents & ZMQ_POLLIN) != 0;
 }
 

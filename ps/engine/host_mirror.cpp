@@ -9,7 +9,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kDeadlineMs = 60'000;
+constexpr int64_t kMirrorDeadlineMs = 60'000;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void HostMirror::bring(std::vector<Payload>& payloads) {
     Payload here = on_host(payload);
     there.push_back(std::exchange(payload, std::move(here)));
   }
-  if (std::exchange(copying_, false)) stream_->synchronize(kDeadlineMs);
+  if (std::exchange(copying_, false)) stream_->synchronize(kMirrorDeadlineMs);
 }
 
 }  // namespace pushpull

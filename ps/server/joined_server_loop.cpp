@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kPollMs = 20;
+constexpr int kJoinedPollMs = 20;
 constexpr int kLingerMs = 1000;
 
 class JoinedServerLoop : public ServerHost {
@@ -92,7 +92,7 @@ void JoinedServerLoop::turn() {
                                         {nullptr, signals_.fd(), ZMQ_POLLIN, 0},
                                         {}}};
   if (data_) items[2] = {data_->router().socket().handle(), 0, ZMQ_POLLIN, 0};
-  poll_sockets({items.data(), data_ ? items.size() : items.size() - 1}, kPollMs);
+  poll_sockets({items.data(), data_ ? items.size() : items.size() - 1}, kJoinedPollMs);
   const int64_t now = clock_.now_ms();
   while (!member_.end()) {
     const auto message = control_.receive();

@@ -17,7 +17,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kPollMs = 20;
+constexpr int kTrainerPollMs = 20;
 constexpr int64_t kRepeatMs = 1000;
 constexpr size_t kMostReports = 8;  // that are not acknowledged; a server takes in 16
 // PyTorch's DDP has the same sizes.
@@ -310,7 +310,7 @@ void AllReduceTrainer::until(const std::function<bool()>& done, const char* what
     if (control_.over()) throw JobOver{};
     exchange();
     if (done()) return;
-    poll_sockets(poll_items_, kPollMs);
+    poll_sockets(poll_items_, kTrainerPollMs);
     if ((poll_items_.back().revents & ZMQ_POLLIN) != 0) control_.news().clear();
     check_servers();
   }

@@ -13,7 +13,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kAskMs = 1000;
-constexpr int kPollMs = 50;
+constexpr int kPeersPollMs = 50;
 constexpr int kLeastQuestions = 3;  // before silence counts
 // A message that comes within this is taken without a sleep of this thread, which costs more than
 // a short message takes.
@@ -51,7 +51,7 @@ void Peers::begin(int64_t operation) {
   operation_ = operation;
   refused_ = 0;
   progress_ms_ = clock_.now_ms();
-  check_us_ = now_us() + kPollMs * int64_t{1000};
+  check_us_ = now_us() + kPeersPollMs * int64_t{1000};
   const auto is_past = [&](const auto& entry) { return entry.first < operation; };
   std::erase_if(chunks_, is_past);
   std::erase_if(texts_, is_past);
@@ -164,11 +164,11 @@ void Peers::wait_for_message(std::span<const int64_t> missing, int64_t* spin_unt
   // also while messages come: a flood of what is of no use must not outlast a deadline
   if (now >= check_us_) {
     check(missing);
-    check_us_ = now + kPollMs * int64_t{1000};
+    check_us_ = now + kPeersPollMs * int64_t{1000};
   }
   if (came || now < *spin_until_us) return;
   zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};
-  poll_sockets({&item, 1}, kPollMs);
+  poll_sockets({&item, 1}, kPeersPollMs);
   *spin_until_us = 0;
 }
 

@@ -13,7 +13,7 @@ namespace pushpull {
 namespace {
 
 // Far longer than a copy takes, also where others use the device.
-constexpr int64_t kDeadlineMs = 300'000;
+constexpr int64_t kMemoryDeadlineMs = 300'000;
 
 void warn(const device::Device& device, const std::string& why) {
   Log("worker").warn("weights take longer to " + device.name() + ": " + why);
@@ -49,7 +49,7 @@ Payload copy_to_host(device::Device& device, const Payload& part) {
   const std::shared_ptr<float[]> host = heap_floats(part.float_count());
   const auto stream = device.stream();
   stream->copy_out(part.address(), part.bytes.size(), host.get());
-  stream->synchronize(kDeadlineMs);
+  stream->synchronize(kMemoryDeadlineMs);
   return {host, std::as_bytes(std::span<const float>(host.get(), part.float_count()))};
 }
 

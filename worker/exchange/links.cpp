@@ -12,7 +12,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kPollMs = 20;
+constexpr int kLinksPollMs = 20;
 constexpr int64_t kLetGoMs = 1000;
 // A server's libzmq gives a new connection to the I/O thread that has fewest, but counts one only
 // after a moment: two that come at once could stay with one thread for all of the job. Workers
@@ -76,7 +76,7 @@ void Links::attach() {
   while (!control_.over()) {
     exchange([](const Message&) {});
     if (memory_.settled()) return;
-    poll_sockets(poll_items_, kPollMs);
+    poll_sockets(poll_items_, kLinksPollMs);
   }
 }
 
@@ -92,7 +92,7 @@ void Links::let_go() {
                          " answers of servers that read its gradients on the GPU");
       return;
     }
-    poll_sockets(poll_items_, kPollMs);
+    poll_sockets(poll_items_, kLinksPollMs);
     control_.news().clear();
     for (size_t server = 0; server < servers_.size(); ++server) {
       for (const auto& connection : servers_[server]) {
@@ -133,7 +133,7 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
 }
 
 void Links::wait(const std::function<void(const wire::State&)>& on_state) {
-  poll_sockets(poll_items_, kPollMs);
+  poll_sockets(poll_items_, kLinksPollMs);
   if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
   control_.news().clear();
   if (const auto state = control_.state()) {
