@@ -30,7 +30,7 @@ function(pushpull_uses_regex source)
 endfunction()
 
 # For sources whose helpers have the names of another source's in the same target, or whose headers
-# clash with another's: a unity build (the presets release and cpu) does not merge them.
+# clash with another's: a unity build does not merge them.
 function(pushpull_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -69,11 +69,13 @@ function(pushpull_protobuf target proto)
   endif()
 endfunction()
 
-# Flags of the sources of tests. In a release build the product is optimised, and what tests it is not:
-# compiling it is what takes long, and few tests compute much by themselves (OPTIMIZED).
+# Flags of the sources of tests. In release builds and under sanitizers the product is optimised, and what
+# tests it is not: compiling it is what takes long, and few tests compute much by themselves (OPTIMIZED).
 add_library(pushpull_test_flags INTERFACE)
 target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
-target_compile_options(pushpull_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>)
+if(CMAKE_BUILD_TYPE STREQUAL Release OR PUSHPULL_SANITIZE)
+  target_compile_options(pushpull_test_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+endif()
 
 # pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED])
 # OPTIMIZED: the tests themselves compute much; they do not wait for the short ones.
