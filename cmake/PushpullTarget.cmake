@@ -90,7 +90,7 @@ function(pushpull_test name)
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   # precompiled headers of the same flags, with protobuf where most of the sources read it
   set(kind std)
-  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker)")
+  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker|cli)")
     set(kind wire)
   endif()
   set(properties TIMEOUT 300)

@@ -27,6 +27,7 @@ LinkFloor LinkTimes::floor() const {
     Percentiles sum;
     for (const std::vector<RoundTimes>& rounds : clients_) {
       std::vector<double> times;
+      times.reserve(rounds.size());
       for (const RoundTimes& round : rounds) times.push_back(time_of(round));
       const Percentiles one = percentiles(times);
       sum.p50 += one.p50;

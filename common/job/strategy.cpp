@@ -130,7 +130,7 @@ Strategy Strategy::parse(const std::string& text) {
 
 std::string Strategy::to_string() const {
   const Row& row = row_of(kind);
-  const std::string word(row.word);
+  std::string word(row.word);
   if (row.parameter != nullptr) return word + ":" + std::to_string(this->*row.parameter);
   if (kind != StrategyKind::kAllReduce) return word;
   for (const auto& [name, which] : kAllReduces) {

@@ -3,6 +3,7 @@
 // cover the kernels. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -177,7 +178,7 @@ PP_HOST_DEVICE void store_vector(const float* from, T* to) {
   if constexpr (kBytes == 2) {
     *to = from_float<T>(from[0]);
   } else {
-    constexpr int kEach = kCount / (kBytes / 4);
+    constexpr std::ptrdiff_t kEach = kCount / (kBytes / 4);
     Words<kBytes / 4> words;
     PP_UNROLL
     for (int i = 0; i < kBytes / 4; ++i) words.of[i] = word<T>(from + kEach * i);
@@ -191,9 +192,10 @@ template <bool kPacked, int kCount, class T>
 PP_HOST_DEVICE void load_pack(const T* from, int64_t count, float* to) {
   if (kPacked && count >= kCount) {
     constexpr int kParts = kCount * static_cast<int>(sizeof(T)) > 16 ? 2 : 1;
+    constexpr std::ptrdiff_t kPart = kCount / kParts;
     PP_UNROLL
     for (int part = 0; part < kParts; ++part) {
-      load_vector<kCount / kParts>(from + part * (kCount / kParts), to + part * (kCount / kParts));
+      load_vector<kCount / kParts>(from + kPart * part, to + kPart * part);
     }
     return;
   }
@@ -204,9 +206,10 @@ template <bool kPacked, int kCount, class T>
 PP_HOST_DEVICE void store_pack(const float* from, int64_t count, T* to) {
   if (kPacked && count >= kCount) {
     constexpr int kParts = kCount * static_cast<int>(sizeof(T)) > 16 ? 2 : 1;
+    constexpr std::ptrdiff_t kPart = kCount / kParts;
     PP_UNROLL
     for (int part = 0; part < kParts; ++part) {
-      store_vector<kCount / kParts>(from + part * (kCount / kParts), to + part * (kCount / kParts));
+      store_vector<kCount / kParts>(from + kPart * part, to + kPart * part);
     }
     return;
   }
