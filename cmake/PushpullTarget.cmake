@@ -77,6 +77,12 @@ if(CMAKE_BUILD_TYPE STREQUAL Release OR PUSHPULL_SANITIZE)
   target_compile_options(pushpull_test_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 endif()
 
+# Until a test is given up, in seconds.
+set(PUSHPULL_TEST_SECONDS 300)
+if(PUSHPULL_SANITIZE MATCHES thread)
+  set(PUSHPULL_TEST_SECONDS 900)
+endif()
+
 # pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED])
 # OPTIMIZED: the tests themselves compute much; they do not wait for the short ones.
 # DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
@@ -93,7 +99,7 @@ function(pushpull_test name)
   if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker|cli)")
     set(kind wire)
   endif()
-  set(properties TIMEOUT 300)
+  set(properties TIMEOUT ${PUSHPULL_TEST_SECONDS})
   if(ARG_OPTIMIZED)
     list(APPEND properties COST 5)
     target_link_libraries(${name} PRIVATE pushpull_flags)

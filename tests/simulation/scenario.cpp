@@ -7,7 +7,8 @@ namespace pushpull::sim {
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The thread sanitizer's own macro is undefined here (pushpull_protobuf); libstdc++'s is not.
+#if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN)
 constexpr double kBuildScale = 0.1;
 #else
 constexpr double kBuildScale = 1.0;
