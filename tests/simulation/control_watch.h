@@ -1,6 +1,6 @@
 // Watches what members say on their control connections, as they say it and before the network
-// touches it, what the coordinator answers, and whom it takes for a member. What docs/protocol.md promises of
-// joining, heartbeats, repeats and leaving is checked here, whatever the scenario.
+// touches it, what the coordinator answers, and whom it takes for a member. It checks the promises
+// of docs/protocol.md about joining, heartbeats, repeats and leaving, in every scenario.
 #pragma once
 
 #include <cstdint>

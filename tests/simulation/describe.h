@@ -1,4 +1,5 @@
-// What the simulated processes wait for, in words: for a simulation that has not come to its end.
+// Describes the state of simulated processes, and what each waits for. The text of a failed
+// simulation contains it.
 #pragma once
 
 #include <string>
