@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace pushpull {
+namespace pushpull::compare_notes_test {
 namespace {
 
 using ::testing::AllOf;
@@ -126,4 +126,4 @@ TEST(CompareNotes, ABestValueAtTheEndOfTheListIsSaid) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::compare_notes_test

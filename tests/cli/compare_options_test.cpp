@@ -6,7 +6,7 @@
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 
-namespace pushpull {
+namespace pushpull::compare_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -206,4 +206,4 @@ TEST(CompareOptions, TheSharedJobHasOnlyLinesThatAllRunsHave) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::compare_options_test

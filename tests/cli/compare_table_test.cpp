@@ -9,7 +9,7 @@
 
 #include "common/base/text.h"
 
-namespace pushpull {
+namespace pushpull::compare_table_test {
 namespace {
 
 using ::testing::AllOf;
@@ -174,4 +174,4 @@ TEST(CompareTable, SpreadsAndDurationsAsPeopleWriteThem) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::compare_table_test

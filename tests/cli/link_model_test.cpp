@@ -5,7 +5,7 @@
 
 #include "common/base/error.h"
 
-namespace pushpull {
+namespace pushpull::link_model_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST(DelayLine, WithoutDelayAllIsDueAtOnce) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::link_model_test

@@ -9,7 +9,7 @@
 #include "common/base/error.h"
 #include "worker/compute/devices.h"
 
-namespace pushpull {
+namespace pushpull::run_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -93,7 +93,7 @@ TEST(RunCommand, ReadsThePolicyFromTheJobFile) {
 TEST(RunCommand, RefusesAStragglerThatIsNoWorker) {
   EXPECT_EQ(refusal({"--steps=10", "--workers=2", "--straggler=1:4"}), "");
   EXPECT_THAT(refusal({"--steps=10", "--workers=2", "--straggler=2:4"}),
-              testing::AllOf(HasSubstr("2:4"), HasSubstr("only 2"), HasSubstr("0 to 1")));
+              AllOf(HasSubstr("2:4"), HasSubstr("only 2"), HasSubstr("0 to 1")));
 }
 
 TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
@@ -114,4 +114,4 @@ TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::run_command_test

@@ -7,7 +7,7 @@
 
 #include "tests/common/job_test_support.h"
 
-namespace pushpull {
+namespace pushpull::command_line_test {
 namespace {
 
 using ::testing::AllOf;
@@ -136,4 +136,4 @@ TEST(HelpText, NamesEveryKeyItsDefaultAndItsVariable) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::command_line_test

@@ -11,7 +11,7 @@
 #include "common/job/job.h"
 #include "tests/common/job_test_support.h"
 
-namespace pushpull {
+namespace pushpull::job_values_test {
 namespace {
 
 using ::testing::AllOf;
@@ -165,4 +165,4 @@ TEST(StrictNumber, PrintsTheShortestTextThatReadsBack) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::job_values_test

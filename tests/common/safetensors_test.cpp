@@ -10,7 +10,7 @@
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
 
-namespace pushpull {
+namespace pushpull::safetensors_test {
 namespace {
 
 using testing::ElementsAre;
@@ -309,4 +309,4 @@ TEST(Safetensors, TwentyThousandMutationsAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::safetensors_test

@@ -9,7 +9,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::async_update_test {
 namespace {
 
 TEST(AsyncUpdate, CarriesItsShareOfTheGlobalBatch) {
@@ -151,4 +151,4 @@ TEST_F(AsyncServer, LogsNothingWhereNothingIsRecorded) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::async_update_test

@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "tests/device/fake_device.h"
 
-namespace pushpull {
+namespace pushpull::attached_workers_test {
 namespace {
 
 using device::FakeDevice;
@@ -346,4 +346,4 @@ TEST_F(DeviceAttachedWorkers, ADeviceThatIsLostEndsTheServer) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::attached_workers_test

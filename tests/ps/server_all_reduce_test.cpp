@@ -6,7 +6,7 @@
 #include "tests/ps/coordinator_fixture.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::server_all_reduce_test {
 namespace {
 
 constexpr int64_t kElements = 3000;  // three slices of 4 KiB
@@ -261,4 +261,4 @@ TEST_F(AllReduceCoordinator, RefusesOtherNumerics) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_all_reduce_test

@@ -15,7 +15,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::server_codec_test {
 namespace {
 
 constexpr int64_t kElements = 5000;
@@ -260,4 +260,4 @@ TEST(NarrowPulls, AnEvaluationsWeightsHaveAllTheirBits) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_codec_test

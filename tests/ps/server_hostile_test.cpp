@@ -14,7 +14,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::server_hostile_test {
 namespace {
 
 constexpr int64_t kElements = 5000;  // five slices of 4 KiB over two servers
@@ -337,4 +337,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Hostile,
                          strategy_name);
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_hostile_test

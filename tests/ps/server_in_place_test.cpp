@@ -7,7 +7,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::server_in_place_test {
 namespace {
 
 constexpr int64_t kElements = 3000;
@@ -113,4 +113,4 @@ TEST_F(ServerInPlace, WhoIsGoneHoldsNothing) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_in_place_test

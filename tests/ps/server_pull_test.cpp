@@ -12,7 +12,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::server_pull_test {
 namespace {
 
 constexpr int64_t kElements = 5000;  // five slices: four of 4 KiB, the last one shorter
@@ -241,4 +241,4 @@ TEST_F(ServerPull, WhatIsSaidToHaveArrivedIsNotBelieved) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_pull_test

@@ -4,7 +4,7 @@
 #include "tests/ps/refusals.h"
 #include "tests/ps/server_fixture.h"
 
-namespace pushpull {
+namespace pushpull::server_snapshots_test {
 namespace {
 
 // ---- barriers and snapshots ----
@@ -164,4 +164,4 @@ TEST_F(ServerTest, ARepeatedLoadDoesNotUndoTraining) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_snapshots_test

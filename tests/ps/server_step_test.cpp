@@ -12,7 +12,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::server_step_test {
 namespace {
 
 using testing::ElementsAre;
@@ -315,4 +315,4 @@ TEST(ServerOptimizer, IsTheOuterOneUnderLocalSteps) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_step_test

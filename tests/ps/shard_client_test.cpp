@@ -10,7 +10,7 @@
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
-namespace pushpull {
+namespace pushpull::shard_client_test {
 namespace {
 
 constexpr int64_t kElements = 30000;
@@ -183,4 +183,4 @@ TEST_F(Client, IsIdleAtFirst) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::shard_client_test

@@ -10,7 +10,7 @@
 #include "common/base/thread_pool.h"
 #include "tests/ps/cluster_parts.h"
 
-namespace pushpull {
+namespace pushpull::shard_test {
 namespace {
 
 constexpr int64_t kElements = 9610;  // slices end inside tensors, the last block is not whole
@@ -439,4 +439,4 @@ TEST(Shard, MayBeEmpty) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::shard_test

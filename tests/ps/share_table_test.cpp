@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace pushpull {
+namespace pushpull::share_table_test {
 namespace {
 
 constexpr uint64_t kAnna = 101;
@@ -75,4 +75,4 @@ TEST(ShareTable, AnEvaluatorIsToldOfTheShareWithoutItsMicroBatches) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::share_table_test

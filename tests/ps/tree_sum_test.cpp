@@ -7,7 +7,7 @@
 #include "common/base/error.h"
 #include "tests/ps/cluster_parts.h"
 
-namespace pushpull {
+namespace pushpull::tree_sum_test {
 namespace {
 
 constexpr int64_t kElements = 5000;
@@ -113,4 +113,4 @@ TEST(TreeSum, RefusesPartsThatDoNotMakeUpTheStep) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::tree_sum_test

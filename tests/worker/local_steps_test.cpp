@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace pushpull {
+namespace pushpull::local_steps_test {
 namespace {
 
 constexpr int64_t kElements = 3000;
@@ -106,4 +106,4 @@ TEST_F(LocalStepsTest, ClipsByTheNormOfItsOwnMeanGradient) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::local_steps_test

@@ -10,7 +10,7 @@
 #include "ps/server/attached_workers.h"
 #include "worker/exchange/server_attachment.h"
 
-namespace pushpull {
+namespace pushpull::server_memory_test {
 namespace {
 
 constexpr int64_t kElements = 3000;
@@ -254,4 +254,4 @@ TEST_F(ServerMemoryTest, ReferencesOfWhoHasNotAttachedAreRefused) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::server_memory_test

@@ -11,7 +11,7 @@
 #include "common/codec/block_codec.h"
 #include "common/shm/segment_pool.h"
 
-namespace pushpull {
+namespace pushpull::weights_buffer_test {
 namespace {
 
 constexpr int64_t kElements = 2049;  // slices of 1024, 1024 and 1 elements
@@ -203,4 +203,4 @@ TEST(WeightsBuffer, WhatLiesOnADeviceIsNeverCopiedByTheHost) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::weights_buffer_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace pushpull {
+namespace pushpull::member_test {
 namespace {
 
 using testing::HasSubstr;
@@ -129,4 +129,4 @@ TEST(Member, AServerSaysASecondHelloWithItsAddress) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::member_test

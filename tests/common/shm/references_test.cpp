@@ -11,7 +11,7 @@
 
 #include "common/base/error.h"
 
-namespace pushpull {
+namespace pushpull::references_test {
 namespace {
 
 constexpr int64_t kElements = 3000;  // slices of 1,024, 1,024 and 952
@@ -241,4 +241,4 @@ TEST_F(References, NoReferenceLeadsOutOfItsSegment) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::references_test

@@ -11,7 +11,7 @@
 
 #include "common/base/buffer_pool.h"
 
-namespace pushpull {
+namespace pushpull::segment_pool_test {
 namespace {
 
 std::span<const std::byte> bytes_of(const float* first, size_t floats) {
@@ -97,4 +97,4 @@ TEST(SegmentPool, ThreadsMayTakeFindAndReturn) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::segment_pool_test

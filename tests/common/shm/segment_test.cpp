@@ -18,7 +18,7 @@
 
 #include "common/base/error.h"
 
-namespace pushpull {
+namespace pushpull::segment_test {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 24;
@@ -231,4 +231,4 @@ TEST(HostIdentity, SaysWhatDiffers) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::segment_test
