@@ -1,24 +1,35 @@
 #!/usr/bin/env python3
-"""Speed of a new build over an old one, in turns: each round measures old, new and old again, so that what else the machine does meets all three.
+"""Speed of a new build over an old one, in turns, so that what else the machine does meets both.
 
-  bench/old_new.py OLD_BIN NEW_BIN [--rounds 7] [--only exchange,training] [--out FILE.json]
+  bench/old_new.py OLD_BIN NEW_BIN [--rounds 7] [--seconds 6] [--only exchange,training] [--out FILE.json]
 
-Exchanges of two workers and one server over shm and tcp (`pushpull bench`, 1, 25 and 100 MiB), and training of `mlp` and `convnet` with two workers.
-A figure is a time, or for training the seconds per sample; new/old and old/old are taken within a round, then their medians over the rounds.
+Exchanges of two workers and one server over shm and tcp (1, 25 and 100 MiB, momentum on the server), and training of `mlp` and `convnet` with two
+workers. A figure is a time, or for training the seconds per sample; and the processor's seconds of all processes, from their start to their end.
+A round measures one figure after the other: each with the old build, the new one and the old one again, in turns, each time another of the three
+begins, until each has run for --seconds. Of each of the three it keeps the medians: programs that start anew meet two cores in luckier and
+unluckier ways, so many short runs say more than few long ones. new/old and old/old are taken within a round, then their medians over the rounds.
 The new build holds its speed where new/old is at most 1.02 in the median, or at most 0.01 above old/old in the same rounds. Ends with 1 where it does not.
 """
 import argparse
 import json
+import os
 import pathlib
+import resource
+import statistics
+import subprocess
 import sys
+import tempfile
+import time
+from functools import partial
 
-from figures import (MIB, Failed, bench_rows, caption, cell, machine, markdown, positive, positives, ratios, rounds_text, say,
-                     size_text, values)
+from figures import MIB, Failed, caption, cell, environment, machine, markdown, positive, ratios, rounds_text, say, size_text, values
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 import speed_measure  # noqa: E402
 
-SIZES = [MIB, 25 * MIB, 100 * MIB]
+SIZES = {MIB: 300, 25 * MIB: 24, 100 * MIB: 8}  # and exchanges of each
+WARM_UP = 2
+DEADLINE_S = 300
 TRANSPORTS = ["shm", "tcp"]
 MODELS = ["mlp", "convnet"]
 PARTS = ["exchange", "training"]
@@ -27,26 +38,84 @@ MOST = 1.02   # new over old, in the median
 NOISE = 0.01  # or above old over old
 
 
-def exchange_times(bin_dir, sizes, steps):
-    """(what, microseconds) of each exchange."""
-    rows = bench_rows(bin_dir, sizes, WORKERS, 1, TRANSPORTS, steps)
-    return {f"exchange {row['transport']}, {size_text(row['bytes'])}": row["exchange_us_p50"] for row in rows}
+def exchange_time(bin_dir, transport, size):
+    """Microseconds: the median over the exchanges of the slower worker's. The programs are those that `pushpull bench` starts; it would measure floors, too."""
+    keys = {"strategy": "sync", "model": "mlp", "dataset": "dummy", "global-batch": WORKERS, "micro-batch": 1, "epochs": 0,
+            "steps": WARM_UP + SIZES[size], "eval-every": 0, "transport": transport, "optimizer": "momentum", "lr": 0.1}
+    with tempfile.TemporaryDirectory() as folder:
+        address, announced = os.pipe()
+        quiet = {"env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        programs = [subprocess.Popen([bin_dir / "pushpull-server", "--listen", "tcp://127.0.0.1:*", "--workers", str(WORKERS), "--out",
+                                      f"{folder}/out", "--announce-fd", str(announced),
+                                      *(str(word) for key, value in keys.items() for word in (f"--{key}", value))],
+                                     pass_fds=[announced], **quiet)]
+        os.close(announced)
+        with os.fdopen(address) as lines:
+            join = lines.readline().strip()
+        times = [pathlib.Path(folder) / f"times-{i}" for i in range(WORKERS)]
+        programs += [subprocess.Popen([bin_dir / "pushpull-worker", "--join", join, "--exchange-bytes", str(size), "--exchange-times", file],
+                                      **quiet) for file in times]
+        codes = ends(programs)
+        if any(codes):
+            raise Failed(f"[bench] exchange of {size} bytes over {transport} with {bin_dir}: exit codes {codes}")
+        return statistics.median(map(max, zip(*(lasting(file) for file in times), strict=True)))
 
 
-def training_times(bin_dir, models):
-    """(what, microseconds per sample) of each training."""
+def ends(programs):
+    """Their exit codes; none is left behind."""
+    try:
+        return [program.wait(DEADLINE_S) for program in programs]
+    except subprocess.TimeoutExpired:
+        raise Failed(f"[bench] an exchange has not ended within {DEADLINE_S} s; killed") from None
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def lasting(file):
+    """Microseconds of a worker's exchanges. Its lines: when it began in nanoseconds, when the push was away, when it ended."""
+    rows = [line.split() for line in file.read_text().splitlines()[1 + WARM_UP:]]
+    return [(int(row[-1]) - int(row[0])) / 1e3 for row in rows]
+
+
+def training_time(bin_dir, model):
+    """Microseconds per sample."""
+    return 1e6 / speed_measure.pushpull_rate(bin_dir, model, "sync", speed_measure.JOBS[model][1])["sync", model]
+
+
+def figures_of(parts):
+    """Name -> what measures it with a build."""
     found = {}
-    for name in models:
-        steps = speed_measure.JOBS[name][1]
-        found[f"training {name}"] = 1e6 / speed_measure.pushpull_rate(bin_dir, name, "sync", steps)["sync", name]
+    if "exchange" in parts:
+        for transport in TRANSPORTS:
+            for size in SIZES:
+                found[f"exchange {transport}, {size_text(size)}"] = partial(exchange_time, transport=transport, size=size)
+    if "training" in parts:
+        for model in MODELS:
+            found[f"training {model}"] = partial(training_time, model=model)
     return found
 
 
-def measure_round(measure, old, new):
-    """Figure -> {"old", "new", "again"}, measured in this order; a figure that one of them lacks is left out."""
-    found = {who: measure(bin_dir) for who, bin_dir in (("old", old), ("new", new), ("again", old))}
-    return {what: {who: found[who][what] for who in found} for what in found["old"]
-            if all(found[who].get(what) for who in found)}
+def processor_seconds():
+    """Of all children that have ended, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure_figure(measure, old, new, seconds, number=0):
+    """{"old", "new", "again"} and {"old cpu", ...}: medians. number: of the round."""
+    turns = [("old", old), ("new", new), ("again", old)]
+    found = {}
+    begin, first = time.monotonic(), number
+    while first == number or time.monotonic() - begin < len(turns) * seconds:
+        for turn in range(len(turns)):
+            who, bin_dir = turns[(first + turn) % len(turns)]
+            before = processor_seconds()
+            found.setdefault(who, []).append(measure(bin_dir))
+            found.setdefault(f"{who} cpu", []).append(processor_seconds() - before)
+        first += 1
+    return {who: statistics.median(own) for who, own in found.items()}
 
 
 def holds(new_over_old, old_over_old):
@@ -63,14 +132,16 @@ def summary(rounds):
         # both over the round's first old one: where that was lucky, both are above 1
         new_over_old, old_over_old = ratios(own, "new", "old"), ratios(own, "again", "old")
         found[what] = {"old_us": values(own, "old"), "new_us": values(own, "new"), "new_over_old": new_over_old,
-                       "old_over_old": old_over_old, "holds": holds(new_over_old["median"], old_over_old["median"])}
+                       "old_over_old": old_over_old, "cpu_new_over_old": ratios(own, "new cpu", "old cpu"),
+                       "cpu_old_over_old": ratios(own, "again cpu", "old cpu"),
+                       "holds": holds(new_over_old["median"], old_over_old["median"])}
     return found
 
 
 def table(found):
-    return markdown(["", "new / old", "old / old", "verdict"],
-                    [[what, cell(row["new_over_old"]), cell(row["old_over_old"]), "holds" if row["holds"] else "SLOWER"]
-                     for what, row in found.items()])
+    return markdown(["", "new / old", "old / old", "processor: new / old", "old / old", "verdict"],
+                    [[what, cell(row["new_over_old"]), cell(row["old_over_old"]), cell(row["cpu_new_over_old"]), cell(row["cpu_old_over_old"]),
+                      "holds" if row["holds"] else "SLOWER"] for what, row in found.items()])
 
 
 def verdict(found):
@@ -95,24 +166,20 @@ def main(words):
     parser.add_argument("old", metavar="OLD_BIN", type=pathlib.Path)
     parser.add_argument("new", metavar="NEW_BIN", type=pathlib.Path)
     parser.add_argument("--rounds", type=positive, default=7)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each build for each figure in a round; once at least")
     parser.add_argument("--only", type=parts_of, default=PARTS)
-    parser.add_argument("--bytes", type=positives, default=SIZES, help="sizes of the tensor")
-    parser.add_argument("--steps", type=positive, help="measured of each exchange; else by its size")
     parser.add_argument("--out", metavar="FILE.json", help="every round, for later")
     arguments = parser.parse_args(words)
     for folder in (arguments.old, arguments.new):
         if not (folder / "pushpull").exists():
             parser.error(f"no {folder / 'pushpull'}; build it: cmake --preset release && cmake --build --preset release")
     here = machine()
-    measures = {"exchange": lambda bin_dir: exchange_times(bin_dir, arguments.bytes, arguments.steps),
-                "training": lambda bin_dir: training_times(bin_dir, MODELS)}
     rounds = []
     try:
         for number in range(arguments.rounds):
             say(f"round {number + 1} of {arguments.rounds}")
-            rounds.append({})
-            for part in arguments.only:
-                rounds[-1].update(measure_round(measures[part], arguments.old, arguments.new))
+            rounds.append({what: measure_figure(measure, arguments.old, arguments.new, arguments.seconds, number)
+                           for what, measure in figures_of(arguments.only).items()})
     except Failed as error:
         sys.exit(str(error))
     found = summary(rounds)

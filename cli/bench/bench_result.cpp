@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/io/json_number.h"
 
 namespace pushpull {
 namespace {
@@ -20,10 +21,6 @@ std::string figure(std::optional<double> value) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, *value);
   return text.data();
-}
-
-ordered_json number(std::optional<double> value) {
-  return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
 }
 
 std::optional<double> push_gb_s(int64_t bytes, const std::optional<OneWay>& way) {
@@ -59,19 +56,19 @@ ordered_json row_json(const BenchRow& row) {
           {"workers", row.workers},
           {"servers", row.servers},
           {"steps", row.steps},
-          {"exchange_us_p50", number(p50)},
-          {"exchange_us_p99", number(p99)},
-          {"exchange_gb_s", number(rate)},
-          {"floor_us_p50", number(row.floor_us)},
-          {"ratio", number(row.ratio())},
-          {"push_us_p50", number(us(row.alone, &OneWay::push))},
-          {"pull_us_p50", number(us(row.alone, &OneWay::pull))},
-          {"push_gb_s", number(push_gb_s(row.bytes, row.alone))},
-          {"pull_gb_s", number(pull_gb_s(row.bytes, row.alone))},
-          {"floor_push_us_p50", number(us(row.alone_floor, &OneWay::push))},
-          {"floor_pull_us_p50", number(us(row.alone_floor, &OneWay::pull))},
-          {"floor_push_gb_s", number(push_gb_s(row.bytes, row.alone_floor))},
-          {"floor_pull_gb_s", number(pull_gb_s(row.bytes, row.alone_floor))},
+          {"exchange_us_p50", json_number(p50)},
+          {"exchange_us_p99", json_number(p99)},
+          {"exchange_gb_s", json_number(rate)},
+          {"floor_us_p50", json_number(row.floor_us)},
+          {"ratio", json_number(row.ratio())},
+          {"push_us_p50", json_number(us(row.alone, &OneWay::push))},
+          {"pull_us_p50", json_number(us(row.alone, &OneWay::pull))},
+          {"push_gb_s", json_number(push_gb_s(row.bytes, row.alone))},
+          {"pull_gb_s", json_number(pull_gb_s(row.bytes, row.alone))},
+          {"floor_push_us_p50", json_number(us(row.alone_floor, &OneWay::push))},
+          {"floor_pull_us_p50", json_number(us(row.alone_floor, &OneWay::pull))},
+          {"floor_push_gb_s", json_number(push_gb_s(row.bytes, row.alone_floor))},
+          {"floor_pull_gb_s", json_number(pull_gb_s(row.bytes, row.alone_floor))},
           {"note", row.note.empty() ? ordered_json(nullptr) : ordered_json(row.note)}};
 }
 

@@ -8,17 +8,13 @@
 
 #include "cli/report/report_html.h"
 #include "common/base/strict_number.h"
+#include "common/io/json_number.h"
 #include "ps/coordinator/report.h"
 
 namespace pushpull {
 namespace {
 
 using nlohmann::ordered_json;
-
-ordered_json number(std::optional<double> value) {
-  if (!value || !std::isfinite(*value)) return nullptr;
-  return *value;
-}
 
 ordered_json whole(std::optional<int64_t> value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
@@ -38,7 +34,7 @@ std::optional<double> sum(const std::map<std::string, double>& roles) {
 
 ordered_json roles_json(const std::map<std::string, double>& roles) {
   ordered_json json = ordered_json::object();
-  for (const auto& [role, value] : roles) json[role] = number(value);
+  for (const auto& [role, value] : roles) json[role] = json_number(value);
   return json;
 }
 
@@ -46,7 +42,7 @@ ordered_json staleness_json(const std::map<int64_t, int64_t>& staleness) {
   const StalenessSummary summary = summarize(staleness);
   ordered_json histogram = ordered_json::object();
   for (const auto& [value, updates] : staleness) histogram[std::to_string(value)] = updates;
-  return {{"mean", number(summary.mean)}, {"max", summary.max}, {"histogram", histogram}};
+  return {{"mean", json_number(summary.mean)}, {"max", summary.max}, {"histogram", histogram}};
 }
 
 // null if the run did not report it.
@@ -59,12 +55,12 @@ ordered_json split_json(const StepSplit& split) {
 ordered_json curve_json(const std::vector<CurvePoint>& curve) {
   ordered_json json = ordered_json::array();
   for (const CurvePoint& point : curve) {
-    json.push_back({{"seconds", number(point.seconds)},
+    json.push_back({{"seconds", json_number(point.seconds)},
                     {"samples", point.samples},
                     {"step", point.step},
-                    {"test_accuracy", number(point.test_accuracy)},
-                    {"test_loss", number(point.test_loss)},
-                    {"train_loss", number(point.train_loss)}});
+                    {"test_accuracy", json_number(point.test_accuracy)},
+                    {"test_loss", json_number(point.test_loss)},
+                    {"train_loss", json_number(point.train_loss)}});
   }
   return json;
 }
@@ -76,23 +72,23 @@ void add_measures(const CompareResult& result, const CompareRun& run, ordered_js
   json["weights_sha256"] = text_or_null(run.weights_sha256);
   json["steps"] = run.steps;
   json["samples"] = run.samples;
-  json["seconds"] = number(run.seconds);
-  json["samples_per_second"] = number(run.samples_per_second);
-  json["scaling"] = number(scaling(result, run));
-  json["train_loss"] = number(run.train_loss);
-  json["test_loss"] = number(run.test_loss);
-  json["test_accuracy"] = number(run.test_accuracy);
-  json["seconds_to_target"] = number(run.seconds_to_target);
+  json["seconds"] = json_number(run.seconds);
+  json["samples_per_second"] = json_number(run.samples_per_second);
+  json["scaling"] = json_number(scaling(result, run));
+  json["train_loss"] = json_number(run.train_loss);
+  json["test_loss"] = json_number(run.test_loss);
+  json["test_accuracy"] = json_number(run.test_accuracy);
+  json["seconds_to_target"] = json_number(run.seconds_to_target);
   json["samples_to_target"] = whole(run.samples_to_target);
   json["split"] = split_json(run.split);
   json["staleness"] = staleness_json(run.staleness);
   json["bytes_pushed"] = run.bytes_pushed;
   json["bytes_pulled"] = run.bytes_pulled;
-  json["bytes_pushed_per_step"] = number(bytes_pushed_per_step(run));
-  json["bytes_per_step"] = number(bytes_per_step(run));
+  json["bytes_pushed_per_step"] = json_number(bytes_pushed_per_step(run));
+  json["bytes_per_step"] = json_number(bytes_per_step(run));
   json["pushes_applied"] = run.pushes_applied;
   json["pushes_dropped"] = run.pushes_dropped;
-  json["cpu_seconds"] = number(sum(run.cpu_seconds));
+  json["cpu_seconds"] = json_number(sum(run.cpu_seconds));
   json["cpu_seconds_per_role"] = roles_json(run.cpu_seconds);
   json["peak_mib"] = roles_json(run.peak_mib);
   json["curve"] = curve_json(run.curve);
@@ -128,8 +124,8 @@ ordered_json links_json(const std::vector<LinkMeasured>& links) {
   ordered_json json = ordered_json::array();
   for (const LinkMeasured& link : links) {
     json.push_back({{"asked", link.asked},
-                    {"bytes_per_second", number(link.bytes_per_second)},
-                    {"round_trip_ms", number(link.round_trip_ms)},
+                    {"bytes_per_second", json_number(link.bytes_per_second)},
+                    {"round_trip_ms", json_number(link.round_trip_ms)},
                     {"how", link.how}});
   }
   return json;
@@ -222,13 +218,13 @@ std::string compare_json(const CompareResult& result) {
   json["version"] = result.version;
   json["commit"] = text_or_null(result.commit);
   json["began"] = result.began;
-  json["seconds"] = number(result.seconds);
+  json["seconds"] = json_number(result.seconds);
   json["machine"] = result.machine;
   json["cores"] = result.cores;
   json["congestion_control"] = text_or_null(result.congestion_control);
   json["libraries"] = result.libraries;
   json["model_parameters"] = result.model_parameters;
-  json["target_accuracy"] = number(result.target_accuracy);
+  json["target_accuracy"] = json_number(result.target_accuracy);
   json["straggler"] = text_or_null(result.straggler);
   json["device"] = text_or_null(result.device);
   json["server_device"] = text_or_null(result.server_device);

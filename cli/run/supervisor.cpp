@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 
 #include "common/base/error.h"
+#include "common/base/process.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int64_t kEchoMs = 300;  // a signal repeated within this time is the same one
-
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
-}
 
 const char* code_name(int code) {
   switch (static_cast<ErrorCode>(code)) {

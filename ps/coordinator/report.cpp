@@ -16,6 +16,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/io/json_number.h"
 
 namespace pushpull {
 
@@ -31,11 +32,6 @@ constexpr char kWrap[] = "\033[?7h";
 
 Error io_error(const std::string& path) {
   return {ErrorCode::kIo, "[out] cannot write " + path + ": " + std::strerror(errno)};
-}
-
-ordered_json number(std::optional<double> value) {
-  if (!value || !std::isfinite(*value)) return nullptr;
-  return *value;
 }
 
 std::string fixed(double value, int digits) {
@@ -109,15 +105,15 @@ std::string summary_json(const Summary& s) {
   j["pushes_applied"] = s.pushes_applied;
   j["pushes_dropped"] = s.pushes_dropped;
   j["pushes_dropped_per_worker"] = s.pushes_dropped_per_worker;
-  j["seconds"] = number(s.seconds);
-  j["samples_per_second"] = number(s.samples_per_second);
-  j["train_loss"] = number(s.train_loss);
-  j["test_loss"] = number(s.test_loss);
+  j["seconds"] = json_number(s.seconds);
+  j["samples_per_second"] = json_number(s.samples_per_second);
+  j["train_loss"] = json_number(s.train_loss);
+  j["test_loss"] = json_number(s.test_loss);
   j["test_correct"] = s.test_correct;
   j["test_total"] = s.test_total;
   j["test_accuracy"] =
       s.test_total > 0
-          ? number(static_cast<double>(s.test_correct) / static_cast<double>(s.test_total))
+          ? json_number(static_cast<double>(s.test_correct) / static_cast<double>(s.test_total))
           : ordered_json(nullptr);
   j["initial_weights_sha256"] = s.initial_weights_sha256;
   j["data_order_sha256"] = s.data_order_sha256;
@@ -129,12 +125,12 @@ std::string summary_json(const Summary& s) {
   j["bytes_pulled"] = t.bytes_pulled;
   j["rejected_frames"] = t.rejected_frames;
   j["rejected_by_reason"] = t.refusals;
-  j["split"] = {{"compute", number(split.compute)},
-                {"push", number(split.push)},
-                {"wait", number(split.wait)},
-                {"pull", number(split.pull)}};
-  j["cpu_seconds"] = {{"server", number(t.servers.cpu_seconds)},
-                      {"worker", number(t.workers.cpu_seconds)}};
+  j["split"] = {{"compute", json_number(split.compute)},
+                {"push", json_number(split.push)},
+                {"wait", json_number(split.wait)},
+                {"pull", json_number(split.pull)}};
+  j["cpu_seconds"] = {{"server", json_number(t.servers.cpu_seconds)},
+                      {"worker", json_number(t.workers.cpu_seconds)}};
   j["peak_rss_mib"] = {{"server", mib(t.servers.peak_rss_kib)},
                        {"worker", mib(t.workers.peak_rss_kib)}};
   return j.dump(2) + "\n";
@@ -244,16 +240,16 @@ void Report::moment(const Moment& m) {
   j["step"] = m.step;
   j["epoch"] = m.step / m.steps_per_epoch;
   j["samples"] = m.samples;
-  j["samples_per_second"] = number(m.samples_per_second);
-  j["learning_rate"] = number(m.learning_rate);
-  j["loss"] = number(m.loss);
-  j["staleness_mean"] = number(m.staleness_mean);
+  j["samples_per_second"] = json_number(m.samples_per_second);
+  j["learning_rate"] = json_number(m.learning_rate);
+  j["loss"] = json_number(m.loss);
+  j["staleness_mean"] = json_number(m.staleness_mean);
   j["staleness_max"] = m.staleness_max;
   if (m.evaluation) {
     j["test_step"] = m.evaluation->step;
-    j["test_seconds"] = number(m.test_seconds);
+    j["test_seconds"] = json_number(m.test_seconds);
     j["test_samples"] = m.test_samples;
-    j["test_loss"] = number(m.evaluation->loss);
+    j["test_loss"] = json_number(m.evaluation->loss);
     j["test_correct"] = m.evaluation->correct;
     j["test_total"] = m.evaluation->total;
   }
