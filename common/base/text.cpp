@@ -11,7 +11,8 @@ namespace {
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
 
 // Length in bytes of the UTF-8 sequence at the start of `text`; 0 if it is invalid (RFC 3629,
-// section 4: no overlong forms, no surrogates, nothing above U+10FFFF).
+// section 4: no overlong forms, no surrogates, nothing above U+10FFFF), or one of the controls U+0080
+// to U+009F (C1), with which some terminals begin escape sequences.
 size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;
@@ -28,8 +29,9 @@ size_t utf8_length(std::string_view text) {
     code = (code << 6U) | (next & 0x3fU);
   }
   const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool control = length == 2 && code < 0xa0;
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return overlong || surrogate || code > 0x10ffff ? 0 : length;
+  return control || overlong || surrogate || code > 0x10ffff ? 0 : length;
 }
 
 void append_escaped(std::string& out, unsigned char c) {

@@ -1,10 +1,14 @@
 #include "ps/coordinator/job_phase.h"
 
+#include "common/base/text.h"
+
 namespace pushpull {
 
 namespace {
 
 constexpr int64_t kEndDeadlineMs = 5000;
+// A member's own words are in it, and every State carries it.
+constexpr size_t kMostTextBytes = 4096;
 
 }  // namespace
 
@@ -19,7 +23,7 @@ void JobPhase::fail(int64_t now_ms, ErrorCode code, const std::string& text,
                     const std::optional<Culprit>& culprit) {
   if (failed()) return;
   failure_code_ = code;
-  failure_text_ = text;
+  failure_text_ = printable(text, kMostTextBytes);
   culprit_ = culprit;
   enter(now_ms, wire::PHASE_FAILED);
 }

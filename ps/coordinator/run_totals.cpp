@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,11 @@ bool is_reason(const std::string& text) {
   return !text.empty() && text.size() <= kMostReasonBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); });
+}
+
+// Members may say any count: a sum stops at the largest number.
+void add_to(int64_t& sum, int64_t count) {
+  if (__builtin_add_overflow(sum, count, &sum)) sum = std::numeric_limits<int64_t>::max();
 }
 
 }  // namespace
@@ -50,24 +56,24 @@ void RunTotals::add(wire::Role role, const wire::Stats& stats) {
   split.push += stats.push_seconds();
   split.wait += stats.wait_seconds();
   split.pull += stats.pull_seconds();
-  tasks += stats.computed();
-  bytes_pushed += stats.bytes_pushed();
-  bytes_pulled += stats.bytes_pulled();
+  add_to(tasks, stats.computed());
+  add_to(bytes_pushed, stats.bytes_pushed());
+  add_to(bytes_pulled, stats.bytes_pulled());
   add_refusals(stats.rejected_frames(), stats.refusals());
   clock_gap_max = std::max(clock_gap_max, stats.clock_gap_max());
 }
 
 void RunTotals::add_refusals(int64_t rejected,
                              const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons) {
-  rejected_frames += rejected;
+  add_to(rejected_frames, rejected);
   for (const wire::Refusal& refusal : reasons) {
     const bool known = refusals.contains(refusal.reason());
     if (refusal.count() <= 0 || refusal.count() > rejected) continue;
     if (!is_reason(refusal.reason()) || (!known && refusals.size() >= kMostReasons)) continue;
-    refusals[refusal.reason()] += refusal.count();
+    add_to(refusals[refusal.reason()], refusal.count());
     rejected -= refusal.count();
   }
-  if (rejected > 0) refusals["other"] += rejected;
+  if (rejected > 0) add_to(refusals["other"], rejected);
 }
 
 RunTotals::Split RunTotals::mean_split() const {

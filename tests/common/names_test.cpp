@@ -68,7 +68,7 @@ TEST(Text, PlainTextIsUtf8WithoutControlCharacters) {
   }
   // control characters; a lone continuation; cut; overlong '/' twice; surrogate; above U+10FFFF
   for (const char* text : {"\n", "\x7f", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
-                           "\xf4\x90\x80\x80", "\xff"}) {
+                           "\xf4\x90\x80\x80", "\xff", "\xc2\x9b"}) {
     EXPECT_FALSE(is_plain_text(text)) << printable(text);
   }
 }
@@ -76,6 +76,10 @@ TEST(Text, PlainTextIsUtf8WithoutControlCharacters) {
 TEST(Text, PrintableEscapesAndCuts) {
   EXPECT_EQ(printable("a\tb\xff"), "a\\x09b\\xff");
   EXPECT_EQ(printable("M\xc3\xbcller"), "M\xc3\xbcller");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m\xc2\xa0"),
+            "\\xc2\\x9b31m\xc2\xa0")
+      << "C1 controls";
   EXPECT_EQ(printable(std::string(81, 'a')), std::string(80, 'a') + "...");
 }
 

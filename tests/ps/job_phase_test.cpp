@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "common/base/text.h"
+
 namespace pushpull {
 namespace {
 
@@ -47,6 +51,14 @@ TEST_F(JobPhaseTest, MembersHearWhyItHasFailed) {
   EXPECT_EQ(state.phase(), wire::PHASE_FAILED);
   EXPECT_EQ(state.code(), static_cast<int>(ErrorCode::kIo));
   EXPECT_EQ(state.text(), "[out] disk full");
+}
+
+TEST_F(JobPhaseTest, AMembersWordsAreBoundedAndOnOneLine) {
+  std::string words = "\n";
+  for (int i = 0; i < 1 << 20; ++i) words += "M\xc3\xbcller";
+  phase_.fail(0, ErrorCode::kNotFinite, words, {});
+  EXPECT_LT(phase_.failure_text().size(), 5000U);
+  EXPECT_TRUE(is_plain_text(phase_.failure_text())) << "it is a string in State";
 }
 
 TEST_F(JobPhaseTest, MembersAreNotWaitedForForEver) {

@@ -41,6 +41,26 @@ TEST(RunTotals, SumsByRoleAndKeepsTheLargest) {
   EXPECT_EQ(totals.clock_gap_max, 50);
 }
 
+TEST(RunTotals, SumsStopAtTheLargestNumber) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  wire::Stats stats = stats_of(1.0, 1);
+  stats.set_computed(kMost);
+  stats.set_bytes_pushed(kMost);
+  stats.set_bytes_pulled(kMost);
+  stats.set_rejected_frames(kMost);
+  wire::Refusal* refusal = stats.add_refusals();
+  refusal->set_reason("push-share");
+  refusal->set_count(kMost - 5);
+  RunTotals totals;
+  for (int i = 0; i < 2; ++i) totals.add(wire::ROLE_WORKER, stats);
+  EXPECT_EQ(totals.tasks, kMost);
+  EXPECT_EQ(totals.bytes_pushed, kMost);
+  EXPECT_EQ(totals.bytes_pulled, kMost);
+  EXPECT_EQ(totals.rejected_frames, kMost);
+  EXPECT_EQ(totals.refusals,
+            (std::map<std::string, int64_t>{{"other", 10}, {"push-share", kMost}}));
+}
+
 TEST(RunTotals, RefusalsAreSummedByReason) {
   RunTotals totals;
   wire::Stats stats;
