@@ -27,6 +27,9 @@ class AwakeClock {
   int64_t awake_ms_ = 0;
 };
 
+// Name of this host, for messages.
+std::string host_name();
+
 // Random, never 0. Identifies a run, or one life of a process (its incarnation).
 uint64_t random_id();
 

@@ -150,6 +150,16 @@ void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
   if (replaces) delete_folder(old_path);
 }
 
+// Deletes the checkpoints of stores that were moved aside, and their folders where nothing else is in
+// them. What cannot be deleted stays: the new checkpoint is whole.
+void delete_stores_aside(const std::string& dir) {
+  std::error_code ignored;
+  for (const std::string& store : folders_aside(dir)) {
+    for (const auto& [step, path] : whole_checkpoints(store)) fs::remove_all(path, ignored);
+    fs::remove(store, ignored);
+  }
+}
+
 // Renames first, so that a half-deleted folder never has a checkpoint's name.
 void delete_checkpoint(const std::string& dir, int64_t step, const std::string& path) {
   const std::string doomed = dir + "/" + aside_name(".del-", step);
@@ -202,6 +212,7 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   write_text(inside + kDoneFile, state_file.sha256 + "\n");
   sync_folder(folder.path());
   publish(dir_, folder, state.step);
+  if (std::exchange(earlier_is_aside_, false)) delete_stores_aside(dir_);
 
   // Later steps are from before a resume at an earlier step; they must not push out new
   // checkpoints.
@@ -219,8 +230,17 @@ std::vector<int64_t> CheckpointStore::steps() const {
   return steps;
 }
 
-void CheckpointStore::clear() {
-  for (const auto& [step, path] : whole_checkpoints(dir_)) delete_checkpoint(dir_, step, path);
+std::string CheckpointStore::set_earlier_aside() {
+  earlier_is_aside_ = true;
+  if (whole_checkpoints(dir_).empty()) return "";
+  int64_t number = 1;
+  std::error_code error;
+  while (fs::exists(dir_ + "." + std::to_string(number), error)) ++number;
+  std::string aside = dir_ + "." + std::to_string(number);
+  rename_folder(dir_, aside);
+  create_folders(dir_);
+  sync_folder(fs::path(dir_).parent_path().string());
+  return aside;
 }
 
 std::string sha256_hex(std::span<const std::byte> bytes) {

@@ -57,12 +57,16 @@ class CheckpointStore {
   // Steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;
 
-  // Deletes all checkpoints (when a fresh run uses its own default folder).
-  void clear();
+  // Of a fresh run in its own default folder: moves the folder of an earlier run's checkpoints to
+  // DIR.N, with the first N that is free. They, and what earlier starts moved aside, are deleted once
+  // the first new checkpoint is whole. Returns the new path; "": there were none.
+  // Throws Error(kIo).
+  std::string set_earlier_aside();
 
  private:
   std::string dir_;
   int64_t keep_;
+  bool earlier_is_aside_ = false;
 };
 
 // Reads a checkpoint and first verifies every file against its checksum.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common/base/error.h"
+#include "common/base/strict_number.h"
 
 namespace pushpull {
 
@@ -70,6 +71,24 @@ std::map<int64_t, std::string> whole_checkpoints(const std::string& dir) {
   }
   paths.merge(old_paths);
   return paths;
+}
+
+std::vector<std::string> folders_aside(const std::string& dir) {
+  const fs::path store(dir);
+  const std::string prefix = store.filename().string() + ".";
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::directory_iterator entry(store.parent_path(), error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(prefix) && parse_uint64(name.substr(prefix.size())))
+      found.push_back(entry->path().string());
+  }
+  if (error) {
+    throw Error(ErrorCode::kData, "[checkpoint] cannot list the folder " +
+                                      store.parent_path().string() + ": " + error.message());
+  }
+  return found;
 }
 
 }  // namespace pushpull

@@ -5,12 +5,14 @@
 //   .old-step-00000040-7   moved aside while its replacement takes the name; still valid if the
 //                          replacement never arrived
 //   .del-step-00000040-7   being deleted
+// Beside it: STORE.1, an earlier run's store that a fresh run moved aside.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace pushpull {
 
@@ -32,5 +34,9 @@ std::optional<int64_t> step_of_aside(const std::string& name, const std::string&
 // Paths of the checkpoints with DONE, by step. A checkpoint that was moved aside counts if its
 // replacement is absent. Throws Error(kData) if the folder cannot be listed.
 std::map<int64_t, std::string> whole_checkpoints(const std::string& dir);
+
+// Paths of DIR.1, DIR.2, ...: where checkpoints of earlier runs were moved to. Throws Error(kData) if
+// the folder they are in cannot be listed.
+std::vector<std::string> folders_aside(const std::string& dir);
 
 }  // namespace pushpull

@@ -86,10 +86,4 @@ std::string local_address_towards(const Address& peer) {
   return text.data();
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown-host";
-  return name.data();
-}
-
 }  // namespace pushpull

@@ -25,7 +25,4 @@ void check_host(const std::string& text, const std::string& flag);
 // Error(kUnreachable) naming the host if it cannot be resolved or routed.
 std::string local_address_towards(const Address& peer);
 
-// Name of this host, for messages.
-std::string host_name();
-
 }  // namespace pushpull

@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
+#include "common/io/folder_lock.h"
 #include "common/net/address.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/checkpoint_writer.h"
@@ -25,9 +27,38 @@ constexpr int kCoordinatorPollMs = 20;
 constexpr int kControlPerTurn = 256;  // a flood must not keep the data waiting
 constexpr size_t kMostCulpritBytes = 400;
 
+std::string data_address(const std::string& listen) {
+  Address address = parse_address(listen, "listen");
+  address.port = "*";
+  return address.to_string();
+}
+
+// What two jobs cannot both have; a job has it before it touches anything. Both throw Error(kUsage).
+struct Sockets {
+  explicit Sockets(const CoordinatorProgram& program)
+      : control(context, program.listen, EndpointLimits{}),
+        data(data_address(program.listen), program.job.slice_bytes, program.device) {}
+
+  zmq::context_t context{1};
+  Router control;
+  DataPlane data;
+};
+
+std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
+  std::vector<FolderLock> locks;
+  locks.emplace_back(program.out_dir, "out", "--out");
+  const std::string& other = program.job.checkpoint_dir;
+  std::error_code absent;
+  if (!other.empty() && !std::filesystem::equivalent(program.out_dir, other, absent)) {
+    locks.emplace_back(other, "checkpoint", "checkpoint-dir");
+  }
+  return locks;
+}
+
 class CoordinatorLoop : private JobEffects {
  public:
-  CoordinatorLoop(const CoordinatorProgram& program, StartState start_state, SignalFd& signals);
+  CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets, StartState start_state,
+                  SignalFd& signals);
   int run();
 
  private:
@@ -58,10 +89,10 @@ class CoordinatorLoop : private JobEffects {
   SignalFd& signals_;
   UniqueFd announce_;
   Log log_{"server 0"};
-  zmq::context_t context_{1};
-  Router control_;
+  zmq::context_t& context_;
+  Router& control_;
+  DataPlane& data_;
   Refusals refusals_;  // of control messages
-  DataPlane data_;
   StartState start_state_;
   Report report_;
   std::vector<std::unique_ptr<Dealer>> shards_;
@@ -70,12 +101,6 @@ class CoordinatorLoop : private JobEffects {
   AwakeClock clock_;
   JobDriver driver_;
 };
-
-std::string data_address(const std::string& listen) {
-  Address address = parse_address(listen, "listen");
-  address.port = "*";
-  return address.to_string();
-}
 
 CoordinatorOptions CoordinatorLoop::make_options() {
   CoordinatorOptions options;
@@ -90,13 +115,14 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   return options;
 }
 
-CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, StartState start_state,
-                                 SignalFd& signals)
+CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets,
+                                 StartState start_state, SignalFd& signals)
     : program_(program),
       signals_(signals),
       announce_(program.announce_fd),
-      control_(context_, program.listen, EndpointLimits{}),
-      data_(data_address(program.listen), program.job.slice_bytes, program.device),
+      context_(sockets.context),
+      control_(sockets.control),
+      data_(sockets.data),
       start_state_(std::move(start_state)),
       report_(program.out_dir, program.style),
       driver_(make_options(), program.join_timeout_s, data_.data(), *this) {
@@ -242,8 +268,9 @@ void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& 
     recorder_->start(coordinator, program_.servers, start.weights.get(), start_state_.resumes());
   }
   writer_ = std::make_unique<CheckpointWriter>(
-      CheckpointStore(start_state_.checkpoint_dir(), program_.job.checkpoint_keep),
-      coordinator.declaration().table, state_names(server_optimizer(program_.job).kind));
+      start_state_.open_store(program_.job.checkpoint_keep), coordinator.declaration().table,
+      state_names(server_optimizer(program_.job).kind));
+  for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
 }
 
 void CoordinatorLoop::hash_weights(GatheredState snapshot) { writer_->hash(std::move(snapshot)); }
@@ -280,12 +307,18 @@ void CoordinatorLoop::record_failure() {
 }  // namespace
 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
+  const Log log("server 0");
+  Sockets sockets(program);
+  const std::vector<FolderLock> locks = lock_folders(program);
+  for (const FolderLock& lock : locks) {
+    if (!lock.notice().empty()) log.warn(lock.notice());
+  }
   StartState start_state(program.job, program.out_dir + "/checkpoints");
   if (start_state.complete()) {
-    for (const std::string& notice : start_state.take_notices()) Log("server 0").info(notice);
+    for (const std::string& notice : start_state.take_notices()) log.info(notice);
     return 0;
   }
-  return CoordinatorLoop(program, std::move(start_state), signals).run();
+  return CoordinatorLoop(program, sockets, std::move(start_state), signals).run();
 }
 
 }  // namespace pushpull

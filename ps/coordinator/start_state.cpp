@@ -4,37 +4,36 @@
 #include <filesystem>
 
 #include "common/base/error.h"
+#include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
 
 namespace pushpull {
 
 namespace {
 
-std::vector<int64_t> steps_in(const std::string& dir, int64_t keep) {
-  if (!std::filesystem::exists(dir)) return {};
-  return CheckpointStore(dir, keep).steps();
+std::optional<int64_t> newest_step(const std::string& dir) {
+  if (!std::filesystem::exists(dir)) return std::nullopt;
+  const auto found = whole_checkpoints(dir);
+  return found.empty() ? std::nullopt : std::optional(found.rbegin()->first);
 }
 
 }  // namespace
 
 StartState::StartState(const Job& job, const std::string& default_dir)
-    : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir) {
-  const std::vector<int64_t> steps = steps_in(dir_, job.checkpoint_keep);
-  if (job.resume == Resume::kFalse && !steps.empty()) {
-    if (!job.checkpoint_dir.empty()) {
-      throw Error(ErrorCode::kUsage,
-                  "[resume] checkpoint-dir " + dir_ + " holds checkpoints up to step " +
-                      std::to_string(steps.back()) +
-                      "; resume=true or auto goes on from there, or name another folder");
-    }
-    CheckpointStore(dir_, job.checkpoint_keep).clear();
-    notices_.push_back("removed the checkpoints of an earlier run in " + dir_);
+    : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir),
+      in_default_dir_(job.checkpoint_dir.empty()) {
+  const std::optional<int64_t> newest = newest_step(dir_);
+  if (job.resume == Resume::kFalse && newest && !in_default_dir_) {
+    throw Error(ErrorCode::kUsage,
+                "[resume] checkpoint-dir " + dir_ + " holds checkpoints up to step " +
+                    std::to_string(*newest) +
+                    "; resume=true or auto goes on from there, or name another folder");
   }
-  if (job.resume == Resume::kTrue && steps.empty()) {
+  if (job.resume == Resume::kTrue && !newest) {
     throw Error(ErrorCode::kData, "[resume] there is no checkpoint in " + dir_ +
                                       "; resume=auto starts anew where there is none");
   }
-  if (job.resume != Resume::kFalse && !steps.empty()) {
+  if (job.resume != Resume::kFalse && newest) {
     checkpoint_ = read_checkpoint(dir_);
     for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
     check_job(job);
@@ -56,6 +55,16 @@ StartState::StartState(const Job& job, const std::string& default_dir)
   } else if (!job.init_from.empty()) {
     read_safetensors(job.init_from);  // the tensors are compared once the model is known
   }
+}
+
+CheckpointStore StartState::open_store(int64_t keep) {
+  CheckpointStore store(dir_, keep);
+  if (resumes() || !in_default_dir_) return store;
+  if (const std::string aside = store.set_earlier_aside(); !aside.empty()) {
+    notices_.push_back("the checkpoints of an earlier run are in " + aside +
+                       " now, until the first one of this run is whole");
+  }
+  return store;
 }
 
 void StartState::check_job(const Job& job) const {

@@ -18,8 +18,8 @@ class StartState {
  public:
   // Checks what can be checked before the model is known: that there is something to resume from,
   // that a fresh run does not mix with an older one's checkpoints, that init-from is a safetensors
-  // file. default_dir: where checkpoints go when the job names no folder; an older run's are
-  // removed there. Throws Error(kUsage | kData) naming key and folder.
+  // file. Reads only. default_dir: where checkpoints go when the job names no folder.
+  // Throws Error(kUsage | kData) naming key and folder.
   StartState(const Job& job, const std::string& default_dir);
 
   const std::string& checkpoint_dir() const { return dir_; }
@@ -28,6 +28,9 @@ class StartState {
   bool complete() const { return complete_; }
   int64_t resumed_step() const { return checkpoint_->state.step; }
 
+  // Where this run's checkpoints go. A fresh run moves an earlier one's out of its default folder, and
+  // a notice says where to. Throws Error(kIo).
+  CheckpointStore open_store(int64_t keep);
   // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the
   // checkpoint does not fit the declared model, data or job.
   std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);
@@ -42,6 +45,7 @@ class StartState {
   void check_end(const Job& job, int64_t total_steps);
 
   std::string dir_;
+  bool in_default_dir_;
   std::optional<Checkpoint> checkpoint_;
   bool complete_ = false;
   std::vector<std::string> notices_;

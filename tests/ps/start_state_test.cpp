@@ -72,13 +72,23 @@ TEST_F(StartStateTest, AFreshRunStartsByTheInitRules) {
   EXPECT_EQ(start.match(job(), declaration_), nullptr);
 }
 
-TEST_F(StartStateTest, AFreshRunClearsItsOwnDefaultFolderAndSaysSo) {
+TEST_F(StartStateTest, AFreshRunMovesWhatIsInItsDefaultFolderAsideOnceItWrites) {
   checkpoint(5, job());
   StartState start(job(), dir());
   EXPECT_FALSE(start.resumes());
-  EXPECT_TRUE(CheckpointStore(dir(), 3).steps().empty());
-  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("removed")));
   EXPECT_TRUE(start.take_notices().empty());
+  EXPECT_EQ(CheckpointStore(dir(), 3).steps(), (std::vector<int64_t>{5}));
+  EXPECT_TRUE(start.open_store(3).steps().empty());
+  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr(dir() + ".1")));
+  EXPECT_EQ(CheckpointStore(dir() + ".1", 3).steps(), (std::vector<int64_t>{5}));
+}
+
+TEST_F(StartStateTest, AResumedRunAndANamedFolderMoveNothing) {
+  checkpoint(5, job());
+  StartState start(job("resume = true\n"), dir());
+  EXPECT_EQ(start.open_store(3).steps(), (std::vector<int64_t>{5}));
+  StartState named(resuming(), "unused");
+  EXPECT_EQ(named.open_store(3).steps(), (std::vector<int64_t>{5}));
 }
 
 TEST_F(StartStateTest, AFreshRunDoesNotTouchCheckpointsThatTheUserNamed) {

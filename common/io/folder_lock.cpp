@@ -1,0 +1,86 @@
+#include "common/io/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
+#include "common/io/file.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr size_t kMostHolderBytes = 300;
+
+// "process 7 on host n1 since 2026-01-31T23:59:59Z", as the holder wrote it.
+std::string holder_in(int fd) {
+  std::array<char, kMostHolderBytes> text{};
+  const ssize_t n = pread(fd, text.data(), text.size(), 0);
+  if (n <= 0) return "another process";
+  std::string line(text.data(), static_cast<size_t>(n));
+  line.resize(std::min(line.size(), line.find('\n')));
+  return printable(line, kMostHolderBytes);
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder, const std::string& tag, const std::string& key)
+    : path_(folder + "/.lock") {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw Error(ErrorCode::kIo,
+                "[" + tag + "] cannot make the folder " + folder + ": " + error.message());
+  }
+  // a holder that ends removes its file: who opened it before has locked what is no longer there
+  while (lock(folder, tag, key) && !is_still_there()) fd_.reset();
+  if (fd_.get() >= 0) sign();
+}
+
+FolderLock::~FolderLock() {
+  if (fd_.get() >= 0) unlink(path_.c_str());
+}
+
+// False: this file system locks nothing.
+bool FolderLock::lock(const std::string& folder, const std::string& tag, const std::string& key) {
+  fd_ = UniqueFd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (fd_.get() < 0) throw_io_error("write", path_, errno);
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) return true;
+  const int reason = errno;
+  if (reason == EWOULDBLOCK) {
+    throw Error(ErrorCode::kUsage,
+                "[" + tag + "] " + folder + " is in use by " + holder_in(fd_.get()) +
+                    "; wait until it has ended, or name " + "another folder with " + key);
+  }
+  notice_ = "[" + tag + "] " + folder + " cannot be locked (" + std::strerror(reason) +
+            "): nothing keeps a second job from writing there";
+  fd_.reset();
+  return false;
+}
+
+bool FolderLock::is_still_there() const {
+  struct stat ours {};
+  struct stat named {};
+  return fstat(fd_.get(), &ours) == 0 && stat(path_.c_str(), &named) == 0 &&
+         ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
+}
+
+void FolderLock::sign() const {
+  const std::string line = "process " + std::to_string(getpid()) + " on host " + host_name() +
+                           " since " + utc_now() + "\n";
+  const ssize_t written = pwrite(fd_.get(), line.data(), line.size(), 0);
+  // a full disk costs the holder's name, not the lock
+  if (written < 0 || ftruncate(fd_.get(), written) != 0) return;
+}
+
+}  // namespace pushpull

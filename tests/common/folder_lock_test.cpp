@@ -1,0 +1,85 @@
+#include "common/io/folder_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "tests/common/scratch_folder.h"
+
+namespace pushpull::folder_lock_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string refusal_of(const std::string& folder) {
+  try {
+    const FolderLock lock(folder, "out", "--out");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    return e.what();
+  }
+  return "";
+}
+
+TEST(FolderLock, ASecondOneIsRefusedAndToldWhoHoldsIt) {
+  const ScratchFolder folder;
+  const FolderLock lock(folder / "out", "out", "--out");
+  EXPECT_EQ(lock.notice(), "");
+  EXPECT_THAT(refusal_of(folder / "out"),
+              AllOf(HasSubstr("[out] " + (folder / "out") + " is in use by process " +
+                              std::to_string(getpid())),
+                    HasSubstr(host_name()), HasSubstr("another folder with --out")));
+  EXPECT_EQ(refusal_of(folder / "other"), "");
+}
+
+TEST(FolderLock, LetsGoAndLeavesNothing) {
+  const ScratchFolder folder;
+  { const FolderLock lock(folder.path(), "out", "--out"); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_EQ(refusal_of(folder.path()), "");
+}
+
+TEST(FolderLock, AProcessThatDiesHoldsNothingWhateverItLeft) {
+  const ScratchFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    const FolderLock lock(folder.path(), "out", "--out");
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(std::filesystem::exists(folder / ".lock"));
+  const FolderLock lock(folder.path(), "out", "--out");
+  EXPECT_THAT(refusal_of(folder.path()), HasSubstr("process " + std::to_string(getpid()) + " "));
+}
+
+TEST(FolderLock, ALineThatSomebodyElseWroteIsPrintedWithoutItsControls) {
+  const ScratchFolder folder;
+  const FolderLock lock(folder.path(), "out", "--out");
+  write_bytes(folder / ".lock", std::string("\033[31mred\nmore ") + std::string(5000, 'x'));
+  const std::string refusal = refusal_of(folder.path());
+  EXPECT_EQ(refusal.find('\033'), std::string::npos);
+  EXPECT_EQ(refusal.find("more"), std::string::npos);
+  EXPECT_LT(refusal.size(), 500U);
+}
+
+TEST(FolderLock, AFolderThatCannotBeMadeIsAnErrorOfAFile) {
+  const ScratchFolder folder;
+  write_bytes(folder / "file", "");
+  try {
+    const FolderLock lock(folder / "file/out", "out", "--out");
+    FAIL() << "was locked";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    EXPECT_THAT(e.what(), HasSubstr(folder / "file/out"));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull::folder_lock_test

@@ -1,0 +1,88 @@
+"""The same command twice, while the first one runs and after it: nothing that was trained is lost."""
+import signal
+
+import lab as base
+from lab import LONG, MLP, expect, summary_of
+
+USAGE = 2
+
+
+def whole(folder):
+    return sorted(path.parent.name for path in folder.glob("step-*/DONE"))
+
+
+def command(lab, job, out, address="tcp://127.0.0.1:*"):
+    return ["pushpull-server", "--job", job, "--listen", address, "--workers", 2, "--out", out]
+
+
+def refused(lab, words, *parts):
+    code, text = lab.call(*words, seconds=30)
+    lines = text.splitlines()
+    expect(code == USAGE and len(lines) == 1 and all(str(part) in lines[0] for part in parts),
+           f"exit code {code}, want {USAGE} and one line with {parts}: {text[-600:]}")
+
+
+def a_second_start_is_refused_and_harms_nobody(lab):
+    keys = {**MLP, "steps": lab.steps(6000)}
+    want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
+    job = lab.job({**keys, "checkpoint-every": 100})
+    first = lab.cluster(job, workers=2)
+    first.reaches(300)
+    pid = first.servers[0].pid
+    checkpoints = first.out / "checkpoints"
+    lab.until(lambda: whole(checkpoints), 30, lambda: "no checkpoint")
+    refused(lab, command(lab, job, first.out, first.address), first.address)
+    refused(lab, command(lab, job, first.out), f"{first.out} is in use by process {pid} on host ", "--out")
+    expect(whole(checkpoints), "the running job's checkpoints are gone")
+    summary = first.ends_well()
+    expect(summary["weights_sha256"] == want, "other bits than the run that nobody disturbed")
+    expect(not (first.out / ".lock").exists(), "the lock's file is left behind")
+
+
+def a_folder_of_checkpoints_belongs_to_one_job(lab):
+    keys = {**LONG, "checkpoint-dir": lab.folder / "ckpt", "checkpoint-every": 100}
+    first = lab.cluster(lab.job(keys))
+    first.reaches(200)
+    refused(lab, command(lab, lab.job({**keys, "resume": "auto"}), lab.folder / "other"),
+            lab.folder / "ckpt", f"process {first.servers[0].pid} ", "checkpoint-dir")
+    expect(whole(lab.folder / "ckpt"), "the running job's checkpoints are gone")
+
+
+def after_a_kill_the_folder_is_free(lab):
+    out = lab.folder / "out"
+    run = lab.launch(lab.job(LONG), out=out)
+    run.says("training starts")
+    run.kill()
+    lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
+    lab.train(lab.job(MLP), out=out)
+
+
+def a_fresh_start_that_nobody_joins_keeps_what_was_trained(lab):
+    out = lab.folder / "out"
+    lab.train(lab.job(MLP), out=out)
+    before = whole(out / "checkpoints")
+    alone = lab.start(*command(lab, lab.job(MLP), out))
+    alone.says("listening on")
+    alone.send_signal(signal.SIGTERM)
+    alone.ends(30)
+    expect(whole(out / "checkpoints") == before, f"{before} became {sorted(out.rglob('*'))}")
+
+
+def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
+    out = lab.folder / "out"
+    lab.train(lab.job(MLP), out=out)
+    before = whole(out / "checkpoints")
+    fresh = lab.launch(lab.job({**LONG, "seed": 8}), out=out)
+    fresh.says(f"the checkpoints of an earlier run are in {out / 'checkpoints.1'}")
+    fresh.says("training starts")
+    expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
+    fresh.kill()
+    lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
+    expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
+    lab.train(lab.job({**MLP, "steps": 50, "seed": 8}), out=out)
+    expect(summary_of(out)["steps"] == 50 and whole(out / "checkpoints") == ["step-00000050"], f"{sorted(out.rglob('*'))}")
+    expect(not (out / "checkpoints.1").exists(), "the earlier run's are still there")
+
+
+if __name__ == "__main__":
+    base.main(globals())
