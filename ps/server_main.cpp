@@ -4,6 +4,7 @@
 #include <exception>
 #include <iostream>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
@@ -160,6 +161,7 @@ int main_of(int argc, char** argv) {
 }  // namespace pushpull
 
 int main(int argc, char** argv) {
+  const pushpull::ProcessConsole console;
   try {
     return pushpull::main_of(argc, argv);
   } catch (const pushpull::Error& e) {

@@ -18,6 +18,7 @@
 
 #include "cli/run/child.h"
 #include "cli/run/merged_view.h"
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 
@@ -76,7 +77,10 @@ class SignalQueue {
 class Launcher {
  public:
   explicit Launcher(const LauncherOptions& options)
-      : options_(options), supervisor_(options.supervisor), slots_(supervisor_.slots()) {}
+      : options_(options),
+        supervisor_(options.supervisor),
+        slots_(supervisor_.slots()),
+        console_(options.out_fd, options.err_fd) {}
 
   int run();
 
@@ -115,7 +119,7 @@ class Launcher {
   LineSplitter announcement_;
   std::string address_;  // of the coordinator; empty until it listens
   int64_t announce_deadline_ms_ = 0;
-  std::array<bool, 2> broken_{};  // nobody reads our stdout, stderr any more
+  Console console_;  // nobody who reads it can stop the job: its files hold everything
 };
 
 int Launcher::run() {
@@ -138,6 +142,7 @@ int Launcher::run() {
     view_.say("[run] " + plural(view_.left_out(), "more line") + " of the others left out", last);
   }
   write_out(last);
+  console_.flush();
   return supervisor_.exit_code();
 }
 
@@ -381,19 +386,10 @@ std::string Launcher::prefix(size_t slot) const { return supervisor_.name(slot) 
 
 void Launcher::write_out(const std::vector<Output>& outputs) {
   for (const Output& output : outputs) {
-    const int fd = output.to_stderr ? options_.err_fd : options_.out_fd;
-    bool& broken = broken_[output.to_stderr ? 1 : 0];
-    std::string_view rest = output.bytes;
-    while (!rest.empty() && !broken) {
-      const ssize_t count = write(fd, rest.data(), rest.size());
-      if (count > 0) {
-        rest.remove_prefix(static_cast<size_t>(count));
-      } else if (errno == EAGAIN) {
-        pollfd writable{fd, POLLOUT, 0};
-        poll(&writable, 1, -1);
-      } else if (errno != EINTR) {
-        broken = true;  // the job continues: its files hold everything
-      }
+    if (output.to_stderr) {
+      console_.err(output.bytes);
+    } else {
+      console_.out(output.bytes);
     }
   }
 }

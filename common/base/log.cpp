@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "common/base/console.h"
 #include "common/base/text.h"
 
 namespace pushpull {
@@ -11,8 +12,7 @@ void Log::write(std::string_view level, std::string_view text) const {
   constexpr size_t kMaxTextBytes = 2 * kMaxPathBytes;
   std::string line = who_;
   line.append(": ").append(level).append(printable(text, kMaxTextBytes)).append("\n");
-  const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
-  (void)ignored;  // nowhere left to report it
+  print(STDERR_FILENO, line);
 }
 
 }  // namespace pushpull

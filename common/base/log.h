@@ -1,5 +1,5 @@
-// Writes one line per message to stderr. Each line is a single write(), so that lines of several
-// processes do not mix. Any thread.
+// Prints one line per message to standard error (common/base/console.h). Each line is a single write(), so that
+// lines of several processes do not mix. Any thread.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
@@ -203,7 +204,10 @@ void CoordinatorLoop::turn(bool signalled) {
   receive_shards();
   receive_written();
   if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
-    if (driver_.on_signal(now(), signal, signal_name(signal))) _exit(128 + signal);
+    if (driver_.on_signal(now(), signal, signal_name(signal))) {
+      flush_output();
+      _exit(128 + signal);
+    }
   }
   driver_.on_turn(now());
   if (driver_.serves()) data_.send();

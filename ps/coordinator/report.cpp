@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/text.h"
+#include "common/base/unique_fd.h"
 #include "common/io/json_number.h"
 
 namespace pushpull {
@@ -25,6 +27,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double kPlainEverySeconds = 2.0;
+constexpr int64_t kFlushMetricsMs = 5000;
 // ECMA-48 EL, and the private mode DECAWM that terminals share with the VT100
 constexpr char kStartOfLine[] = "\r\033[K";
 constexpr char kNoWrap[] = "\033[?7l";
@@ -188,15 +191,20 @@ Report::Report(std::string dir, ProgressStyle style) : dir_(std::move(dir)), sty
     throw Error(ErrorCode::kIo, "[out] cannot make the folder " + dir_ + ": " + error.message());
   }
   std::filesystem::remove(dir_ + "/summary.json", error);
-  metrics_.open(dir_ + "/metrics.jsonl", std::ios::trunc);
-  if (!metrics_) throw io_error(dir_ + "/metrics.jsonl");
+  const std::string path = dir_ + "/metrics.jsonl";
+  const UniqueFd file(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (file.get() < 0) throw io_error(path);
+  metrics_ = std::make_unique<BackgroundWriter>(file.get());
 }
+
+Report::~Report() { finish_metrics(); }
 
 void Report::write_job(const std::string& ini) const { write_file(dir_ + "/job.ini", ini); }
 
 void Report::end_line() {
   if (!line_open_) return;
-  std::cout << std::endl;
+  print(STDOUT_FILENO, "\n");
   line_open_ = false;
 }
 
@@ -227,10 +235,10 @@ void Report::progress(const Moment& m) {
   }
   if (terminal) {
     // a narrow window cuts the line off: a wrapped one could not be renewed
-    std::cout << kStartOfLine << kNoWrap << line.str() << kWrap << std::flush;
+    print(STDOUT_FILENO, kStartOfLine + (kNoWrap + line.str()) + kWrap);
     line_open_ = true;
   } else {
-    std::cout << line.str() << std::endl;
+    print(STDOUT_FILENO, line.str() + "\n");
   }
 }
 
@@ -253,15 +261,33 @@ void Report::moment(const Moment& m) {
     j["test_correct"] = m.evaluation->correct;
     j["test_total"] = m.evaluation->total;
   }
-  metrics_ << j.dump() << "\n" << std::flush;
-  if (!metrics_) throw io_error(dir_ + "/metrics.jsonl");
+  if (!metrics_->write(j.dump() + "\n")) ++metrics_left_out_;
+  explain_metrics();
   progress(m);
 }
 
+// A full or stalled disk costs metrics, not the training.
+void Report::explain_metrics() {
+  if (metrics_explained_ || metrics_left_out_ == 0) return;
+  metrics_explained_ = true;
+  const int error = metrics_->error();
+  end_line();
+  Log("server 0")
+      .warn("[out] cannot write " + dir_ + "/metrics.jsonl: " +
+            (error != 0 ? std::strerror(error) : "the file system does not answer") +
+            "; training goes on, lines of metrics are lost");
+}
+
+void Report::finish_metrics() {
+  if (!metrics_->flush(kFlushMetricsMs)) ++metrics_left_out_;
+  explain_metrics();
+}
+
 void Report::write_summary(const Summary& summary) {
+  finish_metrics();
   write_file(dir_ + "/summary.json", summary_json(summary));
   end_line();
-  std::cout << summary_table(summary, dir_) << std::flush;
+  print(STDOUT_FILENO, summary_table(summary, dir_));
 }
 
 }  // namespace pushpull

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/base/background_writer.h"
 #include "common/job/job.h"
 #include "ps/coordinator/run_totals.h"
 #include "ps/work/evaluations.h"
@@ -69,9 +70,14 @@ class Report {
   // Makes `dir` and opens metrics.jsonl anew; removes an earlier run's summary. Throws Error(kIo)
   // naming the file.
   Report(std::string dir, ProgressStyle style);
+  // Waits some seconds for the last metrics.
+  ~Report();
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
 
   void write_job(const std::string& ini) const;
-  // A line of metrics, flushed, and the progress line where it is time for one.
+  // A line of metrics, and the progress line where it is time for one. Waits for neither; metrics that
+  // cannot be written are lost, and one line says so.
   void moment(const Moment& moment);
   // Ends the progress line, so that something else can be printed.
   void end_line();
@@ -81,10 +87,14 @@ class Report {
 
  private:
   void progress(const Moment& moment);
+  void explain_metrics();
+  void finish_metrics();
 
   std::string dir_;
   ProgressStyle style_;
-  std::ofstream metrics_;
+  std::unique_ptr<BackgroundWriter> metrics_;
+  int64_t metrics_left_out_ = 0;
+  bool metrics_explained_ = false;
   double last_plain_s_ = -1e9;
   int64_t last_plain_step_ = -1;
   bool line_open_ = false;

@@ -103,19 +103,28 @@ def an_output_folder_that_cannot_be_is_named(lab):
                  lab.folder / "out", "file/ckpt")
 
 
+def limited_files(size):
+    def limit():
+        base.die_with_parent()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return limit
+
+
 def a_file_size_limit_is_named(lab):
-    def limited(size):
-        def limit():
-            base.die_with_parent()
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        return limit
     out = lab.folder / "out"
-    for name, keys, size, word in (
-            ("checkpoint", {"transport": "tcp"}, 16_000, ".safetensors"),
-            ("metrics", {"transport": "tcp", "eval-every": 1, "steps": lab.steps(4000)}, 40_000, "metrics.jsonl")):
-        cannot_write(lab, name, keys, out, word, "out", preexec_fn=limited(size))
-        torn = [path for path in out.rglob("*") if path.name in ("DONE", "summary.json")]
-        expect(not torn, f"{name}: a broken run left {torn}")
+    cannot_write(lab, "checkpoint", {"transport": "tcp"}, out, ".safetensors", "out", preexec_fn=limited_files(16_000))
+    torn = [path for path in out.rglob("*") if path.name in ("DONE", "summary.json")]
+    expect(not torn, f"a broken run left {torn}")
+
+
+def metrics_that_cannot_be_written_cost_no_training(lab):
+    out = lab.folder / "out"
+    job = lab.job({**MLP, "transport": "tcp", "eval-every": 1, "steps": lab.steps(4000)})
+    code, text = lab.call("pushpull", "run", "--job", job, "--out", out, "--workers", 2, preexec_fn=limited_files(40_000))
+    expect(code == 0, f"exit code {code}: {text[-600:]}")
+    warnings = [line for line in text.splitlines() if "metrics.jsonl" in line]
+    expect(len(warnings) == 1 and "File too large; training goes on" in warnings[0], f"{warnings}")
+    expect(base.summary_of(out)["steps"] == lab.steps(4000), "not all steps")
 
 
 def a_full_disk_is_named(lab):

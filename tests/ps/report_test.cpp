@@ -157,15 +157,17 @@ std::string printed(Report& report, const std::vector<Moment>& moments) {
   return testing::internal::GetCapturedStdout();
 }
 
-TEST(Report, MetricsAreAJsonLinePerMomentReadableAtOnce) {
+TEST(Report, MetricsAreAJsonLinePerMoment) {
   const ScratchFolder folder;
-  Report report(folder / "new/out", ProgressStyle::kPlain);
   Moment second = moment_at(1.0, 20);
   second.loss = std::nan("");
   second.evaluation = Evaluation{20, 8, 10, 0.75};
   second.test_seconds = 0.875;
   second.test_samples = 1280;
-  printed(report, {moment_at(0.5, 10), second});
+  {
+    Report report(folder / "new/out", ProgressStyle::kPlain);
+    printed(report, {moment_at(0.5, 10), second});
+  }
   const std::string text = read_bytes(folder / "new/out/metrics.jsonl");
   std::vector<json> lines;
   for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
@@ -184,6 +186,21 @@ TEST(Report, MetricsAreAJsonLinePerMomentReadableAtOnce) {
   EXPECT_EQ(lines[1].at("test_samples"), 1280);
   EXPECT_EQ(lines[1].at("test_correct"), 8);
   EXPECT_EQ(lines[1].at("test_loss"), 0.75);
+}
+
+TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
+  const ScratchFolder folder;
+  std::filesystem::create_symlink("/dev/full", folder / "metrics.jsonl");
+  testing::internal::CaptureStderr();
+  {
+    Report report(folder.path(), ProgressStyle::kPlain);
+    for (int i = 1; i <= 3; ++i) printed(report, {moment_at(0.1 * i, i)});
+    report.write_summary(some_summary());
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("metrics.jsonl: No space left on device; training goes on"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_TRUE(std::filesystem::exists(folder / "summary.json"));
 }
 
 TEST(Report, ATerminalHasOneLineThatIsRenewed) {

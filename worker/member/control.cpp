@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "common/base/console.h"
+
 namespace pushpull {
 
 namespace {
@@ -121,11 +123,15 @@ void Control::turn() {
     member_.fail(ErrorCode::kProtocol, foreign_version_text(address_, dealer_->foreign_version()));
   }
   if (const int signal = signals_.take(); signal != 0) {
-    if (member_.on_signal(now, signal, signal_name(signal))) _exit(128 + signal);
+    if (member_.on_signal(now, signal, signal_name(signal))) {
+      flush_output();
+      _exit(128 + signal);
+    }
   }
   member_.on_tick(now);
   if (member_.stop_is_late(now) && member_.joined()) {
     Log("worker").error(member_.end()->text + "; the computation did not stop in time");
+    flush_output();
     _exit(member_.end()->success ? 0 : static_cast<int>(member_.end()->code));
   }
   send_all();

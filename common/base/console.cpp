@@ -1,0 +1,83 @@
+#include "common/base/console.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "common/base/background_writer.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kFlushMs = 5000;
+
+bool is_one_file(int a, int b) {
+  struct stat one {};
+  struct stat other {};
+  return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
+
+std::atomic<Console*> process_console = nullptr;
+
+}  // namespace
+
+class Console::Stream {
+ public:
+  explicit Stream(int fd) : writer_(fd) {}
+
+  void print(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    if (left_out_ > 0 && writer_.write("[output] " + plural(left_out_, "line") +
+                                       " left out here: nobody read this output\n")) {
+      left_out_ = 0;
+    }
+    if (left_out_ > 0 || !writer_.write(std::string(text))) ++left_out_;
+  }
+  void flush() { writer_.flush(kFlushMs); }
+
+ private:
+  std::mutex mutex_;
+  BackgroundWriter writer_;
+  int64_t left_out_ = 0;  // texts; guarded by mutex_
+};
+
+Console::Console(int out_fd, int err_fd)
+    : out_(std::make_shared<Stream>(out_fd)),
+      err_(is_one_file(out_fd, err_fd) ? out_ : std::make_shared<Stream>(err_fd)) {}
+
+void Console::out(std::string_view text) { out_->print(text); }
+
+void Console::err(std::string_view text) { err_->print(text); }
+
+void Console::flush() {
+  out_->flush();
+  if (err_ != out_) err_->flush();
+}
+
+void print(int fd, std::string_view text) {
+  if (Console* const console = process_console.load()) {
+    if (fd == STDOUT_FILENO) {
+      console->out(text);
+    } else {
+      console->err(text);
+    }
+    return;
+  }
+  const ssize_t ignored = ::write(fd, text.data(), text.size());
+  (void)ignored;  // nowhere left to report it
+}
+
+void flush_output() {
+  if (Console* const console = process_console.load()) console->flush();
+}
+
+// Never deleted: threads that outlive main may still print.
+ProcessConsole::ProcessConsole() { process_console = new Console(STDOUT_FILENO, STDERR_FILENO); }
+
+}  // namespace pushpull

@@ -1,0 +1,78 @@
+"""Nobody who reads, or does not read, what a job prints can stop it."""
+import fcntl
+import os
+import signal
+import subprocess
+
+import lab as base
+from lab import LONG, MLP, expect, summary_of
+
+F_SETPIPE_SZ = 1031
+
+
+class FullPipe:
+    """That nobody reads, and that takes no byte more."""
+
+    def __init__(self):
+        self.reader, self.writer = os.pipe()
+        size = fcntl.fcntl(self.writer, F_SETPIPE_SZ, 4096)
+        os.write(self.writer, b"x" * size)
+
+    def close(self):
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+def start(lab, pipe, program, *words, **options):
+    process = subprocess.Popen([str(word) for word in (lab.bin_dir / program, *words)], stdout=pipe.writer, stderr=pipe.writer,
+                               stdin=subprocess.DEVNULL, cwd=lab.folder, env=lab.environment,
+                               preexec_fn=base.die_with_parent, **options)
+    lab.processes.append(process)
+    return process
+
+
+def impatient(lab, timeout_s=5):
+    """Keys of a job in which nobody may be silent for long."""
+    return {**MLP, "steps": lab.steps(6000), "heartbeat-timeout": lab.seconds(timeout_s)}
+
+
+def ends_with_the_same_bits(lab, process, pipe, out, keys):
+    code = process.wait(lab.seconds(90))
+    pipe.close()
+    expect(code == 0, f"exit code {code}")
+    want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
+    expect(summary_of(out)["weights_sha256"] == want, "other bits than the run whose output is read")
+
+
+def a_run_whose_output_nobody_reads_ends_well(lab):
+    pipe, out, keys = FullPipe(), lab.folder / "out", impatient(lab)
+    run = start(lab, pipe, "pushpull", "run", "--job", lab.job(keys), "--workers", 2, "--out", out)
+    ends_with_the_same_bits(lab, run, pipe, out, keys)
+
+
+def a_coordinator_on_a_stopped_terminal_goes_on(lab):
+    pipe, out, keys = FullPipe(), lab.folder / "out", impatient(lab)
+    reader, writer = os.pipe()
+    server = start(lab, pipe, "pushpull-server", "--job", lab.job(keys), "--listen", "tcp://127.0.0.1:*", "--workers", 2,
+                   "--out", out, "--progress", "tty", "--announce-fd", writer, pass_fds=[writer])
+    os.close(writer)
+    with os.fdopen(reader) as announced:
+        address = announced.readline().strip()
+    workers = [lab.start("pushpull-worker", "--join", address) for _ in range(2)]
+    ends_with_the_same_bits(lab, server, pipe, out, keys)
+    expect([worker.ends() for worker in workers] == [0, 0], "a worker failed")
+
+
+def a_signal_is_heard_over_an_unread_pipe(lab):
+    pipe, out = FullPipe(), lab.folder / "out"
+    run = start(lab, pipe, "pushpull", "run", "--job", lab.job(LONG), "--workers", 2, "--out", out)
+    lab.until(lambda: len(base.metrics_of(out)) > 2, 60, lambda: "training does not begin")
+    run.send_signal(signal.SIGTERM)
+    code = run.wait(lab.seconds(60))
+    pipe.close()
+    expect(code == 128 + signal.SIGTERM, f"exit code {code}")
+    lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
+
+
+if __name__ == "__main__":
+    base.main(globals())
