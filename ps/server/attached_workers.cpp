@@ -36,7 +36,7 @@ size_t generation_floats(const SliceMap& map, int server) {
 }  // namespace
 
 AttachedWorkers::AttachedWorkers(const Job& job, uint64_t run, const SliceMap& map,
-                                 std::function<void(const std::string&)> failed,
+                                 const std::function<void(const std::string&)>& failed,
                                  std::shared_ptr<device::Device> device, int server)
     : allowed_(shares_memory(job)),
       run_(run),

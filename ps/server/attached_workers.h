@@ -23,7 +23,7 @@ class AttachedWorkers {
   // shared on the device, or are copied from there more slowly: each once.
   // device: that weights lie on; null: the host. server: whose they are.
   AttachedWorkers(const Job& job, uint64_t run, const SliceMap& map,
-                  std::function<void(const std::string& why)> failed,
+                  const std::function<void(const std::string& why)>& failed,
                   std::shared_ptr<device::Device> device = nullptr, int server = 0);
 
   // Allocates weights, on the device if there is one. Empty: the engine may use any memory of the
