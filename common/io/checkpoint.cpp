@@ -151,12 +151,16 @@ void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
 }
 
 // Deletes the checkpoints of stores that were moved aside, and their folders where nothing else is in
-// them. What cannot be deleted stays: the new checkpoint is whole.
+// them. A failure costs nothing but room: the new checkpoint is whole.
 void delete_stores_aside(const std::string& dir) {
   std::error_code ignored;
-  for (const std::string& store : folders_aside(dir)) {
-    for (const auto& [step, path] : whole_checkpoints(store)) fs::remove_all(path, ignored);
-    fs::remove(store, ignored);
+  try {
+    for (const std::string& store : folders_aside(dir)) {
+      for (const auto& [step, path] : whole_checkpoints(store)) fs::remove_all(path, ignored);
+      fs::remove(store, ignored);
+    }
+  } catch (const Error&) {
+    return;  // a folder cannot be listed
   }
 }
 

@@ -57,9 +57,9 @@ class CheckpointStore {
   // Steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;
 
-  // Of a fresh run in its own default folder: moves the folder of an earlier run's checkpoints to
-  // DIR.N, with the first N that is free. They, and what earlier starts moved aside, are deleted once
-  // the first new checkpoint is whole. Returns the new path; "": there were none.
+  // A fresh run calls this for its own default folder. It moves the folder with an earlier run's
+  // checkpoints to DIR.N, with the first N that is free. The first `write` that succeeds deletes them
+  // and what earlier starts moved aside. Returns the new path; "": there were none.
   // Throws Error(kIo).
   std::string set_earlier_aside();
 

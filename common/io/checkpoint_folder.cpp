@@ -81,8 +81,9 @@ std::vector<std::string> folders_aside(const std::string& dir) {
   fs::directory_iterator entry(store.parent_path(), error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with(prefix) && parse_uint64(name.substr(prefix.size())))
-      found.push_back(entry->path().string());
+    std::error_code absent;
+    if (!name.starts_with(prefix) || !entry->is_directory(absent)) continue;
+    if (parse_uint64(name.substr(prefix.size()))) found.push_back(entry->path().string());
   }
   if (error) {
     throw Error(ErrorCode::kData, "[checkpoint] cannot list the folder " +

@@ -34,7 +34,8 @@ std::string data_address(const std::string& listen) {
   return address.to_string();
 }
 
-// What two jobs cannot both have; a job has it before it touches anything. Both throw Error(kUsage).
+// The sockets and locks below exclude a second job. A job takes them before it touches any file.
+// Both throw Error(kUsage).
 struct Sockets {
   explicit Sockets(const CoordinatorProgram& program)
       : control(context, program.listen, EndpointLimits{}),

@@ -27,7 +27,7 @@ struct Pipe {
     write_end = UniqueFd(ends[1]);
     fcntl(write_end.get(), F_SETPIPE_SZ, 4096);
   }
-  // What is there, at least a byte.
+  // Waits for the next bytes and returns them.
   std::string some() const {
     std::string text(65536, 0);
     const ssize_t n = read(read_end.get(), text.data(), text.size());

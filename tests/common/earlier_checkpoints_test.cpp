@@ -68,11 +68,13 @@ TEST(EarlierCheckpoints, WhatElseIsInAFolderAsideStays) {
   const std::string dir = folder / "checkpoints";
   for (const std::string name : {".1", ".best", ".1x"}) fs::create_directories(dir + name);
   write_bytes(dir + ".1/notes.txt", "mine");
+  write_bytes(dir + ".2", "a file");
   CheckpointStore store(dir, 3);
   EXPECT_EQ(store.set_earlier_aside(), "");
   write(store, 1);
-  EXPECT_THAT(names_in(folder.path()), UnorderedElementsAre("checkpoints", "checkpoints.1",
-                                                            "checkpoints.best", "checkpoints.1x"));
+  EXPECT_THAT(names_in(folder.path()),
+              UnorderedElementsAre("checkpoints", "checkpoints.1", "checkpoints.2",
+                                   "checkpoints.best", "checkpoints.1x"));
   EXPECT_TRUE(fs::exists(dir + ".1/notes.txt"));
 }
 
