@@ -18,7 +18,8 @@ Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Contr
     : control_(control),
       table_(model.table()),
       evaluation_(
-          {run.job, dataset, model}, run.incarnation, [this] { return control_.over(); }, &trace),
+          {run.job, dataset, model}, run.incarnation, [this] { return control_.over(); },
+          control.activity(), &trace),
       push_pull_([&] {
         PushPullSetup setup = push_pull_setup(run, model.table().total, evaluation_.chunks());
         setup.memory = weights_memory(model);
@@ -40,6 +41,7 @@ Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Contr
       trace_(trace) {
   compute_.set_rank(run.state.rank());
   compute_.set_trace(trace);
+  compute_.set_activity(control.activity());
   trace_.set_rank(run.state.rank());
   trace_.set_tensors(table_);
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
@@ -69,6 +71,7 @@ void Trainer::note_weights(const Message& message) {
 }
 
 void Trainer::wait() {
+  control_.activity().wait([this] { return push_pull_.waiting_for(); });
   links_.wait([this](const wire::State& news) {
     compute_.set_rank(news.rank());
     trace_.set_rank(news.rank());

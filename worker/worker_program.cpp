@@ -143,6 +143,7 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
     if (state && state->phase() >= wire::PHASE_TRAINING && state->phase() <= wire::PHASE_FINISHED) {
       return state;
     }
+    control.activity().wait([] { return std::string("the start of training"); });
     if (now_ms() - told > 5000) {
       log.info("waiting for the job to start");
       told = now_ms();
@@ -161,6 +162,7 @@ JobEnd train(const JobView& view, const Prepared& prepared, PeerDoor door, Contr
   }
   // a spare: nobody's share becomes free in an all-reduce job
   while (!control.over()) {
+    control.activity().wait([] { return std::string("a share (this worker is a spare)"); });
     zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
     poll_sockets({&item, 1}, 200);
     control.news().clear();

@@ -98,6 +98,7 @@ struct Job {
       OnWorkerLoss::kAbort;  // default: continue where runs can be recorded, else abort
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
+  double progress_timeout_s = 600.0;  // 0: none
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
   // True if at least some gradients are encoded.

@@ -431,6 +431,11 @@ Keys limit_keys() {
       real({"replacement-timeout", "seconds to wait for a new worker (on-worker-loss = wait)",
             AtResume::kMayChange},
            field(&Job::replacement_timeout_s), kTimeout, kIsTimeout),
+      real({"progress-timeout",
+            "seconds without a micro-batch or chunk after which a worker counts as lost; 0: never",
+            AtResume::kMayChange},
+           field(&Job::progress_timeout_s), "0, or a number of seconds from 0.1 to 1000000",
+           [](double v) { return v == 0 || (v >= 0.1 && v <= 1e6); }),
   };
 }
 

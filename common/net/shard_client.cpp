@@ -130,6 +130,8 @@ bool ShardClient::finish(int slice, int64_t now_ms) {
                                   [&](const Request& r) { return r.slice == slice; });
   if (found == asked_.end()) return true;  // a duplicate answer
   asked_.erase(found);
+  ++transferred_;
+  ++answers_;
   fill_window(now_ms);
   if (!asked_.empty()) return true;
   if (mode_ == Mode::kFetch) fetched_ = std::exchange(fetching_, {});
@@ -146,6 +148,7 @@ bool ShardClient::on_message(const Message& message, int64_t now_ms) {
     return finish(header.stored().slice(), now_ms);
   }
   if (header.has_status()) {
+    ++answers_;
     const int64_t pause_ms = mode_ == Mode::kStore ? kNotStoredMs : kNotReadyMs;
     for (Request& r : asked_) r.repeat_ms = std::min(r.repeat_ms, now_ms + pause_ms);
     return true;

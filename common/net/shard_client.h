@@ -61,6 +61,10 @@ class ShardClient {
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
+  // Slices that have been transferred, and all answers, those of servers that are not ready included.
+  // Of all transfers: they only grow.
+  int64_t transferred() const { return transferred_; }
+  int64_t answers() const { return answers_; }
   // The server with the longest-standing unanswered request, for messages; -1: none.
   int waiting_for() const;
   // The result of a finished fetch.
@@ -94,6 +98,8 @@ class ShardClient {
   std::vector<int> slices_;  // to transfer
   size_t next_slice_ = 0;    // index in slices_
   std::vector<Request> asked_;
+  int64_t transferred_ = 0;
+  int64_t answers_ = 0;
   std::shared_ptr<const FlatState> to_load_;
   FlatStateView to_send_;  // of a load or store
   GatheredState fetching_;

@@ -18,6 +18,7 @@ std::optional<int64_t> BarrierSnapshots::take_request() {
   if (requests_.empty()) return std::nullopt;
   const int64_t step = requests_.front();
   requests_.pop_front();
+  asked_barrier_ = step;
   return step;
 }
 

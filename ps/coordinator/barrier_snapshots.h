@@ -41,6 +41,13 @@ class BarrierSnapshots {
 
   // Snapshots up to this barrier have been gathered; -1: none.
   int64_t gathered_barrier() const { return gathered_barrier_; }
+  // A snapshot is gathered and not yet written.
+  bool writing() const {
+    return gathered_barrier_ >= asked_barrier_ && written_barrier_ < asked_barrier_;
+  }
+  // Slices that have been loaded and gathered so far: grows as long as that moves on.
+  void note_transferred(int64_t slices) { transferred_ = slices; }
+  int64_t transferred() const { return transferred_; }
   // Everything up to the end is on disk.
   bool complete() const { return written_barrier_ >= barriers_.end_step; }
 
@@ -49,6 +56,8 @@ class BarrierSnapshots {
   std::vector<OpenedBarrier> opened_;
   std::deque<int64_t> requests_;
   int64_t gathered_barrier_ = -1;
+  int64_t asked_barrier_ = -1;
+  int64_t transferred_ = 0;
   int64_t written_barrier_ = -1;
   bool has_waited_ = false;
 };

@@ -45,6 +45,7 @@ void CheckpointWriter::hash(GatheredState snapshot) {
 
 void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state,
                              bool hash_weights) {
+  busy_ = true;
   thread_ = std::jthread(
       [this, snapshot = std::move(snapshot), state = std::move(state), hash_weights]() mutable {
         finish(run(std::move(snapshot), state, hash_weights));
@@ -59,7 +60,10 @@ void CheckpointWriter::finish(Result result) {
 
 std::optional<CheckpointWriter::Result> CheckpointWriter::take() {
   const std::lock_guard lock(mutex_);
-  if (result_) done_.clear();
+  if (result_) {
+    done_.clear();
+    busy_ = false;
+  }
   return std::exchange(result_, std::nullopt);
 }
 

@@ -36,6 +36,8 @@ class CheckpointWriter {
   // The result of `write` or `hash`, once; readable on done().fd() when it has come.
   std::optional<Result> take();
   WakeFd& done() { return done_; }
+  // Something was handed in, and its result has not been taken.
+  bool busy() const { return busy_; }
 
  private:
   void start(GatheredState snapshot, std::optional<CheckpointState> state, bool hash_weights);
@@ -46,6 +48,7 @@ class CheckpointWriter {
   CheckpointStore store_;
   const TensorTable table_;
   const std::vector<std::string> slot_names_;
+  bool busy_ = false;  // coordinator's thread only
   WakeFd done_;
   std::mutex mutex_;
   std::optional<Result> result_;  // guarded by mutex_

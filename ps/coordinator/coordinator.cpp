@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/text.h"
 #include "common/net/tensor_wire.h"
 #include "ps/members/message_checks.h"
 
@@ -10,6 +11,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kStateIntervalMs = 500;  // at most; several within a heartbeat-timeout
+constexpr size_t kMostWaitBytes = 200;     // of a worker's words
 
 }  // namespace
 
@@ -85,8 +87,10 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   MemberInfo* member = members_.find(heartbeat.incarnation());
   if (member == nullptr) {
     // it was given up, or belongs to another run
-    out_.refuse(peer, ErrorCode::kPeerLost,
-                "[job] this process was given up after it had been silent; start it again");
+    out_.refuse(
+        peer, ErrorCode::kPeerLost,
+        "[job] this process was given up: it was silent, or computed nothing, for too long; "
+        "start it again");
     return std::nullopt;
   }
   members_.heard(*member, peer, now_ms);
@@ -94,6 +98,7 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   member->stats = heartbeat.stats();
   member->stats.DiscardUnknownFields();
   if (member->role == wire::ROLE_WORKER) member->stats.clear_staleness();
+  member->stats.set_waits_for(printable(member->stats.waits_for(), kMostWaitBytes));
   return std::nullopt;
 }
 

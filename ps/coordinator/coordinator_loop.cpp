@@ -74,6 +74,7 @@ class CoordinatorLoop : private JobEffects {
   void receive_shards();
   void receive_written();
   void record_failure();
+  void wait_for_writer();
   Now now() { return {now_ms(), clock_.now_ms()}; }
 
   bool send(const PeerId& to, const Message& message) override;
@@ -177,7 +178,23 @@ int CoordinatorLoop::run() {
     log_.error(driver_.coordinator().failure_text());
     record_failure();
   }
+  wait_for_writer();
   return driver_.exit_code();
+}
+
+// A job that has failed while a checkpoint was being written still gets it, unless the disk hangs:
+// no thread can be ended that stands in a system call.
+void CoordinatorLoop::wait_for_writer() {
+  while (writer_ && writer_->busy()) {
+    const bool signalled = poll();
+    receive_control();
+    driver_.on_turn(now());
+    if (writer_->take()) return;
+    if (!signalled && !driver_.transfer_overdue(now())) continue;
+    log_.error("[checkpoint] the disk has not taken a checkpoint; it is left unfinished");
+    flush_output();
+    _exit(driver_.exit_code());
+  }
 }
 
 // True: a signal has come.

@@ -1,5 +1,7 @@
 #include "ps/coordinator/departures.h"
 
+#include <vector>
+
 namespace pushpull {
 
 namespace {
@@ -47,6 +49,19 @@ void Departures::on_tick(int64_t now_ms) {
   }
   if (!phase_.training()) return;
   const std::string overdue = run_->work().overdue(now_ms);
+  if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
+  check_stalls(now_ms);
+}
+
+void Departures::check_stalls(int64_t now_ms) {
+  stalls_->on_tick(now_ms);
+  if (const auto notice = stalls_->take_notice(now_ms)) out_.notice(*notice);
+  const std::vector<Membership::Loss> stuck = stalls_->stuck(now_ms);
+  for (const Membership::Loss& loss : stuck) {
+    lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
+  }
+  if (!stuck.empty()) return;  // others may take their work over
+  const std::string overdue = stalls_->overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
 }
 

@@ -11,6 +11,7 @@
 #include "common/job/job.h"
 #include "ps/coordinator/job_phase.h"
 #include "ps/coordinator/run_totals.h"
+#include "ps/coordinator/stall_watch.h"
 #include "ps/coordinator/training_run.h"
 #include "ps/members/actions.h"
 #include "ps/members/admission.h"
@@ -24,11 +25,14 @@ class Departures {
   Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
              Actions& out);
   // Training has started.
-  void set_run(TrainingRun* run) { run_ = run; }
+  void set_run(TrainingRun* run) {
+    run_ = run;
+    stalls_.emplace(job_, members_, *run);
+  }
 
   // A member's last words. One that nobody knows has left before.
   void on_leave(int64_t now_ms, const wire::Leave& leave);
-  // Members that have fallen silent, and work that nobody has come for in time.
+  // Members that have fallen silent or stand still, and work that nobody has come for in time.
   void on_tick(int64_t now_ms);
   // The server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
@@ -41,6 +45,7 @@ class Departures {
  private:
   void fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code, const std::string& reason,
                const std::string& text);
+  void check_stalls(int64_t now_ms);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
   void lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
                    ErrorCode code);
@@ -52,6 +57,7 @@ class Departures {
   JobPhase& phase_;
   Actions& out_;
   TrainingRun* run_ = nullptr;  // null: before the start
+  std::optional<StallWatch> stalls_;
   RunTotals totals_;
   std::optional<RecordedPush> failed_push_;
 };

@@ -23,6 +23,7 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       effects_(effects),
       coordinator_(options_),
       progress_(options_, coordinator_),
+      transfer_(options_.job.progress_timeout_s),
       tick_(kTickMs) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
@@ -53,9 +54,11 @@ void JobDriver::on_turn(Now now) {
 }
 
 void JobDriver::tick(Now now) {
+  if (client_) coordinator_.note_transferred(client_->transferred());
   coordinator_.on_tick(now.awake_ms);
   if (coordinator_.wants_start()) start(now);
   request_snapshot(now);
+  watch_transfer(now);
   say_waiting(now);
   show_moments(now, false);
   if (coordinator_.wants_summary()) summarise(now);
@@ -134,7 +137,37 @@ void JobDriver::request_snapshot(Now now) {
   const std::optional<int64_t> step = coordinator_.take_snapshot_request();
   if (!step) return;
   writing_ = true;
+  snapshot_step_ = *step;
   client_->fetch(*step, *step != coordinator_.barriers().start_step, now.ms);
+}
+
+void JobDriver::note_transfer(Now now) {
+  const std::string weights = "weights of step " + std::to_string(snapshot_step_);
+  if (client_ && client_->busy()) {
+    const MemberInfo* server =
+        coordinator_.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
+    const std::string name = server == nullptr ? "a server" : server->name();
+    const std::string what =
+        name + (writing_ ? " to hand over the " + weights : " to take its weights");
+    // a server that is not ready waits for pushes: that is the workers' matter
+    return transfer_.running(now.awake_ms, what, client_->answers(), 0);
+  }
+  if (!writing_) return transfer_.idle();
+  const auto vectors =
+      static_cast<int64_t>(1 + state_names(server_optimizer(options_.job).kind).size());
+  const int64_t bytes =
+      coordinator_.declaration().table.total * vectors * static_cast<int64_t>(sizeof(float));
+  transfer_.running(now.awake_ms, "the disk to take the " + weights, 0, bytes);
+}
+
+void JobDriver::watch_transfer(Now now) {
+  note_transfer(now);
+  if (coordinator_.phase() == wire::PHASE_FAILED) return;
+  if (const auto notice = transfer_.take_notice(now.awake_ms)) effects_.show_line(*notice);
+  if (!transfer_.overdue(now.awake_ms)) return;
+  const bool server = client_->busy();
+  coordinator_.fail(server ? ErrorCode::kUnreachable : ErrorCode::kIo,
+                    transfer_.overdue_text(now.awake_ms));
 }
 
 void JobDriver::take_snapshot(Now now, GatheredState snapshot) {

@@ -20,6 +20,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/progress.h"
 #include "ps/coordinator/report.h"
+#include "ps/coordinator/transfer_watch.h"
 #include "ps/server/served_data.h"
 
 namespace pushpull {
@@ -94,6 +95,8 @@ class JobDriver {
   // There are answers to wait for on the connections for weights.
   bool waits_for_shards() const { return client_ && client_->busy(); }
   bool writing() const { return writing_; }
+  // What it is waiting for has not moved on for too long: the caller need not wait any longer.
+  bool transfer_overdue(Now now) const { return transfer_.overdue(now.awake_ms); }
   bool over() const { return coordinator_.over(); }
   int exit_code() const;
   // Server that has not answered for weights, for messages. -1: none.
@@ -105,6 +108,8 @@ class JobDriver {
   void exchange_with_shards(Now now);
   void take_snapshot(Now now, GatheredState snapshot);
   void request_snapshot(Now now);
+  void watch_transfer(Now now);
+  void note_transfer(Now now);
   void report_own(Now now);
   void pass_norms(Now now);
   void say_waiting(Now now);
@@ -122,7 +127,9 @@ class JobDriver {
   Coordinator coordinator_;
   Progress progress_;
   std::unique_ptr<ShardClient> client_;
-  bool writing_ = false;  // a snapshot is fetched, hashed or written
+  bool writing_ = false;       // a snapshot is fetched, hashed or written
+  int64_t snapshot_step_ = 0;  // of that one
+  TransferWatch transfer_;
   Repeat tick_;
   Repeat line_{kWaitingMs};  // for people who wait for members
   std::optional<int64_t> began_ms_;

@@ -37,10 +37,13 @@ Checked check_stats(const wire::Stats& stats) {
     if (std::isfinite(value) && value >= 0.0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
   }
-  const std::pair<const char*, int64_t> counts[] = {
-      {"peak_rss_kib", stats.peak_rss_kib()},   {"rejected_frames", stats.rejected_frames()},
-      {"bytes_pushed", stats.bytes_pushed()},   {"bytes_pulled", stats.bytes_pulled()},
-      {"clock_gap_max", stats.clock_gap_max()}, {"computed", stats.computed()}};
+  const std::pair<const char*, int64_t> counts[] = {{"peak_rss_kib", stats.peak_rss_kib()},
+                                                    {"rejected_frames", stats.rejected_frames()},
+                                                    {"bytes_pushed", stats.bytes_pushed()},
+                                                    {"bytes_pulled", stats.bytes_pulled()},
+                                                    {"clock_gap_max", stats.clock_gap_max()},
+                                                    {"computed", stats.computed()},
+                                                    {"progress", stats.progress()}};
   for (const auto& [name, value] : counts) {
     if (value >= 0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));

@@ -58,7 +58,9 @@ class TrainingRun {
   int64_t total_steps() const { return total_steps_; }
   int shares() const { return shares_; }
   WorkAssignment& work() { return *work_; }
+  const WorkAssignment& work() const { return *work_; }
   BarrierSnapshots& snapshots() { return snapshots_; }
+  const BarrierSnapshots& snapshots() const { return snapshots_; }
   const TrainingProgress& progress() const { return progress_; }
   Evaluations& evaluations() { return evaluations_; }
   const Evaluations& evaluations() const { return evaluations_; }

@@ -1,5 +1,8 @@
 #include "ps/work/fixed_shares.h"
 
+#include <algorithm>
+#include <set>
+
 namespace pushpull {
 
 FixedShares::FixedShares(const WorkSetup& setup) : FixedShares(setup, setup.shares) {}
@@ -49,6 +52,23 @@ void FixedShares::fill() {
     give(i, best);
     ++owned;
   }
+}
+
+// Under an evaluation the owners of shares evaluate.
+std::vector<uint64_t> FixedShares::unfinished(int64_t step) const {
+  std::set<uint64_t> found;
+  for (const ShareOwner& share : table_.all()) {
+    const uint64_t worker = share.owner != 0 ? share.owner : share.evaluator;
+    if (worker != 0 && share.clock <= step) found.insert(worker);
+  }
+  return {found.begin(), found.end()};
+}
+
+bool FixedShares::lacks_workers() const {
+  // a share with an evaluator is one that the job goes on without
+  return std::any_of(table_.all().begin(), table_.all().end(), [](const ShareOwner& share) {
+    return share.owner == 0 && share.evaluator == 0;
+  });
 }
 
 std::string FixedShares::overdue(int64_t now_ms) {

@@ -22,6 +22,8 @@ class FixedShares : public WorkAssignment {
   // Vacant shares go to idle workers, and where the job says `continue` to busy ones, the least
   // loaded first.
   void fill() override;
+  std::vector<uint64_t> unfinished(int64_t step) const override;
+  bool lacks_workers() const override;
   std::string overdue(int64_t now_ms) override;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
 

@@ -88,6 +88,17 @@ void LeasePool::finish_evaluation(uint64_t incarnation, int64_t step, int64_t ch
   });
 }
 
+std::vector<uint64_t> LeasePool::holders(int64_t step) const {
+  std::vector<uint64_t> found;
+  for (const auto& [incarnation, holder] : holders_) {
+    const bool holds = std::any_of(holder.held.begin(), holder.held.end(), [&](const auto& lease) {
+      return lease.evaluate() || lease.step() <= step;
+    });
+    if (holds) found.push_back(incarnation);
+  }
+  return found;
+}
+
 void LeasePool::lose(uint64_t incarnation) {
   const auto found = holders_.find(incarnation);
   if (found == holders_.end()) return;

@@ -27,6 +27,8 @@ class LeasePool {
   // A push was taken in by server 0.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
+  // Workers that hold leases of steps up to `step`, or of an evaluation.
+  std::vector<uint64_t> holders(int64_t step) const;
   // Puts back what the worker may not have finished everywhere: all that it holds, and the lease it
   // finished last, which may not have reached every server (those that have it drop it by their
   // ledgers).

@@ -22,7 +22,7 @@ bool LeasedWork::lose(int64_t /*now_ms*/, const MemberInfo& worker) {
 }
 
 std::string LeasedWork::overdue(int64_t now_ms) {
-  if (setup().members.count(wire::ROLE_WORKER) > 0) {
+  if (!lacks_workers()) {
     empty_since_ms_ = -1;
     return "";
   }

@@ -21,6 +21,8 @@ class LeasedWork final : public WorkAssignment {
   void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk) override;
   bool lose(int64_t now_ms, const MemberInfo& worker) override;
   void fill() override {}  // workers draw by themselves
+  std::vector<uint64_t> unfinished(int64_t step) const override { return pool_.holders(step); }
+  bool lacks_workers() const override { return setup().members.count(wire::ROLE_WORKER) == 0; }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
 

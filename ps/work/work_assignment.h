@@ -56,6 +56,11 @@ class WorkAssignment {
   virtual bool lose(int64_t now_ms, const MemberInfo& worker) = 0;
   // Hands work that nobody has to workers that are there.
   virtual void fill() = 0;
+  // Workers that hold something of steps up to `step`, or of an evaluation there, that they have not
+  // finished.
+  virtual std::vector<uint64_t> unfinished(int64_t step) const = 0;
+  // Some work has no worker, and waits for one.
+  virtual bool lacks_workers() const = 0;
   // Why the job cannot go on: nobody has come for some work for too long. "": it can.
   virtual std::string overdue(int64_t now_ms) = 0;
   // Everything that the worker holds and has not finished, topped up; empty without a pool.

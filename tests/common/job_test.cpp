@@ -249,6 +249,7 @@ TEST(Job, ResumeRefusesWhatShapesTheWeights) {
                            {"on-worker-loss", "wait"},
                            {"replacement-timeout", "5"},
                            {"heartbeat-timeout", "5"},
+                           {"progress-timeout", "5"},
                            {"data-dir", "b"},
                            {"init-from", "c"},
                            {"test-samples", "7"}});

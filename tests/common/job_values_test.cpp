@@ -92,6 +92,7 @@ const std::vector<Range>& ranges() {
       {"resume", {"false", "true", "auto"}, {"no", ""}},
       {"heartbeat-timeout", {"0.1", "1000000"}, {"0", "0.05", "1000001"}},
       {"replacement-timeout", {"0.1", "60"}, {"0", "-5", "1e7"}},
+      {"progress-timeout", {"0", "0.1", "1000000"}, {"0.05", "-1", "1000001"}},
   };
   return all;
 }

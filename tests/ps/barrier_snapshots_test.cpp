@@ -45,6 +45,16 @@ TEST(BarrierSnapshots, ServersLetGoOfWhatIsGatheredAndTheEndIsWhatIsWritten) {
   EXPECT_TRUE(snapshots.complete());
 }
 
+TEST(BarrierSnapshots, WhatIsGatheredAndNotOnDiskIsBeingWritten) {
+  BarrierSnapshots snapshots(barriers());
+  snapshots.take_request();
+  EXPECT_FALSE(snapshots.writing()) << "it is being gathered";
+  snapshots.gathered(0);
+  EXPECT_TRUE(snapshots.writing());
+  snapshots.written(0);
+  EXPECT_FALSE(snapshots.writing());
+}
+
 TEST(BarrierSnapshots, ThatTrainingWaitsIsSaidOnce) {
   BarrierSnapshots snapshots(barriers());
   EXPECT_TRUE(snapshots.waits());

@@ -42,6 +42,12 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     turn();  // starts
     turn();  // tells everybody
   }
+  void says_that_it_waits() {
+    Message message;
+    message.header.mutable_heartbeat()->set_incarnation(kAnna);
+    message.header.mutable_heartbeat()->mutable_stats()->set_waits_for("weights");
+    EXPECT_FALSE(driver_->on_message(now(), "anna", message));
+  }
   // The server in this process answers the driver's own requests.
   void exchange_with_shards() {
     for (int i = 0; i < 5; ++i) {
@@ -125,6 +131,33 @@ TEST_F(JobDriverTest, WhoeverIsWaitedForIsNamedAndNotForEver) {
   EXPECT_FALSE(driver_->serves());
   EXPECT_EQ(driver_->exit_code(), 4);
   EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("--join-timeout"));
+}
+
+TEST_F(JobDriverTest, AServerThatHandsOverNoWeightsIsNamedAndNotWaitedForForEver) {
+  make("progress-timeout = 25\nheartbeat-timeout = 3600\n");
+  join();  // its own server answers nothing in this test
+  says_that_it_waits();
+  for (int i = 0; i < 11; ++i) turn(1000);
+  EXPECT_THAT(lines_, HasSubstr("server 0 has waited 10.0 s for server 0 (head, pid 1) to hand "
+                                "over the weights of step 0"));
+  EXPECT_TRUE(driver_->serves());
+  for (int i = 0; i < 15; ++i) turn(1000);
+  EXPECT_FALSE(driver_->serves());
+  EXPECT_EQ(driver_->exit_code(), 4);
+  EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("(progress-timeout = 25.0)"));
+}
+
+TEST_F(JobDriverTest, ADiskThatHangsEndsTheJob) {
+  make("progress-timeout = 25\nheartbeat-timeout = 3600\n");
+  join();
+  says_that_it_waits();
+  exchange_with_shards();
+  ASSERT_TRUE(driver_->writing());
+  for (int i = 0; i < 27; ++i) turn(1000);
+  EXPECT_THAT(lines_, HasSubstr("s for the disk to take the weights of step 0"));
+  EXPECT_FALSE(driver_->serves());
+  EXPECT_EQ(driver_->exit_code(), 8);
+  EXPECT_TRUE(driver_->transfer_overdue(now()));
 }
 
 TEST_F(JobDriverTest, TheFirstWeightsAreHashedOnce) {

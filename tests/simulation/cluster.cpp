@@ -140,7 +140,9 @@ void Cluster::plan(const Accident& accident) {
   clock_.after(accident.at_ms * 1000, [this, accident] {
     const auto victim = static_cast<size_t>(accident.worker);
     if (victim < workers_.size() && !workers_[victim]->gone()) {
-      if (accident.freeze_ms > 0) {
+      if (accident.trainer_only) {
+        workers_[victim]->stop_trainer();
+      } else if (accident.freeze_ms > 0) {
         workers_[victim]->freeze(accident.freeze_ms);
       } else {
         workers_[victim]->kill();

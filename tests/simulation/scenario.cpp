@@ -287,7 +287,9 @@ std::string Scenario::to_string() const {
   }
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +
-           (a.freeze_ms > 0 ? "frozen for " + std::to_string(a.freeze_ms) + " ms" : "killed") +
+           (a.trainer_only    ? "stands still"
+            : a.freeze_ms > 0 ? "frozen for " + std::to_string(a.freeze_ms) + " ms"
+                              : "killed") +
            (a.replaced_ms < 0 ? "" : ", replaced after " + std::to_string(a.replaced_ms) + " ms");
   }
   return out;

@@ -13,9 +13,10 @@ namespace pushpull::sim {
 // What happens to a worker.
 struct Accident {
   int64_t at_ms = 0;
-  int worker = 0;            // in the order in which they were started
-  int64_t freeze_ms = 0;     // stopped for so long, then it goes on; 0: killed
-  int64_t replaced_ms = -1;  // another one starts so much later; -1: none
+  int worker = 0;             // in the order in which they were started
+  int64_t freeze_ms = 0;      // stopped for so long, then it goes on; 0: killed
+  int64_t replaced_ms = -1;   // another one starts so much later; -1: none
+  bool trainer_only = false;  // its trainer stands still for good, and its heartbeats go on
 };
 
 // A process that nobody waits for.

@@ -282,6 +282,31 @@ TEST(Simulation, ALostWorkerEndsTheJobByNameWhereItShall) {
   EXPECT_GT(aborted, 0);
 }
 
+// Its heartbeats go on, so that only what it computes shows it.
+TEST(Simulation, AWorkerWhoseTrainerStandsStillIsReplaced) {
+  constexpr const char* kStrategies[] = {"sync", "async", "ssp:2", "local:2", "buffered:2"};
+  int replaced = 0;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, kStrategies[seed % 5]);
+    if (seed % 5 == 3) scenario.job.optimizer.kind = OptimizerKind::kSgd;
+    if (seed % 2 == 0) add_faults(scenario);
+    scenario.job.on_worker_loss = OnWorkerLoss::kWait;
+    scenario.job.progress_timeout_s = 20.0;
+    Dice dice(seed);
+    Accident accident;
+    accident.at_ms = dice.between(0, 500);
+    accident.worker = static_cast<int>(dice.between(0, scenario.workers - 1));
+    accident.trainer_only = true;
+    scenario.accidents.push_back(accident);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    replaced += run.cluster().workers() > scenario.workers ? 1 : 0;
+  }
+  EXPECT_GT(replaced, 0);
+}
+
 TEST(Simulation, ALostServerEndsTheJobByName) {
   for (const uint64_t seed : seeds(200)) {
     Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));

@@ -8,7 +8,7 @@ WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
     : Process(cluster, "worker " + std::to_string(number)),
       cluster_(cluster),
       newcomer_(newcomer),
-      member_(cluster.join_options(wire::ROLE_WORKER, number), [] { return wire::Stats(); }),
+      member_(cluster.join_options(wire::ROLE_WORKER, number), [this] { return trainer_.stats(); }),
       control_(cluster.network().add_dealer(
           cluster.control_router(),
           [this](const Message& message) { happen([this, message] { take(message); }); })),

@@ -17,6 +17,7 @@ class WorkerNode : public Process {
   WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer);
 
   void kill();
+  void stop_trainer() { trainer_.stop(); }
   // Empty while it runs, and when it was killed.
   const std::optional<int>& exit_code() const { return exit_code_; }
   int control() const { return control_; }

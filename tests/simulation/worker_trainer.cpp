@@ -22,6 +22,21 @@ std::string WorkerTrainer::describe() const {
   return push_pull_ ? "waits for " + push_pull_->waiting_for() : "no trainer";
 }
 
+wire::Stats WorkerTrainer::stats() const {
+  wire::Stats stats;
+  stats.set_progress(computed_);
+  if (!busy_ && !stopped_)
+    stats.set_waits_for(push_pull_ ? push_pull_->waiting_for() : "the start");
+  return stats;
+}
+
+void WorkerTrainer::compute_for(int64_t longest_us, std::function<void()> then) {
+  busy_ = true;
+  process_.later(cluster_.dice().between(0, longest_us), [this, then = std::move(then)]() mutable {
+    if (!stopped_) then();
+  });
+}
+
 void WorkerTrainer::make(const wire::State& state) {
   const Scenario& scenario = cluster_.scenario();
   PushPullSetup setup;
@@ -98,7 +113,7 @@ void WorkerTrainer::exchange() {
 
 void WorkerTrainer::turn() {
   const wire::State& state = process_.member().state();
-  if (process_.gone() || busy_ || !process_.prepared()) return;
+  if (process_.gone() || stopped_ || busy_ || !process_.prepared()) return;
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!push_pull_) make(state);
   if (forward_) return forward();
@@ -153,8 +168,7 @@ void WorkerTrainer::forward() {
     const std::span<const float> weights = push_pull_->weights_of(forward_->task);
     std::copy_n(weights.begin() + tensor.offset, tensor.size,
                 forward_->read.begin() + tensor.offset);
-    busy_ = true;
-    return process_.later(cluster_.dice().between(0, cluster_.scenario().compute_us / 3), [this] {
+    return compute_for(cluster_.scenario().compute_us / 3, [this] {
       busy_ = false;
       turn();
     });
@@ -215,28 +229,28 @@ void WorkerTrainer::sum_gradients(std::span<const float> weights, int64_t step, 
 // Slices go out one after the other while the rest is being computed.
 void WorkerTrainer::push_some(size_t count, const Task& task, std::vector<float> losses) {
   const int64_t longest = cluster_.scenario().compute_us * task.range.size() * task.steps / 3 + 1;
-  process_.later(cluster_.dice().between(0, longest),
-                 [this, count, task, losses = std::move(losses)]() mutable {
-                   for (size_t i = 0; i < count && !parts_.empty(); ++i, parts_.pop_front()) {
-                     Part& part = parts_.front();
-                     push_pull_->add_part(part.slice, part.node, std::move(part.payload));
-                   }
-                   if (!parts_.empty()) {
-                     send();
-                     return push_some(count, task, std::move(losses));
-                   }
-                   check_unchanged();
-                   HashSum drawn;
-                   for (int64_t step = task.step; step < task.step + task.steps; ++step) {
-                     for (int64_t m = task.range.lo; m < task.range.hi; ++m) {
-                       drawn += Toy::data_hash(step, m);
-                     }
-                   }
-                   push_pull_->end_push(losses, 0.0, cluster_.clock().now_ms(), drawn.bytes());
-                   send();
-                   busy_ = false;
-                   turn();
-                 });
+  compute_for(longest, [this, count, task, losses = std::move(losses)]() mutable {
+    for (size_t i = 0; i < count && !parts_.empty(); ++i, parts_.pop_front()) {
+      Part& part = parts_.front();
+      push_pull_->add_part(part.slice, part.node, std::move(part.payload));
+    }
+    if (!parts_.empty()) {
+      send();
+      return push_some(count, task, std::move(losses));
+    }
+    check_unchanged();
+    HashSum drawn;
+    for (int64_t step = task.step; step < task.step + task.steps; ++step) {
+      for (int64_t m = task.range.lo; m < task.range.hi; ++m) {
+        drawn += Toy::data_hash(step, m);
+      }
+    }
+    push_pull_->end_push(losses, 0.0, cluster_.clock().now_ms(), drawn.bytes());
+    send();
+    computed_ += task.range.size() * task.steps;
+    busy_ = false;
+    turn();
+  });
 }
 
 void WorkerTrainer::evaluate(const Task& task) {
@@ -249,8 +263,9 @@ void WorkerTrainer::evaluate(const Task& task) {
     *result.add_chunks() = cluster_.toy().evaluate(push_pull_->evaluation_weights(), chunk);
   }
   const int64_t longest = cluster_.scenario().compute_us * task.range.size() + 1;
-  process_.later(cluster_.dice().between(0, longest), [this, result = std::move(result)]() mutable {
+  compute_for(longest, [this, result = std::move(result)]() mutable {
     check_unchanged();
+    computed_ += result.chunks_size();
     process_.report(std::move(result));
     push_pull_->finish_evaluation();
     busy_ = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,10 @@ class WorkerTrainer {
   void on_news();
   // The process has ended.
   void close_links();
+  // Nothing of it happens any more, though the process lives.
+  void stop() { stopped_ = true; }
+  // What a heartbeat says of it.
+  wire::Stats stats() const;
   std::string describe() const;
 
  private:
@@ -39,6 +44,8 @@ class WorkerTrainer {
     Payload payload;
   };
 
+  // Computes for at most so long, then does this.
+  void compute_for(int64_t longest_us, std::function<void()> then);
   void make(const wire::State& state);
   void plan_sharing();
   void exchange();
@@ -80,6 +87,8 @@ class WorkerTrainer {
   std::deque<Part> parts_;
   std::vector<float> read_;  // shared memory: the weights of the task, as they were
   bool busy_ = false;
+  bool stopped_ = false;
+  int64_t computed_ = 0;  // micro-batches and chunks
 };
 
 }  // namespace pushpull::sim

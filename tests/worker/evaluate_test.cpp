@@ -124,7 +124,9 @@ TEST(EvaluationShare, ReportsTheChunksThatItWasGiven) {
   FakeDataset dataset(10);
   FakeModel model;
   const Job job = job_of(4);
-  EvaluationShare evaluation({job, dataset, model}, 101, [] { return false; });
+  Activity activity([] { return 0; });
+  EvaluationShare evaluation(
+      {job, dataset, model}, 101, [] { return false; }, activity);
   const std::array<float, 1> weights = {1.0F};
   const auto result = evaluation.run(7, {1, evaluation.chunks()}, weights);
   ASSERT_TRUE(result);
@@ -139,7 +141,9 @@ TEST(EvaluationShare, ReportsNothingOnceTheJobIsOver) {
   FakeModel model;
   const Job job = job_of(4);
   int asked = 0;
-  EvaluationShare evaluation({job, dataset, model}, 101, [&] { return ++asked > 1; });
+  Activity activity([] { return 0; });
+  EvaluationShare evaluation(
+      {job, dataset, model}, 101, [&] { return ++asked > 1; }, activity);
   const std::array<float, 1> weights = {1.0F};
   EXPECT_FALSE(evaluation.run(7, {0, evaluation.chunks()}, weights));
 }

@@ -67,7 +67,9 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
       range_(range_of(only_share(run.state, job_))),
       nodes_(maximal_subtrees(range_, job_.micro_batches())),
       map_(model.table().total, job_.slice_bytes, std::max(1, run.state.data_endpoints_size())),
-      evaluation_({job_, dataset, model}, run.incarnation, [this] { return control_.over(); }),
+      evaluation_(
+          {job_, dataset, model}, run.incarnation, [this] { return control_.over(); },
+          control.activity()),
       compute_(job_, dataset, model, map_, [this] { return control_.over(); }),
       update_(model.table(), {0, model.table().total}, job_.optimizer),
       buckets_(map_, kFirstBucketBytes, kBucketBytes),
@@ -79,8 +81,10 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
       peers_(context, std::move(router), peers_of(run), [this] { return control_.over(); }),
       collective_(make_collective(job_.strategy.algorithm, peers_, job_.micro_batches(),
                                   job_.heartbeat_timeout_s * kPatience)),
-      communication_(peers_, *collective_, [this] { return control_.over(); }) {
+      communication_(
+          peers_, *collective_, [this] { return control_.over(); }, control.activity()) {
   compute_.set_rank(run.state.rank());
+  compute_.set_activity(control.activity());
   for (const auto& server : servers_) {
     poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
   }
@@ -310,6 +314,7 @@ void AllReduceTrainer::until(const std::function<bool()>& done, const char* what
     if (control_.over()) throw JobOver{};
     exchange();
     if (done()) return;
+    control_.activity().wait([what] { return std::string(what); });
     poll_sockets(poll_items_, kTrainerPollMs);
     if ((poll_items_.back().revents & ZMQ_POLLIN) != 0) control_.news().clear();
     check_servers();

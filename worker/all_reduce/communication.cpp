@@ -12,8 +12,13 @@ constexpr std::chrono::milliseconds kLookMs{50};  // how often a wait looks whet
 
 }  // namespace
 
-Communication::Communication(Peers& peers, Collective& collective, std::function<bool()> over)
-    : peers_(peers), collective_(collective), over_(std::move(over)), thread_([this] { loop(); }) {}
+Communication::Communication(Peers& peers, Collective& collective, std::function<bool()> over,
+                             Activity& activity)
+    : peers_(peers),
+      collective_(collective),
+      over_(std::move(over)),
+      activity_(activity),
+      thread_([this] { loop(); }) {}
 
 Communication::~Communication() {
   stopping_.store(true);
@@ -32,7 +37,9 @@ int64_t Communication::post(std::function<void()> work) {
 void Communication::wait(int64_t ticket) {
   std::unique_lock lock(mutex_);
   while (finished_ < ticket && !error_) {
-    done_.wait_for(lock, kLookMs);
+    if (done_.wait_for(lock, kLookMs) == std::cv_status::timeout) {
+      activity_.wait([] { return std::string("the sums of the other workers"); });
+    }
     if (!over_()) continue;
     lock.unlock();
     collective_.abort();

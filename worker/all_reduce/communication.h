@@ -14,13 +14,16 @@
 #include "common/base/process.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/all_reduce/peers.h"
+#include "worker/trace/activity.h"
 
 namespace pushpull {
 
 class Communication {
  public:
-  // over: true once the job is over. References are borrowed, and are this thread's from now on.
-  Communication(Peers& peers, Collective& collective, std::function<bool()> over);
+  // over: true once the job is over. activity: hears of waits. References are borrowed; peers and
+  // collective are this thread's from now on.
+  Communication(Peers& peers, Collective& collective, std::function<bool()> over,
+                Activity& activity);
   // Ends what runs.
   ~Communication();
   Communication(const Communication&) = delete;
@@ -41,6 +44,7 @@ class Communication {
   Peers& peers_;
   Collective& collective_;
   const std::function<bool()> over_;
+  Activity& activity_;
   std::atomic<bool> stopping_ = false;
   WakeFd wake_;
 

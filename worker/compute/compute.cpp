@@ -146,9 +146,14 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
       trace_->add(Trace::kBackward, node.step, m, forward_s, now_seconds());
     }
     straggling_.lag();
+    count(1);
   }
   gradient_->finish(node.ready);
   return true;
+}
+
+void Compute::count(int64_t micro_batches) {
+  if (activity_ != nullptr) activity_->add_computed(micro_batches);
 }
 
 // The host is ahead of the device: all micro-batches are enqueued before the first slice is there.
@@ -170,6 +175,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
       stage(0, node.step, m);
       device.run(gradient_->leaf().data(), enqueued, node.needed);
       gradient_->end_leaf();
+      count(1);
     }
     stage_ahead();
     gradient_->finish(node.ready);
@@ -197,6 +203,7 @@ bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
     const std::lock_guard lock(reading);
     if (over_()) return false;
     stage(device, node.step, node.range.lo + leaf);
+    count(1);
     return true;
   };
   straggling_.resume();

@@ -22,6 +22,7 @@
 #include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
 #include "worker/compute/straggling.h"
+#include "worker/trace/activity.h"
 #include "worker/trace/trace.h"
 
 namespace pushpull {
@@ -38,6 +39,8 @@ class Compute {
   // Forward and backward of each micro-batch are traced there, and the copies of devices. Borrowed.
   // Comes before the first node.
   void set_trace(Trace& trace);
+  // Micro-batches are counted there. Borrowed. Comes before the first node.
+  void set_activity(Activity& activity) { activity_ = &activity; }
 
   // From here on these nodes of `step` are computed, in their order, a call of `node` for each, all
   // at `weights` (the flat vector), which must not change until the last call has returned: a
@@ -98,6 +101,7 @@ class Compute {
   bool on_devices(const Node& node, std::vector<float>& losses);
   void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
   void sleep(double seconds) const;
+  void count(int64_t micro_batches);
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
 
@@ -119,6 +123,7 @@ class Compute {
   HashSum data_hash_;
   int rank_ = -1;
   Trace* trace_ = nullptr;
+  Activity* activity_ = nullptr;               // null: nobody asks
   std::unique_ptr<DeviceTrace> device_trace_;  // of one device that is traced
 };
 

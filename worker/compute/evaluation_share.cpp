@@ -7,10 +7,11 @@
 namespace pushpull {
 
 EvaluationShare::EvaluationShare(Evaluator evaluator, uint64_t incarnation,
-                                 std::function<bool()> over, Trace* trace)
+                                 std::function<bool()> over, Activity& activity, Trace* trace)
     : evaluator_(std::move(evaluator)),
       incarnation_(incarnation),
       over_(std::move(over)),
+      activity_(activity),
       trace_(trace) {}
 
 std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
@@ -27,6 +28,7 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
     out->set_chunk(r.chunk);
     out->set_correct(r.correct);
     out->set_loss(r.loss);
+    activity_.add_computed(1);
     if (traced) trace_->add(Trace::kEvaluate, step, chunk, begin_s, now_seconds());
   }
   if (over_()) return std::nullopt;

@@ -10,16 +10,17 @@
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "worker/compute/evaluate.h"
+#include "worker/trace/activity.h"
 #include "worker/trace/trace.h"
 
 namespace pushpull {
 
 class EvaluationShare {
  public:
-  // incarnation: of this worker. over: true once the job is over; asked before each chunk. trace:
-  // where each chunk goes, borrowed; null: nowhere.
+  // incarnation: of this worker. over: true once the job is over; asked before each chunk.
+  // activity: counts the chunks. trace: where each chunk goes; null: nowhere. Both borrowed.
   EvaluationShare(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
-                  Trace* trace = nullptr);
+                  Activity& activity, Trace* trace = nullptr);
 
   // Chunks of the whole test split.
   int64_t chunks() const { return evaluator_.chunks(); }
@@ -30,6 +31,7 @@ class EvaluationShare {
   Evaluator evaluator_;
   const uint64_t incarnation_;
   const std::function<bool()> over_;
+  Activity& activity_;
   Trace* const trace_;
 };
 

@@ -83,6 +83,7 @@ JobEnd ExchangeLoop::run() {
         evaluate(task);
         break;
       default:
+        control_.activity().wait([this] { return push_pull_.waiting_for(); });
         links_.wait([](const wire::State&) {});
     }
   }
@@ -125,6 +126,7 @@ void ExchangeLoop::push(const Task& task) {
   const std::vector<float> losses(static_cast<size_t>(task.range.size() * task.steps), 0.0F);
   push_pull_.end_push(losses, 0.0, now_ms());
   links_.send();
+  control_.activity().add_computed(task.range.size() * task.steps);
   if (options_.apart) wait_for_push();
 }
 

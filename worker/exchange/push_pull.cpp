@@ -43,7 +43,7 @@ Task PushPull::next(int64_t now_ms) {
 
 std::string PushPull::waiting_for() const {
   if (pull_.running()) return pull_.waiting_for();
-  return schedule_->idle() ? "a share (this worker is a spare)" : "nothing";
+  return schedule_->idle() ? "a share (this worker is a spare)" : "the coordinator";
 }
 
 // ---- a task that begins while its weights are coming ----

@@ -95,6 +95,7 @@ wire::Stats Control::stats() const {
   stats.set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));
   stats.set_bytes_pulled(bytes_received_.load(std::memory_order_relaxed));
   times_.put(&stats);
+  activity_.put(&stats);
   return stats;
 }
 

@@ -15,6 +15,7 @@
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
 #include "worker/member/worker_member.h"
+#include "worker/trace/activity.h"
 #include "worker/trace/time_split.h"
 
 namespace pushpull {
@@ -42,6 +43,7 @@ class Control {
   // The push that is being computed cannot be: said in the last words.
   void note_failed(wire::Applied push);
   // Reported by the next heartbeats.
+  Activity& activity() { return activity_; }
   void set_times(const TimeTotals& times);
   // Payload bytes that went to other workers and came from them, and messages of strangers.
   void set_traffic(int64_t sent, int64_t received, int64_t rejected);
@@ -72,6 +74,7 @@ class Control {
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;
   std::atomic<int64_t> peers_rejected_ = 0;
+  Activity activity_{now_ms};
 
   // guarded by mutex_
   mutable std::mutex mutex_;

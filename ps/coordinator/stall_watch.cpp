@@ -1,0 +1,139 @@
+#include "ps/coordinator/stall_watch.h"
+
+#include <algorithm>
+
+#include "common/base/text.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kNameAfterMs = 10'000;
+constexpr int64_t kNameAgainMs = 30'000;
+constexpr int64_t kStepsOfPatience = 3;
+constexpr size_t kKeptSteps = 101;
+constexpr size_t kMostNames = 4;
+
+}  // namespace
+
+StallWatch::StallWatch(const Job& job, const Membership& members, const TrainingRun& run)
+    : job_(job), members_(members), run_(run) {}
+
+void StallWatch::on_tick(int64_t now_ms) {
+  note_floor(now_ms);
+  note_workers(now_ms);
+  // what these wait for has a deadline of its own
+  if (run_.work().lacks_workers() || run_.snapshots().writing()) moved_ms_ = now_ms;
+}
+
+void StallWatch::note_floor(int64_t now_ms) {
+  const TrainingProgress& progress = run_.progress();
+  const int64_t moves =
+      progress.pushes_applied() + progress.pushes_dropped() + run_.snapshots().transferred();
+  if (moves != moves_) moved_ms_ = now_ms;
+  moves_ = moves;
+  if (progress.floor() == floor_) return;
+  if (floor_ >= 0) {
+    step_ms_.push_back((now_ms - floor_ms_) / (progress.floor() - floor_));
+    if (step_ms_.size() > kKeptSteps) step_ms_.pop_front();
+  }
+  floor_ = progress.floor();
+  floor_ms_ = now_ms;
+  moved_ms_ = now_ms;
+  said_ms_ = -1;
+}
+
+void StallWatch::note_workers(int64_t now_ms) {
+  const auto gone = [&](const auto& entry) { return members_.find(entry.first) == nullptr; };
+  if (std::erase_if(workers_, gone) > 0) moved_ms_ = now_ms;  // others take their work over
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || !member.declared) continue;
+    const auto [found, is_new] = workers_.try_emplace(incarnation);
+    Worker& worker = found->second;
+    const bool computed = member.stats.progress() != worker.progress;
+    worker.progress = member.stats.progress();
+    worker.waits_for = member.stats.waits_for();
+    if (computed || is_new) moved_ms_ = now_ms;
+    if (is_new || computed || !worker.waits_for.empty()) worker.active_ms = now_ms;
+  }
+}
+
+bool StallWatch::evaluating() const {
+  return run_.barriers().evaluation_due(floor_) && !run_.evaluations().complete(floor_);
+}
+
+bool StallWatch::waits(uint64_t incarnation) const {
+  const auto found = workers_.find(incarnation);
+  return found == workers_.end() || !found->second.waits_for.empty();
+}
+
+int64_t StallWatch::limit_ms() const {
+  if (step_ms_.empty()) return kNameAfterMs;
+  std::vector<int64_t> sorted(step_ms_.begin(), step_ms_.end());
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return std::max(kNameAfterMs, kStepsOfPatience * *middle);
+}
+
+std::string StallWatch::describe(uint64_t incarnation, int64_t now_ms) const {
+  const MemberInfo* member = members_.find(incarnation);
+  const auto found = workers_.find(incarnation);
+  if (member == nullptr || found == workers_.end()) return "a worker that has just come";
+  const Worker& worker = found->second;
+  if (!worker.waits_for.empty()) return member->name() + " waits for " + worker.waits_for;
+  return member->name() + " has computed nothing for " + seconds_text(now_ms - worker.active_ms) +
+         " s";
+}
+
+std::string StallWatch::describe_all(const std::vector<uint64_t>& workers, int64_t now_ms) const {
+  std::string out;
+  for (size_t i = 0; i < std::min(workers.size(), kMostNames); ++i) {
+    out += (i == 0 ? "" : "; ") + describe(workers[i], now_ms);
+  }
+  if (workers.size() <= kMostNames) return out;
+  return out + "; and " + std::to_string(workers.size() - kMostNames) + " more";
+}
+
+std::optional<std::string> StallWatch::take_notice(int64_t now_ms) {
+  // an evaluation has no steps: what counts there is that nobody computes a chunk
+  const bool evaluates = evaluating();
+  const int64_t since_ms = evaluates ? std::max(floor_ms_, moved_ms_) : floor_ms_;
+  if (now_ms - since_ms <= limit_ms()) return std::nullopt;
+  if (said_ms_ >= 0 && now_ms - said_ms_ < kNameAgainMs) return std::nullopt;
+  std::vector<uint64_t> busy = run_.work().unfinished(floor_);
+  const auto is_waiting = [this](uint64_t incarnation) { return waits(incarnation); };
+  // whoever waits, waits for those who do not
+  if (!std::all_of(busy.begin(), busy.end(), is_waiting)) std::erase_if(busy, is_waiting);
+  if (busy.empty()) return std::nullopt;
+  said_ms_ = now_ms;
+  return (evaluates ? "the evaluation at step " : "step ") + std::to_string(floor_) +
+         " has not ended for " + seconds_text(now_ms - since_ms) +
+         " s: " + describe_all(busy, now_ms);
+}
+
+std::vector<Membership::Loss> StallWatch::stuck(int64_t now_ms) const {
+  std::vector<Membership::Loss> out;
+  const auto timeout_ms = static_cast<int64_t>(job_.progress_timeout_s * 1000);
+  if (timeout_ms == 0) return out;
+  for (const auto& [incarnation, worker] : workers_) {
+    if (now_ms - worker.active_ms <= timeout_ms) continue;
+    out.push_back({incarnation, "it sends heartbeats, but has computed nothing for " +
+                                    seconds_text(now_ms - worker.active_ms) +
+                                    " s (progress-timeout = " + seconds_text(timeout_ms) + ")"});
+  }
+  return out;
+}
+
+std::string StallWatch::overdue(int64_t now_ms) const {
+  const auto timeout_ms = static_cast<int64_t>(job_.progress_timeout_s * 1000);
+  if (timeout_ms == 0 || now_ms - moved_ms_ <= timeout_ms) return "";
+  const bool all_wait = std::all_of(workers_.begin(), workers_.end(),
+                                    [this](const auto& entry) { return waits(entry.first); });
+  if (!all_wait) return "";  // `stuck` finds the others
+  const std::vector<uint64_t> busy = run_.work().unfinished(floor_);
+  return "[job] nothing has been computed for " + seconds_text(now_ms - moved_ms_) +
+         " s (progress-timeout = " + seconds_text(timeout_ms) + "), at step " +
+         std::to_string(floor_) + (busy.empty() ? "" : ": " + describe_all(busy, now_ms));
+}
+
+}  // namespace pushpull

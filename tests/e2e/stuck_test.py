@@ -1,0 +1,76 @@
+"""A worker that lives and computes nothing: it is named, then given up, and the others go on."""
+import contextlib
+import ctypes
+import os
+import pathlib
+import signal
+
+import lab as base
+from lab import LONG, Skipped, expect
+
+PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
+WALL = 0x40000000  # waitpid: threads, too
+PROGRESS_TIMEOUT_S = 14
+
+
+def ticks_of(pid, thread):
+    """Processor time of one thread."""
+    words = pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(words[11]) + int(words[12])
+
+
+def hold(thread, ready):
+    """Stops it, and stays until it has ended: it goes on when this process ends."""
+    base.die_with_parent()
+    ptrace = base.LIBC.ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    stopped = ptrace(PTRACE_SEIZE, thread, None, None) == 0 and ptrace(PTRACE_INTERRUPT, thread, None, None) == 0
+    os.write(ready, b"y" if stopped else b"n")
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(thread, WALL)  # its end is heard here before its parent hears of it
+
+
+@contextlib.contextmanager
+def the_thread_that_computes_stands_still(pid):
+    """That one alone: the process still sends heartbeats. Another process holds it, because to the parent a stop of
+    a thread that it holds itself looks like the end of the process."""
+    thread = max(map(int, os.listdir(f"/proc/{pid}/task")), key=lambda t: ticks_of(pid, t))
+    reader, ready = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        try:
+            hold(thread, ready)
+        finally:
+            os._exit(0)
+    os.close(ready)
+    try:
+        if os.read(reader, 1) != b"y":
+            raise Skipped("ptrace is not allowed here")
+        yield
+    finally:
+        os.close(reader)
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+
+
+def a_worker_whose_trainer_stands_still_is_named_and_given_up(lab):
+    cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "continue", "progress-timeout": lab.seconds(PROGRESS_TIMEOUT_S)}))
+    cluster.reaches(100)
+    victim, other = cluster.workers
+    server = cluster.servers[0]
+    since = len(server.said())
+    with the_thread_that_computes_stands_still(victim.pid):
+        server.says("has not ended for 10", 30, since)
+        expect(f"pid {victim.pid}) has computed nothing for" in server.said(since), f"another one is named: {server.said(since)}")
+        expect(f"pid {other.pid})" not in server.said(since), f"the other one is named, too: {server.said(since)}")
+        server.says(f"pid {victim.pid}) at step ", 2 * PROGRESS_TIMEOUT_S, since)
+        step = cluster.step()
+        code = victim.ends(30)
+    expect(code == 5, f"the worker that was given up ended with {code}: {victim.said()[-300:]}")
+    expect("computed nothing" in victim.said(), f"it does not say why: {victim.said()[-300:]}")
+    lab.until(lambda: cluster.step() > step, 60, lambda: "the other one does not go on")
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,209 @@
+#include "ps/coordinator/stall_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kSecond = 1000;
+
+// Two workers, 4 micro-batches a step, 10 steps; heartbeats and commits are played by the test.
+class StallWatchTest : public testing::Test {
+ protected:
+  void make(const std::string& keys) {
+    options_.job = job_of(keys);
+    options_.workers = 2;
+    members_.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1, .host = "head"});
+    int rank = 0;
+    for (const uint64_t who : {kAnna, kBert}) {
+      members_.add({.role = wire::ROLE_WORKER,
+                    .rank = rank++,
+                    .incarnation = who,
+                    .host = "node",
+                    .pid = static_cast<int64_t>(1000 + who),
+                    .peer = std::to_string(who),
+                    .declared = true});
+    }
+    Declaration declaration;
+    declaration.table = table_of(3000);
+    declaration.train_samples = 64;
+    declaration.test_samples = 8;
+    run_.emplace(options_, declaration, Start{}, members_, out_);
+    run_->snapshots().take_request();
+    run_->snapshots().written(0);
+    watch_.emplace(options_.job, members_, *run_);
+    watch_->on_tick(0);
+  }
+  void says(uint64_t who, int64_t progress, const std::string& waits_for = "") {
+    wire::Stats& stats = members_.find(who)->stats;
+    stats.set_progress(progress);
+    stats.set_waits_for(waits_for);
+  }
+  void commit(uint64_t who, int64_t step) {
+    run_->on_commit({who, step, who == kAnna ? Range{0, 2} : Range{2, 4}, {}, true});
+  }
+  // Ticks at this time, and the line for people.
+  std::string notice(int64_t now_ms) {
+    watch_->on_tick(now_ms);
+    return watch_->take_notice(now_ms).value_or("");
+  }
+
+  CoordinatorOptions options_;
+  Membership members_{10};
+  Actions out_;
+  std::optional<TrainingRun> run_;
+  std::optional<StallWatch> watch_;
+};
+
+TEST_F(StallWatchTest, NamesWhoHoldsUpAStepAfterTenSecondsAndAgainEveryThirty) {
+  make("");
+  commit(kAnna, 0);
+  says(kAnna, 2, "weights of step 1 of server 0");
+  EXPECT_EQ(notice(10 * kSecond), "");
+  EXPECT_EQ(
+      notice(10 * kSecond + 1),
+      "step 0 has not ended for 10.0 s: worker 1 (node, pid 1102) has computed nothing for 10.0 s");
+  EXPECT_EQ(notice(40 * kSecond), "");
+  EXPECT_THAT(notice(41 * kSecond), HasSubstr("has not ended for 41.0 s"));
+}
+
+TEST_F(StallWatchTest, SlowStepsHaveThreeTimesTheirMedian) {
+  make("");
+  for (int64_t step = 0; step < 3; ++step) {
+    commit(kAnna, step);
+    commit(kBert, step);
+    EXPECT_EQ(notice((step + 1) * 8 * kSecond), "");
+  }
+  EXPECT_EQ(notice(48 * kSecond), "");
+  EXPECT_THAT(notice(48 * kSecond + 1), HasSubstr("step 3 has not ended for 24.0 s"));
+}
+
+TEST_F(StallWatchTest, WhereAllWaitItSaysForWhat) {
+  make("");
+  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  EXPECT_THAT(
+      notice(11 * kSecond),
+      HasSubstr("worker 0 (node, pid 1101) waits for weights of step 0 of server 1; worker 1"));
+}
+
+TEST_F(StallWatchTest, AnEvaluationThatGoesOnIsNoStall) {
+  make("eval-every = 1\n");
+  commit(kAnna, 0);
+  commit(kBert, 0);
+  for (int64_t s = 0; s < 60; s += 5) {
+    says(kAnna, s + 1);
+    EXPECT_EQ(notice(s * kSecond), "") << s;
+  }
+  EXPECT_THAT(notice(70 * kSecond), HasSubstr("the evaluation at step 1 has not ended for 15.0 s"));
+}
+
+TEST_F(StallWatchTest, WhoComputesNothingIsStuckAfterProgressTimeout) {
+  make("progress-timeout = 25\n");
+  says(kBert, 1);
+  watch_->on_tick(5 * kSecond);
+  says(kAnna, 1);
+  watch_->on_tick(20 * kSecond);
+  watch_->on_tick(30 * kSecond);
+  EXPECT_TRUE(watch_->stuck(30 * kSecond).empty());
+  const auto stuck = watch_->stuck(30 * kSecond + 1);
+  ASSERT_EQ(stuck.size(), 1U);
+  EXPECT_EQ(stuck.front().incarnation, kBert);
+  EXPECT_EQ(stuck.front().reason,
+            "it sends heartbeats, but has computed nothing for 25.0 s (progress-timeout = 25.0)");
+}
+
+TEST_F(StallWatchTest, WhoWaitsIsNotStuck) {
+  make("progress-timeout = 25\n");
+  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  watch_->on_tick(100 * kSecond);
+  EXPECT_TRUE(watch_->stuck(100 * kSecond).empty());
+}
+
+TEST_F(StallWatchTest, WhoHasDrawnNoWorkAndDoesNotWaitForSomeIsStuckToo) {
+  make("strategy = async\nprogress-timeout = 25\n");
+  says(kAnna, 0, "a lease of server 0");
+  watch_->on_tick(26 * kSecond);
+  EXPECT_EQ(watch_->overdue(26 * kSecond), "") << "the other one may go on";
+  ASSERT_EQ(watch_->stuck(26 * kSecond).size(), 1U);
+  EXPECT_EQ(watch_->stuck(26 * kSecond).front().incarnation, kBert);
+}
+
+TEST_F(StallWatchTest, WhatALostWorkerLeavesIsWaitedForAnew) {
+  make("strategy = async\nprogress-timeout = 25\n");
+  says(kAnna, 0, "a lease of server 0");
+  watch_->on_tick(26 * kSecond);
+  members_.remove(kBert);
+  watch_->on_tick(26 * kSecond);
+  EXPECT_EQ(watch_->overdue(26 * kSecond), "");
+}
+
+TEST_F(StallWatchTest, ZeroSaysNeverAndNamesAllTheSame) {
+  make("progress-timeout = 0\n");
+  EXPECT_THAT(notice(10'000 * kSecond), HasSubstr("has computed nothing for 10000.0 s"));
+  EXPECT_TRUE(watch_->stuck(10'000 * kSecond).empty());
+  EXPECT_EQ(watch_->overdue(10'000 * kSecond), "");
+}
+
+TEST_F(StallWatchTest, AJobInWhichEverybodyWaitsEnds) {
+  make("progress-timeout = 25\n");
+  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  watch_->on_tick(25 * kSecond);
+  EXPECT_EQ(watch_->overdue(25 * kSecond), "");
+  EXPECT_THAT(watch_->overdue(25 * kSecond + 1),
+              HasSubstr("[job] nothing has been computed for 25.0 s (progress-timeout = 25.0), at "
+                        "step 0: worker 0 "
+                        "(node, pid 1101) waits for weights of step 0 of server 1"));
+  commit(kAnna, 0);
+  watch_->on_tick(26 * kSecond);
+  EXPECT_EQ(watch_->overdue(26 * kSecond), "");
+}
+
+TEST_F(StallWatchTest, AWaitForAWorkerOrACheckpointHasItsOwnDeadline) {
+  make("progress-timeout = 25\non-worker-loss = wait\ncheckpoint-every = 2\n");
+  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  const MemberInfo bert = *members_.find(kBert);
+  members_.remove(kBert);
+  run_->work().lose(0, bert);
+  watch_->on_tick(60 * kSecond);
+  EXPECT_EQ(watch_->overdue(60 * kSecond), "") << "replacement-timeout counts";
+  run_->work().fill();
+  members_.add(bert);
+  run_->work().fill();
+  run_->on_barrier_open(2);
+  run_->snapshots().take_request();
+  run_->snapshots().gathered(2);
+  watch_->on_tick(90 * kSecond);
+  EXPECT_EQ(watch_->overdue(90 * kSecond), "") << "the disk may be slow";
+  run_->snapshots().written(2);
+  watch_->on_tick(116 * kSecond);
+  EXPECT_THAT(watch_->overdue(116 * kSecond), Not(testing::IsEmpty()));
+}
+
+TEST_F(StallWatchTest, WeightsThatAreGatheredMoveOn) {
+  make("progress-timeout = 25\n");
+  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "the end of the job");
+  for (int64_t s = 0; s < 100; s += 20) {
+    run_->snapshots().note_transferred(s);
+    watch_->on_tick(s * kSecond);
+    EXPECT_EQ(watch_->overdue(s * kSecond), "");
+  }
+  EXPECT_NE(watch_->overdue(106 * kSecond), "");
+}
+
+TEST_F(StallWatchTest, HoldersOfLeasesAreNamedToo) {
+  make("strategy = async\n");
+  run_->work().leases(*members_.find(kBert));
+  EXPECT_THAT(notice(11 * kSecond), HasSubstr("step 0 has not ended for 11.0 s: worker 1 (node"));
+}
+
+}  // namespace
+}  // namespace pushpull

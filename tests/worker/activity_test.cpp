@@ -1,0 +1,58 @@
+#include "worker/trace/activity.h"
+
+#include <gtest/gtest.h>
+
+namespace pushpull {
+namespace {
+
+class ActivityTest : public testing::Test {
+ protected:
+  wire::Stats stats() {
+    wire::Stats out;
+    activity_.put(&out);
+    return out;
+  }
+  void wait(const std::string& what) {
+    activity_.wait([&] {
+      ++asked_;
+      return what;
+    });
+  }
+
+  int64_t now_ms_ = 5000;
+  int asked_ = 0;
+  Activity activity_{[this] { return now_ms_; }};
+};
+
+TEST_F(ActivityTest, CountsWhatIsComputed) {
+  EXPECT_EQ(stats().progress(), 0);
+  activity_.add_computed(3);
+  activity_.add_computed(1);
+  EXPECT_EQ(stats().progress(), 4);
+  EXPECT_EQ(stats().waits_for(), "");
+}
+
+TEST_F(ActivityTest, AWaitIsSaidAsLongAsItGoesOn) {
+  wait("weights");
+  EXPECT_EQ(stats().waits_for(), "weights");
+  now_ms_ += 1900;
+  wait("leases");
+  now_ms_ += 1900;
+  EXPECT_EQ(stats().waits_for(), "leases");
+}
+
+TEST_F(ActivityTest, AWaitThatSaysNothingAnyMoreIsNone) {
+  wait("weights");
+  now_ms_ += 2000;
+  EXPECT_EQ(stats().waits_for(), "weights");
+  now_ms_ += 1;
+  EXPECT_EQ(stats().waits_for(), "");
+}
+
+TEST_F(ActivityTest, ABusyWaitAsksForWordsAFewTimesASecond) {
+  for (int i = 0; i < 1000; ++i, ++now_ms_) wait("weights");
+  EXPECT_EQ(asked_, 5);
+}
+
+}  // namespace
+}  // namespace pushpull
