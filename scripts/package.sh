@@ -41,7 +41,7 @@ case $out in
   *) out=$here/$out ;;
 esac
 case $out in
-  *.tar.gz) pack=(gzip -9) ;;
+  *.tar.gz) pack=(gzip) ;;
   *.tar.zst) pack=(zstd -q -19 -T0) ;;
   *) fail "$out: a package ends with .tar.gz or .tar.zst" ;;
 esac

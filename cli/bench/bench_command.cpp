@@ -41,6 +41,8 @@ class Bench {
   // False if a signal ended it.
   bool exchange(BenchRow& row, const ExchangePlan& plan);
   bool one_worker_alone(BenchRow& row);
+  // In no more rounds than the exchange that it stands beside.
+  LinkFloor bare_link(Transport transport, int64_t bytes, int64_t workers) const;
   // The floor of a whole exchange, in microseconds.
   double floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const;
   void show(BenchRow row);
@@ -117,9 +119,14 @@ void Bench::measure(int64_t bytes, Transport transport) {
   show(std::move(row));
 }
 
+LinkFloor Bench::bare_link(Transport transport, int64_t bytes, int64_t workers) const {
+  if (options_.steps == 0) return link_floor(link_of(transport), bytes, workers);
+  return link_floor(link_of(transport), bytes, workers, options_.steps);
+}
+
 double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {
   if (transport == Transport::kTcp || transport == Transport::kIpc) {
-    return link_floor(link_of(transport), row.bytes, row.workers).exchange.p50;
+    return bare_link(transport, row.bytes, row.workers).exchange.p50;
   }
   return update_floor_us(row.bytes, row.workers, optimizer);
 }
@@ -140,12 +147,12 @@ bool Bench::one_worker_alone(BenchRow& row) {
   const Transport transport = row.transport == "tcp" ? Transport::kTcp : Transport::kIpc;
   ExchangePlan plan = plan_exchange(options_, row.bytes, transport, 1);
   plan.apart = true;
-  const OneWay before = link_floor(link_of(transport), row.bytes, 1).way;
+  const OneWay before = bare_link(transport, row.bytes, 1).way;
   const ExchangeRecord record = run_exchange(options_, plan, program_dir_);
   signal_ = record.signal;
   if (signal_ != 0) return false;
   row.alone = one_way(record, plan.warm_up);
-  const OneWay after = link_floor(link_of(transport), row.bytes, 1).way;
+  const OneWay after = bare_link(transport, row.bytes, 1).way;
   row.alone_floor = {mean(before.push, after.push), mean(before.pull, after.pull)};
   return true;
 }

@@ -43,12 +43,11 @@ LinkFloor LinkTimes::floor() const {
 
 }  // namespace floors
 
-LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients) {
+LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients, int64_t most_rounds) {
   constexpr int64_t kMovedBytes = int64_t{512} << 20;
-  constexpr int64_t kLeastRounds = 6;
-  constexpr int64_t kMostRounds = 1000;
+  const int64_t most = std::clamp(most_rounds, floors::kLeastRounds, floors::kMostRounds);
   const auto rounds =
-      static_cast<size_t>(std::clamp(kMovedBytes / bytes, kLeastRounds, kMostRounds));
+      static_cast<size_t>(std::clamp(kMovedBytes / bytes, floors::kLeastRounds, most));
   const auto count = static_cast<size_t>(clients);
   const auto server = floors::serve_link(kind, static_cast<size_t>(bytes), count);
   floors::LinkClients all(*server, count, rounds);

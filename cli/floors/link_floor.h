@@ -25,6 +25,9 @@ struct LinkFloor {
 
 namespace floors {
 
+constexpr int64_t kLeastRounds = 6;
+constexpr int64_t kMostRounds = 1000;
+
 // The rounds of all clients, over any number of runs.
 class LinkTimes {
  public:
@@ -40,8 +43,10 @@ class LinkTimes {
 
 }  // namespace floors
 
-// Measures it: so many rounds that it takes some tenths of a second. Forks, so the calling process
-// must have no other thread. Throws Error(kFailed) where a socket or a client fails.
-LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients);
+// Measures it: so many rounds that it takes some tenths of a second, but at most `most_rounds` of
+// each client (at least kLeastRounds). Forks, so the calling process must have no other thread.
+// Throws Error(kFailed) where a socket or a client fails.
+LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients,
+                     int64_t most_rounds = floors::kMostRounds);
 
 }  // namespace pushpull

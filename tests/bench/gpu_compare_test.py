@@ -26,8 +26,7 @@ ROW = re.compile(r"row\t[^\t]+\t[0-9.e+-]+\t[a-z/]+\t([0-9.e+-]+|-)\t([0-9.e+-]+
 NOTE = re.compile(r"(skip|fail)\t[^\t]+\t.+$")
 
 # Trains at once, as fast as it was told; a worker's loss of its device where there are two.
-FAKE_PUSHPULL = """#!/usr/bin/env python3
-import json, sys, time
+FAKE_PUSHPULL = f"#!{sys.executable} -IS\n" + """import json, sys, time
 words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 if words["--workers"] == "2":
     print("[device] cuda:0 is lost")

@@ -14,8 +14,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import old_new  # noqa: E402
 
 # Its times are {factor} times those of another; it notes in the order's file that it was started.
-FAKE = """#!/usr/bin/env python3
-import json, os, pathlib, sys
+FAKE = f"#!{sys.executable} -IS\n" + """import json, os, pathlib, sys
 program = pathlib.Path(sys.argv[0])
 words = dict(zip(sys.argv[1 + (program.name == "pushpull")::2], sys.argv[2 + (program.name == "pushpull")::2]))
 if program.name != "pushpull-worker":

@@ -12,8 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import same_hashes  # noqa: E402
 
 # Its weights are a function of the job and of {salt}; a record says whose it is, and so does a checkpoint.
-FAKE = """#!/usr/bin/env python3
-import hashlib, json, os, pathlib, sys
+FAKE = f"#!{sys.executable} -IS\n" + """import hashlib, json, os, pathlib, sys
 salt = "{salt}"
 words = dict(zip(sys.argv[2::2], sys.argv[3::2])) if sys.argv[1] == "run" else dict(zip(sys.argv[3::2], sys.argv[4::2]))
 out = pathlib.Path(words["--out"])

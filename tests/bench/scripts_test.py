@@ -19,8 +19,7 @@ import speed_compare  # noqa: E402
 MIB = figures.MIB
 
 # Stands for the real one: writes rows as `pushpull bench` does, with times that tell who asked.
-FAKE_PUSHPULL = """#!/usr/bin/env python3
-import json, sys
+FAKE_PUSHPULL = f"#!{sys.executable} -IS\n" + """import json, sys
 words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 workers, servers = int(words["--workers"]), int(words["--servers"])
 if workers == 3:

@@ -2,9 +2,11 @@
 #include "tests/cuda_on_host/runtime.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -56,6 +58,9 @@ Runtime::Runtime() : streams(seed_of_environment()) {
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO;
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL}) sigaction(signal, &action, nullptr);
+  // libraries take megabytes for each product: fresh pages would cost more than the product
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT32_MAX);
 }
 
 void Runtime::fail(cudaError_t status, const std::string& why) {

@@ -54,14 +54,13 @@ struct FakeDevice::State {
   std::shared_ptr<RegisteredPages> pages;
   std::vector<std::weak_ptr<FakePages>> others;  // opened here
 
-  // What work may touch.
-  std::deque<FakePages::Open> open_memory() {
-    std::deque<FakePages::Open> opened;
+  // Opens what work may touch, once: to open and shut pages costs more than most work.
+  void open_memory(std::deque<FakePages::Open>& opened) {
+    if (!opened.empty()) return;
     opened.emplace_back(memory->pages());
     for (const auto& other : others) {
       if (auto held = other.lock()) opened.emplace_back(std::move(held));
     }
-    return opened;
   }
 
   bool can_read(const void* first, size_t bytes) const {
@@ -82,8 +81,9 @@ struct FakeDevice::State {
     if (lost()) throw Error(ErrorCode::kDevice, "[device] " + name + " is lost");
   }
 
-  // Runs the head of some stream. False: none can run. A device that is lost runs nothing more.
-  bool step() {
+  // Runs the head of some stream, with memory in `opened`. False: none can run. A device that is
+  // lost runs nothing more.
+  bool step(std::deque<FakePages::Open>& opened) {
     check();
     std::vector<Queue*> able;
     for (const auto& queue : queues) {
@@ -95,7 +95,10 @@ struct FakeDevice::State {
     Queue& queue = *able[random() % able.size()];
     const Work work = std::move(queue.front());
     queue.pop_front();
-    if (work.run) work.run();
+    if (work.run) {
+      open_memory(opened);
+      work.run();
+    }
     ++runs;
     if (work.marks) *work.marks = {true, runs};
     check();
@@ -106,17 +109,17 @@ struct FakeDevice::State {
   void progress() {
     if (mood == 0) return;
     const uint64_t most = mood == 1 ? UINT64_MAX : random() % 4;
-    const auto opened = open_memory();
-    for (uint64_t i = 0; i < most && step(); ++i) {
+    std::deque<FakePages::Open> opened;
+    for (uint64_t i = 0; i < most && step(opened); ++i) {
     }
   }
 
   // Something can always run: what a stream waits for was enqueued before.
   void run_until(const std::function<bool()>& done) {
     if (done()) return;
-    const auto opened = open_memory();
+    std::deque<FakePages::Open> opened;
     while (!done()) {
-      const bool ran = step();
+      const bool ran = step(opened);
       PP_ASSERT(ran);
     }
   }

@@ -1,5 +1,7 @@
 #include "tests/simulation/control_watch.h"
 
+#include <algorithm>
+
 #include "common/net/intervals.h"
 #include "tests/simulation/cluster.h"
 
@@ -127,7 +129,7 @@ void ControlWatch::asked(const PeerId& from, const Message& message) {
 }
 
 void ControlWatch::members(const Coordinator& coordinator) {
-  std::set<int64_t> pids;
+  pids_.clear();
   const std::string& digest = coordinator.declaration().data_digest;
   if (!digest_.empty() && digest != digest_) cluster_.wrong("the declaration has changed");
   digest_ = digest;
@@ -135,11 +137,12 @@ void ControlWatch::members(const Coordinator& coordinator) {
     const auto life = lives_.find(incarnation);
     if (life == lives_.end()) {
       cluster_.wrong(member.name() + " is a member that no process is");
-    } else if (!pids.insert(member.pid).second) {
+    } else if (std::ranges::find(pids_, member.pid) != pids_.end()) {
       wrong(life->second, "is two members");
     } else if (member.declared && life->second.process.digest != digest) {
       wrong(life->second, "was taken with data that differ");
     }
+    pids_.push_back(member.pid);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/base/process.h"
 #include "common/net/member.h"
@@ -69,7 +70,8 @@ class ControlWatch {
 
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
-  std::string digest_;  // that the coordinator has frozen
+  std::string digest_;         // that the coordinator has frozen
+  std::vector<int64_t> pids_;  // of members, for as long as they are compared
   // while it takes a message in
   bool stranger_ = false;  // it comes from a process that was given up
   std::set<PeerId> refused_;
