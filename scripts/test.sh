@@ -8,6 +8,8 @@
 #     --tsan     all tests with the thread sanitizer
 #     --tidy     builds with clang-tidy, whose warnings are errors
 #     --format   only the check of the formatting
+#     --simulate the simulations of the release build with forty times as many seeds (a million
+#                schedules), or PUSHPULL_SIM_SCALE times as many
 #     --all      --tidy --asan --tsan --release
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -34,6 +36,12 @@ tidy() {
   cmake --preset tidy >/dev/null
   cmake --build --preset tidy
 }
+simulate() {
+  echo "[test] simulate"
+  cmake --preset release >/dev/null
+  cmake --build --preset release --target simulation_test
+  PUSHPULL_SIM_SCALE=${PUSHPULL_SIM_SCALE:-40} ctest --preset release -j "$(nproc)" -R Simulation --timeout 36000
+}
 format() {
   echo "[test] format"
   tests/format_test.sh
@@ -42,9 +50,9 @@ format() {
 steps=()
 for option in "$@"; do
   case $option in
-    --release | --asan | --tsan | --tidy | --format) steps+=("${option#--}") ;;
+    --release | --asan | --tsan | --tidy | --format | --simulate) steps+=("${option#--}") ;;
     --all) steps+=(tidy asan tsan release) ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[test] unknown option $option; see scripts/test.sh --help" >&2; exit 2 ;;
   esac
 done
