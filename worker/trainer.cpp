@@ -94,7 +94,7 @@ JobEnd Trainer::run() {
       wait();
     }
   }
-  const JobEnd end = *control_.end();
+  JobEnd end = *control_.end();
   if (end.signal != 0) links_.let_go();
   return end;
 }

@@ -185,7 +185,12 @@ void Coordinator::on_tick(int64_t now_ms) {
   const auto interval_ms =
       std::min(kStateIntervalMs, static_cast<int64_t>(options_.job.heartbeat_timeout_s * 200));
   const bool due = now_ms - last_sent_ms_ >= interval_ms;
-  if (out_.take_state_wanted() || due) send_states();
+  const std::set<uint64_t> lacking = out_.take_lacking();
+  if (out_.take_state_wanted() || due) return send_states();
+  // whoever says Hello again and again costs one answer each time, not one for each member
+  for (const uint64_t incarnation : lacking) {
+    if (const MemberInfo* member = members_.find(incarnation)) send_state(*member);
+  }
 }
 
 // ---- the state ----
@@ -216,12 +221,15 @@ void Coordinator::send_states() {
   // servers first: they must know a worker before it pushes
   for (const wire::Role role : {wire::ROLE_SERVER, wire::ROLE_WORKER}) {
     for (const auto& [incarnation, member] : members_.all()) {
-      if (member.role != role) continue;
-      Message message;
-      *message.header.mutable_state() = state_for(member);
-      out_.send(member.peer, std::move(message));
+      if (member.role == role) send_state(member);
     }
   }
+}
+
+void Coordinator::send_state(const MemberInfo& member) {
+  Message message;
+  *message.header.mutable_state() = state_for(member);
+  out_.send(member.peer, std::move(message));
 }
 
 }  // namespace pushpull

@@ -101,6 +101,7 @@ class Coordinator : public TrainingObserver {
   void check_finish(int64_t now_ms);
   wire::State state_for(const MemberInfo& member) const;
   void send_states();
+  void send_state(const MemberInfo& member);
 
   const CoordinatorOptions options_;
   Actions out_;

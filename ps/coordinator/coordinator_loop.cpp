@@ -18,6 +18,7 @@
 #include "ps/coordinator/run_recorder.h"
 #include "ps/coordinator/start_state.h"
 #include "ps/server/data_plane.h"
+#include "ps/server/grants.h"
 #include "ps/server/refusals.h"
 
 namespace pushpull {
@@ -109,6 +110,7 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   CoordinatorOptions options;
   options.job = program_.job;
   options.run = random_id();
+  options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
   options.self.incarnation = random_id();

@@ -30,8 +30,9 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   }
   if (leave.code() == 0) return lose(now_ms, member.incarnation, "it left", ErrorCode::kPeerLost);
   const ErrorCode code = exit_code_of(leave);
-  // a member that has not declared cannot have computed anything
-  const bool ends_job = (code == ErrorCode::kNotFinite && member.declared) || phase_.gathering();
+  // who has been given no work cannot have computed anything
+  const bool has_computed = run_ != nullptr && run_->work().has_work(member.incarnation);
+  const bool ends_job = (code == ErrorCode::kNotFinite && has_computed) || phase_.gathering();
   if (!ends_job) return lose(now_ms, member.incarnation, leave.text(), code);
   const ServerLogs* logs = run_ == nullptr ? nullptr : run_->logs();
   RecordedPush failed;

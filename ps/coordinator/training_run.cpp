@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "ps/members/message_checks.h"
 
@@ -28,14 +29,15 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       progress_(options.job, options.workers, start.step),
       evaluations_(declaration.test_samples, options.job.micro_batch),
       snapshots_(barriers_),
-      norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers)) {
+      norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers)),
+      grants_(options.grant_key) {
   const Job& job = options.job;
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,
-                                progress_, evaluations_, out_});
+                                progress_, evaluations_, grants_, out_});
   if (with_slices < options.servers) {
     const int without = options.servers - with_slices;
     out.notice("the model has only " + counted(with_slices, "slice") + ": " +
@@ -72,7 +74,12 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   out_.send(peer, std::move(taken));
+  std::vector<wire::ChunkResult> taken_in;
   for (const wire::ChunkResult& chunk : result.chunks()) {
+    // whoever has the chunk now says what it comes to
+    if (work_->may_evaluate(worker, result.step(), chunk.chunk())) taken_in.push_back(chunk);
+  }
+  for (const wire::ChunkResult& chunk : taken_in) {
     if (evaluations_.add(result.step(), chunk)) work_->on_evaluation_complete();
     work_->on_chunk(worker, result.step(), chunk.chunk());
   }
@@ -159,6 +166,8 @@ void TrainingRun::add_to_server_state(wire::State* state) const {
     worker->set_rank(member.rank);
     worker->set_incarnation(incarnation);
   }
+  state->set_grant_key(grants_.key());
+  state->set_coordinator(options_.self.incarnation);
   state->set_updates(start_.updates);
   state->set_load(start_.load);
   state->set_released_barrier(snapshots_.gathered_barrier());

@@ -81,6 +81,7 @@ class TrainingRun {
   Evaluations evaluations_;
   BarrierSnapshots snapshots_;
   NormTotals norms_;
+  const Grants grants_;
   std::unique_ptr<ServerLogs> logs_;
   std::unique_ptr<WorkAssignment> work_;
 };

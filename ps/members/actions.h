@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,10 +30,12 @@ class Actions {
     ++state_version_;
     state_wanted_ = true;
   }
-  // Nothing has changed, but somebody does not have the state yet.
-  void repeat_state() { state_wanted_ = true; }
+  // Nothing has changed, but this member does not have the state yet.
+  void repeat_state(uint64_t incarnation) { lacking_.insert(incarnation); }
   int64_t state_version() const { return state_version_; }
-  // Whether states must go out now, once.
+  // Members that must hear the state though it has not changed.
+  std::set<uint64_t> take_lacking() { return std::exchange(lacking_, {}); }
+  // Whether states must go out now to all, once.
   bool take_state_wanted() { return std::exchange(state_wanted_, false); }
 
   std::vector<Outgoing> take_messages() { return std::exchange(messages_, {}); }
@@ -41,6 +44,7 @@ class Actions {
  private:
   std::vector<Outgoing> messages_;
   std::vector<std::string> notices_;
+  std::set<uint64_t> lacking_;
   int64_t state_version_ = 1;
   bool state_wanted_ = true;
 };

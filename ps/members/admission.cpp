@@ -63,11 +63,11 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
   if (Checked refusal = check_hello(hello)) return refusal;
   if (members_.find(hello.incarnation()) == nullptr) {
     if (refuse_hello(peer, hello, phase)) return std::nullopt;
-    const auto room = options_.servers + options_.workers + kMaxSpares;
-    if (std::ssize(members_.all()) >= room) {
-      return refused("no-room", "at most " + std::to_string(room) + " members",
-                     "one more from host " + quoted(hello.host()));
+    if (members_.find_peer(peer) != nullptr) {
+      return refused("one-member", "one process on a connection",
+                     "another one from host " + quoted(hello.host()));
     }
+    if (Checked refusal = make_room(hello)) return refusal;
     // a server asks for the job first: it listens once it knows how large a slice may be
     const bool only_asks = hello.role() == wire::ROLE_SERVER && hello.data_endpoint().empty();
     if (!only_asks) add_member(hello);
@@ -81,8 +81,26 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
   job->set_ini(to_ini(options_.job));
   job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());
   out_.send(peer, std::move(message));
-  out_.repeat_state();
+  out_.repeat_state(hello.incarnation());
   return std::nullopt;
+}
+
+// Whoever has only said Hello makes room: a process that means it sends a heartbeat as soon as it is
+// answered.
+Checked Admission::make_room(const wire::Hello& hello) {
+  const auto room = options_.servers + options_.workers + kMaxSpares;
+  if (std::ssize(members_.all()) < room) return {};
+  const MemberInfo* oldest = nullptr;
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || member.declared || member.state_version >= 0) continue;
+    if (oldest == nullptr || member.last_heard_ms < oldest->last_heard_ms) oldest = &member;
+  }
+  if (oldest == nullptr) {
+    return refused("no-room", "at most " + std::to_string(room) + " members",
+                   "one more from host " + quoted(hello.host()));
+  }
+  members_.remove(oldest->incarnation);
+  return {};
 }
 
 bool Admission::refuse_hello(const PeerId& peer, const wire::Hello& hello, wire::Phase phase) {
@@ -137,7 +155,7 @@ Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
     return {.refusal = std::move(refusal)};
   }
   members_.heard(*member, peer, now_ms);
-  out_.repeat_state();
+  out_.repeat_state(declare.incarnation());
   if (member->declared) return {};
   if (workers_meet_) {
     const std::string& endpoint = declare.peer_endpoint();

@@ -21,7 +21,8 @@ struct CoordinatorOptions {
   uint64_t run = 0;
   int servers = 1;
   int workers = 1;
-  MemberInfo self;  // server 0, in this process
+  MemberInfo self;        // server 0, in this process
+  std::string grant_key;  // what servers check pushes with (Grants)
 };
 
 class Admission {
@@ -51,6 +52,7 @@ class Admission {
   const Declarations& declarations() const { return declarations_; }
 
  private:
+  Checked make_room(const wire::Hello& hello);
   bool refuse_hello(const PeerId& peer, const wire::Hello& hello, wire::Phase phase);
   // Refuses a process whose address another one of its role has already.
   bool refuse_taken_endpoint(const PeerId& peer, wire::Role role, uint64_t incarnation,

@@ -18,7 +18,7 @@ std::string share_text(const wire::Push& push) { return range_text(push.lo(), pu
 
 }  // namespace
 
-PushIntake::PushIntake(int shares, int64_t micro_batches, const Barriers& barriers,
+PushIntake::PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
                        const Shard& shard, Aggregation& aggregation)
     : shares_([&] {
         std::vector<Share> out;
@@ -28,6 +28,7 @@ PushIntake::PushIntake(int shares, int64_t micro_batches, const Barriers& barrie
         }
         return out;
       }()),
+      grants_(std::move(grants)),
       barriers_(barriers),
       shard_(shard),
       aggregation_(aggregation) {}
@@ -78,6 +79,14 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
   return {};
 }
 
+// The first message of a push shows it for all of them: the others are of the same share and step.
+Checked PushIntake::check_grant(uint64_t incarnation, const wire::Push& push) const {
+  const Worker& worker = workers_.at(incarnation);
+  if (worker.open.contains(push.number()) || worker.pushes.complete(push.number())) return {};
+  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()},
+                       {push.step(), push.step() + steps_of(push)});
+}
+
 Checked PushIntake::check_lists(const wire::Push& push,
                                 const std::vector<Payload>& payloads) const {
   const Share& share = *share_of(push);
@@ -121,6 +130,7 @@ Checked PushIntake::check_part(const Share& share, const wire::Part& part,
 Checked PushIntake::check(uint64_t incarnation, const wire::Push& push,
                           const std::vector<Payload>& payloads) const {
   if (Checked refusal = check_place(workers_.at(incarnation), push)) return refusal;
+  if (Checked refusal = check_grant(incarnation, push)) return refusal;
   if (Checked refusal = check_lists(push, payloads)) return refusal;
   const Share& share = *share_of(push);
   for (int i = 0; i < push.parts_size(); ++i) {

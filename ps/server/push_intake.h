@@ -14,6 +14,7 @@
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/received_push.h"
 #include "ps/engine/shard.h"
+#include "ps/server/grants.h"
 #include "ps/server/index_set.h"
 #include "ps/server/push_tracker.h"
 
@@ -21,9 +22,10 @@ namespace pushpull {
 
 class PushIntake {
  public:
-  // shares: that a step is cut into. micro_batches: of a step. All else is borrowed.
-  PushIntake(int shares, int64_t micro_batches, const Barriers& barriers, const Shard& shard,
-             Aggregation& aggregation);
+  // shares: that a step is cut into. micro_batches: of a step. grants: of the run. All else is
+  // borrowed.
+  PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
+             const Shard& shard, Aggregation& aggregation);
 
   // Only these workers may push from now on: rank by incarnation.
   void on_members(const std::map<uint64_t, int>& members);
@@ -62,12 +64,14 @@ class PushIntake {
 
   const Share* share_of(const wire::Push& push) const;
   Checked check_place(const Worker& worker, const wire::Push& push) const;
+  Checked check_grant(uint64_t incarnation, const wire::Push& push) const;
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
   // Index of a slice among those of this server.
   size_t place(int slice) const { return shard_.place(slice); }
 
   const std::vector<Share> shares_;
+  const Grants grants_;
   const Barriers& barriers_;
   const Shard& shard_;
   Aggregation& aggregation_;

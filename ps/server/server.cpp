@@ -57,7 +57,8 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
       shard_(shard_of(setup_)),
       gate_(setup_.barriers, shard_, observer_),
       aggregation_(make_aggregation(aggregation_setup())),
-      pushes_(setup_.shares, setup_.job.micro_batches(), setup_.barriers, shard_, *aggregation_),
+      pushes_(setup_.shares, setup_.job.micro_batches(), Grants(setup_.grant_key), setup_.barriers,
+              shard_, *aggregation_),
       pulls_(pull_setup(map_of(setup_)), *aggregation_, observer_,
              [this](uint64_t incarnation) { return pushes_.through(incarnation); }),
       transfers_(setup_.load, setup_.updates, shard_, gate_, *aggregation_) {}
@@ -102,19 +103,40 @@ Checked Server::take(const PeerId& peer, Message message) {
       return on_received(header.received());
     case wire::Header::kLoad:
       if (Checked refusal = check_run(header.load().sender())) return refusal;
+      if (header.load().sender().incarnation() != setup_.coordinator) {
+        return refused("load-sender", "the coordinator to load weights", "another process");
+      }
       return transfers_.load(peer, header.load(), message.payloads, outbox_);
     case wire::Header::kFetch:
       if (Checked refusal = check_run(header.fetch().sender())) return refusal;
+      if (!may_fetch(header.fetch().sender().incarnation())) {
+        add_not_ready(outbox_, peer);
+        return {};
+      }
       return transfers_.fetch(peer, header.fetch(), outbox_);
     case wire::Header::kStore: {
       if (Checked refusal = check_run(header.store().sender())) return refusal;
-      const bool known = members_.contains(header.store().sender().incarnation());
-      return transfers_.store(peer, header.store(), message.payloads, known, outbox_);
+      if (!keeps(header.store().sender().incarnation(), header.store().slice())) {
+        add_not_ready(outbox_, peer);
+        return {};
+      }
+      return transfers_.store(peer, header.store(), message.payloads, outbox_);
     }
     default:
       return refused("message", "a message of the data connection",
                      "type " + std::to_string(header.body_case()));
   }
+}
+
+// Workers that join may not be known here yet: they ask again.
+bool Server::may_fetch(uint64_t incarnation) const {
+  return incarnation == setup_.coordinator || members_.contains(incarnation);
+}
+
+// All-reduce: the worker of rank r keeps every slice that leaves r when divided by their number.
+bool Server::keeps(uint64_t incarnation, int slice) const {
+  const auto member = members_.find(incarnation);
+  return member != members_.end() && member->second >= 0 && slice % setup_.shares == member->second;
 }
 
 Checked Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,

@@ -75,6 +75,8 @@ class Server {
   AggregationSetup aggregation_setup();
   PullQueueSetup pull_setup(const SliceMap& map) const;
   Checked check_run(const wire::Sender& sender) const;
+  bool may_fetch(uint64_t incarnation) const;
+  bool keeps(uint64_t incarnation, int slice) const;
   Checked on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                       std::vector<Payload>& payloads);
   Checked take_exchange(const PeerId& peer, const wire::Exchange& exchange,

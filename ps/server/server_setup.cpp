@@ -9,6 +9,8 @@ ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnatio
   ServerSetup setup;
   setup.run = run;
   setup.incarnation = incarnation;
+  setup.coordinator = state.coordinator();
+  setup.grant_key = state.grant_key();
   setup.rank = state.rank();
   setup.servers = servers;
   setup.job = job;

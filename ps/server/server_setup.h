@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "common/base/buffer_pool.h"
 #include "common/job/barriers.h"
@@ -16,6 +17,8 @@ namespace pushpull {
 struct ServerSetup {
   uint64_t run = 0;          // of the job: strangers do not know it
   uint64_t incarnation = 0;  // of this process
+  uint64_t coordinator = 0;  // incarnation of whoever loads and fetches weights
+  std::string grant_key;     // of Grants, which pushes are checked with
   int rank = 0;
   int servers = 1;
   Job job;

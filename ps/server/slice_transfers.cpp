@@ -111,12 +111,12 @@ Checked SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch
 }
 
 Checked SliceTransfers::store(const PeerId& peer, const wire::Store& store,
-                              const std::vector<Payload>& payloads, bool known, Outbox& outbox) {
+                              const std::vector<Payload>& payloads, Outbox& outbox) {
   if (Checked refusal = check_slice(store.slice())) return refusal;
   if (Checked refusal = aggregation_.check(store)) return refusal;
   Checked sizes = check_sizes(store.slice(), payloads, 1 + shard_.state_vectors());
   if (sizes) return sizes;
-  if (!known || !aggregation_.take_stored(store, payloads)) {
+  if (!aggregation_.take_stored(store, payloads)) {
     add_not_ready(outbox, peer);
     return {};
   }

@@ -30,9 +30,9 @@ class SliceTransfers {
   Checked load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads,
                Outbox& outbox);
   Checked fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
-  // known: its sender is a worker of this run.
+  // Of the worker that keeps the slice.
   Checked store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads,
-                bool known, Outbox& outbox);
+                Outbox& outbox);
 
  private:
   Checked check_slice(int slice) const;

@@ -64,6 +64,23 @@ std::vector<uint64_t> FixedShares::unfinished(int64_t step) const {
   return {found.begin(), found.end()};
 }
 
+bool FixedShares::may_evaluate(uint64_t incarnation, int64_t /*step*/, int64_t chunk) const {
+  const int64_t chunks = setup().evaluations.chunks();
+  for (int i = 0; i < setup().shares; ++i) {
+    const Range mine = share_range(i, setup().shares, chunks);
+    if (chunk < mine.lo || chunk >= mine.hi) continue;
+    const ShareOwner& share = table_.all()[static_cast<size_t>(i)];
+    return share.owner == incarnation || share.evaluator == incarnation;
+  }
+  return false;
+}
+
+bool FixedShares::has_work(uint64_t incarnation) const {
+  return std::any_of(table_.all().begin(), table_.all().end(), [&](const ShareOwner& share) {
+    return share.owner == incarnation || share.evaluator == incarnation;
+  });
+}
+
 bool FixedShares::lacks_workers() const {
   // a share with an evaluator is one that the job goes on without
   return std::any_of(table_.all().begin(), table_.all().end(), [](const ShareOwner& share) {
@@ -85,6 +102,14 @@ std::string FixedShares::overdue(int64_t now_ms) {
 
 void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   table_.add_assigned(state, worker.incarnation);
+  const Barriers& barriers = setup().barriers;
+  for (wire::Share& share : *state->mutable_assigned()) {
+    const Range range{share.lo(), share.hi()};
+    if (range.size() == 0) continue;
+    // not from its first step on: under backup:B servers say which that is
+    *share.mutable_grant() =
+        setup().grants.make(worker.incarnation, range, {barriers.start_step, barriers.end_step});
+  }
 }
 
 }  // namespace pushpull

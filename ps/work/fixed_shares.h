@@ -23,6 +23,8 @@ class FixedShares : public WorkAssignment {
   // loaded first.
   void fill() override;
   std::vector<uint64_t> unfinished(int64_t step) const override;
+  bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override;
+  bool has_work(uint64_t incarnation) const override;
   bool lacks_workers() const override;
   std::string overdue(int64_t now_ms) override;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;

@@ -6,11 +6,13 @@
 
 namespace pushpull {
 
-LeasePool::LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks)
+LeasePool::LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
+                     const Grants& grants)
     : barriers_(barriers),
       shares_(shares),
       micro_batches_(micro_batches),
       chunks_(chunks),
+      grants_(grants),
       step_(barriers.start_step),
       open_barrier_(barriers.start_step) {}
 
@@ -51,6 +53,11 @@ std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
     std::optional<wire::Lease> lease = draw();
     if (!lease) break;
     lease->set_number(holder.next_number++);
+    lease->clear_grant();  // of whoever held it before
+    if (!lease->evaluate()) {
+      *lease->mutable_grant() =
+          grants_.make(incarnation, {lease->lo(), lease->hi()}, {lease->step(), lease->step() + 1});
+    }
     holder.held.push_back(*lease);
   }
   return holder.held;
@@ -86,6 +93,25 @@ void LeasePool::finish_evaluation(uint64_t incarnation, int64_t step, int64_t ch
   std::erase_if(holder.held, [&](const auto& lease) {
     return lease.evaluate() && lease.step() == step && lease.lo() <= chunk && chunk < lease.hi();
   });
+}
+
+const LeasePool::Holder* LeasePool::find(uint64_t incarnation) const {
+  const auto found = holders_.find(incarnation);
+  return found == holders_.end() ? nullptr : &found->second;
+}
+
+bool LeasePool::holds_evaluation(uint64_t incarnation, int64_t step, int64_t chunk) const {
+  const Holder* holder = find(incarnation);
+  return holder != nullptr &&
+         std::any_of(holder->held.begin(), holder->held.end(), [&](const wire::Lease& lease) {
+           return lease.evaluate() && lease.step() == step && lease.lo() <= chunk &&
+                  chunk < lease.hi();
+         });
+}
+
+bool LeasePool::has_drawn(uint64_t incarnation) const {
+  const Holder* holder = find(incarnation);
+  return holder != nullptr && holder->next_number > 1;
 }
 
 std::vector<uint64_t> LeasePool::holders(int64_t step) const {

@@ -11,14 +11,16 @@
 #include "common/job/barriers.h"
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
+#include "ps/server/grants.h"
 
 namespace pushpull {
 
 class LeasePool {
  public:
   // shares: leases that a step is cut into, and groups that the chunks of an evaluation are cut
-  // into.
-  LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks);
+  // into. grants: are made with it; borrowed.
+  LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
+            const Grants& grants);
 
   // All leases that the worker holds, topped up to kHeld from the pool.
   std::vector<wire::Lease> grant(uint64_t incarnation);
@@ -27,6 +29,9 @@ class LeasePool {
   // A push was taken in by server 0.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
+  // The worker holds this chunk of an evaluation; has been given any lease.
+  bool holds_evaluation(uint64_t incarnation, int64_t step, int64_t chunk) const;
+  bool has_drawn(uint64_t incarnation) const;
   // Workers that hold leases of steps up to `step`, or of an evaluation.
   std::vector<uint64_t> holders(int64_t step) const;
   // Puts back what the worker may not have finished everywhere: all that it holds, and the lease it
@@ -44,11 +49,13 @@ class LeasePool {
   };
   std::optional<wire::Lease> draw();
   bool evaluating() const;
+  const Holder* find(uint64_t incarnation) const;
 
   Barriers barriers_;
   int shares_;
   int64_t micro_batches_;
   int64_t chunks_;
+  const Grants& grants_;
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;

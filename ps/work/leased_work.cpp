@@ -4,7 +4,8 @@ namespace pushpull {
 
 LeasedWork::LeasedWork(const WorkSetup& setup)
     : WorkAssignment(setup),
-      pool_(setup.barriers, setup.shares, setup.job.micro_batches(), setup.evaluations.chunks()) {}
+      pool_(setup.barriers, setup.shares, setup.job.micro_batches(), setup.evaluations.chunks(),
+            setup.grants) {}
 
 void LeasedWork::on_commit(const Commit& commit) {
   pool_.finish_training(commit.incarnation, commit.step, commit.range);

@@ -22,6 +22,10 @@ class LeasedWork final : public WorkAssignment {
   bool lose(int64_t now_ms, const MemberInfo& worker) override;
   void fill() override {}  // workers draw by themselves
   std::vector<uint64_t> unfinished(int64_t step) const override { return pool_.holders(step); }
+  bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override {
+    return pool_.holds_evaluation(incarnation, step, chunk);
+  }
+  bool has_work(uint64_t incarnation) const override { return pool_.has_drawn(incarnation); }
   bool lacks_workers() const override { return setup().members.count(wire::ROLE_WORKER) == 0; }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;

@@ -20,6 +20,7 @@
 #include "ps/aggregation/commit.h"
 #include "ps/members/actions.h"
 #include "ps/members/membership.h"
+#include "ps/server/grants.h"
 #include "ps/work/evaluations.h"
 #include "ps/work/training_progress.h"
 
@@ -35,6 +36,7 @@ struct WorkSetup {
   const Membership& members;
   const TrainingProgress& progress;
   const Evaluations& evaluations;
+  const Grants& grants;
   Actions& out;
 };
 
@@ -59,6 +61,10 @@ class WorkAssignment {
   // Workers that hold something of steps up to `step`, or of an evaluation there, that they have not
   // finished.
   virtual std::vector<uint64_t> unfinished(int64_t step) const = 0;
+  // The worker may say what chunk `chunk` of the evaluation at `step` has come to.
+  virtual bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const = 0;
+  // It has been given work: a spare has not.
+  virtual bool has_work(uint64_t incarnation) const = 0;
   // Some work has no worker, and waits for one.
   virtual bool lacks_workers() const = 0;
   // Why the job cannot go on: nobody has come for some work for too long. "": it can.

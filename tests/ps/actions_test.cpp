@@ -36,10 +36,12 @@ TEST(Actions, OnlyAChangeMakesANewVersionOfTheState) {
   Actions out;
   EXPECT_TRUE(out.take_state_wanted()) << "nobody has the first one";
   const int64_t version = out.state_version();
-  out.repeat_state();
+  out.repeat_state(7);
+  out.repeat_state(7);
   EXPECT_EQ(out.state_version(), version);
-  EXPECT_TRUE(out.take_state_wanted());
-  EXPECT_FALSE(out.take_state_wanted());
+  EXPECT_FALSE(out.take_state_wanted()) << "it concerns one member";
+  EXPECT_EQ(out.take_lacking(), std::set<uint64_t>{7});
+  EXPECT_TRUE(out.take_lacking().empty());
   out.state_changed();
   EXPECT_EQ(out.state_version(), version + 1);
   EXPECT_TRUE(out.take_state_wanted());

@@ -30,6 +30,7 @@ class AdmissionTest : public testing::Test {
     if (!admission_) admission_.emplace(options_, members_, out_);
     return *admission_;
   }
+  static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
   static wire::Hello hello_of(uint64_t who, wire::Role role = wire::ROLE_WORKER,
                               const std::string& endpoint = "") {
     wire::Hello hello;
@@ -49,13 +50,13 @@ class AdmissionTest : public testing::Test {
     return declare;
   }
   std::string hello(const wire::Hello& hello) {
-    return reason_of(admission().on_hello(0, "peer", hello, phase_));
+    return reason_of(admission().on_hello(now_ms_, peer_of(hello.incarnation()), hello, phase_));
   }
   std::string server(uint64_t who, const std::string& endpoint) {
     return hello(hello_of(who, wire::ROLE_SERVER, endpoint));
   }
   Admission::Declared declare(const wire::Declare& declare) {
-    return admission().on_declare(0, "peer", declare, phase_);
+    return admission().on_declare(now_ms_, peer_of(declare.incarnation()), declare, phase_);
   }
   void join(uint64_t who) {
     EXPECT_EQ(hello(hello_of(who)), "");
@@ -74,6 +75,7 @@ class AdmissionTest : public testing::Test {
   Membership members_{10};
   Actions out_;
   wire::Phase phase_ = wire::PHASE_GATHERING;
+  int64_t now_ms_ = 0;
   std::optional<Admission> admission_;
 };
 
@@ -116,9 +118,34 @@ TEST_F(AdmissionTest, OneServerTooManyHearsHowToStartMore) {
             "[join] the job was started for 2 servers and has them all; start it with --servers 3");
 }
 
-TEST_F(AdmissionTest, TheRoomIsBounded) {
-  for (uint64_t who = 1000; who < 1000 + 4099; ++who) ASSERT_EQ(hello(hello_of(who)), "") << who;
-  EXPECT_EQ(hello(hello_of(kAnna)), "no-room");
+TEST_F(AdmissionTest, TheRoomIsBoundedAndWhoOnlySaysHelloLeavesItFirst) {
+  for (uint64_t who = 1000; who < 1000 + 4099; ++who, ++now_ms_) {
+    ASSERT_EQ(hello(hello_of(who)), "") << who;
+  }
+  members_.find(1000)->state_version = 1;  // it has sent a heartbeat
+  members_.find(1001)->declared = true;
+  EXPECT_EQ(hello(hello_of(kAnna)), "");
+  EXPECT_EQ(members_.all().size(), 4100U);
+  EXPECT_NE(members_.find(kAnna), nullptr);
+  EXPECT_NE(members_.find(1001), nullptr);
+  EXPECT_EQ(members_.find(1002), nullptr) << "the oldest of those that have said nothing else";
+  for (auto& [who, member] : members_.all()) member.state_version = 1;
+  EXPECT_EQ(hello(hello_of(kBert)), "no-room");
+}
+
+TEST_F(AdmissionTest, AConnectionIsOfOneProcess) {
+  EXPECT_EQ(hello(hello_of(kAnna)), "");
+  EXPECT_EQ(hello(hello_of(kAnna)), "") << "it repeats itself";
+  EXPECT_EQ(reason_of(admission().on_hello(0, peer_of(kAnna), hello_of(kBert), phase_)),
+            "one-member");
+  EXPECT_EQ(members_.count(wire::ROLE_WORKER), 1);
+}
+
+TEST_F(AdmissionTest, AHelloConcernsNobodyElse) {
+  out_.take_state_wanted();
+  hello(hello_of(kAnna));
+  EXPECT_FALSE(out_.take_state_wanted());
+  EXPECT_EQ(out_.take_lacking(), std::set<uint64_t>{kAnna});
 }
 
 TEST_F(AdmissionTest, NobodyJoinsAJobThatIsOver) {

@@ -76,6 +76,8 @@ ServerSetup server_setup(const Job& job, int64_t elements, int rank, int servers
   ServerSetup setup;
   setup.run = kRun;
   setup.incarnation = 1;
+  setup.coordinator = kCoordinator;
+  setup.grant_key = kGrantKey;
   setup.rank = rank;
   setup.servers = servers;
   setup.job = job;
@@ -90,9 +92,13 @@ wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
                                int64_t released_barrier) {
   wire::State state;
   for (const uint64_t incarnation : incarnations) {
-    state.add_workers()->set_incarnation(incarnation);
+    wire::Member* worker = state.add_workers();
+    worker->set_rank(state.workers_size() - 1);
+    worker->set_incarnation(incarnation);
   }
   state.set_released_barrier(released_barrier);
+  state.set_grant_key(kGrantKey);
+  state.set_coordinator(kCoordinator);
   return state;
 }
 
@@ -131,6 +137,8 @@ Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t num
     }
   }
   push->set_parts_total(push->parts_size());
+  *push->mutable_grant() =
+      Grants(setup.grant_key).make(incarnation, share, {0, setup.barriers.end_step});
   for (int64_t i = 0; i < share.size(); ++i) push->add_losses(0.5F);
   return message;
 }

@@ -32,6 +32,8 @@ Payload random_payload(int64_t n, uint64_t seed, int64_t first = 0);
 std::vector<float> floats_of(const Payload& payload);
 
 constexpr uint64_t kRun = 11;
+constexpr uint64_t kCoordinator = 12;  // its process
+constexpr const char* kGrantKey = "a key of this run";
 constexpr uint64_t kAnna = 101;  // incarnations of workers
 constexpr uint64_t kBert = 102;
 

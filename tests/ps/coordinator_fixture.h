@@ -141,6 +141,7 @@ class CoordinatorTest : public testing::Test {
       commit(kBert, step, {2, 4});
     }
   }
+  // All chunks, of which those count that the worker has to evaluate.
   void evaluate(uint64_t who, int64_t step) {
     Message message;
     wire::EvalResult* result = message.header.mutable_eval_result();
@@ -148,6 +149,13 @@ class CoordinatorTest : public testing::Test {
     result->set_step(step);
     for (int i = 0; i < 8; ++i) result->add_chunks()->set_chunk(i);
     EXPECT_TRUE(say(who, message));
+  }
+  void evaluate(int64_t step) {
+    std::vector<uint64_t> workers;
+    for (const auto& [incarnation, member] : coordinator_->members().all()) {
+      if (member.role == wire::ROLE_WORKER) workers.push_back(incarnation);
+    }
+    for (const uint64_t worker : workers) evaluate(worker, step);
   }
 
   int64_t now_ = 1'000'000;

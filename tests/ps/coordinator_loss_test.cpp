@@ -170,8 +170,20 @@ TEST_F(CoordinatorTest, AWorkerThatIsLostBeforeTheStartIsReplacedByTheNext) {
   EXPECT_TRUE(coordinator_->wants_start());
 }
 
+TEST_F(CoordinatorTest, AnEvaluationCountsFromWhoeverHasItsChunks) {
+  train("strategy = sync\neval-every = 4\n");
+  join(kCarl);
+  tick();
+  evaluate(kCarl, 4);
+  evaluate(kAnna, 4);
+  EXPECT_FALSE(coordinator_->evaluations().newest()) << "a spare and one owner say all of it";
+  evaluate(kBert, 4);
+  EXPECT_TRUE(coordinator_->evaluations().newest());
+}
+
 TEST_F(CoordinatorTest, AGradientThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   train("strategy = async\non-worker-loss = continue\n");
+  coordinator_->leases(kBert);
   leave(kBert, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kNotFinite);
@@ -266,7 +278,7 @@ TEST_F(BackupJob, GivesAShareAwayOnceAStepLacksPushes) {
 
 TEST_F(BackupJob, ANewcomerTakesTheShareThatNobodyComputes) {
   train_three("");
-  evaluate(kAnna, 2);
+  evaluate(2);
   leave(kCarl, 1, "killed");
   tick();
   join(104);
@@ -289,7 +301,7 @@ TEST_F(BackupJob, ServersHearWhichEvaluationsAreComplete) {
   train_three("");
   EXPECT_EQ(state_of(kSelf).evaluated_barrier(), 0);
   const int64_t version = state_of(kSelf).version();
-  evaluate(kAnna, 2);
+  evaluate(2);
   tick();
   EXPECT_EQ(state_of(kSelf).evaluated_barrier(), 2);
   EXPECT_GT(state_of(kSelf).version(), version) << "servers take newer states only";
@@ -304,7 +316,7 @@ TEST_F(BackupJob, SaysAtTheEndWhosePushesWereDropped) {
     late.dropped = true;
     if (step % 3 == 0) coordinator_->on_commit(late);
   }
-  evaluate(kAnna, 10);
+  evaluate(10);
   coordinator_->checkpoint_done(now_, 10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);

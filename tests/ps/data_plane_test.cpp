@@ -65,6 +65,7 @@ class DataPlaneTest : public testing::Test {
     Message question;
     wire::Fetch* fetch = question.header.mutable_fetch();
     fetch->mutable_sender()->set_run(kRun);
+    fetch->mutable_sender()->set_incarnation(kCoordinator);
     fetch->set_step(5);
     peer_.send(question);
     std::vector<std::string> out;

@@ -130,6 +130,16 @@ TEST_F(DeparturesTest, ALossThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   EXPECT_EQ(phase_.failure_text(), "[train] the loss is nan (worker 1 (node, pid 1102))");
 }
 
+TEST_F(DeparturesTest, ASpareThatSaysSoIsOnlyLost) {
+  make("on-worker-loss = abort\n");
+  join(kCarl);
+  start();
+  leave(kCarl, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
+  EXPECT_TRUE(phase_.training()) << "it has computed nothing";
+  EXPECT_EQ(members_.find(kCarl), nullptr);
+  EXPECT_THAT(notices(), HasSubstr("[train] the loss is nan"));
+}
+
 TEST_F(DeparturesTest, BeforeTheStartAWorkerCanBeReplacedUnlessItSaysWhatIsWrong) {
   make("on-worker-loss = abort\n");
   leave(kBert, 0);

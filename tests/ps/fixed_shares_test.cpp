@@ -12,6 +12,22 @@ using testing::HasSubstr;
 
 using FixedSharesTest = WorkTest;
 
+TEST_F(FixedSharesTest, AShareIsGrantedToItsOwnerForAllSteps) {
+  make("strategy = sync\n", 2);
+  join(2);  // a spare
+  const wire::Share share = state_of(0).assigned(0);
+  const Range range{share.lo(), share.hi()};
+  EXPECT_TRUE(taken(grants_.check(share.grant(), worker(0), range, {0, 1})));
+  EXPECT_TRUE(taken(grants_.check(share.grant(), worker(0), range, {9, 10})));
+  EXPECT_FALSE(taken(grants_.check(share.grant(), worker(1), range, {0, 1})));
+  EXPECT_TRUE(work_->has_work(worker(0)));
+  EXPECT_FALSE(work_->has_work(worker(2)));
+  EXPECT_TRUE(work_->may_evaluate(worker(0), 10, 0));
+  EXPECT_FALSE(work_->may_evaluate(worker(1), 10, 0));
+  EXPECT_FALSE(work_->may_evaluate(worker(2), 10, 0));
+  EXPECT_FALSE(work_->may_evaluate(worker(0), 10, 1000));
+}
+
 TEST_F(FixedSharesTest, RankIComputesShareI) {
   make("strategy = sync\n", 2);
   ASSERT_EQ(state_of(1).assigned_size(), 1);

@@ -18,6 +18,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     CoordinatorOptions options;
     options.job = job_of(keys + "slice-bytes = 4096\n");
     options.run = kRun;
+    options.grant_key = kGrantKey;
     options.self.incarnation = 1;
     options.self.host = "head";
     options.self.pid = 1;

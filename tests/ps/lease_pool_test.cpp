@@ -14,13 +14,14 @@ namespace {
 
 constexpr uint64_t kAnna = 1;
 constexpr uint64_t kBert = 2;
+const Grants kGrants("a key of this run");
 
 using Work = std::tuple<int64_t, int32_t, int32_t>;  // step, lo, hi
 
 Work work_of(const wire::Lease& lease) { return {lease.step(), lease.lo(), lease.hi()}; }
 
 TEST(LeasePool, GivesTwoAtATimeInOrderAndTheSameAgainUntilTheyAreDone) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0);
+  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, kGrants);
   const auto first = pool.grant(kAnna);
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(work_of(first[0]), (Work{0, 0, 4}));
@@ -40,7 +41,7 @@ TEST(LeasePool, GivesTwoAtATimeInOrderAndTheSameAgainUntilTheyAreDone) {
 }
 
 TEST(LeasePool, WhatIsFinishedTwiceOrByAnotherChangesNothing) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0);
+  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, kGrants);
   pool.grant(kAnna);
   pool.finish_training(kBert, 0, {0, 4});
   pool.finish_training(kAnna, 5, {0, 4});
@@ -52,7 +53,7 @@ TEST(LeasePool, WhatIsFinishedTwiceOrByAnotherChangesNothing) {
 }
 
 TEST(LeasePool, StepsBehindABarrierWaitUntilItIsOpen) {
-  LeasePool pool({3, 0, 0, 6}, 1, 8, 4);
+  LeasePool pool({3, 0, 0, 6}, 1, 8, 4, kGrants);
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
   EXPECT_EQ(pool.grant(kBert).size(), 1U) << "only three steps before the barrier";
   for (int64_t step = 0; step < 2; ++step) pool.finish_training(kAnna, step, {0, 8});
@@ -67,7 +68,7 @@ TEST(LeasePool, StepsBehindABarrierWaitUntilItIsOpen) {
 }
 
 TEST(LeasePool, ABarrierWithoutEvaluationOnlyLetsStepsPass) {
-  LeasePool pool({0, 2, 0, 4}, 1, 8, 4);
+  LeasePool pool({0, 2, 0, 4}, 1, 8, 4, kGrants);
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 8});
   pool.finish_training(kAnna, 1, {0, 8});
@@ -76,7 +77,7 @@ TEST(LeasePool, ABarrierWithoutEvaluationOnlyLetsStepsPass) {
 }
 
 TEST(LeasePool, AnEvaluationIsDoneWithAnyOfItsChunks) {
-  LeasePool pool({0, 0, 0, 1}, 2, 8, 6);
+  LeasePool pool({0, 0, 0, 1}, 2, 8, 6, kGrants);
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.finish_training(kAnna, 0, {4, 8});
@@ -89,7 +90,7 @@ TEST(LeasePool, AnEvaluationIsDoneWithAnyOfItsChunks) {
 }
 
 TEST(LeasePool, FewerChunksThanSharesLeaveNoEmptyLease) {
-  LeasePool pool({0, 0, 0, 1}, 4, 8, 2);
+  LeasePool pool({0, 0, 0, 1}, 4, 8, 2, kGrants);
   for (int share = 0; share < 4; ++share) {
     pool.grant(kAnna);
     pool.finish_training(kAnna, 0, {share * 2, share * 2 + 2});
@@ -104,7 +105,7 @@ TEST(LeasePool, FewerChunksThanSharesLeaveNoEmptyLease) {
 }
 
 TEST(LeasePool, WhatALostWorkerHeldAndItsLastPushAreDrawnAgainFirst) {
-  LeasePool pool({0, 0, 0, 10}, 1, 8, 0);
+  LeasePool pool({0, 0, 0, 10}, 1, 8, 0, kGrants);
   pool.grant(kAnna);  // 0, 1
   pool.finish_training(kAnna, 0, {0, 8});
   pool.grant(kAnna);  // 1, 2
@@ -126,7 +127,7 @@ TEST(LeasePool, EveryShareIsComputedWhoeverDies) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
     const Barriers barriers{4, 0, 0, 12};
-    LeasePool pool(barriers, 3, 8, 5);
+    LeasePool pool(barriers, 3, 8, 5, kGrants);
     std::map<Work, int> trained;
     std::set<Work> evaluated;
     std::set<int64_t> opened;

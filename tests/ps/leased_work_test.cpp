@@ -27,6 +27,37 @@ TEST_F(LeasedWorkTest, WorkersDrawAndSparesDoNot) {
   EXPECT_EQ(state_of(0).assigned_size(), 0);
 }
 
+TEST_F(LeasedWorkTest, ALeaseIsGrantedToItsWorker) {
+  make("strategy = async\n", 2);
+  for (const wire::Lease& lease : leases(0)) {
+    const Range range{lease.lo(), lease.hi()};
+    const Range step{lease.step(), lease.step() + 1};
+    EXPECT_TRUE(taken(grants_.check(lease.grant(), worker(0), range, step)));
+    EXPECT_FALSE(taken(grants_.check(lease.grant(), worker(1), range, step)));
+  }
+  EXPECT_TRUE(work_->has_work(worker(0)));
+  EXPECT_FALSE(work_->has_work(worker(1))) << "it has drawn nothing";
+  const wire::Lease lost = leases(0)[0];
+  lose(0);
+  const wire::Lease again = leases(1)[0];
+  ASSERT_EQ(again.lo(), lost.lo());
+  EXPECT_TRUE(taken(grants_.check(again.grant(), worker(1), {again.lo(), again.hi()},
+                                  {again.step(), again.step() + 1})));
+}
+
+TEST_F(LeasedWorkTest, ChunksAreEvaluatedByWhoeverHasTheLease) {
+  make("strategy = async\neval-every = 1\n", 2);
+  commit(0, 0, {0, 2});
+  commit(1, 0, {2, 4});
+  work_->on_barrier_open(1);
+  const wire::Lease lease = leases(0)[0];
+  ASSERT_TRUE(lease.evaluate());
+  EXPECT_FALSE(lease.has_grant());
+  EXPECT_TRUE(work_->may_evaluate(worker(0), 1, lease.lo()));
+  EXPECT_FALSE(work_->may_evaluate(worker(0), 2, lease.lo()));
+  EXPECT_FALSE(work_->may_evaluate(worker(1), 1, lease.lo()));
+}
+
 TEST_F(LeasedWorkTest, ACommitMakesRoomForTheNextLease) {
   make("strategy = async\n", 2);
   const wire::Lease first = leases(0)[0];

@@ -74,7 +74,7 @@ TEST_F(RecordTest, TheJobEndsWhenAllIsTold) {
   record("steps = 1\n");
   commit_all(1);
   coordinator_->on_barrier_open(1);
-  evaluate(kAnna, 1);
+  evaluate(1);
   coordinator_->checkpoint_done(now_, 1);
   tick();
   ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);

@@ -31,7 +31,11 @@ class AllReduceServer : public testing::Test {
     message.payloads.clear();
     return message;
   }
-  static Message store(int slice, int64_t step, float value, uint64_t who = kAnna) {
+  // By the worker that keeps the slice.
+  static Message store(int slice, int64_t step, float value) {
+    return store(slice, step, value, slice % 2 == 0 ? kAnna : kBert);
+  }
+  static Message store(int slice, int64_t step, float value, uint64_t who) {
     Message message;
     wire::Store* store = message.header.mutable_store();
     store->mutable_sender()->set_run(kRun);
@@ -46,6 +50,7 @@ class AllReduceServer : public testing::Test {
   static Message fetch(int slice, int64_t step) {
     Message message;
     message.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+    message.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
     message.header.mutable_fetch()->set_slice(slice);
     message.header.mutable_fetch()->set_step(step);
     message.header.mutable_fetch()->set_state(true);
@@ -167,9 +172,10 @@ TEST_F(AllReduceServer, OthersStoreNothing) {
 
 TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
   const SliceMap map(kElements, setup_.job.slice_bytes, 1);
-  ShardClient client(kRun, kAnna, map, 1);
+  ShardClient annas(kRun, kAnna, map, 1);
+  ShardClient berts(kRun, kBert, map, 1);
   int64_t now = 0;
-  const auto run = [&] {
+  const auto run = [&](ShardClient& client) {
     for (int turn = 0; turn < 100 && client.busy(); ++turn) {
       for (const ToShard& out : client.take_outgoing()) {
         for (Message copy : {out.message, out.message}) give(copy);  // repeated
@@ -179,22 +185,22 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
     }
     EXPECT_FALSE(client.busy());
   };
-  client.fetch(0, true, now);
-  run();
-  std::optional<GatheredState> fetched = client.take_fetched();
+  annas.fetch(0, true, now);
+  run(annas);
+  std::optional<GatheredState> fetched = annas.take_fetched();
   ASSERT_TRUE(fetched);
   FlatState state = flatten(std::move(*fetched));
   compute_to(2);
   state.weights.assign(kElements, 4.0F);
   const FlatStateView view{2, 2, state.weights, {state.slots.begin(), state.slots.end()}};
-  client.store(view, {0, 2}, now);
-  run();
+  annas.store(view, {0, 2}, now);
+  run(annas);
   EXPECT_TRUE(observer_.barriers.empty());
-  client.store(view, {1}, now);
-  run();
+  berts.store(view, {1}, now);
+  run(berts);
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
-  client.store(view, {}, now);  // nothing to keep
-  EXPECT_FALSE(client.busy());
+  annas.store(view, {}, now);  // nothing to keep
+  EXPECT_FALSE(annas.busy());
 }
 
 class AllReduceCoordinator : public CoordinatorTest {

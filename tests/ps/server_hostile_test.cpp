@@ -178,6 +178,22 @@ TEST_P(Hostile, AWrongCountOfLossesIsRefused) {
                  [](Message&, wire::Push* push) { push->mutable_losses()->RemoveLast(); });
 }
 
+TEST_P(Hostile, AShareOfAnotherOrASpareIsNotPushed) {
+  expect_refused("no grant", "push-grant", [](Message&, wire::Push* push) { push->clear_grant(); });
+  expect_refused("of another worker", "push-grant", [&](Message& message, wire::Push*) {
+    message.header.mutable_exchange()->mutable_sender()->set_incarnation(kBert);
+  });
+  expect_refused("of another share", "push-grant", [&](Message&, wire::Push* push) {
+    *push->mutable_grant() = Grants(setup_.grant_key).make(kAnna, kSecond, {0, 10});
+  });
+  expect_refused("of later steps", "push-grant", [&](Message&, wire::Push* push) {
+    *push->mutable_grant() = Grants(setup_.grant_key).make(kAnna, kFirst, {5, 10});
+  });
+  expect_refused("of another run", "push-grant", [&](Message&, wire::Push* push) {
+    *push->mutable_grant() = Grants("yesterday's key").make(kAnna, kFirst, {0, 10});
+  });
+}
+
 TEST_P(Hostile, OnePartSentTwiceInOneMessageIsNotTheWholePush) {
   Message message = push_message(setup_, kAnna, 1, 0, kFirst, 1.0F);
   wire::Push* push = message.header.mutable_exchange()->mutable_push();
@@ -240,6 +256,7 @@ TEST_P(Hostile, FetchesAndLoadsThatDoNotFitAreRefused) {
   for (const int64_t step : {int64_t{-1}, INT64_MIN}) {
     Message fetch;
     fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+    fetch.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
     fetch.header.mutable_fetch()->set_step(step);
     EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "fetch-step") << step;
   }
@@ -247,11 +264,13 @@ TEST_P(Hostile, FetchesAndLoadsThatDoNotFitAreRefused) {
   fetch.header.mutable_fetch()->set_step(0);
   EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "run") << "another run";
   fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+  fetch.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
   fetch.header.mutable_fetch()->set_slice(1);
   EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "slice") << "another server's";
   const auto before = weights();
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
+  load.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   load.payloads.push_back(constant_payload(1024, 1e30F));
   EXPECT_EQ(reason_of(server_->on_data("x", load)), "load-start")
       << "this run starts by its init rules";
@@ -263,6 +282,7 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
   restart();
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
+  load.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   load.payloads.push_back(constant_payload(1023, 1.0F));
   EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-bytes") << "too short";
   load.payloads[0] = constant_payload(1024, 1.0F);

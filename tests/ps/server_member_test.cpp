@@ -57,6 +57,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
       state->set_end_step(10);
       state->set_total_steps(10);
       state->set_shares(2);
+      state->set_grant_key(kGrantKey);
     }
     member_.on_message(now_, message);
   }

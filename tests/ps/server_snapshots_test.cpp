@@ -13,6 +13,7 @@ Message fetch_message(int slice, int64_t step) {
   Message message;
   wire::Fetch* fetch = message.header.mutable_fetch();
   fetch->mutable_sender()->set_run(kRun);
+  fetch->mutable_sender()->set_incarnation(kCoordinator);
   fetch->set_slice(slice);
   fetch->set_step(step);
   fetch->set_state(true);
@@ -121,6 +122,7 @@ Message load_message(const ServerSetup& setup, int slice, float value, size_t pa
   const SliceMap map(setup.table.total, setup.job.slice_bytes, setup.servers);
   Message message;
   message.header.mutable_load()->mutable_sender()->set_run(kRun);
+  message.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   message.header.mutable_load()->set_slice(slice);
   for (size_t i = 0; i < payloads; ++i) {
     message.payloads.push_back(constant_payload(map.elements(slice).size(), value));

@@ -26,7 +26,7 @@ class WorkTest : public testing::Test {
     evaluations_ = std::make_unique<Evaluations>(16, job_.micro_batch);
     const int shares = std::min(workers, 4);
     work_ = make_work_assignment(
-        {job_, barriers_, workers, shares, 1, members_, *progress_, *evaluations_, out_});
+        {job_, barriers_, workers, shares, 1, members_, *progress_, *evaluations_, grants_, out_});
   }
   // Worker of rank r has incarnation 101 + r.
   static uint64_t worker(int rank) { return 101 + static_cast<uint64_t>(rank); }
@@ -64,6 +64,7 @@ class WorkTest : public testing::Test {
   Job job_;
   Barriers barriers_;
   Membership members_{10};
+  const Grants grants_{kGrantKey};
   Actions out_;
   std::unique_ptr<TrainingProgress> progress_;
   std::unique_ptr<Evaluations> evaluations_;

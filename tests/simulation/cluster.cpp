@@ -99,6 +99,7 @@ CoordinatorOptions Cluster::coordinator_options() {
   CoordinatorOptions options;
   options.job = scenario_.job;
   options.run = dice_.next();
+  options.grant_key = "of the run with seed " + std::to_string(scenario_.seed);
   options.servers = scenario_.servers;
   options.workers = scenario_.workers;
   options.self.incarnation = dice_.next();

@@ -65,6 +65,7 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
       shares_(run.state.shares()),
       share_(only_share(run.state, job_).index()),
       range_(range_of(only_share(run.state, job_))),
+      grant_(only_share(run.state, job_).grant()),
       nodes_(maximal_subtrees(range_, job_.micro_batches())),
       map_(model.table().total, job_.slice_bytes, std::max(1, run.state.data_endpoints_size())),
       evaluation_(
@@ -258,6 +259,7 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   push->set_step(step);
   push->set_lo(static_cast<int32_t>(range_.lo));
   push->set_hi(static_cast<int32_t>(range_.hi));
+  *push->mutable_grant() = grant_;
   push->mutable_losses()->Assign(losses.begin(), losses.end());
   push->set_data_hash(compute_.take_data_hash().bytes());
   push->set_acknowledge(true);

@@ -78,6 +78,7 @@ class AllReduceTrainer {
   const int shares_;
   const int share_;
   const Range range_;               // micro-batches of every step
+  const wire::Grant grant_;         // to push them
   const std::vector<Range> nodes_;  // of the fixed tree, that make them up
   const SliceMap map_;
   EvaluationShare evaluation_;

@@ -67,6 +67,7 @@ void PushDelivery::open(Pending& pending, int server) {
                         head_.parts_each);
   push->mutable_read_versions()->Assign(head_.read_versions.begin(), head_.read_versions.end());
   push->set_steps(static_cast<int32_t>(head_.steps));
+  *push->mutable_grant() = head_.grant;
   push->set_acknowledge(options_.acknowledge);
 }
 

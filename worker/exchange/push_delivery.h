@@ -33,6 +33,7 @@ class PushDelivery {
     int64_t steps = 1;   // that it covers
     int parts_each = 1;  // of every slice
     std::vector<int64_t> read_versions;
+    wire::Grant grant = {};  // of its share or lease
   };
 
   // outgoing: takes the messages; borrowed, as the map is.

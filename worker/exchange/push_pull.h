@@ -23,6 +23,7 @@
 #include "worker/exchange/push_delivery.h"
 #include "worker/exchange/push_pull_setup.h"
 #include "worker/exchange/weights_buffer.h"
+#include "worker/schedule/held_grants.h"
 #include "worker/schedule/schedule.h"
 
 namespace pushpull {
@@ -95,10 +96,8 @@ class PushPull {
   int connections(int server) const { return connections_.count(server); }
   // The next weights have been asked for while this push goes on.
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }
-  // Weights have come since the last push.
-  bool pull_answered() const { return pull_answered_; }
-  // Says in words what it waits for.
-  std::string waiting_for() const;
+  bool pull_answered() const { return pull_answered_; }  // weights have come since the last push
+  std::string waiting_for() const;                       // in words
 
  private:
   bool coming_for(const Task& task) const;
@@ -111,6 +110,7 @@ class PushPull {
   std::vector<ToServer> outgoing_;
   WeightsBuffer weights_;
   PushDelivery delivery_;
+  HeldGrants grants_;
   PullRequest pull_;
   int64_t state_version_ = -1;
   std::vector<int64_t> read_versions_;  // by server, of the weights in use

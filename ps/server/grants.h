@@ -1,0 +1,39 @@
+// Grants: proof for servers that the coordinator lets a worker push certain micro-batches. Only the
+// coordinator knows who owns which share and lease; servers need not be told of each. A worker that
+// takes over gets a grant of its own, and the one of a lost worker ends with its membership.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
+#include "common/net/refusal.h"
+
+namespace pushpull {
+
+// Makes and checks them: an HMAC-SHA256 (RFC 2104), cut to 16 bytes, of the worker's incarnation,
+// the micro-batches and the steps. Immutable; any thread.
+class Grants {
+ public:
+  // key: random bytes that only the coordinator and the servers of this run know.
+  explicit Grants(std::string key) : key_(std::move(key)) {}
+  // kKeyBytes of the system's randomness.
+  static std::string random_key();
+
+  const std::string& key() const { return key_; }
+  // micro_batches: of each step in `steps`.
+  wire::Grant make(uint64_t incarnation, Range micro_batches, Range steps) const;
+  // Refuses a push of these micro-batches and steps that the grant does not cover.
+  Checked check(const wire::Grant& grant, uint64_t incarnation, Range micro_batches,
+                Range steps) const;
+
+ private:
+  static constexpr size_t kKeyBytes = 32;
+
+  std::string mac(uint64_t incarnation, Range micro_batches, Range steps) const;
+
+  const std::string key_;
+};
+
+}  // namespace pushpull

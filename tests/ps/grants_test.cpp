@@ -1,0 +1,74 @@
+#include "ps/server/grants.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+namespace {
+
+constexpr uint64_t kHolder = 1;
+constexpr uint64_t kOther = 2;
+constexpr Range kShare{2, 4};
+constexpr Range kSteps{5, 10};
+
+const Grants kIssuer("a key of this run");
+
+TEST(Grants, CoverTheirWorkerMicroBatchesAndSteps) {
+  const wire::Grant grant = kIssuer.make(kHolder, kShare, kSteps);
+  EXPECT_TRUE(taken(kIssuer.check(grant, kHolder, kShare, {5, 6})));
+  EXPECT_TRUE(taken(kIssuer.check(grant, kHolder, kShare, {9, 10})));
+  EXPECT_TRUE(taken(kIssuer.check(grant, kHolder, kShare, kSteps)));
+}
+
+TEST(Grants, AnotherWorkerOrWorkIsRefused) {
+  const wire::Grant grant = kIssuer.make(kHolder, kShare, kSteps);
+  EXPECT_EQ(reason_of(kIssuer.check(grant, kOther, kShare, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(kIssuer.check(grant, kHolder, {0, 2}, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(kIssuer.check(grant, kHolder, {2, 3}, {5, 6})), "push-grant");
+  EXPECT_EQ(line_of(kIssuer.check(grant, kHolder, kShare, {4, 5})),
+            "[push-grant] expected the coordinator's grant of micro-batches [2, 4) of steps [4, 5) "
+            "to this worker, got one of steps [5, 10)");
+  EXPECT_EQ(reason_of(kIssuer.check(grant, kHolder, kShare, {9, 11})), "push-grant");
+}
+
+TEST(Grants, WhatTheCoordinatorHasNotMadeIsRefused) {
+  EXPECT_EQ(line_of(kIssuer.check({}, kHolder, kShare, {5, 6})),
+            "[push-grant] expected the coordinator's grant of micro-batches [2, 4) of steps [5, 6) "
+            "to this worker, got none");
+  const wire::Grant grant = kIssuer.make(kHolder, kShare, kSteps);
+  wire::Grant longer = grant;
+  longer.set_to_step(1000);
+  EXPECT_EQ(reason_of(kIssuer.check(longer, kHolder, kShare, {5, 6})), "push-grant");
+  for (size_t byte = 0; byte < grant.mac().size(); ++byte) {
+    wire::Grant changed = grant;
+    (*changed.mutable_mac())[byte] ^= 1;
+    EXPECT_EQ(reason_of(kIssuer.check(changed, kHolder, kShare, {5, 6})), "push-grant") << byte;
+  }
+  wire::Grant short_one = grant;
+  short_one.mutable_mac()->pop_back();
+  EXPECT_EQ(reason_of(kIssuer.check(short_one, kHolder, kShare, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(Grants("another key").check(grant, kHolder, kShare, {5, 6})), "push-grant");
+}
+
+TEST(Grants, KeysAreRandom) {
+  EXPECT_EQ(Grants::random_key().size(), 32U);
+  EXPECT_NE(Grants::random_key(), Grants::random_key());
+}
+
+// HMAC-SHA256 of the five fields as little-endian numbers of 8 bytes, made with Python's hmac.
+TEST(Grants, AreOfTheDocumentedForm) {
+  const std::string mac = Grants("a key of this run").make(kHolder, kShare, kSteps).mac();
+  std::string hex;
+  for (const char c : mac) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[static_cast<unsigned char>(c) >> 4U];
+    hex += kDigits[static_cast<unsigned char>(c) & 15U];
+  }
+  EXPECT_EQ(hex, "9155d3310618280ff035d43ad56b4f3d");
+}
+
+}  // namespace
+}  // namespace pushpull
