@@ -74,6 +74,24 @@ TEST_F(PushIntakeTest, WhatDoesNotFitIsRefusedWithWhatWasExpected) {
             "[push-payload] expected 1024 gradients of slice 1 in the job's codec, got 28 bytes");
 }
 
+TEST_F(PushIntakeTest, AGrantThatWasGoodOnceIsComparedInEveryPush) {
+  EXPECT_TRUE(taken(take(push(1))));
+  EXPECT_TRUE(taken(take(push(2, 1))));
+  const auto spoilt = [&](auto spoil) {
+    Message message = push(3, 2);
+    spoil(*message.header.mutable_exchange()->mutable_push());
+    return reason_of(take(message));
+  };
+  EXPECT_EQ(spoilt([](wire::Push& p) { (*p.mutable_grant()->mutable_mac())[3] ^= 1; }),
+            "push-grant");
+  EXPECT_EQ(spoilt([](wire::Push& p) { p.mutable_grant()->set_to_step(2); }), "push-grant");
+  EXPECT_EQ(spoilt([](wire::Push& p) { p.clear_grant(); }), "push-grant");
+  Message of_bert = push_message(setup_, kBert, 1, 2, {0, 2}, 1.0F);
+  of_bert.header.mutable_exchange()->mutable_push()->set_number(3);
+  EXPECT_EQ(reason_of(take(of_bert)), "push-grant") << "take says that it is anna's";
+  EXPECT_TRUE(taken(take(push(3, 2))));
+}
+
 TEST_F(PushIntakeTest, TheRuleHasTheLastWord) {
   Message early = push(1);
   early.header.mutable_exchange()->mutable_push()->set_read_versions(0, 5);
