@@ -23,8 +23,8 @@ struct Range {
   std::vector<std::string> bad;
 };
 
-const std::vector<Range>& ranges() {
-  static const std::vector<Range> all = {
+std::vector<Range> ranges_of_training() {
+  return {
       {"model", {"mlp", "convnet"}, {"resnext", "MLP", ""}},
       {"hidden", {"", "none", "1", "64,32", "64, 32"}, {"0", "64,", ",", "64;32", "1000001", "-1"}},
       {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
@@ -59,6 +59,11 @@ const std::vector<Range>& ranges() {
       {"lr-min", {"0", "0.1"}, {"-1"}},
       {"warmup-steps", {"0", "5"}, {"-1"}},
       {"clip-norm", {"0", "1.5"}, {"-1", "nan"}},
+  };
+}
+
+std::vector<Range> ranges_of_running() {
+  return {
       {"strategy",
        {"sync", "async", "buffered:1", "buffered:1000000", "ssp:0", "ssp:1000000", "backup:0",
         "backup:2", "local:1", "local:500", "allreduce:tree", "allreduce:ring", "allreduce:gloo"},
@@ -94,6 +99,15 @@ const std::vector<Range>& ranges() {
       {"replacement-timeout", {"0.1", "60"}, {"0", "-5", "1e7"}},
       {"progress-timeout", {"0", "0.1", "1000000"}, {"0.05", "-1", "1000001"}},
   };
+}
+
+const std::vector<Range>& ranges() {
+  static const std::vector<Range> all = [] {
+    std::vector<Range> out = ranges_of_training();
+    const std::vector<Range> running = ranges_of_running();
+    out.insert(out.end(), running.begin(), running.end());
+    return out;
+  }();
   return all;
 }
 

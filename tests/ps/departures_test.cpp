@@ -14,6 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
+constexpr uint64_t kSpare = 105;
+
 // Server 0 is here; kAnna and kBert have joined.
 class DeparturesTest : public testing::Test {
  protected:
@@ -132,11 +134,11 @@ TEST_F(DeparturesTest, ALossThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
 
 TEST_F(DeparturesTest, ASpareThatSaysSoIsOnlyLost) {
   make("on-worker-loss = abort\n");
-  join(kCarl);
+  join(kSpare);
   start();
-  leave(kCarl, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
+  leave(kSpare, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
   EXPECT_TRUE(phase_.training()) << "it has computed nothing";
-  EXPECT_EQ(members_.find(kCarl), nullptr);
+  EXPECT_EQ(members_.find(kSpare), nullptr);
   EXPECT_THAT(notices(), HasSubstr("[train] the loss is nan"));
 }
 

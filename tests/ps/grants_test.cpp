@@ -14,42 +14,45 @@ constexpr uint64_t kOther = 2;
 constexpr Range kShare{2, 4};
 constexpr Range kSteps{5, 10};
 
-const Grants kIssuer("a key of this run");
+const Grants& issuer() {
+  static const Grants one("a key of this run");
+  return one;
+}
 
 TEST(Grants, CoverTheirWorkerMicroBatchesAndSteps) {
-  const wire::Grant grant = kIssuer.make(kHolder, kShare, kSteps);
-  EXPECT_TRUE(taken(kIssuer.check(grant, kHolder, kShare, {5, 6})));
-  EXPECT_TRUE(taken(kIssuer.check(grant, kHolder, kShare, {9, 10})));
-  EXPECT_TRUE(taken(kIssuer.check(grant, kHolder, kShare, kSteps)));
+  const wire::Grant grant = issuer().make(kHolder, kShare, kSteps);
+  EXPECT_TRUE(taken(issuer().check(grant, kHolder, kShare, {5, 6})));
+  EXPECT_TRUE(taken(issuer().check(grant, kHolder, kShare, {9, 10})));
+  EXPECT_TRUE(taken(issuer().check(grant, kHolder, kShare, kSteps)));
 }
 
 TEST(Grants, AnotherWorkerOrWorkIsRefused) {
-  const wire::Grant grant = kIssuer.make(kHolder, kShare, kSteps);
-  EXPECT_EQ(reason_of(kIssuer.check(grant, kOther, kShare, {5, 6})), "push-grant");
-  EXPECT_EQ(reason_of(kIssuer.check(grant, kHolder, {0, 2}, {5, 6})), "push-grant");
-  EXPECT_EQ(reason_of(kIssuer.check(grant, kHolder, {2, 3}, {5, 6})), "push-grant");
-  EXPECT_EQ(line_of(kIssuer.check(grant, kHolder, kShare, {4, 5})),
+  const wire::Grant grant = issuer().make(kHolder, kShare, kSteps);
+  EXPECT_EQ(reason_of(issuer().check(grant, kOther, kShare, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(issuer().check(grant, kHolder, {0, 2}, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(issuer().check(grant, kHolder, {2, 3}, {5, 6})), "push-grant");
+  EXPECT_EQ(line_of(issuer().check(grant, kHolder, kShare, {4, 5})),
             "[push-grant] expected the coordinator's grant of micro-batches [2, 4) of steps [4, 5) "
             "to this worker, got one of steps [5, 10)");
-  EXPECT_EQ(reason_of(kIssuer.check(grant, kHolder, kShare, {9, 11})), "push-grant");
+  EXPECT_EQ(reason_of(issuer().check(grant, kHolder, kShare, {9, 11})), "push-grant");
 }
 
 TEST(Grants, WhatTheCoordinatorHasNotMadeIsRefused) {
-  EXPECT_EQ(line_of(kIssuer.check({}, kHolder, kShare, {5, 6})),
+  EXPECT_EQ(line_of(issuer().check({}, kHolder, kShare, {5, 6})),
             "[push-grant] expected the coordinator's grant of micro-batches [2, 4) of steps [5, 6) "
             "to this worker, got none");
-  const wire::Grant grant = kIssuer.make(kHolder, kShare, kSteps);
+  const wire::Grant grant = issuer().make(kHolder, kShare, kSteps);
   wire::Grant longer = grant;
   longer.set_to_step(1000);
-  EXPECT_EQ(reason_of(kIssuer.check(longer, kHolder, kShare, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(issuer().check(longer, kHolder, kShare, {5, 6})), "push-grant");
   for (size_t byte = 0; byte < grant.mac().size(); ++byte) {
     wire::Grant changed = grant;
     (*changed.mutable_mac())[byte] ^= 1;
-    EXPECT_EQ(reason_of(kIssuer.check(changed, kHolder, kShare, {5, 6})), "push-grant") << byte;
+    EXPECT_EQ(reason_of(issuer().check(changed, kHolder, kShare, {5, 6})), "push-grant") << byte;
   }
   wire::Grant short_one = grant;
   short_one.mutable_mac()->pop_back();
-  EXPECT_EQ(reason_of(kIssuer.check(short_one, kHolder, kShare, {5, 6})), "push-grant");
+  EXPECT_EQ(reason_of(issuer().check(short_one, kHolder, kShare, {5, 6})), "push-grant");
   EXPECT_EQ(reason_of(Grants("another key").check(grant, kHolder, kShare, {5, 6})), "push-grant");
 }
 

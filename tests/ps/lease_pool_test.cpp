@@ -14,14 +14,17 @@ namespace {
 
 constexpr uint64_t kAnna = 1;
 constexpr uint64_t kBert = 2;
-const Grants kGrants("a key of this run");
+const Grants& key_of_run() {
+  static const Grants one("a key of this run");
+  return one;
+}
 
 using Work = std::tuple<int64_t, int32_t, int32_t>;  // step, lo, hi
 
 Work work_of(const wire::Lease& lease) { return {lease.step(), lease.lo(), lease.hi()}; }
 
 TEST(LeasePool, GivesTwoAtATimeInOrderAndTheSameAgainUntilTheyAreDone) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, kGrants);
+  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
   const auto first = pool.grant(kAnna);
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(work_of(first[0]), (Work{0, 0, 4}));
@@ -41,7 +44,7 @@ TEST(LeasePool, GivesTwoAtATimeInOrderAndTheSameAgainUntilTheyAreDone) {
 }
 
 TEST(LeasePool, WhatIsFinishedTwiceOrByAnotherChangesNothing) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, kGrants);
+  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kBert, 0, {0, 4});
   pool.finish_training(kAnna, 5, {0, 4});
@@ -53,7 +56,7 @@ TEST(LeasePool, WhatIsFinishedTwiceOrByAnotherChangesNothing) {
 }
 
 TEST(LeasePool, StepsBehindABarrierWaitUntilItIsOpen) {
-  LeasePool pool({3, 0, 0, 6}, 1, 8, 4, kGrants);
+  LeasePool pool({3, 0, 0, 6}, 1, 8, 4, key_of_run());
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
   EXPECT_EQ(pool.grant(kBert).size(), 1U) << "only three steps before the barrier";
   for (int64_t step = 0; step < 2; ++step) pool.finish_training(kAnna, step, {0, 8});
@@ -68,7 +71,7 @@ TEST(LeasePool, StepsBehindABarrierWaitUntilItIsOpen) {
 }
 
 TEST(LeasePool, ABarrierWithoutEvaluationOnlyLetsStepsPass) {
-  LeasePool pool({0, 2, 0, 4}, 1, 8, 4, kGrants);
+  LeasePool pool({0, 2, 0, 4}, 1, 8, 4, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 8});
   pool.finish_training(kAnna, 1, {0, 8});
@@ -77,7 +80,7 @@ TEST(LeasePool, ABarrierWithoutEvaluationOnlyLetsStepsPass) {
 }
 
 TEST(LeasePool, AnEvaluationIsDoneWithAnyOfItsChunks) {
-  LeasePool pool({0, 0, 0, 1}, 2, 8, 6, kGrants);
+  LeasePool pool({0, 0, 0, 1}, 2, 8, 6, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.finish_training(kAnna, 0, {4, 8});
@@ -90,7 +93,7 @@ TEST(LeasePool, AnEvaluationIsDoneWithAnyOfItsChunks) {
 }
 
 TEST(LeasePool, FewerChunksThanSharesLeaveNoEmptyLease) {
-  LeasePool pool({0, 0, 0, 1}, 4, 8, 2, kGrants);
+  LeasePool pool({0, 0, 0, 1}, 4, 8, 2, key_of_run());
   for (int share = 0; share < 4; ++share) {
     pool.grant(kAnna);
     pool.finish_training(kAnna, 0, {share * 2, share * 2 + 2});
@@ -105,7 +108,7 @@ TEST(LeasePool, FewerChunksThanSharesLeaveNoEmptyLease) {
 }
 
 TEST(LeasePool, WhatALostWorkerHeldAndItsLastPushAreDrawnAgainFirst) {
-  LeasePool pool({0, 0, 0, 10}, 1, 8, 0, kGrants);
+  LeasePool pool({0, 0, 0, 10}, 1, 8, 0, key_of_run());
   pool.grant(kAnna);  // 0, 1
   pool.finish_training(kAnna, 0, {0, 8});
   pool.grant(kAnna);  // 1, 2
@@ -127,7 +130,7 @@ TEST(LeasePool, EveryShareIsComputedWhoeverDies) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
     const Barriers barriers{4, 0, 0, 12};
-    LeasePool pool(barriers, 3, 8, 5, kGrants);
+    LeasePool pool(barriers, 3, 8, 5, key_of_run());
     std::map<Work, int> trained;
     std::set<Work> evaluated;
     std::set<int64_t> opened;
