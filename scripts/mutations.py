@@ -3,6 +3,7 @@
 test of the simulation catches it, with which seed. tests/simulation/mutations/README.md describes the files.
 
     scripts/mutations.py [--seeds N] [--build DIR] [--filter TESTS] [MUTATION...]
+    scripts/mutations.py --check     # only whether each still applies to the sources; builds nothing
 """
 import argparse
 import os
@@ -29,15 +30,38 @@ def sources(tree):
     return [p for f in FOLDERS for p in sorted((tree / f).rglob("*")) if p.suffix in (".h", ".cpp")]
 
 
+def file_of(old, texts):
+    """The one file that has this text, once. texts: by file."""
+    found = [file for file, text in texts.items() if old in text]
+    if len(found) != 1 or texts[found[0]].count(old) != 1:
+        raise ValueError(f"the old text is in {len(found)} files, must be in one: {old.strip()[:70]}")
+    return found[0]
+
+
+def check(files):
+    """Says of each whether it applies; returns how many do not."""
+    texts = {file: file.read_text() for file in sources(ROOT)}
+    missed = 0
+    for path in files:
+        try:
+            for old, _ in replacements(path)[1]:
+                file_of(old, texts)
+        except ValueError as e:
+            print(f"{path.stem}: does not apply: {e}")
+            missed += 1
+    print(f"{len(files) - missed} of {len(files)} apply")
+    return missed
+
+
 def apply(tree, path):
     """Returns the files that were changed, with their text as it was."""
     before = {}
     for old, new in replacements(path)[1]:
-        found = [p for p in sources(tree) if old in p.read_text()]
-        if len(found) != 1 or found[0].read_text().count(old) != 1:
+        try:
+            file = file_of(old, {p: p.read_text() for p in sources(tree)})
+        except ValueError:
             restore(before)
-            raise ValueError(f"the old text is in {len(found)} files, must be in one: {old.strip()[:70]}")
-        file = found[0]
+            raise
         text = file.read_text()
         before.setdefault(file, text)
         file.write_text(text.replace(old, new))
@@ -89,9 +113,12 @@ def main():
     parser.add_argument("--seeds", type=int, default=10_000, help="of each test, at most")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/mutations", help="folder for the copy")
     parser.add_argument("--filter", default="MembershipSimulation.*", help="tests to run")
+    parser.add_argument("--check", action="store_true", help="only say whether each applies")
     options = parser.parse_args()
     files = [f for f in sorted((ROOT / "tests/simulation/mutations").glob("*.mutation"))
              if not options.mutations or f.stem in options.mutations]
+    if options.check:
+        return 1 if check(files) else 0
     tree = options.build.resolve()
     copy_tree(tree)
     subprocess.run(["cmake", "--preset", PRESET], cwd=tree, check=True, capture_output=True)
