@@ -242,7 +242,8 @@ TEST(BlockCodec, HostileBytesStayWithinTheBlock) {
   std::mt19937 random(9);
   for (int turn = 0; turn < 20'000; ++turn) {
     const auto n = static_cast<int64_t>(random() % kBlockElements + 1);
-    const Codec codec{static_cast<CodecKind>(random() % 5), (random() % 100 + 1) / 100.0};
+    const Codec codec{static_cast<CodecKind>(random() % 5),
+                      static_cast<double>(random() % 100 + 1) / 100.0};
     std::vector<std::byte> bytes(encoded_block_bytes(codec, n));
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
     // few indices are large: some of these fit

@@ -14,7 +14,7 @@
 namespace pushpull {
 namespace {
 
-const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 constexpr int64_t kMost = int64_t{1} << 30;
 
 // A segment as its maker writes it and as another process maps it.
@@ -52,7 +52,7 @@ std::string mapped_from(const void* address) {
 }
 
 TEST(PageView, PiecesOfSeveralOwnersReadAsOneVector) {
-  const size_t piece = 2 * kPage;
+  const size_t piece = 2 * page_bytes;
   const size_t total = 3 * piece + 12;  // the last one is shorter
   Peer even(2 * piece);
   Peer odd(piece + 12);
@@ -75,29 +75,29 @@ TEST(PageView, PiecesOfSeveralOwnersReadAsOneVector) {
 }
 
 TEST(PageView, WhatIsShownCannotBeWrittenAndStaysWhenItsOwnerHasGone) {
-  PageView view(2 * kPage, kPage);
+  PageView view(2 * page_bytes, page_bytes);
   {
-    Peer peer(kPage);
+    Peer peer(page_bytes);
     peer.write(4.0F);
-    ASSERT_TRUE(view.show(1, peer.mapping, peer.bytes(0, kPage)));
+    ASSERT_TRUE(view.show(1, peer.mapping, peer.bytes(0, page_bytes)));
   }
-  EXPECT_TRUE(all_are(view, kPage, kPage, 4.0F));
-  const std::string line = mapped_from(view.floats() + kPage / sizeof(float));
+  EXPECT_TRUE(all_are(view, page_bytes, page_bytes, 4.0F));
+  const std::string line = mapped_from(view.floats() + page_bytes / sizeof(float));
   EXPECT_NE(line.find(" r--s "), std::string::npos) << line;
   EXPECT_NE(line.find("/memfd:pushpull"), std::string::npos) << line;
 }
 
 TEST(PageView, APieceIsShownAnewWhereItsOwnerHasMoved) {
-  PageView view(kPage, kPage);
-  Peer first(kPage);
-  Peer second(kPage);
+  PageView view(page_bytes, page_bytes);
+  Peer first(page_bytes);
+  Peer second(page_bytes);
   first.write(1.0F);
   second.write(2.0F);
   const float* where = view.floats();
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(view.show(0, first.mapping, first.bytes(0, kPage)));
+    ASSERT_TRUE(view.show(0, first.mapping, first.bytes(0, page_bytes)));
     EXPECT_EQ(value_at(view, 8), 1.0F);
-    ASSERT_TRUE(view.show(0, second.mapping, second.bytes(0, kPage)));
+    ASSERT_TRUE(view.show(0, second.mapping, second.bytes(0, page_bytes)));
     EXPECT_EQ(value_at(view, 8), 2.0F);
   }
   EXPECT_EQ(view.floats(), where);
@@ -105,55 +105,56 @@ TEST(PageView, APieceIsShownAnewWhereItsOwnerHasMoved) {
 }
 
 TEST(PageView, WhatIsNotSharedOrBeginsWithinAPageIsNotShown) {
-  PageView view(3 * kPage, kPage);
+  PageView view(3 * page_bytes, page_bytes);
   view.own(0)[0] = 7.0F;
   // pages of this process alone
-  void* heap = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* heap =
+      mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(heap, MAP_FAILED);
   const auto owner = std::make_shared<const int>();
-  EXPECT_FALSE(view.show(0, owner, {static_cast<const std::byte*>(heap), kPage}));
-  munmap(heap, kPage);
-  Peer peer(2 * kPage);
-  EXPECT_FALSE(view.show(0, peer.mapping, peer.bytes(64, kPage)));
+  EXPECT_FALSE(view.show(0, owner, {static_cast<const std::byte*>(heap), page_bytes}));
+  munmap(heap, page_bytes);
+  Peer peer(2 * page_bytes);
+  EXPECT_FALSE(view.show(0, peer.mapping, peer.bytes(64, page_bytes)));
   EXPECT_EQ(value_at(view, 0), 7.0F);
   EXPECT_EQ(view.shown(), 0U);
 }
 
 TEST(PageView, APieceCanBecomeMemoryOfItsOwnAgain) {
-  PageView view(2 * kPage, kPage);
-  Peer peer(2 * kPage);
+  PageView view(2 * page_bytes, page_bytes);
+  Peer peer(2 * page_bytes);
   peer.write(5.0F);
-  ASSERT_TRUE(view.show(0, peer.mapping, peer.bytes(0, kPage)));
-  ASSERT_TRUE(view.show(1, peer.mapping, peer.bytes(kPage, kPage)));
+  ASSERT_TRUE(view.show(0, peer.mapping, peer.bytes(0, page_bytes)));
+  ASSERT_TRUE(view.show(1, peer.mapping, peer.bytes(page_bytes, page_bytes)));
   float* own = view.own(0);
   EXPECT_EQ(own, view.floats());
   own[3] = 6.0F;
   EXPECT_EQ(view.own(0)[3], 6.0F);  // and stays so
   EXPECT_EQ(view.shown(), 1U);
-  EXPECT_TRUE(all_are(view, kPage, kPage, 5.0F));
-  ASSERT_TRUE(view.show(0, peer.mapping, peer.bytes(0, kPage)));
-  EXPECT_TRUE(all_are(view, 0, 2 * kPage, 5.0F));
+  EXPECT_TRUE(all_are(view, page_bytes, page_bytes, 5.0F));
+  ASSERT_TRUE(view.show(0, peer.mapping, peer.bytes(0, page_bytes)));
+  EXPECT_TRUE(all_are(view, 0, 2 * page_bytes, 5.0F));
 }
 
 TEST(PageView, PiecesAreWholePagesAndNotTooMany) {
-  EXPECT_TRUE(PageView::possible(100 * kPage + 4, kPage));
-  EXPECT_TRUE(PageView::possible(PageView::kMostPieces * kPage, kPage));
-  EXPECT_FALSE(PageView::possible(PageView::kMostPieces * kPage + 4, kPage));
-  EXPECT_FALSE(PageView::possible(100 * kPage, kPage + kPage / 2));
-  EXPECT_FALSE(PageView::possible(100 * kPage, 0));
+  EXPECT_TRUE(PageView::possible(100 * page_bytes + 4, page_bytes));
+  EXPECT_TRUE(PageView::possible(PageView::kMostPieces * page_bytes, page_bytes));
+  EXPECT_FALSE(PageView::possible(PageView::kMostPieces * page_bytes + 4, page_bytes));
+  EXPECT_FALSE(PageView::possible(100 * page_bytes, page_bytes + page_bytes / 2));
+  EXPECT_FALSE(PageView::possible(100 * page_bytes, 0));
 }
 
 TEST(PageView, OfTheMostPiecesAllCanBeShown) {
-  const size_t bytes = PageView::kMostPieces * kPage;
+  const size_t bytes = PageView::kMostPieces * page_bytes;
   Peer peer(bytes);
   peer.write(1.0F);
   // neighbours in the view lie apart, so each is a mapping; two views, as a worker has
-  PageView a(bytes, kPage);
-  PageView b(bytes, kPage);
+  PageView a(bytes, page_bytes);
+  PageView b(bytes, page_bytes);
   for (size_t i = 0; i < PageView::kMostPieces; ++i) {
-    const size_t from = (PageView::kMostPieces - 1 - i) * kPage;
-    ASSERT_TRUE(a.show(i, peer.mapping, peer.bytes(from, kPage)));
-    ASSERT_TRUE(b.show(i, peer.mapping, peer.bytes(from, kPage)));
+    const size_t from = (PageView::kMostPieces - 1 - i) * page_bytes;
+    ASSERT_TRUE(a.show(i, peer.mapping, peer.bytes(from, page_bytes)));
+    ASSERT_TRUE(b.show(i, peer.mapping, peer.bytes(from, page_bytes)));
   }
   EXPECT_TRUE(all_are(a, 0, bytes, 1.0F));
   EXPECT_TRUE(all_are(b, 0, bytes, 1.0F));
