@@ -41,7 +41,7 @@ class Bench {
   // False if a signal ended it.
   bool exchange(BenchRow& row, const ExchangePlan& plan);
   bool one_worker_alone(BenchRow& row);
-  // In no more rounds than the exchange that it stands beside.
+  // Measures the floor of a link, with at most as many rounds as --steps asks for.
   LinkFloor bare_link(Transport transport, int64_t bytes, int64_t workers) const;
   // The floor of a whole exchange, in microseconds.
   double floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const;

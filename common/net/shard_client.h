@@ -61,8 +61,8 @@ class ShardClient {
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
-  // Slices that have been transferred, and all answers, those of servers that are not ready included.
-  // Of all transfers: they only grow.
+  // Both count over all transfers and never fall: slices that were transferred; answers, including
+  // those of servers that are not ready.
   int64_t transferred() const { return transferred_; }
   int64_t answers() const { return answers_; }
   // The server with the longest-standing unanswered request, for messages; -1: none.

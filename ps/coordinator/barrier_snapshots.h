@@ -45,7 +45,7 @@ class BarrierSnapshots {
   bool writing() const {
     return gathered_barrier_ >= asked_barrier_ && written_barrier_ < asked_barrier_;
   }
-  // Slices that have been loaded and gathered so far: grows as long as that moves on.
+  // The number of slices that have been loaded and gathered so far.
   void note_transferred(int64_t slices) { transferred_ = slices; }
   int64_t transferred() const { return transferred_; }
   // Everything up to the end is on disk.

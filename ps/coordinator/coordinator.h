@@ -35,7 +35,7 @@ class Coordinator : public TrainingObserver {
   // All members are there: the program reads checkpoint or initial weights, then calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
   void start(int64_t now_ms, const Start& start);
-  // So many slices have been loaded or gathered: that moves on.
+  // The caller has loaded and gathered `slices` slices so far; while the count grows, nobody is stuck.
   void note_transferred(int64_t slices) { training_->snapshots().note_transferred(slices); }
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);

@@ -95,7 +95,7 @@ class JobDriver {
   // There are answers to wait for on the connections for weights.
   bool waits_for_shards() const { return client_ && client_->busy(); }
   bool writing() const { return writing_; }
-  // What it is waiting for has not moved on for too long: the caller need not wait any longer.
+  // A server or the disk has made no progress for progress-timeout: the caller may stop waiting.
   bool transfer_overdue(Now now) const { return transfer_.overdue(now.awake_ms); }
   bool over() const { return coordinator_.over(); }
   int exit_code() const;

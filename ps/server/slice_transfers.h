@@ -30,7 +30,7 @@ class SliceTransfers {
   Checked load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads,
                Outbox& outbox);
   Checked fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
-  // Of the worker that keeps the slice.
+  // The caller has checked that the sender keeps this slice.
   Checked store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads,
                 Outbox& outbox);
 

@@ -18,7 +18,7 @@ namespace pushpull {
 class LeasePool {
  public:
   // shares: leases that a step is cut into, and groups that the chunks of an evaluation are cut
-  // into. grants: are made with it; borrowed.
+  // into. grants: makes those of the leases; borrowed.
   LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
             const Grants& grants);
 

@@ -31,7 +31,7 @@ class AllReduceServer : public testing::Test {
     message.payloads.clear();
     return message;
   }
-  // By the worker that keeps the slice.
+  // The worker that keeps the slice sends it.
   static Message store(int slice, int64_t step, float value) {
     return store(slice, step, value, slice % 2 == 0 ? kAnna : kBert);
   }

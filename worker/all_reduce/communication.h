@@ -20,7 +20,7 @@ namespace pushpull {
 
 class Communication {
  public:
-  // over: true once the job is over. activity: hears of waits. References are borrowed; peers and
+  // over: true once the job is over. activity: is told of waits. References are borrowed; peers and
   // collective are this thread's from now on.
   Communication(Peers& peers, Collective& collective, std::function<bool()> over,
                 Activity& activity);
