@@ -120,8 +120,8 @@ void Bench::measure(int64_t bytes, Transport transport) {
 }
 
 LinkFloor Bench::bare_link(Transport transport, int64_t bytes, int64_t workers) const {
-  if (options_.steps == 0) return link_floor(link_of(transport), bytes, workers);
-  return link_floor(link_of(transport), bytes, workers, options_.steps);
+  const int64_t most_rounds = options_.steps == 0 ? floors::kMostRounds : options_.steps;
+  return link_floor(link_of(transport), bytes, workers, most_rounds);
 }
 
 double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstddef>
-#include <map>
 #include <string_view>
 #include <utility>
 
@@ -466,13 +465,9 @@ const std::vector<JobKey>& job_key_table() {
 }
 
 const JobKey* find_job_key(const std::string& key) {
-  static const auto by_name = [] {
-    std::map<std::string_view, const JobKey*> out;
-    for (const JobKey& each : job_key_table()) out.emplace(each.help.key, &each);
-    return out;
-  }();
-  const auto found = by_name.find(key);
-  return found == by_name.end() ? nullptr : found->second;
+  const auto& table = job_key_table();
+  const auto found = std::ranges::find(table, key, [](const JobKey& k) { return k.help.key; });
+  return found == table.end() ? nullptr : &*found;
 }
 
 const std::vector<std::string>& job_key_names() {

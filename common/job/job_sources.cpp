@@ -40,10 +40,9 @@ std::vector<po::option> options_of_line(const std::string& line, const std::stri
   if (trim(line).starts_with('[')) {
     refuse_source(where + ": '" + printable(trim(line)) + "' opens a section; a job file has none");
   }
-  static const po::options_description none;
   std::istringstream stream(line);
   try {
-    return po::parse_config_file(stream, none, true).options;
+    return po::parse_config_file(stream, po::options_description(), true).options;
   } catch (const po::error&) {
     refuse_source(where + ": '" + printable(trim(line)) + "' is no `key = value`");
   }

@@ -142,8 +142,10 @@ void JobDriver::request_snapshot(Now now) {
 }
 
 void JobDriver::note_transfer(Now now) {
+  const bool gathers = client_ && client_->busy();
+  if (!gathers && !writing_) return transfer_.idle();
   const std::string weights = "weights of step " + std::to_string(snapshot_step_);
-  if (client_ && client_->busy()) {
+  if (gathers) {
     const MemberInfo* server =
         coordinator_.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
     const std::string name = server == nullptr ? "a server" : server->name();
@@ -152,7 +154,6 @@ void JobDriver::note_transfer(Now now) {
     // a server that is not ready waits for pushes: that is the workers' matter
     return transfer_.running(now.awake_ms, what, client_->answers(), 0);
   }
-  if (!writing_) return transfer_.idle();
   const auto vectors =
       static_cast<int64_t>(1 + state_names(server_optimizer(options_.job).kind).size());
   const int64_t bytes =

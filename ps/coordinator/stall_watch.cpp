@@ -52,9 +52,8 @@ void StallWatch::note_workers(int64_t now_ms) {
     Worker& worker = found->second;
     const bool computed = member.stats.progress() != worker.progress;
     worker.progress = member.stats.progress();
-    worker.waits_for = member.stats.waits_for();
     if (computed || is_new) moved_ms_ = now_ms;
-    if (is_new || computed || !worker.waits_for.empty()) worker.active_ms = now_ms;
+    if (is_new || computed || !member.stats.waits_for().empty()) worker.active_ms = now_ms;
   }
 }
 
@@ -63,8 +62,8 @@ bool StallWatch::evaluating() const {
 }
 
 bool StallWatch::waits(uint64_t incarnation) const {
-  const auto found = workers_.find(incarnation);
-  return found == workers_.end() || !found->second.waits_for.empty();
+  const MemberInfo* member = members_.find(incarnation);
+  return member == nullptr || !member->stats.waits_for().empty();
 }
 
 int64_t StallWatch::limit_ms() const {
@@ -79,10 +78,9 @@ std::string StallWatch::describe(uint64_t incarnation, int64_t now_ms) const {
   const MemberInfo* member = members_.find(incarnation);
   const auto found = workers_.find(incarnation);
   if (member == nullptr || found == workers_.end()) return "a worker that has just come";
-  const Worker& worker = found->second;
-  if (!worker.waits_for.empty()) return member->name() + " waits for " + worker.waits_for;
-  return member->name() + " has computed nothing for " + seconds_text(now_ms - worker.active_ms) +
-         " s";
+  if (waits(incarnation)) return member->name() + " waits for " + member->stats.waits_for();
+  return member->name() + " has computed nothing for " +
+         seconds_text(now_ms - found->second.active_ms) + " s";
 }
 
 std::string StallWatch::describe_all(const std::vector<uint64_t>& workers, int64_t now_ms) const {
@@ -98,7 +96,7 @@ std::optional<std::string> StallWatch::take_notice(int64_t now_ms) {
   // an evaluation has no steps: what counts there is that nobody computes a chunk
   const bool evaluates = evaluating();
   const int64_t since_ms = evaluates ? std::max(floor_ms_, moved_ms_) : floor_ms_;
-  if (now_ms - since_ms <= limit_ms()) return std::nullopt;
+  if (now_ms - since_ms <= kNameAfterMs || now_ms - since_ms <= limit_ms()) return std::nullopt;
   if (said_ms_ >= 0 && now_ms - said_ms_ < kNameAgainMs) return std::nullopt;
   std::vector<uint64_t> busy = run_.work().unfinished(floor_);
   const auto is_waiting = [this](uint64_t incarnation) { return waits(incarnation); };

@@ -40,13 +40,12 @@ class StallWatch {
   struct Worker {
     int64_t progress = 0;   // as it last reported
     int64_t active_ms = 0;  // it has computed something, or has said that it waits
-    std::string waits_for;  // in its words; empty: it does not wait
   };
 
   void note_workers(int64_t now_ms);
   void note_floor(int64_t now_ms);
   bool evaluating() const;
-  // Also of one that has just come, and of which nothing is known.
+  // Also of one that is no member any more.
   bool waits(uint64_t incarnation) const;
   int64_t limit_ms() const;
   // "worker 1 (host, pid 123) has computed nothing for 12.0 s"

@@ -3,12 +3,16 @@
 // takes over gets a grant of its own, and the one of a lost worker ends with its membership.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
+
+struct evp_mac_ctx_st;  // OpenSSL's EVP_MAC_CTX
 
 namespace pushpull {
 
@@ -17,7 +21,7 @@ namespace pushpull {
 class Grants {
  public:
   // key: random bytes that only the coordinator and the servers of this run know.
-  explicit Grants(std::string key) : key_(std::move(key)) {}
+  explicit Grants(std::string key);
   // kKeyBytes of the system's randomness.
   static std::string random_key();
 
@@ -33,7 +37,13 @@ class Grants {
 
   std::string mac(uint64_t incarnation, Range micro_batches, Range steps) const;
 
-  const std::string key_;
+  struct Free {
+    void operator()(evp_mac_ctx_st* context) const;
+  };
+  using Context = std::unique_ptr<evp_mac_ctx_st, Free>;
+
+  std::string key_;
+  Context keyed_;  // the HMAC after its key
 };
 
 }  // namespace pushpull

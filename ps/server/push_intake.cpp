@@ -80,21 +80,9 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
 }
 
 // The first message of a push shows it for all of them: the others are of the same share and step.
-// A share's grant is the same in every step: it is computed once, then compared.
 Checked PushIntake::check_grant(uint64_t incarnation, const wire::Push& push) const {
   const Worker& worker = workers_.at(incarnation);
   if (worker.open.contains(push.number()) || worker.pushes.complete(push.number())) return {};
-  const auto before = worker.granted.find(push.lo());
-  if (before != worker.granted.end()) {
-    const auto& [range, grant] = before->second;
-    const bool same = range.hi == push.hi() && grant.from_step() == push.grant().from_step() &&
-                      grant.to_step() == push.grant().to_step() &&
-                      grant.mac() == push.grant().mac();
-    if (same && push.step() >= grant.from_step() &&
-        push.step() + steps_of(push) <= grant.to_step()) {
-      return {};
-    }
-  }
   return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()},
                        {push.step(), push.step() + steps_of(push)});
 }
@@ -156,9 +144,6 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
                       std::vector<Payload>& payloads) {
   Worker& worker = workers_.at(incarnation);
   if (worker.pushes.complete(push.number())) return;
-  if (!worker.open.contains(push.number())) {
-    worker.granted[push.lo()] = {{push.lo(), push.hi()}, push.grant()};
-  }
   Assembly& assembly = worker.open[push.number()];
   ReceivedPush& received = assembly.push;
   received.incarnation = incarnation;

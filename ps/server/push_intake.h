@@ -51,15 +51,10 @@ class PushIntake {
     ReceivedPush push;
     IndexSet seen;  // parts that have come, by slice and place in the share
   };
-  struct Granted {
-    Range range;
-    wire::Grant grant;
-  };
   struct Worker {
     int rank = -1;
     PushTracker pushes;
-    std::map<int32_t, Granted> granted;  // checked before, by first micro-batch
-    std::map<int64_t, Assembly> open;    // by push number
+    std::map<int64_t, Assembly> open;  // by push number
   };
   // A share, and the nodes that a push of it brings for each slice.
   struct Share {

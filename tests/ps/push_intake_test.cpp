@@ -74,7 +74,7 @@ TEST_F(PushIntakeTest, WhatDoesNotFitIsRefusedWithWhatWasExpected) {
             "[push-payload] expected 1024 gradients of slice 1 in the job's codec, got 28 bytes");
 }
 
-TEST_F(PushIntakeTest, AGrantThatWasGoodOnceIsComparedInEveryPush) {
+TEST_F(PushIntakeTest, EveryPushShowsItsGrant) {
   EXPECT_TRUE(taken(take(push(1))));
   EXPECT_TRUE(taken(take(push(2, 1))));
   const auto spoilt = [&](auto spoil) {
