@@ -21,6 +21,7 @@ class NoSchedule : public Schedule {
   bool weights_fit(const Task& /*task*/) const override { return false; }
   std::optional<Task> upcoming() const override { return {}; }
   bool gives_up(const PullAim& /*pull*/) const override { return true; }
+  wire::Grant grant(Range /*range*/) const override { return {}; }
   bool acknowledged_is_applied() const override { return true; }
   bool draws_leases() const override { return true; }
   int64_t newest_lease() const override { return 17; }

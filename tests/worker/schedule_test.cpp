@@ -165,6 +165,19 @@ TEST(Schedule, LeasesAreWorkedOnOnceOnFreshWeights) {
   EXPECT_FALSE(schedule->weights_fit(*schedule->wanted())) << "they were used";
 }
 
+TEST(Schedule, APushShowsTheGrantOfItsLease) {
+  const auto schedule = make("async");
+  EXPECT_EQ(schedule->grant({0, 2}).mac(), "") << "no lease";
+  for (const int64_t number : {1, 2}) {
+    auto lease = leases(number, number, 0, 2);
+    lease[0].mutable_grant()->set_mac("of lease " + std::to_string(number));
+    schedule->on_leases(lease);
+  }
+  EXPECT_EQ(schedule->grant({0, 2}).mac(), "of lease 1");
+  schedule->on_pushed(1, {0, 2});
+  EXPECT_EQ(schedule->grant({0, 2}).mac(), "of lease 2");
+}
+
 TEST(Schedule, LeasesOutsideTheRunDoNotCount) {
   const auto schedule = make("async");
   for (const auto& [step, lo, hi] :

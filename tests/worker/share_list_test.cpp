@@ -50,6 +50,20 @@ TEST(ShareList, SharesThatAreTakenAwayAreForgotten) {
   EXPECT_EQ(shares.all().size(), 1U);
 }
 
+TEST(ShareList, AShareHasItsGrantForAsLongAsItIsOwned) {
+  ShareList shares(ten_steps());
+  wire::State both = state_with({0, 1});
+  both.mutable_assigned(0)->mutable_grant()->set_mac("of share 0");
+  both.mutable_assigned(1)->mutable_grant()->set_mac("of share 1");
+  shares.assign(both, kFromStep);
+  EXPECT_EQ(shares.grant({0, 2}).mac(), "of share 0");
+  EXPECT_EQ(shares.grant({2, 4}).mac(), "of share 1");
+  EXPECT_EQ(shares.grant({0, 4}).mac(), "") << "no share";
+  shares.assign(state_with({1}), kFromStep);
+  EXPECT_EQ(shares.grant({0, 2}).mac(), "") << "it is another worker's now";
+  EXPECT_EQ(shares.grant({2, 4}).mac(), "of share 1") << "it goes on";
+}
+
 TEST(ShareList, AnEmptyShareIsTakenOnlyWhereThatHasAMeaning) {
   wire::State state;
   state.add_assigned()->set_index(1);

@@ -28,7 +28,6 @@ PushPull::PushPull(PushPullSetup setup)
 void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
   if (state.version() <= state_version_) return;
   state_version_ = state.version();
-  grants_.on_state(state);
   const bool has_new_share = schedule_->on_shares(state);
   if (!has_new_share || !pull_.brings_weights() || !schedule_->gives_up(pull_.aim())) return;
   pull_.end();
@@ -79,13 +78,11 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (message.header.has_weights()) {
     const wire::Weights& weights = message.header.weights();
     delivery_.acknowledge(server, weights.pushes_through());
-    grants_.on_leases(weights.leases());
     schedule_->on_leases(weights.leases());
     if (pull_.on_weights(server, message, now_ms)) pull_answered_ = true;
   } else if (message.header.has_status()) {
     const wire::Status& status = message.header.status();
     delivery_.acknowledge(server, status.pushes_through());
-    grants_.on_leases(status.leases());
     const bool has_lease = schedule_->on_leases(status.leases());
     pull_.on_status(server, status, has_lease, now_ms);
   } else {
@@ -123,7 +120,7 @@ void PushPull::on_tick(int64_t now_ms) {
 void PushPull::begin_push(int64_t step, Range range) {
   PP_ASSERT(!pull_.brings_weights());
   delivery_.begin({step, range, schedule_->steps_from(step), static_cast<int>(nodes(range).size()),
-                   read_versions_, grants_.of(step, range)});
+                   read_versions_, schedule_->grant(range)});
 }
 
 // A push of several messages takes the next pull along with its first one, so that slices come back

@@ -23,7 +23,6 @@
 #include "worker/exchange/push_delivery.h"
 #include "worker/exchange/push_pull_setup.h"
 #include "worker/exchange/weights_buffer.h"
-#include "worker/schedule/held_grants.h"
 #include "worker/schedule/schedule.h"
 
 namespace pushpull {
@@ -110,7 +109,6 @@ class PushPull {
   std::vector<ToServer> outgoing_;
   WeightsBuffer weights_;
   PushDelivery delivery_;
-  HeldGrants grants_;
   PullRequest pull_;
   int64_t state_version_ = -1;
   std::vector<int64_t> read_versions_;  // by server, of the weights in use

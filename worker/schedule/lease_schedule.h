@@ -25,6 +25,9 @@ class LeaseSchedule : public Schedule {
   bool weights_fit(const Task& task) const override;
   std::optional<Task> upcoming() const override;
   bool gives_up(const PullAim& /*pull*/) const override { return true; }
+  wire::Grant grant(Range /*range*/) const override {
+    return leases_.empty() ? wire::Grant{} : leases_.front().grant();
+  }
 
   bool acknowledged_is_applied() const override { return true; }
 

@@ -27,6 +27,7 @@ class LockstepSchedule : public Schedule {
   std::optional<PullAim> pull_after(int64_t step) const override;
   bool gives_up(const PullAim& pull) const override { return pull.versions != PullAim::kNewest; }
   bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
 
   int64_t steps_from(int64_t step) const override;
   std::vector<Range> nodes(Range range) const override;

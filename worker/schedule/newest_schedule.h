@@ -24,6 +24,7 @@ class NewestSchedule : public Schedule {
   std::optional<Task> upcoming() const override;
   bool gives_up(const PullAim& pull) const override;
   bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
 
   bool acknowledged_is_applied() const override { return false; }
 

@@ -87,6 +87,8 @@ class Schedule {
   virtual int64_t steps_from(int64_t /*step*/) const { return 1; }
   // The partial sums that a push of these micro-batches consists of.
   virtual std::vector<Range> nodes(Range range) const { return {range}; }
+  // The coordinator's grant to push them: those of the wanted task.
+  virtual wire::Grant grant(Range range) const = 0;
   // Servers acknowledge what they have applied. Otherwise they acknowledge what has arrived, and
   // may read it until a newer version is there.
   virtual bool acknowledged_is_applied() const = 0;

@@ -29,6 +29,7 @@ bool ShareList::assign(const wire::State& state,
     share.index = assigned.index();
     share.evaluated_through = assigned.from_step();
     share.clock = clock(assigned.from_step());
+    share.grant = assigned.grant();
     shares.push_back(share);
     grown = true;
   }
@@ -86,6 +87,11 @@ void ShareList::evaluated() {
   const OwnedShare* found = lowest();
   PP_ASSERT(found != nullptr);
   shares_[static_cast<size_t>(found - shares_.data())].evaluated = true;
+}
+
+wire::Grant ShareList::grant(Range range) const {
+  const auto found = std::ranges::find(shares_, range, &OwnedShare::range);
+  return found == shares_.end() ? wire::Grant{} : found->grant;
 }
 
 Range ShareList::chunks_of(const OwnedShare& share) const {

@@ -28,6 +28,7 @@ struct OwnedShare {
   bool evaluated = false;  // the barrier at `clock`
   // backup:B: barriers up to here need no evaluation of ours
   int64_t evaluated_through = 0;
+  wire::Grant grant = {};  // to push it
 };
 
 class ShareList {
@@ -53,6 +54,8 @@ class ShareList {
   void pushed(int64_t step, Range range);
   void evaluated();
 
+  // The grant of the share with these micro-batches; an empty one: it is another worker's.
+  wire::Grant grant(Range range) const;
   // The part of an evaluation that belongs to the share.
   Range chunks_of(const OwnedShare& share) const;
 

@@ -25,6 +25,7 @@ class StaleSchedule : public Schedule {
   std::optional<Task> upcoming() const override { return shares_.upcoming(); }
   bool gives_up(const PullAim& /*pull*/) const override { return true; }
   bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
 
   bool acknowledged_is_applied() const override { return true; }
 
