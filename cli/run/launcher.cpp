@@ -104,6 +104,7 @@ class Launcher {
   void handle_signals();
   void stop_with_the_terminal();
   void reap();
+  void hear_coordinator();
   void finish_output(size_t slot);
   void wait_for_events();
   std::vector<Watch> watches(size_t slot);
@@ -192,12 +193,16 @@ void Launcher::start_the_others() {
   }
 }
 
-// First the address; then, if the job fails, "failed PID CODE REASON".
+// First the address; then "started", and, if the job fails, "failed PID CODE REASON".
 void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {
     if (address_.empty()) {
       address_ = line;
       start_the_others();
+      continue;
+    }
+    if (line == "started") {
+      supervisor_.training_began();
       continue;
     }
     std::istringstream words(line);
@@ -280,9 +285,20 @@ void Launcher::reap() {
       continue;
     }
     if (const std::optional<Ending> ending = slots_[slot].child->poll_end()) {
+      hear_coordinator();
       finish_output(slot);
       act(supervisor_.ended(slot, *ending, now_ms()));
     }
+  }
+}
+
+// What it said before a process ended is known before that is judged.
+void Launcher::hear_coordinator() {
+  if (address_.empty() || slots_[0].child == nullptr) return;
+  const int fd = slots_[0].child->announcement.get();
+  std::string bytes;
+  while (fd >= 0 && read_available(fd, bytes) && !bytes.empty()) {
+    announced(bytes);
   }
 }
 

@@ -102,10 +102,19 @@ bool Supervisor::all_ended() const {
   return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.alive; });
 }
 
+// A device that cannot be opened cannot be opened by a replacement either.
+bool Supervisor::may_be_lost_before_start(const Ending& ending) const {
+  return options_.on_worker_loss == OnWorkerLoss::kWait &&
+         (ending.signal != 0 || ending.code != static_cast<int>(ErrorCode::kDevice));
+}
+
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   // once the job is done, no worker can fail it
   if (!is_worker(slot) || (is_for_good(ending) && phase_ != Phase::kFinishing)) {
     return false;
+  }
+  if (!training_began_) {
+    return may_be_lost_before_start(ending);
   }
   switch (options_.on_worker_loss) {
     case OnWorkerLoss::kAbort:

@@ -56,6 +56,9 @@ class Supervisor {
   // The coordinator reports that this process failed the job, with the job's exit code and the
   // reason. All processes end with that code, so nothing else identifies the cause.
   void blamed(int64_t pid, int code, const std::string& reason);
+  // The coordinator reports that everybody is there. Before, who is missing is waited for by name:
+  // nobody else could come in the place of a process of ours.
+  void training_began() { training_began_ = true; }
   // The launcher received SIGINT, SIGTERM or SIGHUP.
   SupervisorActions signalled(int signal, int64_t now_ms);
   // The launcher cannot continue: a process cannot be started, or the address does not arrive.
@@ -94,6 +97,7 @@ class Supervisor {
 
   SupervisorActions lost_worker(size_t slot, const Ending& ending);
   bool may_be_lost(size_t slot, const Ending& ending) const;
+  bool may_be_lost_before_start(const Ending& ending) const;
   void settle(SupervisorActions& actions);
   void stop(SupervisorActions& actions, int signal);
   size_t cause() const;
@@ -104,6 +108,7 @@ class Supervisor {
   Phase phase_ = Phase::kRunning;
   int64_t began_ms_ = 0;  // of the end: first failure, signal, or the coordinator's success
   int64_t failures_ = 0;
+  bool training_began_ = false;
   std::optional<Blame> blame_;
   bool by_signal_ = false;
   int exit_code_ = 0;

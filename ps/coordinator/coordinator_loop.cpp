@@ -67,6 +67,7 @@ class CoordinatorLoop : private JobEffects {
  private:
   CoordinatorOptions make_options();
   void announce();
+  bool tell_launcher(const std::string& text);
   void announce_failure();
   bool poll();
   void turn(bool signalled);
@@ -143,11 +144,16 @@ void CoordinatorLoop::announce() {
   // who reads it is on this machine, where "everywhere" is no address to connect to
   if (parse_address(address, "listen").is_everywhere()) address = advertised(address, "127.0.0.1");
   log_.info("listening on " + address);
-  if (announce_.get() < 0) return;
-  const std::string line = address + "\n";
-  if (write(announce_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) return;
-  log_.warn("nobody reads --announce-fd");
+  if (!tell_launcher(address)) log_.warn("nobody reads --announce-fd");
+}
+
+// False: it does not read any more.
+bool CoordinatorLoop::tell_launcher(const std::string& text) {
+  if (announce_.get() < 0) return true;
+  const std::string line = text + "\n";
+  if (write(announce_.get(), line.data(), line.size()) == std::ssize(line)) return true;
   announce_.reset();
+  return false;
 }
 
 // All processes end with the job's exit code, so codes do not tell the launcher which one failed.
@@ -158,8 +164,8 @@ void CoordinatorLoop::announce_failure() {
   if (announce_.get() < 0 || !culprit || culprit->host != host_name()) return;
   const std::string line = "failed " + std::to_string(culprit->pid) + " " +
                            std::to_string(static_cast<int>(coordinator.failure_code())) + " " +
-                           printable(culprit->reason, kMostCulpritBytes) + "\n";
-  [[maybe_unused]] const ssize_t written = write(announce_.get(), line.data(), line.size());
+                           printable(culprit->reason, kMostCulpritBytes);
+  tell_launcher(line);
   announce_.reset();
 }
 
@@ -295,6 +301,7 @@ void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& 
       start_state_.open_store(program_.job.checkpoint_keep), coordinator.declaration().table,
       state_names(server_optimizer(program_.job).kind));
   for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
+  tell_launcher("started");
 }
 
 void CoordinatorLoop::hash_weights(GatheredState snapshot) { writer_->hash(std::move(snapshot)); }

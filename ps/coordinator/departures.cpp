@@ -2,10 +2,13 @@
 
 #include <vector>
 
+#include "common/base/text.h"
+
 namespace pushpull {
 
 namespace {
 
+constexpr size_t kMostWordsBytes = 1024;  // of a member's last ones
 constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
 
 // It becomes our exit code, of which a shell sees the last byte: 256 would be a success.
@@ -32,8 +35,9 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   const ErrorCode code = exit_code_of(leave);
   // who has been given no work cannot have computed anything
   const bool has_computed = run_ != nullptr && run_->work().has_work(member.incarnation);
-  const bool ends_job = (code == ErrorCode::kNotFinite && has_computed) || phase_.gathering();
-  if (!ends_job) return lose(now_ms, member.incarnation, leave.text(), code);
+  if (code != ErrorCode::kNotFinite || !has_computed) {
+    return lose(now_ms, member.incarnation, printable(leave.text(), kMostWordsBytes), code);
+  }
   const ServerLogs* logs = run_ == nullptr ? nullptr : run_->logs();
   RecordedPush failed;
   if (logs != nullptr && leave.has_failed() && !logs->to_push(leave.failed(), failed)) {
@@ -93,7 +97,10 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
   members_.remove(incarnation);
   out_.state_changed();
   if (phase_.ending()) return;
-  if (member.role == wire::ROLE_SERVER) {
+  if (phase_.gathering()) {
+    out_.notice(lost_text(member, reason) + "; the job waits for another");
+    admission_.forget(member);
+  } else if (member.role == wire::ROLE_SERVER) {
     fail_by(now_ms, member, code, reason, lost_text(member, reason) + kWeightsAreGone);
   } else if (phase_.gathering()) {
     out_.notice(lost_text(member, reason));

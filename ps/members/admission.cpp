@@ -143,7 +143,7 @@ void Admission::add_member(const wire::Hello& hello) {
   info.host = hello.host();
   info.pid = hello.pid();
   info.data_endpoint = hello.data_endpoint();
-  if (hello.role() == wire::ROLE_SERVER) info.rank = members_.count(wire::ROLE_SERVER);
+  if (hello.role() == wire::ROLE_SERVER) info.rank = members_.free_rank(info.role, options_.servers);
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
 }
@@ -173,7 +173,9 @@ Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
   if (outcome.admitted) {
     admit(*member, phase);
   } else if (!outcome.job_error) {
+    const MemberInfo refused_one = *member;
     members_.remove(member->incarnation);
+    if (phase == wire::PHASE_GATHERING) forget(refused_one);
   }
   return outcome;
 }
@@ -190,7 +192,12 @@ Admission::Declared Admission::check_declaration(const PeerId& peer, const Membe
   } catch (const Error& e) {
     out_.refuse(peer, e.code(), e.what());
     // a declaration that no worker can mean is this peer's fault alone
-    if (e.code() != ErrorCode::kProtocol) return {.job_error = e};
+    if (e.code() != ErrorCode::kProtocol) {
+      // the data of a folder may be wrong on one host alone
+      if (options_.job.data_dir.empty()) return {.job_error = e};
+      out_.notice("refused " + member.name() + ": " + e.what());
+      return {};
+    }
     return {.refusal =
                 refused("bad-declaration", std::string(e.what()) + ", from " + member.name())};
   }
@@ -201,7 +208,7 @@ Admission::Declared Admission::check_declaration(const PeerId& peer, const Membe
 
 void Admission::admit(MemberInfo& member, wire::Phase phase) {
   member.declared = true;
-  member.rank = members_.free_rank(options_.workers);
+  member.rank = members_.free_rank(wire::ROLE_WORKER, options_.workers);
   out_.state_changed();
   if (member.rank < 0) {
     out_.notice(member.name() + " joined as a spare");
@@ -217,10 +224,23 @@ void Admission::admit(MemberInfo& member, wire::Phase phase) {
   }
 }
 
+bool Admission::anybody_has_declared() const {
+  const auto& all = members_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& entry) {
+    return entry.second.role == wire::ROLE_WORKER && entry.second.declared;
+  });
+}
+
+void Admission::forget(const MemberInfo& member) {
+  if (member.role != wire::ROLE_WORKER) return;
+  if (declarations_.any() && !anybody_has_declared()) declarations_.forget();
+  promote_spares();
+}
+
 void Admission::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
-    member.rank = members_.free_rank(options_.workers);
+    member.rank = members_.free_rank(wire::ROLE_WORKER, options_.workers);
     if (member.rank < 0) return;
     out_.notice(member.name() + " was a spare and takes the free place");
     out_.state_changed();
@@ -229,7 +249,7 @@ void Admission::promote_spares() {
 
 bool Admission::complete() const {
   return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
-         members_.free_rank(options_.workers) < 0;
+         members_.free_rank(wire::ROLE_WORKER, options_.workers) < 0;
 }
 
 std::string Admission::waiting_for() const {

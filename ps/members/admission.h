@@ -32,7 +32,8 @@ class Admission {
   struct Declared {
     Checked refusal = {};
     bool admitted = false;                // it is a worker now, with a rank or as a spare
-    std::optional<Error> job_error = {};  // job and data do not fit: nobody can compute it
+    // Job and data do not fit, and everybody has these data: nobody can compute it.
+    std::optional<Error> job_error = {};
   };
 
   // Borrows everything for its own lifetime; adds server 0 to the members.

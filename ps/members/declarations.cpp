@@ -60,6 +60,11 @@ std::string Declarations::take(const wire::Declare& declare) {
   return "";
 }
 
+void Declarations::forget() {
+  any_ = false;
+  first_ = {};
+}
+
 std::string Declarations::difference_from_first(const wire::Declare& declare) const {
   const std::string tensors = difference(first_.table, from_wire(declare.tensors()));
   if (!tensors.empty()) return "its model does not fit: " + tensors;

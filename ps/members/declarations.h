@@ -32,6 +32,8 @@ class Declarations {
   // A line for people where this worker computes with other bits than the first one and the job
   // allows it, but would repeat otherwise; "": nothing to say.
   std::string other_bits(const std::string& member, const wire::Declare& declare) const;
+  // Nobody is left who has declared: the next one is the first.
+  void forget();
   // A resumed run goes on with the algorithms of its checkpoint.
   void set_choices(const std::string& choices) { first_.choices = choices; }
 

@@ -24,6 +24,7 @@ class SupervisorTest : public ::testing::Test {
     for (size_t slot = 0; slot < 5; ++slot) {
       supervisor.started(slot, 100 + static_cast<int64_t>(slot));
     }
+    supervisor.training_began();
     return supervisor;
   }
   static void end_all(Supervisor& supervisor, std::initializer_list<size_t> slots,
@@ -247,6 +248,23 @@ TEST_F(SupervisorTest, AnErrorThatTheNextWorkerWouldRepeatEndsTheJobUnderEveryPo
       EXPECT_EQ(actions.restart, std::nullopt);
       supervisor.tick(1000);
       EXPECT_EQ(supervisor.exit_code(), value);
+    }
+  }
+}
+
+// Nobody would come in its place, and the coordinator would wait for join-timeout.
+TEST_F(SupervisorTest, BeforeTheStartAWorkerThatFailsEndsTheJobUnlessItCanBeReplaced) {
+  for (const Ending& ending : {code(9), code(1), kShot}) {
+    for (const OnWorkerLoss policy :
+         {OnWorkerLoss::kAbort, OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
+      Supervisor supervisor({.servers = 1, .workers = 2, .on_worker_loss = policy});
+      for (size_t slot = 0; slot < 3; ++slot) supervisor.started(slot, 100);
+      const bool replaced = policy == OnWorkerLoss::kWait && ending.code != 9;
+      const SupervisorActions actions = supervisor.ended(1, ending, 0);
+      EXPECT_EQ(actions.hold, !replaced) << ending.describe();
+      EXPECT_EQ(actions.restart, replaced ? std::optional<size_t>(1) : std::nullopt);
+      supervisor.tick(1000);
+      EXPECT_EQ(supervisor.exit_code(), replaced ? 0 : ending.exit_code());
     }
   }
 }

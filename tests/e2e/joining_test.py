@@ -1,12 +1,16 @@
 """Programs started by hand, in any order: who waits, what it says, and for how long."""
 import os
+import pathlib
 import signal
+import shutil
 import socket
+import time
 
 import lab as base
 from lab import MLP, expect
 
-UNREACHABLE, USAGE = 4, 2
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
+UNREACHABLE, USAGE, DATA, PROTOCOL = 4, 2, 3, 6
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 
@@ -71,6 +75,57 @@ def a_worker_lost_before_the_start_can_be_replaced(lab):
     cluster.add_worker()
     summary = cluster.ends_well(but=(lost,))
     expect(summary["weights_sha256"] == calm, "the weights differ")
+
+
+def a_worker_that_fails_before_the_start_costs_only_itself(lab):
+    """Its folder is the wrong one, and so are the data that the first to come has declared."""
+    keys = {**MLP, "dataset": "idx", "data-dir": DIGITS}
+    calm = lab.train(lab.job(keys))["weights_sha256"]
+    cluster = lab.cluster(lab.job(keys), 1, 0, workers=2)
+    server = cluster.servers[0]
+    broken = cluster.add_worker("--data-dir", lab.folder / "nodata")
+    expect(broken.ends(20) == DATA, f"exit code {broken.returncode}: {broken.said()}")
+    server.says(f"pid {broken.pid}) before the start: [data] {lab.folder / 'nodata'}")
+    other = lab.folder / "other"
+    shutil.copytree(DIGITS, other)
+    images = next(other.glob("train-images*"))
+    images.write_bytes(images.read_bytes()[:-1] + b"\x07")
+    wrong = cluster.add_worker("--data-dir", other)
+    server.says(f"pid {wrong.pid}) joined, 1 of 2")
+    refused = cluster.add_worker()
+    expect(refused.ends(20) == PROTOCOL and "data differ" in refused.said(), refused.said())
+    wrong.terminate()
+    wrong.ends(20)
+    server.says(f"pid {wrong.pid}) before the start")
+    cluster.add_worker()
+    cluster.add_worker()
+    summary = cluster.ends_well(but=(broken, wrong, refused))
+    expect(summary["weights_sha256"] == calm, "the weights differ")
+
+
+def a_server_lost_before_the_start_can_be_replaced(lab):
+    calm = lab.train(lab.job(MLP))["weights_sha256"]
+    cluster = lab.cluster(lab.job(MLP), 3, 0, workers=2)
+    lost = cluster.servers[1]
+    os.kill(lost.pid, signal.SIGKILL)
+    cluster.servers[0].says(f"lost server 1 ({socket.gethostname()}, pid {lost.pid}) before the start")
+    cluster.servers.append(lab.start("pushpull-server", "--join", cluster.address))
+    cluster.servers[-1].says("server 1: joined")
+    cluster.add_worker()
+    cluster.add_worker()
+    summary = cluster.ends_well(but=(lost,))
+    expect(summary["weights_sha256"] == calm, "the weights differ")
+
+
+def a_run_whose_worker_cannot_begin_ends_at_once(lab):
+    """Nobody else would come in the place of a child of `pushpull run`."""
+    for loss in ("abort", "wait", "continue"):
+        begin = time.monotonic()
+        code, text = lab.call("pushpull", "run", "--job", lab.job({**MLP, "dataset": "idx",
+                              "data-dir": lab.folder / "nodata", "on-worker-loss": loss}),
+                              "--workers", 2, "--out", lab.folder / loss)
+        expect(code == DATA and "nodata" in text, f"{loss}: exit code {code}: {text}")
+        expect(time.monotonic() - begin < lab.seconds(20), f"{loss}: it waited: {text}")
 
 
 def a_server_too_many_is_refused(lab):

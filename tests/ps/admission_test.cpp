@@ -204,6 +204,25 @@ TEST_F(AdmissionTest, AJobThatDoesNotFitTheDataIsNobodysFault) {
   EXPECT_FALSE(declared.refusal);
 }
 
+class AdmissionOfAFolder : public AdmissionTest {
+ protected:
+  AdmissionOfAFolder() : AdmissionTest("dataset = idx\ndata-dir = /data\n") {}
+};
+
+// The folder of one host may be the wrong one.
+TEST_F(AdmissionOfAFolder, AWorkerWhoseDataDoNotFitTheJobIsRefusedAlone) {
+  hello(hello_of(kAnna));
+  wire::Declare few = declaration_of(kAnna);
+  few.set_train_samples(5);
+  const Admission::Declared declared = declare(few);
+  EXPECT_FALSE(declared.admitted || declared.job_error || declared.refusal);
+  EXPECT_EQ(members_.find(kAnna), nullptr);
+  EXPECT_THAT(refused_text(), HasSubstr("5 training samples"));
+  EXPECT_THAT(out_.take_notices().back(), HasSubstr("refused worker (node, pid 1101): [job]"));
+  EXPECT_FALSE(admission().declarations().any()) << "it binds nobody";
+  join(kBert);
+}
+
 class AdmissionToAllReduce : public AdmissionTest {
  protected:
   AdmissionToAllReduce() : AdmissionTest("strategy = allreduce:ring\n") {}

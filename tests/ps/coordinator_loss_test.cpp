@@ -194,8 +194,7 @@ TEST_F(CoordinatorTest, AGradientThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
 
 TEST_F(CoordinatorTest, NoLastWordsMakeABrokenRunASuccess) {
   for (const int code : {256, -1, 512, 1 << 30}) {
-    make("strategy = sync\n");
-    join(kAnna);
+    train("strategy = sync\non-worker-loss = abort\n");
     EXPECT_TRUE(leave(kAnna, code, "[worker] strange"));
     EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
     EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kPeerLost) << code;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -19,8 +20,9 @@ constexpr uint64_t kSpare = 105;
 // Server 0 is here; kAnna and kBert have joined.
 class DeparturesTest : public testing::Test {
  protected:
-  void make(const std::string& keys) {
+  void make(const std::string& keys, int servers = 1) {
     options_.job = job_of("strategy = sync\n" + keys);
+    options_.servers = servers;
     options_.workers = 2;
     options_.self.incarnation = 1;
     options_.self.host = "head";
@@ -29,17 +31,24 @@ class DeparturesTest : public testing::Test {
     departures_.emplace(options_.job, members_, *admission_, phase_, out_);
     for (const uint64_t who : {kAnna, kBert}) join(who);
   }
-  void join(uint64_t who) {
+  void hello(uint64_t who, wire::Role role, const std::string& endpoint = "") {
     wire::Hello hello;
-    hello.set_role(wire::ROLE_WORKER);
+    hello.set_role(role);
     hello.set_incarnation(who);
     hello.set_host("node");
     hello.set_pid(static_cast<int64_t>(1000 + who));
+    hello.set_data_endpoint(endpoint);
     admission_->on_hello(0, std::to_string(who), hello, phase_.phase());
+  }
+  void join_server(uint64_t who) {
+    hello(who, wire::ROLE_SERVER, "tcp://127.0.0.1:" + std::to_string(6000 + who));
+  }
+  void join(uint64_t who, int64_t samples = 64) {
+    hello(who, wire::ROLE_WORKER);
     wire::Declare declare;
     declare.set_incarnation(who);
     to_wire(table_of(3000), declare.mutable_tensors());
-    declare.set_train_samples(64);
+    declare.set_train_samples(samples);
     admission_->on_declare(0, std::to_string(who), declare, phase_.phase());
   }
   void start() {
@@ -142,14 +151,65 @@ TEST_F(DeparturesTest, ASpareThatSaysSoIsOnlyLost) {
   EXPECT_THAT(notices(), HasSubstr("[train] the loss is nan"));
 }
 
-TEST_F(DeparturesTest, BeforeTheStartAWorkerCanBeReplacedUnlessItSaysWhatIsWrong) {
+TEST_F(DeparturesTest, BeforeTheStartAWorkerIsForgottenWhateverItsLastWordsAre) {
   make("on-worker-loss = abort\n");
   leave(kBert, 0);
+  EXPECT_THAT(notices(), HasSubstr("before the start: it left; the job waits for another"));
+  leave(kAnna, 3, "[data] /tmp/nix: no such folder");
   EXPECT_TRUE(phase_.gathering());
-  EXPECT_THAT(notices(), HasSubstr("before the start: it left"));
-  leave(kAnna, 256, "[worker] strange");
-  EXPECT_TRUE(phase_.failed());
-  EXPECT_EQ(phase_.failure_code(), ErrorCode::kPeerLost) << "256 would look like a success";
+  EXPECT_THAT(notices(), HasSubstr("[job] lost worker 0 (node, pid 1101) before the start: [data] "
+                                   "/tmp/nix: no such folder; the job waits for another"));
+  join(103);
+  EXPECT_EQ(members_.find(103)->rank, 0) << "the places are free";
+  leave(103, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
+  EXPECT_TRUE(phase_.gathering()) << "it cannot have computed anything";
+}
+
+TEST_F(DeparturesTest, LastWordsAreOneLineOfTextThatATerminalMayShow) {
+  make("on-worker-loss = abort\n");
+  notices();
+  leave(kAnna, 3, "a\nb\x1b[2J" + std::string(100'000, 'x'));
+  const std::string said = notices();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+  EXPECT_EQ(said.find('\x1b'), std::string::npos);
+  EXPECT_LT(said.size(), 2000U);
+}
+
+TEST_F(DeparturesTest, ADeclarationGoesWithTheLastWorkerThatHasMadeIt) {
+  make("on-worker-loss = abort\n");
+  leave(kAnna, 5, "killed");
+  EXPECT_EQ(admission_->declarations().first().train_samples, 64) << "kBert has made the same";
+  leave(kBert, 5, "killed");
+  EXPECT_FALSE(admission_->declarations().any());
+  join(103, 128);
+  EXPECT_EQ(admission_->declarations().first().train_samples, 128);
+  join(104, 64);
+  EXPECT_EQ(members_.find(104), nullptr) << "now this one differs";
+}
+
+TEST_F(DeparturesTest, ARunKeepsItsDeclarationThoughNobodyIsLeft) {
+  make("on-worker-loss = wait\n");
+  start();
+  leave(kAnna, 5, "killed");
+  leave(kBert, 5, "killed");
+  join(103, 128);
+  EXPECT_EQ(members_.find(103), nullptr);
+  EXPECT_EQ(admission_->declarations().first().train_samples, 64);
+}
+
+TEST_F(DeparturesTest, AServerThatIsLostBeforeTheStartLeavesItsRankToTheNext) {
+  make("", 4);
+  for (const uint64_t who : {201, 202, 203}) join_server(who);
+  ASSERT_TRUE(admission_->complete());
+  leave(201, 8, "[out] disk full");
+  EXPECT_TRUE(phase_.gathering());
+  EXPECT_THAT(notices(), HasSubstr("[job] lost server 1 (node, pid 1201) before the start: [out] "
+                                   "disk full; the job waits for another"));
+  EXPECT_FALSE(admission_->complete());
+  join_server(204);
+  EXPECT_EQ(members_.find(204)->rank, 1);
+  EXPECT_EQ(members_.find(203)->rank, 3);
+  EXPECT_TRUE(admission_->complete());
 }
 
 TEST_F(DeparturesTest, AtTheEndLeavingIsWhatMembersDo) {

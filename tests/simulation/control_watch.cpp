@@ -131,9 +131,16 @@ void ControlWatch::asked(const PeerId& from, const Message& message) {
 void ControlWatch::members(const Coordinator& coordinator) {
   pids_.clear();
   const std::string& digest = coordinator.declaration().data_digest;
-  if (!digest_.empty() && digest != digest_) cluster_.wrong("the declaration has changed");
+  const auto& all = coordinator.members().all();
+  const bool bound = coordinator.phase() != wire::PHASE_GATHERING ||
+                     std::any_of(all.begin(), all.end(), [this](const auto& entry) {
+                       return entry.second.declared && declared_.contains(entry.first);
+                     });
+  if (bound && !digest_.empty() && digest != digest_) cluster_.wrong("the declaration has changed");
   digest_ = digest;
-  for (const auto& [incarnation, member] : coordinator.members().all()) {
+  declared_.clear();
+  for (const auto& [incarnation, member] : all) {
+    if (member.declared) declared_.insert(incarnation);
     const auto life = lives_.find(incarnation);
     if (life == lives_.end()) {
       cluster_.wrong(member.name() + " is a member that no process is");
