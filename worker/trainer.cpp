@@ -46,6 +46,10 @@ Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Contr
   trace_.set_tensors(table_);
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();
+  links_.set_listener([this](const wire::State& news) {
+    compute_.set_rank(news.rank());
+    trace_.set_rank(news.rank());
+  });
 }
 
 // ---- messages ----
@@ -72,10 +76,7 @@ void Trainer::note_weights(const Message& message) {
 
 void Trainer::wait() {
   control_.activity().wait([this] { return push_pull_.waiting_for(); });
-  links_.wait([this](const wire::State& news) {
-    compute_.set_rank(news.rank());
-    trace_.set_rank(news.rank());
-  });
+  links_.wait();
 }
 
 JobEnd Trainer::run() {

@@ -96,6 +96,8 @@ struct Job {
   std::string init_from;  // safetensors file with initial weights; empty: init rules
   OnWorkerLoss on_worker_loss =
       OnWorkerLoss::kAbort;  // default: continue where runs can be recorded, else abort
+  int64_t min_workers = 1;   // on-worker-loss = continue: with fewer, training stands
+  int64_t max_workers = 0;   // ... more wait as spares; 0: any number takes part
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
   double progress_timeout_s = 600.0;  // 0: none

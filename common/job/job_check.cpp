@@ -157,6 +157,11 @@ void check_strategy(const Job& job, const Settings& given) {
   }
 }
 
+void check_numbers_of_workers(const Job& job, const Settings& given) {
+  if (job.max_workers == 0 || job.max_workers >= job.min_workers) return;
+  refuse_job(said(job, given, "min-workers") + " is more than " + said(job, given, "max-workers"));
+}
+
 }  // namespace
 
 void check_combinations(const Job& job, const Settings& given) {
@@ -164,6 +169,7 @@ void check_combinations(const Job& job, const Settings& given) {
   check_strategy(job, given);
   check_length(job, given);
   check_schedule(job, given);
+  check_numbers_of_workers(job, given);
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
     refuse_job(said(job, given, "global-batch") + " is more than " +
                said(job, given, "train-samples") + ": no step would be complete");
@@ -197,6 +203,14 @@ void check_job_against_workers(const Job& job, int64_t workers) {
     refuse_job("straggler = " + job.straggler.to_string() + " names worker " +
                std::to_string(job.straggler.rank) + ", but there are only " +
                std::to_string(workers) + ": ranks go from 0 to " + std::to_string(workers - 1));
+  }
+  if (workers < job.min_workers) {
+    refuse_job("min-workers = " + std::to_string(job.min_workers) + ", but the job starts with " +
+               plural(workers, "worker"));
+  }
+  if (job.max_workers > 0 && workers > job.max_workers) {
+    refuse_job("max-workers = " + std::to_string(job.max_workers) + ", but the job starts with " +
+               plural(workers, "worker"));
   }
   const int64_t shares = std::min(workers, job.micro_batches());
   if (job.strategy.backups < shares) return;

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMaxSamples = 1'000'000'000'000;
 constexpr int64_t kMaxSteps = 1'000'000'000'000;
 constexpr int64_t kMaxEpochs = 1'000'000;  // times kMaxSamples still fits an int64_t
+constexpr int64_t kMaxWorkers = 1'000'000;
 constexpr int64_t kMaxInputSize = 100'000'000;
 constexpr int64_t kMaxInputSide = 100'000;
 constexpr int64_t kMaxWidth = 1'000'000;
@@ -428,7 +429,14 @@ Keys limit_keys() {
       real({"heartbeat-timeout", "seconds of silence after which a member counts as lost",
             AtResume::kMayChange},
            field(&Job::heartbeat_timeout_s), kTimeout, kIsTimeout),
-      real({"replacement-timeout", "seconds to wait for a new worker (on-worker-loss = wait)",
+      integer({"min-workers", "with fewer training stands (on-worker-loss = continue)",
+               AtResume::kMayChange},
+              field(&Job::min_workers), 1, kMaxWorkers),
+      integer({"max-workers",
+               "more wait as spares; 0: any number takes part (on-worker-loss = continue)",
+               AtResume::kMayChange},
+              field(&Job::max_workers), 0, kMaxWorkers),
+      real({"replacement-timeout", "seconds to wait for a new worker where the job cannot go on",
             AtResume::kMayChange},
            field(&Job::replacement_timeout_s), kTimeout, kIsTimeout),
       real({"progress-timeout",

@@ -1,6 +1,7 @@
 #include "ps/aggregation/barrier_gate.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pushpull {
 
@@ -15,6 +16,7 @@ BarrierGate::BarrierGate(const Barriers& barriers, Shard& shard, TrainingObserve
     : barriers_(barriers), shard_(shard), observer_(observer), open_(barriers.start_step) {}
 
 bool BarrierGate::passes_with_update(int64_t step) const {
+  if (holds(step)) return false;
   const int64_t barrier = barriers_.last(step);
   if (open_ >= barrier) return true;
   if (barriers_.next(open_) != barrier) return false;
@@ -53,11 +55,13 @@ bool BarrierGate::open(int64_t step, int64_t updates, bool keep_weights) {
   return true;
 }
 
-void BarrierGate::on_state(const wire::State& state) {
+bool BarrierGate::on_state(const wire::State& state) {
   released_ = std::max(released_, state.released_barrier());
   evaluated_ = std::max(evaluated_, state.evaluated_barrier());
   while (!checkpoints_.empty() && checkpoints_.front().step <= released_) checkpoints_.pop_front();
   if (released_ >= barriers_.start_step) start_ = {};
+  const int64_t held = std::exchange(held_, state.held_step());
+  return held > 0 && held_ != held;
 }
 
 const Snapshot* BarrierGate::find(int64_t step) const {

@@ -31,8 +31,8 @@ class BarrierGate {
   int64_t newest_open() const { return open_; }
   // Evaluations up to this barrier are complete, as far as the coordinator has said.
   int64_t evaluated() const { return evaluated_; }
-  // The last barrier at or before `step` is open.
-  bool passed(int64_t step) const { return open_ >= barriers_.last(step); }
+  // The last barrier at or before `step` is open, and the coordinator does not hold that step.
+  bool passed(int64_t step) const { return !holds(step) && open_ >= barriers_.last(step); }
   // It is open, or nothing can keep it from opening with the update that makes its weights.
   bool passes_with_update(int64_t step) const;
   // `step` is a barrier that is still closed.
@@ -44,8 +44,9 @@ class BarrierGate {
   // checkpoints are held; training then waits for a slow disk, and memory stays bounded.
   //   keep_weights: pulls for this barrier are answered after the weights have moved on.
   bool open(int64_t step, int64_t updates, bool keep_weights);
-  // Drops the snapshots that the coordinator has released.
-  void on_state(const wire::State& state);
+  // Drops the snapshots that the coordinator has released. True: it holds steps no longer that it
+  // has held.
+  bool on_state(const wire::State& state);
 
   // The snapshot of barrier `step`, the start included, for Fetch; null: it is not held.
   const Snapshot* find(int64_t step) const;
@@ -55,6 +56,7 @@ class BarrierGate {
  private:
   Snapshot take(int64_t step, int64_t updates, bool state);
   bool room_for_checkpoint() const;
+  bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
 
   const Barriers barriers_;
   Shard& shard_;
@@ -62,6 +64,7 @@ class BarrierGate {
   int64_t open_;
   int64_t released_ = -1;
   int64_t evaluated_ = 0;
+  int64_t held_ = 0;  // no weights for steps from here on (State.held_step); 0: all
   Snapshot start_;
   Snapshot kept_;
   std::deque<Snapshot> checkpoints_;  // with optimizer state, oldest first

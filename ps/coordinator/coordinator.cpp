@@ -109,7 +109,10 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   if (!start.choices.empty()) admission_.set_choices(start.choices);
   training_ = std::make_unique<TrainingRun>(options_, declaration(), start, members_, out_);
   departures_.set_run(training_.get());
+  admission_.begin_training();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
+  admission_.promote_spares();
+  training_->work().fill();
 }
 
 void Coordinator::on_commit(const Commit& commit) { training_->on_commit(commit); }

@@ -53,6 +53,7 @@ void Departures::on_tick(int64_t now_ms) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
   if (!phase_.training()) return;
+  run_->work().on_tick();
   const std::string overdue = run_->work().overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
   check_stalls(now_ms);
@@ -102,9 +103,6 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
     admission_.forget(member);
   } else if (member.role == wire::ROLE_SERVER) {
     fail_by(now_ms, member, code, reason, lost_text(member, reason) + kWeightsAreGone);
-  } else if (phase_.gathering()) {
-    out_.notice(lost_text(member, reason));
-    admission_.promote_spares();
   } else {
     lose_worker(now_ms, member, reason, code);
   }
@@ -114,15 +112,16 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
                              ErrorCode code) {
   const std::string text = lost_text(worker, reason);
   totals_.add(wire::ROLE_WORKER, worker.stats);
-  if (!run_->work().lose(now_ms, worker)) return out_.notice(text);
-  if (job_.on_worker_loss == OnWorkerLoss::kAbort) {
+  const bool had_work = run_->work().lose(now_ms, worker);
+  if (had_work && job_.on_worker_loss == OnWorkerLoss::kAbort) {
     return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
   }
   const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
   const bool others = members_.count(wire::ROLE_WORKER) > 0;
-  out_.notice(text + (waits    ? "; waiting for a replacement"
-                      : others ? "; the others go on"
-                               : "; waiting for another, none is left"));
+  out_.notice(text + (!had_work ? ""
+                      : waits   ? "; waiting for a replacement"
+                      : others  ? "; the others go on"
+                                : "; waiting for another, none is left"));
   admission_.promote_spares();
   run_->work().fill();
 }

@@ -51,7 +51,8 @@ Admission::Admission(const CoordinatorOptions& options, Membership& members, Act
       workers_meet_(options.job.strategy.traits().workers_update),
       members_(members),
       out_(out),
-      declarations_(options.job) {
+      declarations_(options.job),
+      places_(options.workers) {
   MemberInfo& self = members_.add(options_.self);
   self.role = wire::ROLE_SERVER;
   self.rank = 0;
@@ -143,7 +144,8 @@ void Admission::add_member(const wire::Hello& hello) {
   info.host = hello.host();
   info.pid = hello.pid();
   info.data_endpoint = hello.data_endpoint();
-  if (hello.role() == wire::ROLE_SERVER) info.rank = members_.free_rank(info.role, options_.servers);
+  if (hello.role() == wire::ROLE_SERVER)
+    info.rank = members_.free_rank(info.role, options_.servers);
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
 }
@@ -208,7 +210,7 @@ Admission::Declared Admission::check_declaration(const PeerId& peer, const Membe
 
 void Admission::admit(MemberInfo& member, wire::Phase phase) {
   member.declared = true;
-  member.rank = members_.free_rank(wire::ROLE_WORKER, options_.workers);
+  member.rank = free_rank();
   out_.state_changed();
   if (member.rank < 0) {
     out_.notice(member.name() + " joined as a spare");
@@ -219,9 +221,23 @@ void Admission::admit(MemberInfo& member, wire::Phase phase) {
     });
     out_.notice(member.name() + " joined, " + std::to_string(ready) + " of " +
                 std::to_string(options_.workers));
-  } else {
+  } else if (member.rank < options_.workers) {
     out_.notice(member.name() + " takes the free place");
+  } else {
+    out_.notice(member.name() + " joined, and takes part as soon as there is work for it");
   }
+}
+
+// The lowest that is free: no more than one above all that are taken.
+int Admission::free_rank() const {
+  const int64_t most = members_.count(wire::ROLE_WORKER);
+  return members_.free_rank(wire::ROLE_WORKER, static_cast<int>(std::min(places_, most)));
+}
+
+void Admission::begin_training() {
+  const Job& job = options_.job;
+  if (job.on_worker_loss != OnWorkerLoss::kContinue) return;
+  places_ = job.max_workers > 0 ? job.max_workers : INT64_MAX;
 }
 
 bool Admission::anybody_has_declared() const {
@@ -240,9 +256,11 @@ void Admission::forget(const MemberInfo& member) {
 void Admission::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
-    member.rank = members_.free_rank(wire::ROLE_WORKER, options_.workers);
+    member.rank = free_rank();
     if (member.rank < 0) return;
-    out_.notice(member.name() + " was a spare and takes the free place");
+    out_.notice(member.name() + (member.rank < options_.workers
+                                     ? " was a spare and takes the free place"
+                                     : " takes part as soon as there is work for it"));
     out_.state_changed();
   }
 }

@@ -31,7 +31,7 @@ class Admission {
   // not fit is told so by Refused.
   struct Declared {
     Checked refusal = {};
-    bool admitted = false;                // it is a worker now, with a rank or as a spare
+    bool admitted = false;  // it is a worker now, with a rank or as a spare
     // Job and data do not fit, and everybody has these data: nobody can compute it.
     std::optional<Error> job_error = {};
   };
@@ -42,6 +42,11 @@ class Admission {
   Checked on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello, wire::Phase phase);
   Declared on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare,
                       wire::Phase phase);
+  // Before the start: a member is gone. Its place is free, and what it has declared holds only while
+  // somebody is there who has declared the same.
+  void forget(const MemberInfo& member);
+  // Training begins: as many workers take part from here on as the job says.
+  void begin_training();
   // Gives free ranks to spares that have declared.
   void promote_spares();
   void set_choices(const std::string& choices) { declarations_.set_choices(choices); }
@@ -62,12 +67,15 @@ class Admission {
   Declared check_declaration(const PeerId& peer, const MemberInfo& member,
                              const wire::Declare& declare);
   void admit(MemberInfo& member, wire::Phase phase);
+  bool anybody_has_declared() const;
+  int free_rank() const;
 
   const CoordinatorOptions& options_;
   const bool workers_meet_;  // workers exchange data, so each declares an address
   Membership& members_;
   Actions& out_;
   Declarations declarations_;
+  int64_t places_;  // of workers
 };
 
 }  // namespace pushpull

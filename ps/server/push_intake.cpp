@@ -1,6 +1,7 @@
 #include "ps/server/push_intake.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -20,18 +21,37 @@ std::string share_text(const wire::Push& push) { return range_text(push.lo(), pu
 
 PushIntake::PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
                        const Shard& shard, Aggregation& aggregation)
-    : shares_([&] {
-        std::vector<Share> out;
-        for (int i = 0; i < shares; ++i) {
-          const Range range = share_range(i, shares, micro_batches);
-          out.push_back({range, aggregation.nodes_of(range)});
-        }
-        return out;
-      }()),
+    : micro_batches_(micro_batches),
       grants_(std::move(grants)),
       barriers_(barriers),
       shard_(shard),
-      aggregation_(aggregation) {}
+      aggregation_(aggregation) {
+  add_cut(barriers.start_step, shares);
+}
+
+void PushIntake::add_cut(int64_t from_step, int shares) {
+  Cut cut{from_step, {}};
+  for (int i = 0; i < shares; ++i) {
+    const Range range = share_range(i, shares, micro_batches_);
+    cut.shares.push_back({range, aggregation_.nodes_of(range)});
+  }
+  cuts_.push_back(std::move(cut));
+}
+
+void PushIntake::on_cuts(const wire::State& state) {
+  for (const wire::Cut& cut : state.cuts()) {
+    const bool possible = cut.shares() > 0 && cut.shares() <= micro_batches_;
+    if (possible && cut.from_step() > cuts_.back().from_step) {
+      add_cut(cut.from_step(), cut.shares());
+    }
+  }
+}
+
+const std::vector<PushIntake::Share>& PushIntake::shares_at(int64_t step) const {
+  const auto behind = std::find_if(cuts_.begin() + 1, cuts_.end(),
+                                   [&](const Cut& cut) { return cut.from_step > step; });
+  return std::prev(behind)->shares;
+}
 
 void PushIntake::on_members(const std::map<uint64_t, int>& members) {
   std::erase_if(workers_, [&](const auto& worker) { return !members.contains(worker.first); });
@@ -39,20 +59,22 @@ void PushIntake::on_members(const std::map<uint64_t, int>& members) {
 }
 
 const PushIntake::Share* PushIntake::share_of(const wire::Push& push) const {
-  const auto found = std::find_if(shares_.begin(), shares_.end(), [&](const Share& share) {
+  const std::vector<Share>& shares = shares_at(push.step());
+  const auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) {
     return share.range == Range{push.lo(), push.hi()};
   });
-  return found == shares_.end() ? nullptr : &*found;
+  return found == shares.end() ? nullptr : &*found;
 }
 
 // Share, number and step of a push can be.
 Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) const {
   if (share_of(push) == nullptr) {
-    return refused("push-share",
-                   "one of the " + std::to_string(shares_.size()) + " shares of a step",
-                   share_text(push));
+    return refused(
+        "push-share",
+        "one of the " + std::to_string(shares_at(push.step()).size()) + " shares of a step",
+        share_text(push));
   }
-  const int64_t most = worker.pushes.through() + kMaxPushesAhead + std::ssize(shares_);
+  const int64_t most = worker.pushes.through() + kMaxPushesAhead + std::ssize(cuts_.back().shares);
   if (push.number() < 1 || push.number() > most) {
     return refused("push-number", "1 to " + std::to_string(most), std::to_string(push.number()));
   }

@@ -27,6 +27,8 @@ class PushIntake {
   PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
              const Shard& shard, Aggregation& aggregation);
 
+  // Takes in from which steps on shares are others. No push of these has been taken.
+  void on_cuts(const wire::State& state);
   // Only these workers may push from now on: rank by incarnation.
   void on_members(const std::map<uint64_t, int>& members);
 
@@ -62,6 +64,14 @@ class PushIntake {
     std::vector<Range> nodes;
   };
 
+  // The shares of all steps from this one on, up to the next cut's.
+  struct Cut {
+    int64_t from_step = 0;
+    std::vector<Share> shares;
+  };
+
+  void add_cut(int64_t from_step, int shares);
+  const std::vector<Share>& shares_at(int64_t step) const;
   const Share* share_of(const wire::Push& push) const;
   Checked check_place(const Worker& worker, const wire::Push& push) const;
   Checked check_grant(uint64_t incarnation, const wire::Push& push) const;
@@ -70,7 +80,8 @@ class PushIntake {
   // Index of a slice among those of this server.
   size_t place(int slice) const { return shard_.place(slice); }
 
-  const std::vector<Share> shares_;
+  const int64_t micro_batches_;
+  std::vector<Cut> cuts_;  // by their first step
   const Grants grants_;
   const Barriers& barriers_;
   const Shard& shard_;

@@ -188,10 +188,11 @@ void Server::on_state(const wire::State& state) {
     members_[member.incarnation()] = member.rank();
   }
   pushes_.on_members(members_);
+  pushes_.on_cuts(state);
   pulls_.on_members(members_);
   aggregation_->on_members(members_);
-  gate_.on_state(state);
-  if (aggregation_->try_open_barrier()) answer_all();
+  const bool released = gate_.on_state(state);
+  if (aggregation_->try_open_barrier() || released) answer_all();
 }
 
 void Server::on_norm_total(const wire::NormTotal& total) {

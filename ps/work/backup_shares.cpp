@@ -16,7 +16,7 @@ int64_t pushes_of_a_step(const WorkSetup& setup) {
 }  // namespace
 
 BackupShares::BackupShares(const WorkSetup& setup)
-    : FixedShares(setup, pushes_of_a_step(setup)),
+    : FixedShares(setup, setup.job.strategy.backups),
       choice_(setup.servers_with_slices, static_cast<int>(pushes_of_a_step(setup))) {}
 
 void BackupShares::on_evaluation_complete() {
@@ -26,7 +26,7 @@ void BackupShares::on_evaluation_complete() {
 
 Checked BackupShares::on_arrived(const MemberInfo& server, const wire::Arrived& arrived) {
   if (Checked refusal = check_step(setup().barriers, arrived.step(), server)) return refusal;
-  if (!choice_.take(arrived)) return std::nullopt;
+  if (stands() || !choice_.take(arrived)) return std::nullopt;
   Message message;
   *message.header.mutable_chosen() = *choice_.chosen();
   if (choice_.fixed_now()) {
@@ -50,8 +50,8 @@ void BackupShares::give(size_t index, uint64_t incarnation) {
   FixedShares::give(index, incarnation);
 }
 
-void BackupShares::fill() {
-  FixedShares::fill();
+void BackupShares::assign() {
+  FixedShares::assign();
   if (continues()) find_evaluators();
 }
 
@@ -59,7 +59,7 @@ void BackupShares::find_evaluators() {
   for (size_t i = 0; i < table().all().size(); ++i) {
     ShareOwner& share = table().at(i);
     if (share.owner != 0 || share.evaluator != 0) continue;
-    share.evaluator = table().least_loaded(setup().members, INT64_MAX);
+    share.evaluator = table().least_loaded(setup().members, share.steps, INT64_MAX);
     if (share.evaluator == 0) return;
     share.from_step = evaluated_barrier();
     setup().out.state_changed();
@@ -67,6 +67,7 @@ void BackupShares::find_evaluators() {
 }
 
 void BackupShares::add_to_server_state(wire::State* state) const {
+  FixedShares::add_to_server_state(state);
   state->set_evaluated_barrier(evaluated_barrier());
 }
 

@@ -18,14 +18,14 @@ class BackupShares final : public FixedShares {
 
   void on_evaluation_complete() override;
   Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived) override;
-  // No worker takes a second share that a step can do without; its chunks are evaluated all the
-  // same.
-  void fill() override;
   void add_to_server_state(wire::State* state) const override;
   int64_t samples_at(int64_t barrier) const override;
   std::string closing_notice() const override;
 
  private:
+  // No worker takes a second share that a step can do without; its chunks are evaluated all the
+  // same.
+  void assign() override;
   void give(size_t index, uint64_t incarnation) override;
   // Barriers up to this one have been evaluated.
   int64_t evaluated_barrier() const;

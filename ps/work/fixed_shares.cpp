@@ -5,12 +5,13 @@
 
 namespace pushpull {
 
-FixedShares::FixedShares(const WorkSetup& setup) : FixedShares(setup, setup.shares) {}
+FixedShares::FixedShares(const WorkSetup& setup) : FixedShares(setup, 0) {}
 
-FixedShares::FixedShares(const WorkSetup& setup, int64_t needed_shares)
+FixedShares::FixedShares(const WorkSetup& setup, int64_t dispensable)
     : WorkAssignment(setup),
-      needed_shares_(needed_shares),
-      table_(setup.shares, setup.job.micro_batches(), setup.barriers.start_step) {
+      dispensable_(dispensable),
+      table_(setup.shares, setup.job.micro_batches(),
+             {setup.barriers.start_step, setup.barriers.end_step}) {
   if (setup.workers > setup.shares) {
     const int idle = setup.workers - setup.shares;
     setup.out.notice(counted(idle, "worker has", "workers have") +
@@ -40,17 +41,86 @@ void FixedShares::give(size_t index, uint64_t incarnation) {
   setup().out.state_changed();
 }
 
-void FixedShares::fill() {
-  int64_t owned = table_.owned();
+void FixedShares::assign() {
+  fill_vacant();
+  if (!continues() || table_.in_transition()) return;
+  while (const std::optional<size_t> index = table_.surplus(setup().members)) {
+    table_.release(*index);
+    give(*index, table_.least_loaded(setup().members, table_.at(*index).steps, INT64_MAX));
+  }
+}
+
+void FixedShares::on_tick() {
+  if (!table_.in_transition()) return cut_anew();
+  const int64_t from = cuts_.back().from_step();
+  if (held_ && everybody_knows()) {
+    held_ = false;
+    setup().out.state_changed();
+  }
+  if (held_ || !servers_have_passed(from)) return;
+  table_.retire(from);
+  setup().out.state_changed();
+  fill();
+}
+
+// Server 0 has all of no step from its floor on, so nobody has the weights of the one behind it. The
+// next is a step further on, for good measure.
+void FixedShares::cut_anew() {
+  if (!continues() || !setup().job.strategy.traits().same_bits || stands() || lacks_workers())
+    return;
+  const auto shares = static_cast<int>(std::min(workers_with_rank(), setup().job.micro_batches()));
+  const int64_t from = setup().progress.floor() + 2;
+  if (shares <= table_.shares() || from >= setup().barriers.end_step) return;
+  const size_t before = table_.all().size();
+  table_.cut(shares, from);
+  // whoever has a share keeps one
+  for (size_t i = before; i < 2 * before; ++i) table_.give(i, table_.at(i - before).owner);
+  for (size_t i = 2 * before; i < table_.all().size(); ++i) {
+    table_.give(i, table_.least_loaded(setup().members, table_.at(i).steps, 1));
+  }
+  wire::Cut cut;
+  cut.set_from_step(from);
+  cut.set_shares(shares);
+  cuts_.push_back(cut);
+  setup().out.notice("from step " + std::to_string(from) + " on " + std::to_string(shares) +
+                     " workers share each step");
+  setup().out.state_changed();
+  said_in_version_ = setup().out.state_version();
+  held_ = true;
+}
+
+// The server in the coordinator's own process hears of each state at once.
+bool FixedShares::everybody_knows() const {
+  const auto& all = setup().members.all();
+  return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+    const MemberInfo& member = entry.second;
+    const bool server = member.role == wire::ROLE_SERVER;
+    if (server ? member.peer.empty() : !has_work(entry.first)) return true;
+    return member.state_version >= said_in_version_;
+  });
+}
+
+bool FixedShares::servers_have_passed(int64_t step) const {
+  const auto& all = setup().members.all();
+  return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+    const MemberInfo& member = entry.second;
+    if (member.role != wire::ROLE_SERVER || member.rank >= setup().servers_with_slices) return true;
+    return (member.peer.empty() ? setup().progress.floor() : member.stats.floor()) >= step;
+  });
+}
+
+void FixedShares::fill_vacant() {
+  int64_t vacant = std::ssize(table_.all()) - table_.owned();
   for (size_t i = 0; i < table_.all().size(); ++i) {
     if (table_.at(i).owner != 0) continue;
-    uint64_t best = table_.least_loaded(setup().members, 1);
-    if (best == 0 && continues() && owned < needed_shares_) {
-      best = table_.least_loaded(setup().members, INT64_MAX);
+    const Range steps = table_.at(i).steps;
+    uint64_t best = table_.least_loaded(setup().members, steps, 1);
+    if (best == 0 && continues() && vacant > dispensable_) {
+      best = table_.least_loaded(setup().members, steps, INT64_MAX);
     }
     if (best == 0) continue;
     give(i, best);
-    ++owned;
+    --vacant;
   }
 }
 
@@ -59,20 +129,14 @@ std::vector<uint64_t> FixedShares::unfinished(int64_t step) const {
   std::set<uint64_t> found;
   for (const ShareOwner& share : table_.all()) {
     const uint64_t worker = share.owner != 0 ? share.owner : share.evaluator;
-    if (worker != 0 && share.clock <= step) found.insert(worker);
+    const bool done = share.clock >= share.steps.hi && share.steps.hi < setup().barriers.end_step;
+    if (worker != 0 && share.clock <= step && !done) found.insert(worker);
   }
   return {found.begin(), found.end()};
 }
 
-bool FixedShares::may_evaluate(uint64_t incarnation, int64_t /*step*/, int64_t chunk) const {
-  const int64_t chunks = setup().evaluations.chunks();
-  for (int i = 0; i < setup().shares; ++i) {
-    const Range mine = share_range(i, setup().shares, chunks);
-    if (chunk < mine.lo || chunk >= mine.hi) continue;
-    const ShareOwner& share = table_.all()[static_cast<size_t>(i)];
-    return share.owner == incarnation || share.evaluator == incarnation;
-  }
-  return false;
+bool FixedShares::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const {
+  return table_.may_evaluate(incarnation, step, chunk, setup().evaluations.chunks());
 }
 
 bool FixedShares::has_work(uint64_t incarnation) const {
@@ -93,6 +157,7 @@ std::string FixedShares::overdue(int64_t now_ms) {
     // a share with an evaluator is one that the job goes on without
     if (share.owner != 0 || share.evaluator != 0) continue;
     if (now_ms - share.vacant_since_ms <= replacement_timeout_ms()) continue;
+    if (stands()) return stands_text();
     return "[job] no worker has come for micro-batches " + std::to_string(share.range.lo) + " to " +
            std::to_string(share.range.hi - 1) +
            " within replacement-timeout = " + seconds_text(replacement_timeout_ms()) + " s";
@@ -102,14 +167,18 @@ std::string FixedShares::overdue(int64_t now_ms) {
 
 void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   table_.add_assigned(state, worker.incarnation);
-  const Barriers& barriers = setup().barriers;
   for (wire::Share& share : *state->mutable_assigned()) {
     const Range range{share.lo(), share.hi()};
     if (range.size() == 0) continue;
-    // not from its first step on: under backup:B servers say which that is
+    // not from the owner's first step on: under backup:B servers say which that is
     *share.mutable_grant() =
-        setup().grants.make(worker.incarnation, range, {barriers.start_step, barriers.end_step});
+        setup().grants.make(worker.incarnation, range, {share.first_step(), share.to_step()});
   }
+}
+
+void FixedShares::add_to_server_state(wire::State* state) const {
+  state->mutable_cuts()->Assign(cuts_.begin(), cuts_.end());
+  if (held_) state->set_held_step(cuts_.back().from_step());
 }
 
 }  // namespace pushpull

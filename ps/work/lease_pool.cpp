@@ -47,6 +47,11 @@ bool LeasePool::evaluating() const {
   });
 }
 
+std::vector<wire::Lease> LeasePool::held(uint64_t incarnation) const {
+  const Holder* holder = find(incarnation);
+  return holder == nullptr ? std::vector<wire::Lease>() : holder->held;
+}
+
 std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
   Holder& holder = holders_[incarnation];
   while (holder.held.size() < kHeld) {

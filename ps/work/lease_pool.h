@@ -22,7 +22,9 @@ class LeasePool {
   LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
             const Grants& grants);
 
-  // All leases that the worker holds, topped up to kHeld from the pool.
+  // All leases that the worker holds.
+  std::vector<wire::Lease> held(uint64_t incarnation) const;
+  // The same, topped up to kHeld from the pool.
   std::vector<wire::Lease> grant(uint64_t incarnation);
   // The servers have passed barrier `step`: its evaluation and the leases behind it may be drawn.
   void open_barrier(int64_t step);

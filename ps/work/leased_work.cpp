@@ -24,18 +24,16 @@ bool LeasedWork::lose(int64_t /*now_ms*/, const MemberInfo& worker) {
 
 std::string LeasedWork::overdue(int64_t now_ms) {
   if (!lacks_workers()) {
-    empty_since_ms_ = -1;
+    lacking_since_ms_ = -1;
     return "";
   }
-  if (empty_since_ms_ < 0) empty_since_ms_ = now_ms;
-  if (now_ms - empty_since_ms_ <= replacement_timeout_ms()) return "";
-  return "[job] no worker is left, and none has joined within replacement-timeout = " +
-         seconds_text(replacement_timeout_ms()) + " s";
+  if (lacking_since_ms_ < 0) lacking_since_ms_ = now_ms;
+  return now_ms - lacking_since_ms_ <= replacement_timeout_ms() ? "" : stands_text();
 }
 
 std::vector<wire::Lease> LeasedWork::leases(const MemberInfo& worker) {
   if (worker.rank < 0) return {};
-  return pool_.grant(worker.incarnation);
+  return stands() ? pool_.held(worker.incarnation) : pool_.grant(worker.incarnation);
 }
 
 }  // namespace pushpull

@@ -20,19 +20,19 @@ class LeasedWork final : public WorkAssignment {
   void on_barrier_open(int64_t step) override;
   void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk) override;
   bool lose(int64_t now_ms, const MemberInfo& worker) override;
-  void fill() override {}  // workers draw by themselves
   std::vector<uint64_t> unfinished(int64_t step) const override { return pool_.holders(step); }
   bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override {
     return pool_.holds_evaluation(incarnation, step, chunk);
   }
   bool has_work(uint64_t incarnation) const override { return pool_.has_drawn(incarnation); }
-  bool lacks_workers() const override { return setup().members.count(wire::ROLE_WORKER) == 0; }
+  bool lacks_workers() const override { return workers_with_rank() == 0 || stands(); }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
 
  private:
+  void assign() override {}  // workers draw by themselves
   LeasePool pool_;
-  int64_t empty_since_ms_ = -1;  // no worker is left since then; -1: some are
+  int64_t lacking_since_ms_ = -1;  // too few workers are left since then; -1: enough are
 };
 
 }  // namespace pushpull

@@ -4,15 +4,52 @@
 
 namespace pushpull {
 
-ShareTable::ShareTable(int shares, int64_t micro_batches, int64_t start_step)
-    : start_step_(start_step) {
+ShareTable::ShareTable(int shares, int64_t micro_batches, Range steps)
+    : micro_batches_(micro_batches) {
+  add(shares, steps);
+}
+
+void ShareTable::add(int shares, Range steps) {
   for (int i = 0; i < shares; ++i) {
     ShareOwner share;
-    share.range = share_range(i, shares, micro_batches);
-    share.clock = start_step;
-    share.from_step = start_step;
+    share.range = share_range(i, shares, micro_batches_);
+    share.steps = steps;
+    share.shares = shares;
+    share.index = i;
+    share.clock = steps.lo;
+    share.from_step = steps.lo;
     shares_.push_back(share);
   }
+}
+
+void ShareTable::cut(int shares, int64_t from_step) {
+  const int64_t end = shares_.back().steps.hi;
+  for (ShareOwner& share : shares_) share.steps.hi = std::min(share.steps.hi, from_step);
+  add(shares, {from_step, end});
+}
+
+void ShareTable::retire(int64_t step) {
+  for (const ShareOwner& share : shares_) {
+    if (share.steps.hi > step) continue;
+    retired_.insert(share.owner);
+    retired_.insert(share.earlier.begin(), share.earlier.end());
+  }
+  std::erase_if(shares_, [&](const ShareOwner& share) { return share.steps.hi <= step; });
+}
+
+// The weights of a barrier are evaluated by whoever computes on them next.
+bool ShareTable::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk,
+                              int64_t chunks) const {
+  if (step < shares_.front().steps.lo) return retired_.contains(incarnation);
+  const int64_t of_step = std::min(step, shares_.back().steps.hi - 1);
+  return std::any_of(shares_.begin(), shares_.end(), [&](const ShareOwner& share) {
+    const Range mine = share_range(share.index, share.shares, chunks);
+    const bool its = of_step >= share.steps.lo && of_step < share.steps.hi && chunk >= mine.lo &&
+                     chunk < mine.hi;
+    // an earlier owner may have evaluated before it gave the share away
+    return its && (share.owner == incarnation || share.evaluator == incarnation ||
+                   share.earlier.contains(incarnation));
+  });
 }
 
 void ShareTable::give(size_t index, uint64_t incarnation) {
@@ -24,20 +61,33 @@ void ShareTable::give(size_t index, uint64_t incarnation) {
 
 void ShareTable::advance(Range range, int64_t clock) {
   for (ShareOwner& share : shares_) {
-    if (share.range == range) share.clock = std::max(share.clock, clock);
+    const bool its = share.range == range && clock > share.steps.lo && clock <= share.steps.hi;
+    if (its) share.clock = std::max(share.clock, clock);
   }
+}
+
+int64_t ShareTable::step_to_repeat(const ShareOwner& share) const {
+  return std::max(share.steps.lo, share.clock - 1);
+}
+
+// Where its owner is lost as well before it has pushed everywhere, the next one has repeated that.
+void ShareTable::release(size_t index) {
+  ShareOwner& share = shares_[index];
+  share.earlier.insert(share.owner);
+  share.owner = 0;
+  share.from_step = step_to_repeat(share);
 }
 
 bool ShareTable::vacate(uint64_t incarnation, int64_t now_ms) {
   bool had_some = false;
   for (ShareOwner& share : shares_) {
+    share.earlier.erase(incarnation);
     if (share.evaluator == incarnation) share.evaluator = 0;
     if (share.owner != incarnation) continue;
     had_some = true;
     share.owner = 0;
     share.vacant_since_ms = now_ms;
-    // its last push may not have reached every server; servers drop what they have
-    share.from_step = std::max(start_step_, share.clock - 1);
+    share.from_step = step_to_repeat(share);
   }
   return had_some;
 }
@@ -47,23 +97,40 @@ int64_t ShareTable::owned() const {
                        [](const ShareOwner& share) { return share.owner != 0; });
 }
 
-uint64_t ShareTable::least_loaded(const Membership& members, int64_t below) const {
+uint64_t ShareTable::least_loaded(const Membership& members, Range steps, int64_t below) const {
   uint64_t best = 0;
   for (const auto& [incarnation, member] : members.all()) {
     if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
-    const uint64_t worker = incarnation;  // clang 14 captures no structured binding
-    const auto load = std::count_if(shares_.begin(), shares_.end(),
-                                    [worker](const ShareOwner& s) { return s.owner == worker; });
-    if (load >= below) continue;
+    const int64_t its = load(incarnation, steps);
+    if (its >= below) continue;
     best = incarnation;
-    below = load;
+    below = its;
   }
   return best;
 }
 
-void ShareTable::add_assigned(wire::State* state, uint64_t incarnation) const {
+int64_t ShareTable::load(uint64_t incarnation, Range steps) const {
+  return std::count_if(shares_.begin(), shares_.end(), [&](const ShareOwner& share) {
+    return share.owner == incarnation && share.steps == steps;
+  });
+}
+
+std::optional<size_t> ShareTable::surplus(const Membership& members) const {
+  const Range steps = shares_.back().steps;
+  const uint64_t idlest = least_loaded(members, steps, INT64_MAX);
+  if (idlest == 0) return std::nullopt;
+  std::optional<size_t> found;
+  int64_t most = load(idlest, steps) + 1;
   for (size_t i = 0; i < shares_.size(); ++i) {
-    const ShareOwner& share = shares_[i];
+    if (shares_[i].owner == 0 || load(shares_[i].owner, steps) <= most) continue;
+    found = i;
+    most = load(shares_[i].owner, steps);
+  }
+  return found;
+}
+
+void ShareTable::add_assigned(wire::State* state, uint64_t incarnation) const {
+  for (const ShareOwner& share : shares_) {
     const bool owns = share.owner == incarnation;
     if (!owns && share.evaluator != incarnation) continue;
     wire::Share* assigned = state->add_assigned();
@@ -71,7 +138,10 @@ void ShareTable::add_assigned(wire::State* state, uint64_t incarnation) const {
     if (owns) assigned->set_lo(share.range.lo);
     if (owns) assigned->set_hi(share.range.hi);
     assigned->set_from_step(share.from_step);
-    assigned->set_index(static_cast<int32_t>(i));
+    assigned->set_index(share.index);
+    assigned->set_shares(share.shares);
+    assigned->set_first_step(share.steps.lo);
+    assigned->set_to_step(share.steps.hi);
   }
 }
 

@@ -15,8 +15,12 @@ TrainingProgress::TrainingProgress(const Job& job, int workers, int64_t start_st
       floor_(start_step) {}
 
 void TrainingProgress::add(const Commit& commit, int rank) {
+  const bool known = rank >= 0;
   const auto worker = static_cast<size_t>(rank);
-  const bool known = rank >= 0 && worker < samples_per_worker_.size();
+  if (known && worker >= samples_per_worker_.size()) {
+    samples_per_worker_.resize(worker + 1);
+    pushes_dropped_per_worker_.resize(worker + 1);
+  }
   if (commit.dropped) {
     ++pushes_dropped_;
     if (known) ++pushes_dropped_per_worker_[worker];

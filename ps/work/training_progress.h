@@ -20,6 +20,7 @@ class TrainingProgress {
  public:
   static constexpr size_t kMaxLosses = size_t{1} << 20;
 
+  // workers: that the job starts with; more may come.
   TrainingProgress(const Job& job, int workers, int64_t start_step);
 
   void add(const Commit& commit, int rank);

@@ -1,5 +1,7 @@
 #include "ps/work/work_assignment.h"
 
+#include <algorithm>
+
 #include "ps/work/all_reduce_shares.h"
 #include "ps/work/backup_shares.h"
 #include "ps/work/fixed_shares.h"
@@ -17,6 +19,43 @@ std::vector<wire::Lease> WorkAssignment::leases(const MemberInfo& /*worker*/) { 
 int64_t WorkAssignment::samples_at(int64_t barrier) const {
   // the push that opens the barrier may be told of later, so counting would miss it
   return (barrier - setup_.barriers.start_step) * setup_.job.global_batch;
+}
+
+int64_t WorkAssignment::workers_with_rank() const {
+  const auto& all = setup_.members.all();
+  return std::count_if(all.begin(), all.end(), [](const auto& entry) {
+    return entry.second.role == wire::ROLE_WORKER && entry.second.rank >= 0;
+  });
+}
+
+bool WorkAssignment::stands() const {
+  return continues() && workers_with_rank() < setup_.job.min_workers;
+}
+
+void WorkAssignment::fill() {
+  const int64_t workers = workers_with_rank();
+  if (stands() && workers > 0 && !stood_) {
+    setup_.out.notice("training stands with " + counted(workers, "worker") +
+                      ", fewer than min-workers = " + std::to_string(setup_.job.min_workers) +
+                      ": it waits for more, up to replacement-timeout = " +
+                      seconds_text(replacement_timeout_ms()) + " s");
+  } else if (!stands() && stood_) {
+    setup_.out.notice("training goes on with " + counted(workers, "worker"));
+  }
+  stood_ = stands();
+  if (!stood_) assign();
+}
+
+std::string WorkAssignment::stands_text() const {
+  const std::string seconds = seconds_text(replacement_timeout_ms());
+  const int64_t left = workers_with_rank();
+  if (left == 0) {
+    return "[job] no worker is left, and none has joined within replacement-timeout = " + seconds +
+           " s";
+  }
+  return "[job] training stands with " + counted(left, "worker") +
+         ", fewer than min-workers = " + std::to_string(setup_.job.min_workers) +
+         ", and not enough have joined within replacement-timeout = " + seconds + " s";
 }
 
 int64_t WorkAssignment::replacement_timeout_ms() const {

@@ -48,6 +48,8 @@ class WorkAssignment {
   // Server 0 has taken a push, or dropped it.
   virtual void on_commit(const Commit& commit) = 0;
   virtual void on_barrier_open(int64_t /*step*/) {}
+  // Before each state goes out: what has moved meanwhile may let the division of work change.
+  virtual void on_tick() {}
   // A worker has evaluated a chunk.
   virtual void on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/) {}
   virtual void on_evaluation_complete() {}
@@ -56,8 +58,9 @@ class WorkAssignment {
 
   // The worker is no member any longer. True: it had work.
   virtual bool lose(int64_t now_ms, const MemberInfo& worker) = 0;
-  // Hands work that nobody has to workers that are there.
-  virtual void fill() = 0;
+  // Workers have come or gone: hands work that nobody has to those that are there, or says that
+  // training stands.
+  void fill();
   // Workers that hold something of steps up to `step`, or of an evaluation there, that they have not
   // finished.
   virtual std::vector<uint64_t> unfinished(int64_t step) const = 0;
@@ -65,6 +68,8 @@ class WorkAssignment {
   virtual bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const = 0;
   // It has been given work: a spare has not.
   virtual bool has_work(uint64_t incarnation) const = 0;
+  // Fewer workers are left than the job needs: nothing new is begun.
+  bool stands() const;
   // Some work has no worker, and waits for one.
   virtual bool lacks_workers() const = 0;
   // Why the job cannot go on: nobody has come for some work for too long. "": it can.
@@ -81,11 +86,20 @@ class WorkAssignment {
   virtual std::string closing_notice() const { return ""; }
 
  protected:
+  // Hands work that nobody has to workers that are there: enough of them.
+  virtual void assign() = 0;
   int64_t replacement_timeout_ms() const;
+  // Members that may be given work.
+  int64_t workers_with_rank() const;
+  // The job goes on without waiting for a replacement.
+  bool continues() const { return setup_.job.on_worker_loss == OnWorkerLoss::kContinue; }
+  // For the end of a job that has stood for too long.
+  std::string stands_text() const;
   const WorkSetup& setup() const { return setup_; }
 
  private:
   const WorkSetup setup_;
+  bool stood_ = false;  // and a line has said so
 };
 
 std::unique_ptr<WorkAssignment> make_work_assignment(const WorkSetup& setup);

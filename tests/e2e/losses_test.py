@@ -1,6 +1,7 @@
 """A process that dies, stands still or is told to go: who notices, what is said, how the job ends."""
 import os
 import signal
+import socket
 
 import lab as base
 from lab import LONG, MLP, expect
@@ -109,6 +110,61 @@ def sync_goes_on_without_a_worker_to_the_same_bits(lab):
     summary = cluster.ends_well(but=(lost,))
     expect("the others go on" in cluster.servers[0].said(), cluster.servers[0].said()[-600:])
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+
+
+def who_comes_later_computes_in_the_place_of_the_others(lab):
+    keys = hurt_keys(lab, **{"on-worker-loss": "continue"})
+    calm = calm_hash(lab, keys)
+    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+    server = cluster.servers[0]
+    cluster.reaches(1)
+    lost = [kill(cluster.workers[0])]
+    server.says("micro-batches 0 to 3 go to worker 1")
+    late = cluster.add_worker()
+    server.says(f"pid {late.pid}) takes the free place")
+    server.says(f"go to worker 0 ({socket.gethostname()}, pid {late.pid})")
+    lost.append(kill(cluster.workers[1]))
+    summary = cluster.ends_well(but=lost)
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+
+
+def steps_are_cut_anew_for_whoever_comes(lab):
+    keys = hurt_keys(lab, **{"on-worker-loss": "continue", "max-workers": 4})
+    calm = calm_hash(lab, keys)
+    cluster = lab.cluster(lab.job(keys), 2, 1, slice_bytes=4096)
+    cluster.reaches(1)
+    for workers in (2, 3):
+        cluster.add_worker()
+        cluster.servers[0].says(f"{workers} workers share each step")
+    lost = kill(cluster.workers[0])
+    cluster.servers[0].says("the others go on")
+    cluster.add_worker()
+    cluster.servers[0].says(f"go to worker 0 ({socket.gethostname()}, pid {cluster.workers[3].pid})")
+    summary = cluster.ends_well(but=(lost,))
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+    drawn = summary["samples_per_worker"]
+    expect(len(drawn) == 3 and min(drawn) > 0 and sum(drawn) == keys["steps"] * 64, f"samples {drawn}")
+
+
+def with_fewer_than_min_workers_training_stands(lab):
+    keys = hurt_keys(lab, **{"on-worker-loss": "continue", "min-workers": 2})
+    calm = calm_hash(lab, keys)
+    cluster = lab.cluster(lab.job(keys), 1, 2)
+    cluster.reaches(1)
+    lost = kill(cluster.workers[1])
+    cluster.servers[0].says("training stands with 1 worker, fewer than min-workers = 2")
+    cluster.add_worker()
+    cluster.servers[0].says("training goes on with 2 workers")
+    summary = cluster.ends_well(but=(lost,))
+    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+
+
+def training_does_not_stand_for_ever(lab):
+    keys = {**LONG, "on-worker-loss": "continue", "min-workers": 2, "replacement-timeout": 2}
+    cluster = lab.cluster(lab.job(keys), 1, 2)
+    cluster.reaches(5)
+    lost = kill(cluster.workers[1])
+    survivors_name(cluster, lost, ("min-workers = 2", "replacement-timeout = 2"))
 
 
 def async_and_ssp_go_on_without_a_worker(lab):

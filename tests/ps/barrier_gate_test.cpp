@@ -28,6 +28,20 @@ TEST_F(BarrierGateTest, ABarrierIsPassedOnceItIsOpen) {
   EXPECT_FALSE(gate_->due(2)) << "it is open";
 }
 
+TEST_F(BarrierGateTest, TheCoordinatorMayHoldStepsForAWhile) {
+  make("");
+  wire::State state;
+  state.set_held_step(3);
+  EXPECT_FALSE(gate_->on_state(state));
+  EXPECT_TRUE(gate_->passed(2));
+  EXPECT_FALSE(gate_->passed(3));
+  EXPECT_FALSE(gate_->passes_with_update(4));
+  EXPECT_FALSE(gate_->on_state(state)) << "it still does";
+  EXPECT_TRUE(gate_->on_state({})) << "whoever waits must be answered";
+  EXPECT_TRUE(gate_->passed(3));
+  EXPECT_TRUE(gate_->passes_with_update(4));
+}
+
 TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomKeepsTheNextBarrierClosed) {
   make("checkpoint-every = 1\n");
   EXPECT_TRUE(gate_->passes_with_update(1));

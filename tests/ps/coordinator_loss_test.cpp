@@ -208,6 +208,43 @@ TEST_F(CoordinatorTest, OneThatComesBackAfterItWasGivenUpIsRefused) {
   EXPECT_THAT(refusal_of(kBert), HasSubstr("given up"));
 }
 
+TEST_F(CoordinatorTest, UnderContinueAWorkerThatComesLaterComputesAgain) {
+  train("strategy = sync\non-worker-loss = continue\n");
+  leave(kBert, 1, "killed");
+  tick();
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}, {2, 4}}));
+  join(kCarl);
+  tick();
+  EXPECT_EQ(state_of(kCarl).rank(), 1);
+  EXPECT_EQ(shares_of(kCarl).size(), 1U);
+  EXPECT_EQ(shares_of(kAnna).size(), 1U);
+}
+
+TEST_F(CoordinatorTest, UnderContinueAsManyTakePartAsMaxWorkersSays) {
+  train("strategy = async\non-worker-loss = continue\nmax-workers = 3\n");
+  join(kCarl);
+  join(104);
+  tick();
+  EXPECT_EQ(state_of(kCarl).rank(), 2);
+  EXPECT_THAT(notices(), HasSubstr("worker 2 (node, pid 1103) joined, and takes part"));
+  EXPECT_FALSE(coordinator_->leases(kCarl).empty());
+  EXPECT_EQ(state_of(104).rank(), -1) << "a spare";
+  EXPECT_TRUE(coordinator_->leases(104).empty());
+  leave(kAnna, 1, "killed");
+  tick();
+  EXPECT_EQ(state_of(104).rank(), 0);
+}
+
+TEST_F(CoordinatorTest, UnderContinueSparesTakePartFromTheStart) {
+  make("strategy = async\non-worker-loss = continue\n");
+  for (const uint64_t who : {kAnna, kBert, kCarl}) join(who);
+  tick();
+  EXPECT_EQ(state_of(kCarl).rank(), -1);
+  coordinator_->start(now_, {});
+  tick();
+  EXPECT_EQ(state_of(kCarl).rank(), 2);
+}
+
 // ---- backup:B ----
 
 class BackupJob : public CoordinatorTest {

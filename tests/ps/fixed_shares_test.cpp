@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/ps/work_fixture.h"
 
 namespace pushpull {
@@ -10,7 +12,23 @@ namespace {
 
 using testing::HasSubstr;
 
-using FixedSharesTest = WorkTest;
+class FixedSharesTest : public WorkTest {
+ protected:
+  // The steps [lo, hi) of each of a worker's shares.
+  std::vector<Range> steps_of(int rank) {
+    std::vector<Range> out;
+    const wire::State state = state_of(rank);
+    for (const wire::Share& s : state.assigned()) out.push_back({s.first_step(), s.to_step()});
+    return out;
+  }
+  void heard(uint64_t incarnation) {
+    members_.find(incarnation)->state_version = out_.state_version();
+  }
+  void commit_step(int64_t step) {
+    commit(0, step, {0, 2});
+    commit(1, step, {2, 4});
+  }
+};
 
 TEST_F(FixedSharesTest, AShareIsGrantedToItsOwnerForAllSteps) {
   make("strategy = sync\n", 2);
@@ -65,6 +83,129 @@ TEST_F(FixedSharesTest, UnderContinueABusyWorkerTakesItToo) {
   const int64_t version = out_.state_version();
   work_->fill();
   EXPECT_EQ(out_.state_version(), version) << "nothing is left to give";
+}
+
+TEST_F(FixedSharesTest, UnderContinueAWorkerThatComesLaterTakesOneOfTwoShares) {
+  make("strategy = sync\non-worker-loss = continue\n", 2);
+  lose(1);
+  work_->fill();
+  ASSERT_EQ(state_of(0).assigned_size(), 2);
+  for (const Range share : {Range{0, 2}, Range{2, 4}}) commit(0, 4, share);
+  join(1);
+  notices();
+  work_->fill();
+  ASSERT_EQ(state_of(0).assigned_size(), 1);
+  ASSERT_EQ(state_of(1).assigned_size(), 1);
+  EXPECT_EQ(state_of(1).assigned(0).from_step(), 4);
+  EXPECT_THAT(notices(), HasSubstr("go to worker 1"));
+  const int64_t chunk = state_of(1).assigned(0).index() == 0 ? 0 : 7;
+  EXPECT_TRUE(work_->may_evaluate(worker(1), 5, chunk));
+  EXPECT_TRUE(work_->may_evaluate(worker(0), 5, chunk)) << "it may have done so before";
+}
+
+TEST_F(FixedSharesTest, UnderWaitNobodyGivesAShareAway) {
+  make("strategy = sync\non-worker-loss = wait\n", 2);
+  join(2);
+  work_->fill();
+  EXPECT_EQ(state_of(2).assigned_size(), 0);
+}
+
+TEST_F(FixedSharesTest, WithFewerThanMinWorkersTrainingStandsUntilMoreCome) {
+  make("strategy = sync\non-worker-loss = continue\nmin-workers = 2\nreplacement-timeout = 20\n",
+       3);
+  lose(2, 500);
+  work_->fill();
+  EXPECT_FALSE(work_->lacks_workers()) << "two are enough";
+  lose(1, 1000);
+  work_->fill();
+  EXPECT_THAT(notices(), HasSubstr("training stands with 1 worker, fewer than min-workers = 2: it "
+                                   "waits for more, up to replacement-timeout = 20.0 s"));
+  EXPECT_TRUE(work_->lacks_workers());
+  work_->fill();
+  EXPECT_EQ(notices(), "") << "it has been said";
+  EXPECT_EQ(work_->overdue(21'000), "");
+  EXPECT_EQ(work_->overdue(21'001),
+            "[job] training stands with 1 worker, fewer than min-workers = 2, and not enough have "
+            "joined within replacement-timeout = 20.0 s");
+  join(1);
+  work_->fill();
+  EXPECT_THAT(notices(), HasSubstr("training goes on with 2 workers"));
+  EXPECT_FALSE(work_->lacks_workers());
+  EXPECT_EQ(work_->overdue(1'000'000), "");
+}
+
+TEST_F(FixedSharesTest, UnderContinueStepsAreCutAnewWhenMoreWorkersCome) {
+  make("strategy = sync\non-worker-loss = continue\n", 2, 2);
+  members_.add({.role = wire::ROLE_SERVER, .rank = 1, .incarnation = 2, .peer = "server 1"});
+  work_->on_tick();
+  EXPECT_EQ(steps_of(0), (std::vector<Range>{{0, 10}}));
+  commit_step(0);
+  join(2);
+  notices();
+  work_->on_tick();
+  EXPECT_THAT(notices(), HasSubstr("from step 3 on 3 workers share each step"));
+  EXPECT_EQ(steps_of(0), (std::vector<Range>{{0, 3}, {3, 10}}));
+  EXPECT_EQ(steps_of(2), (std::vector<Range>{{3, 10}}));
+  const wire::Share share = state_of(2).assigned(0);
+  EXPECT_EQ(share.shares(), 3);
+  const Range range{share.lo(), share.hi()};
+  EXPECT_TRUE(taken(grants_.check(share.grant(), worker(2), range, {3, 4})));
+  EXPECT_FALSE(taken(grants_.check(share.grant(), worker(2), range, {2, 3})));
+  ASSERT_EQ(state_of_servers().cuts_size(), 1);
+  EXPECT_EQ(state_of_servers().cuts(0).from_step(), 3);
+  EXPECT_EQ(state_of_servers().cuts(0).shares(), 3);
+  // server 0 hands nothing out for step 3 until everybody has heard of it
+  for (const uint64_t who : {worker(0), worker(1), worker(2), uint64_t{2}}) {
+    work_->on_tick();
+    EXPECT_EQ(state_of_servers().held_step(), 3) << who << " has not heard of it";
+    heard(who);
+  }
+  work_->on_tick();
+  EXPECT_EQ(state_of_servers().held_step(), 0);
+  commit_step(1);
+  commit_step(2);
+  work_->on_tick();
+  EXPECT_EQ(steps_of(0).size(), 2U) << "server 1 may lack something of step 2";
+  members_.find(2)->stats.set_floor(3);
+  work_->on_tick();
+  EXPECT_EQ(steps_of(0), (std::vector<Range>{{3, 10}}));
+  EXPECT_EQ(state_of_servers().cuts_size(), 1);
+}
+
+TEST_F(FixedSharesTest, WhoIsLostMeanwhileIsNotWaitedFor) {
+  make("strategy = sync\non-worker-loss = continue\n", 2);
+  join(2);
+  work_->on_tick();
+  for (const int rank : {0, 1}) heard(worker(rank));
+  EXPECT_TRUE(lose(2));
+  work_->fill();
+  EXPECT_EQ(steps_of(0).size() + steps_of(1).size(), 5U) << "two shares, then three";
+  work_->on_tick();
+  EXPECT_EQ(state_of_servers().held_step(), 0);
+}
+
+TEST_F(FixedSharesTest, StepsAreNotCutAnewWhereThatWouldChangeWhatIsComputed) {
+  for (const std::string strategy : {"local:2", "ssp:1", "backup:1"}) {
+    members_ = Membership(10);
+    make("strategy = " + strategy + "\non-worker-loss = continue\n", 2);
+    join(2);
+    work_->on_tick();
+    EXPECT_EQ(state_of_servers().cuts_size(), 0) << strategy;
+  }
+}
+
+TEST_F(FixedSharesTest, StepsAreNotCutAnewAtTheEndNorIntoMoreThanThereAreMicroBatches) {
+  make("strategy = sync\non-worker-loss = continue\n", 2);
+  for (int rank = 2; rank < 6; ++rank) join(rank);
+  work_->on_tick();
+  EXPECT_EQ(state_of_servers().cuts(0).shares(), 4);
+  for (const int owner : {0, 1}) EXPECT_EQ(steps_of(owner).size(), 2U) << "it keeps a share";
+  members_ = Membership(10);
+  make("strategy = sync\non-worker-loss = continue\n", 2);
+  for (int64_t step = 0; step < 8; ++step) commit_step(step);
+  join(2);
+  work_->on_tick();
+  EXPECT_EQ(state_of_servers().cuts_size(), 0) << "from step 10 on there are none";
 }
 
 TEST_F(FixedSharesTest, AVacancyHasADeadline) {

@@ -103,5 +103,24 @@ TEST_F(LeasedWorkTest, WithoutAnyWorkerThereIsADeadline) {
   EXPECT_EQ(work_->overdue(30'000), "");
 }
 
+TEST_F(LeasedWorkTest, WithFewerThanMinWorkersNothingNewIsDrawn) {
+  make("strategy = async\non-worker-loss = continue\nmin-workers = 2\nreplacement-timeout = 20\n",
+       2);
+  const wire::Lease held = leases(0)[0];
+  EXPECT_EQ(work_->overdue(0), "");
+  lose(1);
+  work_->fill();
+  EXPECT_THAT(notices(), HasSubstr("training stands with 1 worker"));
+  EXPECT_EQ(leases(0).size(), 2U) << "what it has it may finish";
+  commit(0, held.step(), {held.lo(), held.hi()});
+  EXPECT_EQ(leases(0).size(), 1U);
+  EXPECT_EQ(work_->overdue(1000), "");
+  EXPECT_THAT(work_->overdue(21'001), HasSubstr("fewer than min-workers = 2"));
+  join(1);
+  work_->fill();
+  EXPECT_EQ(work_->overdue(30'000), "");
+  EXPECT_EQ(leases(0).size(), 2U);
+}
+
 }  // namespace
 }  // namespace pushpull

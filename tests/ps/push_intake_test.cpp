@@ -56,6 +56,24 @@ TEST_F(PushIntakeTest, MessagesOfAPushAreTakenTogether) {
   EXPECT_EQ(rule_->updates(), 1) << "it was complete";
 }
 
+TEST_F(PushIntakeTest, SharesMayBeOthersFromAStepOn) {
+  wire::State state;
+  wire::Cut* cut = state.add_cuts();
+  cut->set_from_step(2);
+  cut->set_shares(4);
+  for (int i = 0; i < 2; ++i) intake_->on_cuts(state);  // each state has it
+  EXPECT_TRUE(taken(take(push(1, 1))));
+  EXPECT_TRUE(taken(take(push(2, 2, {0, 1}))));
+  EXPECT_EQ(line_of(take(push(3, 2))),
+            "[push-share] expected one of the 4 shares of a step, got [0, 2)");
+  EXPECT_EQ(line_of(take(push(3, 1, {0, 1}))),
+            "[push-share] expected one of the 2 shares of a step, got [0, 1)");
+  cut->set_from_step(3);
+  cut->set_shares(5);
+  intake_->on_cuts(state);
+  EXPECT_TRUE(taken(take(push(3, 3, {0, 1})))) << "there are only 4 micro-batches";
+}
+
 TEST_F(PushIntakeTest, WhatDoesNotFitIsRefusedWithWhatWasExpected) {
   EXPECT_EQ(line_of(take(push(1, 0, {1, 3}))),
             "[push-share] expected one of the 2 shares of a step, got [1, 3)");

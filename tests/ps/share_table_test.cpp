@@ -13,7 +13,7 @@ MemberInfo worker(uint64_t incarnation, int rank) {
 }
 
 TEST(ShareTable, SharesCoverTheStep) {
-  const ShareTable table(3, 8, 5);
+  const ShareTable table(3, 8, {5, 100});
   ASSERT_EQ(table.all().size(), 3U);
   EXPECT_EQ(table.all().front().range.lo, 0);
   EXPECT_EQ(table.all().back().range.hi, 8);
@@ -22,7 +22,7 @@ TEST(ShareTable, SharesCoverTheStep) {
 }
 
 TEST(ShareTable, AVacantShareGoesOnOneStepBeforeWhatServer0Has) {
-  ShareTable table(2, 4, 0);
+  ShareTable table(2, 4, {0, 100});
   table.give(0, kAnna);
   table.give(1, kBert);
   table.advance({2, 4}, 7);
@@ -38,7 +38,7 @@ TEST(ShareTable, AVacantShareGoesOnOneStepBeforeWhatServer0Has) {
 }
 
 TEST(ShareTable, NoShareBeginsBeforeTheStart) {
-  ShareTable table(1, 4, 5);
+  ShareTable table(1, 4, {5, 100});
   table.give(0, kAnna);
   table.vacate(kAnna, 0);
   EXPECT_EQ(table.all()[0].from_step, 5);
@@ -50,17 +50,82 @@ TEST(ShareTable, TheLeastLoadedIsAWorkerWithARank) {
   members.add(worker(kBert, 1));
   members.add(worker(103, -1));
   members.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1});
-  ShareTable table(3, 6, 0);
+  ShareTable table(3, 6, {0, 100});
   table.give(0, kAnna);
-  EXPECT_EQ(table.least_loaded(members, 1), kBert);
+  EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), kBert);
   table.give(1, kBert);
-  EXPECT_EQ(table.least_loaded(members, 1), 0U) << "nobody is idle";
+  EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), 0U) << "nobody is idle";
   table.give(2, kAnna);
-  EXPECT_EQ(table.least_loaded(members, INT64_MAX), kBert);
+  EXPECT_EQ(table.least_loaded(members, {0, 100}, INT64_MAX), kBert);
+}
+
+TEST(ShareTable, WhoeverHasTwoMoreThanAnotherHasOneToGive) {
+  Membership members(10);
+  members.add(worker(kAnna, 0));
+  ShareTable table(3, 6, {0, 100});
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "nobody owns any";
+  for (size_t i = 0; i < 3; ++i) table.give(i, kAnna);
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "there is nobody to give it to";
+  members.add(worker(103, -1));
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "a spare takes none";
+  members.add(worker(kBert, 1));
+  ASSERT_TRUE(table.surplus(members));
+  table.advance({0, 2}, 9);
+  table.release(0);
+  EXPECT_EQ(table.all()[0].from_step, 8) << "its last push may not have reached every server";
+  EXPECT_TRUE(table.all()[0].earlier.contains(kAnna));
+  table.give(0, kBert);
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "two and one";
+  table.vacate(kAnna, 0);
+  EXPECT_FALSE(table.all()[0].earlier.contains(kAnna)) << "it cannot report any more";
+}
+
+TEST(ShareTable, StepsMayBeCutIntoMoreSharesFromOneOnForward) {
+  ShareTable table(2, 4, {0, 100});
+  table.give(0, kAnna);
+  table.give(1, kBert);
+  EXPECT_FALSE(table.in_transition());
+  table.cut(4, 10);
+  EXPECT_TRUE(table.in_transition());
+  EXPECT_EQ(table.shares(), 4);
+  ASSERT_EQ(table.all().size(), 6U);
+  EXPECT_EQ(table.all()[1].steps, (Range{0, 10}));
+  EXPECT_EQ(table.all()[2].steps, (Range{10, 100}));
+  EXPECT_EQ(table.all()[2].from_step, 10);
+  EXPECT_EQ(table.all()[5].range, (Range{3, 4}));
+  for (size_t i = 2; i < 6; ++i) table.give(i, 103);
+  table.advance({0, 2}, 10);
+  EXPECT_EQ(table.all()[0].clock, 10);
+  table.advance({3, 4}, 10);
+  EXPECT_EQ(table.all()[5].clock, 10) << "no step of its";
+  table.advance({3, 4}, 11);
+  EXPECT_EQ(table.all()[5].clock, 11);
+  table.retire(9);
+  EXPECT_TRUE(table.in_transition());
+  table.retire(10);
+  EXPECT_FALSE(table.in_transition());
+  EXPECT_EQ(table.all().size(), 4U);
+}
+
+TEST(ShareTable, ABarrierIsEvaluatedByTheOwnersOfTheStepBehindIt) {
+  ShareTable table(1, 4, {0, 100});
+  table.give(0, kAnna);
+  table.cut(2, 10);
+  table.give(1, kAnna);
+  table.give(2, kBert);
+  EXPECT_TRUE(table.may_evaluate(kAnna, 9, 7, 8));
+  EXPECT_FALSE(table.may_evaluate(kBert, 9, 7, 8));
+  EXPECT_TRUE(table.may_evaluate(kBert, 10, 7, 8));
+  EXPECT_FALSE(table.may_evaluate(kAnna, 10, 7, 8));
+  EXPECT_TRUE(table.may_evaluate(kBert, 100, 7, 8)) << "the end";
+  EXPECT_FALSE(table.may_evaluate(kBert, 100, 8, 8)) << "no such chunk";
+  table.retire(10);
+  EXPECT_TRUE(table.may_evaluate(kAnna, 9, 7, 8)) << "its result may come late";
+  EXPECT_FALSE(table.may_evaluate(kBert, 9, 7, 8));
 }
 
 TEST(ShareTable, AnEvaluatorIsToldOfTheShareWithoutItsMicroBatches) {
-  ShareTable table(2, 4, 0);
+  ShareTable table(2, 4, {0, 100});
   table.give(0, kAnna);
   table.at(1).evaluator = kAnna;
   wire::State state;

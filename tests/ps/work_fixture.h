@@ -17,7 +17,7 @@ namespace pushpull {
 class WorkTest : public testing::Test {
  protected:
   // Server 0 and workers of ranks 0 to workers - 1; 4 micro-batches a step, 10 steps.
-  void make(const std::string& keys, int workers) {
+  void make(const std::string& keys, int workers, int servers = 1) {
     job_ = job_of(keys);
     barriers_ = barriers_of(job_, 0, 10);
     members_.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1, .host = "head"});
@@ -25,8 +25,8 @@ class WorkTest : public testing::Test {
     progress_ = std::make_unique<TrainingProgress>(job_, workers, 0);
     evaluations_ = std::make_unique<Evaluations>(16, job_.micro_batch);
     const int shares = std::min(workers, 4);
-    work_ = make_work_assignment(
-        {job_, barriers_, workers, shares, 1, members_, *progress_, *evaluations_, grants_, out_});
+    work_ = make_work_assignment({job_, barriers_, workers, shares, servers, members_, *progress_,
+                                  *evaluations_, grants_, out_});
   }
   // Worker of rank r has incarnation 101 + r.
   static uint64_t worker(int rank) { return 101 + static_cast<uint64_t>(rank); }
@@ -49,6 +49,11 @@ class WorkTest : public testing::Test {
     const Commit commit{worker(rank), step, range, {}, true};
     progress_->add(commit, rank);
     work_->on_commit(commit);
+  }
+  wire::State state_of_servers() {
+    wire::State state;
+    work_->add_to_server_state(&state);
+    return state;
   }
   wire::State state_of(int rank) {
     wire::State state;

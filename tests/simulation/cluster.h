@@ -54,9 +54,10 @@ class Cluster {
   // backup: first micro-batches of the pushes that make up each step.
   std::map<int64_t, std::vector<int64_t>> chosen;
   std::optional<Summary> summary;
-  int64_t lost_members = 0;  // that the coordinator has given up, as it says
-  int64_t early_tasks = 0;   // that have begun while their weights were coming
-  int64_t early_waits = 0;   // of a layer of theirs
+  std::map<int, int64_t> computed;  // micro-batches and chunks, by worker process
+  int64_t lost_members = 0;         // that the coordinator has given up, as it says
+  int64_t early_tasks = 0;          // that have begun while their weights were coming
+  int64_t early_waits = 0;          // of a layer of theirs
   // Shared memory: parts and slices that went as references.
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;

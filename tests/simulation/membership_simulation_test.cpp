@@ -120,5 +120,77 @@ TEST(MembershipSimulation, WhoeverWasFrozenTooLongIsToldThatItWasGivenUp) {
   }
 }
 
+// A job of two to six workers that goes on without a lost one; somebody else comes later.
+Scenario with_late_workers(uint64_t seed, const std::string& strategy) {
+  Scenario scenario = draw(seed, strategy);
+  Dice dice(seed);
+  if (seed % 2 == 0) add_faults(scenario);
+  Job& job = scenario.job;
+  job.on_worker_loss = OnWorkerLoss::kContinue;
+  // the state of a worker that is given up is gone with it
+  if (job.strategy.kind == StrategyKind::kLocal) job.optimizer.kind = OptimizerKind::kSgd;
+  if (scenario.workers < 2) scenario.workers = static_cast<int>(dice.between(2, 5));
+  scenario.compute_us = 200'000;
+  const int64_t losses = dice.between(1, 3);
+  for (int64_t i = 0; i < losses; ++i) {
+    Accident accident;
+    accident.at_ms = dice.between(100, 3000);
+    accident.worker = static_cast<int>(dice.between(0, scenario.workers - 1));
+    accident.replaced_ms = dice.between(0, 1500);
+    scenario.accidents.push_back(accident);
+  }
+  for (int64_t i = dice.between(0, 3); i > 0; --i) {
+    scenario.newcomers.push_back({dice.between(0, 5000)});
+  }
+  job.min_workers = dice.between(1, scenario.workers);
+  if (dice.chance(0.3)) job.max_workers = scenario.workers + dice.between(0, 2);
+  return scenario;
+}
+
+TEST(MembershipSimulation, UnderContinueWorkersThatComeLaterCompute) {
+  constexpr const char* kStrategies[] = {"sync",  "local:2",  "ssp:1",     "ssp:3",
+                                         "async", "backup:1", "buffered:2"};
+  int late = 0;
+  for (const uint64_t seed : seeds(3000)) {
+    const Scenario scenario = with_late_workers(seed, kStrategies[seed % 7]);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    for (const auto& [worker, tasks] : run.cluster().computed) {
+      late += worker >= scenario.workers ? 1 : 0;
+    }
+  }
+  EXPECT_GT(late, 0);
+}
+
+// In sync steps are cut anew as workers come, whoever is lost meanwhile, and the bits stay.
+TEST(MembershipSimulation, StepsAreCutAnewToTheSameBits) {
+  int cuts = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = with_late_workers(seed, "sync");
+    Dice dice(seed + 1);
+    scenario.compute_us = dice.chance(0.5) ? 20'000 : 200'000;
+    scenario.job.steps += 20;
+    scenario.job.stop_after = 0;
+    scenario.write_us = std::min<int64_t>(scenario.write_us, 500'000);
+    scenario.workers = static_cast<int>(dice.between(1, 3));
+    scenario.job.min_workers = 1;
+    scenario.job.max_workers = dice.chance(0.3) ? scenario.workers + dice.between(0, 3) : 0;
+    if (dice.chance(0.3)) scenario.accidents.clear();
+    for (int64_t n = dice.between(1, 4); n > 0; --n) {
+      scenario.newcomers.push_back({dice.between(0, 3000)});
+    }
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    cuts += run.cluster().coordinator().state_for_self().cuts_size();
+  }
+  if (seeds(2000).size() > 500) {
+    EXPECT_GT(cuts, 500);
+  }
+}
+
 }  // namespace
 }  // namespace pushpull::sim

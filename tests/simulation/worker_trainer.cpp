@@ -107,6 +107,7 @@ void WorkerTrainer::exchange() {
       cluster_.wrong("a worker refused " + message.header.ShortDebugString());
     }
   }
+  if (std::exchange(news_, false)) push_pull_->on_state(process_.member().state(), now);
   push_pull_->on_tick(now);
   send();
 }
@@ -117,17 +118,12 @@ void WorkerTrainer::turn() {
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!push_pull_) make(state);
   if (forward_) return forward();
-  while (true) {
-    exchange();
-    const Task task = push_pull_->next(cluster_.clock().now_ms());
-    send();
-    if (task.kind == Task::kCompute) return compute(task);
-    if (task.kind == Task::kEvaluate) return evaluate(task);
-    if (begin_early()) return forward();
-    if (!news_) return;
-    news_ = false;
-    push_pull_->on_state(state, cluster_.clock().now_ms());
-  }
+  exchange();
+  const Task task = push_pull_->next(cluster_.clock().now_ms());
+  send();
+  if (task.kind == Task::kCompute) return compute(task);
+  if (task.kind == Task::kEvaluate) return evaluate(task);
+  if (begin_early()) forward();
 }
 
 bool WorkerTrainer::begin_early() {
@@ -149,9 +145,6 @@ bool WorkerTrainer::forward_may_go_on() const {
 // Layer by layer, each of which waits for its own tensors; then the pull must be over.
 void WorkerTrainer::forward() {
   if (!forward_may_go_on()) {
-    if (std::exchange(news_, false)) {
-      push_pull_->on_state(process_.member().state(), cluster_.clock().now_ms());
-    }
     exchange();
     if (!push_pull_->stands(forward_->task)) {
       forward_.reset();
@@ -248,6 +241,7 @@ void WorkerTrainer::push_some(size_t count, const Task& task, std::vector<float>
     push_pull_->end_push(losses, 0.0, cluster_.clock().now_ms(), drawn.bytes());
     send();
     computed_ += task.range.size() * task.steps;
+    cluster_.computed[number_] = computed_;
     busy_ = false;
     turn();
   });

@@ -146,5 +146,21 @@ TEST_F(WhilePushing, AServerThatSharesMemoryIsAskedAtTheEnd) {
   EXPECT_FALSE(pulls_before_the_end()) << "asking lets go of what lies with the server";
 }
 
+// A share is not taken away from under its own push.
+TEST_F(WhilePushing, AStateThatComesMeanwhileIsTakenInBehindThePush) {
+  make("strategy = sync\n");
+  assign({0, 1});
+  task_ = ready_at(4);
+  forget_sent();
+  worker_->begin_push(task_.step, task_.range);
+  const int other = task_.range.lo == 0 ? 1 : 0;
+  assign({other}, 2);
+  for (const int slice : {2, 1, 0}) part(slice);
+  end();
+  EXPECT_EQ(next(), (Task{Task::kCompute, 4, {int64_t{2} * other, int64_t{2} * other + 2}, 1}));
+  push(next());
+  EXPECT_EQ(newest_pull().clock(), 5) << "the other share is somebody else's by now";
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -77,6 +77,21 @@ TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
   EXPECT_FALSE(schedule->gives_up({.versions = PullAim::kNewest}));
 }
 
+TEST(Schedule, InLockstepTheLastPushOfAShareThatEndsIsWaitedFor) {
+  const auto schedule = make("sync");
+  wire::State state = state_with({0});
+  state.mutable_assigned(0)->set_to_step(1);
+  schedule->on_shares(state);
+  bring(*schedule, 0, 0);
+  EXPECT_EQ(schedule->next().task.kind, Task::kCompute);
+  schedule->on_pushed(0, {0, 2});
+  ASSERT_TRUE(schedule->next().pull) << "servers may lack the push";
+  EXPECT_EQ(schedule->next().pull->clock, 1);
+  bring(*schedule, 1, 1);
+  EXPECT_FALSE(schedule->next().pull);
+  EXPECT_EQ(schedule->next().task.kind, Task::kDone);
+}
+
 TEST(Schedule, LocalTakesRoundsAndPushesOneSum) {
   const auto schedule = make("local:4");
   schedule->on_shares(state_with({0}));

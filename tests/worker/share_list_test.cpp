@@ -43,6 +43,66 @@ TEST(ShareList, AfterTheLastEvaluationNothingIsLeft) {
   EXPECT_FALSE(shares.next_task());
 }
 
+// Shares of 2, then of 4 to a step, as the coordinator says them while steps are cut anew.
+wire::State state_of_two_cuts(int64_t from_step) {
+  wire::State state = state_with({0});
+  state.mutable_assigned(0)->set_to_step(from_step);
+  wire::Share* share = state.add_assigned();
+  share->set_hi(1);
+  share->set_shares(4);
+  share->set_first_step(from_step);
+  share->set_from_step(from_step);
+  state.mutable_assigned(0)->mutable_grant()->set_mac("old");
+  share->mutable_grant()->set_mac("new");
+  return state;
+}
+
+TEST(ShareList, AShareEndsWhereStepsAreCutAnew) {
+  ShareList shares(ten_steps());
+  shares.assign(state_with({0}, 3), kFromStep);
+  EXPECT_TRUE(shares.assign(state_of_two_cuts(5), kFromStep));
+  EXPECT_EQ(shares.unfinished(), 2);
+  for (const int64_t step : {3, 4}) {
+    EXPECT_EQ(shares.next_task(), (Task{Task::kCompute, step, {0, 2}, 1}));
+    shares.pushed(step, {0, 2});
+  }
+  EXPECT_EQ(shares.unfinished(), 1);
+  EXPECT_EQ(shares.next_task(), (Task{Task::kCompute, 5, {0, 1}, 1}));
+  EXPECT_EQ(shares.upcoming(), (Task{Task::kCompute, 6, {0, 1}, 1}));
+  shares.pushed(5, {0, 1});
+  wire::State only_new = state_of_two_cuts(5);
+  only_new.mutable_assigned()->DeleteSubrange(0, 1);
+  EXPECT_FALSE(shares.assign(only_new, kFromStep));
+  EXPECT_EQ(shares.next_task()->step, 6) << "it goes on where it is";
+}
+
+TEST(ShareList, ABarrierWhereStepsAreCutAnewIsEvaluatedInTheNewShares) {
+  ShareList shares(ten_steps(5));
+  shares.assign(state_with({0}, 4), kFromStep);
+  shares.assign(state_of_two_cuts(5), kFromStep);
+  shares.pushed(4, {0, 2});
+  EXPECT_EQ(shares.next_task(), (Task{Task::kEvaluate, 5, {0, 1}, 1})) << "a quarter of 4 chunks";
+}
+
+TEST(ShareList, ANewcomerBeginsNoShareBeforeItsFirstStep) {
+  ShareList shares(ten_steps());
+  wire::State state = state_of_two_cuts(5);
+  state.mutable_assigned()->DeleteSubrange(0, 1);
+  shares.assign(state, [](int64_t) { return -1; });
+  shares.begin_at(3);
+  EXPECT_EQ(shares.next_task()->step, 5);
+}
+
+TEST(ShareList, TheGrantIsThatOfTheShareThatIsComputed) {
+  ShareList shares(ten_steps());
+  wire::State state = state_of_two_cuts(5);
+  state.mutable_assigned(1)->set_hi(2);  // the same micro-batches as before
+  shares.assign(state, [](int64_t) { return 4; });
+  EXPECT_EQ(shares.grant({0, 2}).mac(), "old");
+  shares.pushed(4, {0, 2});
+  EXPECT_EQ(shares.grant({0, 2}).mac(), "new");
+}
+
 TEST(ShareList, SharesThatAreTakenAwayAreForgotten) {
   ShareList shares(ten_steps());
   shares.assign(state_with({0, 1}), kFromStep);

@@ -84,7 +84,7 @@ JobEnd ExchangeLoop::run() {
         break;
       default:
         control_.activity().wait([this] { return push_pull_.waiting_for(); });
-        links_.wait([](const wire::State&) {});
+        links_.wait();
     }
   }
   JobEnd end = *control_.end();
@@ -98,7 +98,7 @@ void ExchangeLoop::let_servers_settle() {
   constexpr int64_t kBytesPerMs = 250'000;
   const int64_t until_ms = now_ms() + kLeastMs + options_.bytes / kBytesPerMs;
   while (now_ms() < until_ms && !control_.over()) {
-    links_.wait([](const wire::State&) {});
+    links_.wait();
   }
 }
 
@@ -133,7 +133,7 @@ void ExchangeLoop::push(const Task& task) {
 void ExchangeLoop::wait_for_push() {
   const int64_t deadline_ms = now_ms() + kAcknowledgeMs;
   while (!push_pull_.pushes_arrived() && !control_.over() && now_ms() < deadline_ms) {
-    links_.wait([](const wire::State&) {});
+    links_.wait();
     links_.exchange([](const Message&) {});
   }
   times_.back().pushed = now_ns();

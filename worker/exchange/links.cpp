@@ -60,6 +60,7 @@ Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::con
              PagesMapped mapped, std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
+      state_version_(run.state.version()),
       log_("worker " + std::to_string(run.state.rank())),
       memory_(push_pull, run.state.rank(), std::move(mapped), std::move(device)),
       servers_(connect(push_pull, run, control.address(), context)) {
@@ -125,6 +126,7 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
       }
     }
   }
+  take_news();
   for (const ToServer& ask : memory_.due(now)) {
     servers_[static_cast<size_t>(ask.server)].front()->send(ask.message);
   }
@@ -132,14 +134,19 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
   send();
 }
 
-void Links::wait(const std::function<void(const wire::State&)>& on_state) {
+void Links::wait() {
   poll_sockets(poll_items_, kLinksPollMs);
   if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
   control_.news().clear();
-  if (const auto state = control_.state()) {
-    on_state(*state);
-    push_pull_.on_state(*state, now_ms());
-  }
+  take_news();
+}
+
+void Links::take_news() {
+  if (control_.state_version() <= state_version_) return;
+  const auto state = control_.state();
+  state_version_ = state->version();
+  push_pull_.on_state(*state, now_ms());
+  listener_(*state);
 }
 
 }  // namespace pushpull

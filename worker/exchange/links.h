@@ -40,15 +40,23 @@ class Links {
   // Sends what PushPull wants sent.
   void send();
   // Takes in what has come, repeats what is overdue, sends. taken: called after each message that
-  // was taken in.
+  // was taken in. What the coordinator has said before a server sent something is taken in with it,
+  // or before: weights of a step come after the news of who computes what in it.
   void exchange(const std::function<void(const Message&)>& taken);
-  // Until something comes, at most 20 ms. News of the coordinator go to PushPull, and to
-  // `on_state`.
-  void wait(const std::function<void(const wire::State&)>& on_state);
+  // Until something comes, at most 20 ms.
+  void wait();
+  // Each newer state goes to PushPull, and then to this.
+  void set_listener(std::function<void(const wire::State&)> listener) {
+    listener_ = std::move(listener);
+  }
 
  private:
+  void take_news();
+
   PushPull& push_pull_;
   Control& control_;
+  std::function<void(const wire::State&)> listener_ = [](const wire::State&) {};
+  int64_t state_version_;  // that PushPull knows
   Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection

@@ -28,6 +28,14 @@ PushPull::PushPull(PushPullSetup setup)
 void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
   if (state.version() <= state_version_) return;
   state_version_ = state.version();
+  if (delivery_.is_running()) {
+    later_ = state;
+  } else {
+    take_state(state);
+  }
+}
+
+void PushPull::take_state(const wire::State& state) {
   const bool has_new_share = schedule_->on_shares(state);
   if (!has_new_share || !pull_.brings_weights() || !schedule_->gives_up(pull_.aim())) return;
   pull_.end();
@@ -145,6 +153,7 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   pull_answered_ = false;
   delivery_.end(losses, squares, data_hash);
   schedule_->on_pushed(delivery_.head().step, delivery_.head().range);
+  if (const auto later = std::exchange(later_, std::nullopt)) take_state(*later);
   if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
   delivery_.flush_all();
   // a pull that began with the push is waited for from here on

@@ -32,7 +32,7 @@ class PushPull {
   explicit PushPull(PushPullSetup setup);
 
   // ---- events ----
-  // Shares that the coordinator has given to this worker. Only newer states have an effect.
+  // Shares of this worker. Only newer states have an effect, and none before a running push ends.
   void on_state(const wire::State& state, int64_t now_ms);
   // Returns false for a message that does not belong here.
   bool on_message(int server, const Message& message, int64_t now_ms);
@@ -99,6 +99,7 @@ class PushPull {
   std::string waiting_for() const;                       // in words
 
  private:
+  void take_state(const wire::State& state);
   bool coming_for(const Task& task) const;
   void pull_while_pushing();
   void finish_if_complete(int64_t now_ms);
@@ -111,6 +112,7 @@ class PushPull {
   PushDelivery delivery_;
   PullRequest pull_;
   int64_t state_version_ = -1;
+  std::optional<wire::State> later_;    // that came while a push was running
   std::vector<int64_t> read_versions_;  // by server, of the weights in use
   bool pull_answered_ = false;
 };

@@ -52,6 +52,8 @@ class Control {
 
   // The newest state, empty before the first.
   std::optional<wire::State> state() const;
+  // Of that state. A heartbeat that tells the coordinator of it goes out no sooner than this is seen.
+  int64_t state_version() const { return state_version_.load(std::memory_order_acquire); }
   // Set once the job is over, in whatever way.
   std::optional<JobEnd> end() const;
   bool over() const { return over_.load(std::memory_order_relaxed); }
@@ -71,6 +73,7 @@ class Control {
   WakeFd news_;
   WakeFd posted_;
   std::atomic<bool> over_ = false;
+  std::atomic<int64_t> state_version_ = -1;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;
   std::atomic<int64_t> peers_rejected_ = 0;

@@ -30,6 +30,9 @@ Schedule::Decision LockstepSchedule::next() const {
   const std::optional<Task> task = wanted();
   if (!task) {
     if (shares_.empty()) return {};
+    // the last push of a share that has ended is repeated, as any other, while a pull waits for it
+    const int64_t newest = shares_.newest_clock();
+    if (clock_ < newest) return {{}, PullAim{.clock = newest}};
     return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
   }
   if (weights_fit(*task)) return {*task, std::nullopt};
@@ -41,7 +44,7 @@ Schedule::Decision LockstepSchedule::next() const {
 std::optional<PullAim> LockstepSchedule::pull_after(int64_t step) const {
   const Barriers& barriers = shares_.plan().barriers;
   const int64_t clock = barriers.round_end(step);
-  if (shares_.all().size() != 1 || clock >= barriers.end_step || barriers.evaluation_due(clock)) {
+  if (shares_.unfinished() != 1 || clock >= barriers.end_step || barriers.evaluation_due(clock)) {
     return std::nullopt;
   }
   return PullAim{.clock = clock};

@@ -11,24 +11,32 @@ bool ShareList::assign(const wire::State& state,
                        const std::function<int64_t(int64_t from_step)>& clock, bool may_be_empty) {
   std::vector<OwnedShare> shares;
   bool grown = false;
+  const int64_t end = plan_.barriers.end_step;
   for (const wire::Share& assigned : state.assigned()) {
+    const int count = assigned.shares() == 0 ? plan_.shares : assigned.shares();
+    const Range steps{assigned.first_step(), assigned.to_step() == 0 ? end : assigned.to_step()};
     const auto known = std::find_if(shares_.begin(), shares_.end(), [&](const OwnedShare& share) {
-      return share.index == assigned.index();
+      return share.index == assigned.index() && share.shares == count;
     });
     const Range range{assigned.lo(), assigned.hi()};
     if (known != shares_.end() && known->range == range) {
       shares.push_back(*known);
+      shares.back().steps = steps;
       continue;
     }
-    const bool fits = assigned.index() >= 0 && assigned.index() < plan_.shares && range.lo >= 0 &&
+    const bool fits = assigned.index() >= 0 && assigned.index() < count && range.lo >= 0 &&
                       (range.lo < range.hi || (may_be_empty && range == Range{})) &&
-                      range.hi <= plan_.micro_batches && assigned.from_step() >= 0;
+                      range.hi <= plan_.micro_batches && assigned.from_step() >= 0 &&
+                      steps.lo >= 0 && steps.hi <= end;
     if (!fits) throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no share");
     OwnedShare share;
     share.range = range;
+    share.steps = steps;
+    share.shares = count;
     share.index = assigned.index();
     share.evaluated_through = assigned.from_step();
     share.clock = clock(assigned.from_step());
+    if (share.clock >= 0) share.clock = std::max(share.clock, steps.lo);
     share.grant = assigned.grant();
     shares.push_back(share);
     grown = true;
@@ -39,15 +47,26 @@ bool ShareList::assign(const wire::State& state,
 
 void ShareList::begin_at(int64_t clock) {
   for (OwnedShare& share : shares_) {
-    if (share.clock < 0) share.clock = clock;
+    if (share.clock < 0) share.clock = std::max(clock, share.steps.lo);
   }
+}
+
+int64_t ShareList::unfinished() const {
+  return std::count_if(shares_.begin(), shares_.end(),
+                       [this](const OwnedShare& share) { return !finished(share); });
+}
+
+int64_t ShareList::newest_clock() const {
+  int64_t newest = 0;
+  for (const OwnedShare& share : shares_) newest = std::max(newest, share.clock);
+  return newest;
 }
 
 const OwnedShare* ShareList::lowest() const {
   const int64_t end = plan_.barriers.end_step;
   const OwnedShare* best = nullptr;
   for (const OwnedShare& share : shares_) {
-    if (share.clock > end || (share.clock == end && share.evaluated)) continue;
+    if (finished(share) || share.clock > end || (share.clock == end && share.evaluated)) continue;
     if (best == nullptr || share.clock < best->clock) best = &share;
   }
   return best;
@@ -68,7 +87,7 @@ std::optional<Task> ShareList::upcoming() const {
   if (first == nullptr) return std::nullopt;
   Task task{Task::kCompute, plan_.barriers.round_end(first->clock), first->range};
   for (const OwnedShare& share : shares_) {
-    if (&share != first && share.clock < task.step)
+    if (&share != first && !finished(share) && share.clock < task.step)
       task = {Task::kCompute, share.clock, share.range};
   }
   if (task.step >= plan_.barriers.end_step) return std::nullopt;
@@ -90,13 +109,14 @@ void ShareList::evaluated() {
 }
 
 wire::Grant ShareList::grant(Range range) const {
-  const auto found = std::ranges::find(shares_, range, &OwnedShare::range);
+  const auto found = std::find_if(shares_.begin(), shares_.end(), [&](const OwnedShare& share) {
+    return share.range == range && !finished(share);
+  });
   return found == shares_.end() ? wire::Grant{} : found->grant;
 }
 
 Range ShareList::chunks_of(const OwnedShare& share) const {
-  return {share.index * plan_.chunks / plan_.shares,
-          (share.index + 1) * plan_.chunks / plan_.shares};
+  return share_range(share.index, share.shares, plan_.chunks);
 }
 
 }  // namespace pushpull

@@ -16,14 +16,16 @@ namespace pushpull {
 // The sizes that shares and leases of a run are cut from.
 struct WorkPlan {
   Barriers barriers;
-  int shares = 1;             // that a step, and an evaluation, is cut into
+  int shares = 1;             // that a step, and an evaluation, is cut into where none is said
   int64_t chunks = 0;         // of an evaluation
   int64_t micro_batches = 0;  // of a step
 };
 
 struct OwnedShare {
-  Range range;  // micro-batches; empty: only its chunks are evaluated
-  int index = 0;
+  Range range;             // micro-batches; empty: only its chunks are evaluated
+  Range steps;             // that have this share
+  int shares = 1;          // that these steps are cut into
+  int index = 0;           // among those
   int64_t clock = 0;       // step that is computed next; -1: not known yet
   bool evaluated = false;  // the barrier at `clock`
   // backup:B: barriers up to here need no evaluation of ours
@@ -44,6 +46,14 @@ class ShareList {
   // Shares whose clock is not known begin here.
   void begin_at(int64_t clock);
 
+  // It has nothing left to do: its steps are computed, and others come behind them.
+  bool finished(const OwnedShare& share) const {
+    return share.clock >= share.steps.hi && share.steps.hi < plan_.barriers.end_step;
+  }
+  // Shares that are not finished.
+  int64_t unfinished() const;
+  // The first step that none of them has been computed for.
+  int64_t newest_clock() const;
   // The share that is furthest behind and has something left; null: none.
   const OwnedShare* lowest() const;
   // Its next task.
