@@ -158,6 +158,12 @@ void check_strategy(const Job& job, const Settings& given) {
 }
 
 void check_numbers_of_workers(const Job& job, const Settings& given) {
+  if (job.min_workers > job.micro_batches()) {
+    refuse_job(said(job, given, "min-workers") + " is more than the " +
+               std::to_string(job.micro_batches()) +
+               (job.micro_batches() == 1 ? " micro-batch" : " micro-batches") +
+               " of a step: only so many workers compute");
+  }
   if (job.max_workers == 0 || job.max_workers >= job.min_workers) return;
   refuse_job(said(job, given, "min-workers") + " is more than " + said(job, given, "max-workers"));
 }

@@ -14,6 +14,10 @@ constexpr int kBacklog = 512;
 constexpr int kReconnectMs = 50;
 constexpr int kReconnectMaxMs = 1000;
 constexpr int kQueuedMessages = 4096;
+// Of each connection, not read yet; then its sender waits. Messages hold about 1 MiB, or a slice.
+constexpr int64_t kUnreadBytes = int64_t{64} << 20;
+constexpr int64_t kMessageBytes = int64_t{1} << 20;
+constexpr int kLeastUnread = 16;
 constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
 // Send buffer of a data connection within one host. The kernel would let it grow to megabytes,
 // which leave the cache between write and read. The receive buffer stays under the kernel's
@@ -29,6 +33,12 @@ bool within_host(const std::string& address) {
          address.rfind("tcp://[::1]:", 0) == 0;
 }
 
+int unread_messages(const EndpointLimits& limits) {
+  if (!limits.bulk) return kQueuedMessages;
+  const int64_t largest = std::max(kMessageBytes, limits.message_bytes);
+  return std::max(kLeastUnread, static_cast<int>(kUnreadBytes / largest));
+}
+
 void set_common_options(zmq::socket_t& socket, const std::string& address,
                         const EndpointLimits& limits) {
   socket.set(zmq::sockopt::linger, 0);
@@ -36,7 +46,7 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::sndtimeo, 0);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
   socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
-  socket.set(zmq::sockopt::rcvhwm, kQueuedMessages);
+  socket.set(zmq::sockopt::rcvhwm, unread_messages(limits));
   socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
   if (limits.io_thread != EndpointLimits::kAny) {
     socket.set(zmq::sockopt::affinity, uint64_t{1} << limits.io_thread);
@@ -86,6 +96,7 @@ bool send_frames(zmq::socket_t& socket, std::vector<zmq::message_t>& frames) {
 EndpointLimits data_limits(int64_t slice_bytes) {
   EndpointLimits limits;
   limits.max_frame_bytes = std::max(limits.max_frame_bytes, slice_bytes + kFrameSlack);
+  limits.message_bytes = slice_bytes;
   limits.bulk = true;
   return limits;
 }

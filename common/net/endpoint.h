@@ -17,6 +17,7 @@ namespace pushpull {
 struct EndpointLimits {
   int64_t max_frame_bytes = int64_t{17} << 20;  // a larger frame ends the connection
   bool bulk = false;                            // gradients and weights, not control
+  int64_t message_bytes = 0;                    // of a bulk message with one large slice
   int io_thread = kAny;                         // thread of the context that moves a Dealer's bytes
 
   static constexpr int kAny = -1;

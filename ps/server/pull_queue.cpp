@@ -21,6 +21,31 @@ void hold(std::vector<std::shared_ptr<const void>>& held, const Payload& weights
   if (held.size() > kMostHeld) held.erase(held.begin());
 }
 
+// Keeps a message's weights, and counts them until the last of them is sent or dropped.
+struct Unsent {
+  Unsent(std::shared_ptr<std::atomic<int64_t>> all) : counter(std::move(all)) {}
+  Unsent(const Unsent&) = delete;
+  Unsent& operator=(const Unsent&) = delete;
+  ~Unsent() { *counter -= bytes; }
+
+  std::shared_ptr<std::atomic<int64_t>> counter;
+  int64_t bytes = 0;
+  std::vector<std::shared_ptr<const void>> owners;
+};
+
+void count_until_sent(const std::shared_ptr<std::atomic<int64_t>>& counter, Message& message) {
+  const auto unsent = std::make_shared<Unsent>(counter);
+  for (Payload& payload : message.payloads) {
+    if (payload.on_device) continue;  // what is sent is a copy
+    unsent->bytes += std::ssize(payload.bytes);
+    if (unsent->owners.empty() || unsent->owners.back() != payload.owner) {
+      unsent->owners.push_back(payload.owner);
+    }
+    payload.owner = std::shared_ptr<const void>(unsent, payload.owner.get());
+  }
+  *counter += unsent->bytes;
+}
+
 }  // namespace
 
 PullQueue::PullQueue(PullQueueSetup setup, Aggregation& aggregation, TrainingObserver& observer,
@@ -149,6 +174,7 @@ void PullQueue::answer(uint64_t incarnation, Worker& worker, Outbox& outbox) {
   if (worker.connections.empty()) return;
   const wire::Pull& pull = worker.connections.begin()->second.pull.pull();
   if (pull.lease_only()) return answer_with_leases(incarnation, worker, outbox);
+  if (*worker.unsent >= setup_.most_unsent_bytes) return;
   // weights of one version on all connections, so at one time
   const auto open = std::count_if(worker.connections.begin(), worker.connections.end(),
                                   [](const auto& c) { return c.second.pull.open(); });
@@ -198,6 +224,7 @@ void PullQueue::answer_on(uint64_t incarnation, Worker& worker, PendingPull& pen
     auto answer = aggregation_.answer(pending.pull(), setup_.slices[place]);
     if (!answer) continue;
     if (bytes >= kAnswerBytes && !pending.pull().in_place()) {
+      count_until_sent(worker.unsent, message);
       outbox.push_back(
           {pending.peer(), std::exchange(message, begin(incarnation, pending.pull()))});
       bytes = 0;
@@ -206,6 +233,8 @@ void PullQueue::answer_on(uint64_t incarnation, Worker& worker, PendingPull& pen
   }
   if (message.payloads.empty()) return;
   if (pending.all_sent()) finish(incarnation, pending, message);
+  // what is read in place goes as a reference, and is kept for longer
+  if (!pending.pull().in_place()) count_until_sent(worker.unsent, message);
   outbox.push_back({pending.peer(), std::move(message)});
 }
 

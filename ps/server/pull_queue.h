@@ -1,10 +1,12 @@
 // The pulls that wait at a server, and their answers. A worker may have several connections to this
 // server, each of which brings every n-th slice: a pull comes once on each and is answered there,
 // lowest slice first, in the order in which forward needs them. What ZeroMQ has been given can no
-// longer be overtaken, so a pull may limit how much of its weights is under way at once. Which
-// weights answer, and when, is the rule's to say (Aggregation::answer). One thread.
+// longer be overtaken, so a pull may limit how much of its weights is under way at once. Whatever it
+// asks for, a worker that does not read keeps a limited number of bytes. Which weights answer, and
+// when, is the rule's to say (Aggregation::answer). One thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,6 +31,8 @@ struct PullQueueSetup {
   int64_t start_step = 0;
   int64_t end_step = 0;
   bool encode = false;  // answers are encoded (`pull-codec`)
+  // While so many bytes for a worker are not sent, nothing more is handed out to it.
+  int64_t most_unsent_bytes = INT64_MAX;
 };
 
 class PullQueue {
@@ -67,6 +71,8 @@ class PullQueue {
     std::map<int, Connection> connections;  // on which that one has come, by Pull.lane
     // what it may be reading in place: all that its newest pull was answered with
     std::vector<std::shared_ptr<const void>> in_place;
+    // Bytes of host memory that were handed out and not sent yet; threads of ZeroMQ lower it.
+    std::shared_ptr<std::atomic<int64_t>> unsent = std::make_shared<std::atomic<int64_t>>(0);
   };
 
   void answer(uint64_t incarnation, Worker& worker, Outbox& outbox);

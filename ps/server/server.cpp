@@ -13,6 +13,10 @@ SliceMap map_of(const ServerSetup& setup) {
   return {setup.table.total, setup.job.slice_bytes, setup.servers};
 }
 
+// For one worker: an answer, and what may be repeated of it.
+constexpr int64_t kMostUnsentAnswers = 2;
+constexpr int64_t kUnsentSlack = int64_t{1} << 20;
+
 // Weights as they are at the start, or to be loaded.
 Shard shard_of(const ServerSetup& setup) {
   Shard shard(map_of(setup), setup.rank, setup.table, server_optimizer(setup.job),
@@ -47,6 +51,10 @@ PullQueueSetup Server::pull_setup(const SliceMap& map) const {
   out.start_step = setup_.barriers.start_step;
   out.end_step = setup_.barriers.end_step;
   out.encode = setup_.job.pull_codec.kind != CodecKind::kFp32;
+  int64_t elements = 0;
+  for (const int slice : out.slices) elements += shard_.elements(slice);
+  out.most_unsent_bytes =
+      kUnsentSlack + kMostUnsentAnswers * elements * static_cast<int64_t>(sizeof(float));
   return out;
 }
 
@@ -128,28 +136,34 @@ Checked Server::take(const PeerId& peer, Message message) {
   }
 }
 
-// Workers that join may not be known here yet: they ask again.
+// Workers fetch where they keep the weights, spares not even there. Those that join may not be known
+// here yet: they ask again.
 bool Server::may_fetch(uint64_t incarnation) const {
-  return incarnation == setup_.coordinator || members_.contains(incarnation);
+  if (incarnation == setup_.coordinator) return true;
+  return setup_.job.strategy.traits().workers_update && takes_part(incarnation);
+}
+
+bool Server::takes_part(uint64_t incarnation) const {
+  const auto member = members_.find(incarnation);
+  return member != members_.end() && member->second >= 0;
 }
 
 // All-reduce: the worker of rank r keeps every slice that leaves r when divided by their number.
 bool Server::keeps(uint64_t incarnation, int slice) const {
-  const auto member = members_.find(incarnation);
-  return member != members_.end() && member->second >= 0 && slice % setup_.shares == member->second;
+  return takes_part(incarnation) && slice % setup_.shares == members_.at(incarnation);
 }
 
 Checked Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                             std::vector<Payload>& payloads) {
   if (Checked refusal = check_run(exchange.sender())) return refusal;
-  const auto member = members_.find(exchange.sender().incarnation());
-  if (member == members_.end() || !ready()) {
+  const uint64_t incarnation = exchange.sender().incarnation();
+  if (!takes_part(incarnation) || !ready()) {
     add_not_ready(outbox_, peer, exchange.pull().number());
     return {};
   }
   Checked refusal = take_exchange(peer, exchange, payloads);
   if (!refusal) return refusal;
-  return from_member(std::move(refusal), "worker " + std::to_string(member->second));
+  return from_member(std::move(refusal), "worker " + std::to_string(members_.at(incarnation)));
 }
 
 Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange,

@@ -76,6 +76,8 @@ class Server {
   PullQueueSetup pull_setup(const SliceMap& map) const;
   Checked check_run(const wire::Sender& sender) const;
   bool may_fetch(uint64_t incarnation) const;
+  // A worker with a rank: spares neither push nor pull.
+  bool takes_part(uint64_t incarnation) const;
   bool keeps(uint64_t incarnation, int slice) const;
   Checked on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                       std::vector<Payload>& payloads);

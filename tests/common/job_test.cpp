@@ -9,6 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "common/job/job_check.h"
+#include "common/job/job_check.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {
@@ -216,6 +218,18 @@ TEST(Job, OnWorkerLossFollowsTheStrategyUntilItIsGiven) {
   const Job job = parse({{"strategy", "async"}, {"on-worker-loss", "abort"}});
   EXPECT_EQ(job.on_worker_loss, OnWorkerLoss::kAbort);
   EXPECT_EQ(parse_job_text(to_ini(job), "coordinator"), job);
+}
+
+TEST(Job, TheNumbersOfWorkersFitTogether) {
+  EXPECT_EQ(error_of({{"min-workers", "3"}, {"max-workers", "2"}}),
+            "[job] min-workers = 3 (--min-workers) is more than max-workers = 2 (--max-workers)");
+  EXPECT_THAT(error_of({{"min-workers", "9"}}), HasSubstr("more than the 8 micro-batches"));
+  const Job job = parse({{"min-workers", "2"}, {"max-workers", "4"}});
+  for (const int64_t workers : {2, 4}) EXPECT_NO_THROW(check_job_against_workers(job, workers));
+  EXPECT_THAT(usage_error([&] { check_job_against_workers(job, 1); }),
+              HasSubstr("min-workers = 2, but the job starts with 1 worker"));
+  EXPECT_THAT(usage_error([&] { check_job_against_workers(job, 5); }),
+              HasSubstr("max-workers = 4, but the job starts with 5 workers"));
 }
 
 TEST(Job, IsCheckedAgainstTheData) {

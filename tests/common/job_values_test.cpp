@@ -96,6 +96,8 @@ std::vector<Range> ranges_of_running() {
       {"checkpoint-keep", {"1", "5"}, {"0", "-1"}},
       {"resume", {"false", "true", "auto"}, {"no", ""}},
       {"heartbeat-timeout", {"0.1", "1000000"}, {"0", "0.05", "1000001"}},
+      {"min-workers", {"1", "8"}, {"0", "-1", "1000001"}},
+      {"max-workers", {"0", "1", "1000000"}, {"-1", "1000001"}},
       {"replacement-timeout", {"0.1", "60"}, {"0", "-5", "1e7"}},
       {"progress-timeout", {"0", "0.1", "1000000"}, {"0.05", "-1", "1000001"}},
   };

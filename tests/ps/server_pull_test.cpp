@@ -1,7 +1,9 @@
 // Pulls over several connections (lanes) and in windows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -238,6 +240,46 @@ TEST_F(ServerPull, WhatIsSaidToHaveArrivedIsNotBelieved) {
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}})) << "as if all that was sent had arrived";
   EXPECT_TRUE(taken(server_->on_data("else", again(1, 0, {}, INT64_MAX))));
   server_->take_outgoing();
+}
+
+// Each pull is a new one, so that each has an answer: of its newest weights, which it never reads.
+TEST_F(ServerPull, AWorkerThatAsksAndDoesNotReadIsAnsweredSoManyTimesOnly) {
+  make("async");
+  constexpr int64_t kShardBytes = kElements * 4;
+  constexpr int64_t kMost = 3 * kShardBytes + (1 << 20);
+  const auto bytes_of = [](const std::vector<Outgoing>& messages) {
+    int64_t bytes = 0;
+    for (const Outgoing& out : messages) {
+      for (const Payload& payload : out.message.payloads) bytes += std::ssize(payload.bytes);
+    }
+    return bytes;
+  };
+  std::vector<Outgoing> unread;
+  const auto ask_for_newest = [&](uint64_t who, int64_t number) {
+    Message message = pull_message(who, number, 0);
+    EXPECT_TRUE(taken(server_->on_data(std::to_string(who), message)));
+    std::vector<Outgoing> answer = server_->take_outgoing();
+    const int64_t bytes = bytes_of(answer);
+    std::ranges::move(answer, std::back_inserter(unread));
+    return bytes;
+  };
+  for (int64_t number = 1; number <= 200; ++number) ask_for_newest(kAnna, number);
+  EXPECT_GT(bytes_of(unread), kShardBytes);
+  EXPECT_LE(bytes_of(unread), kMost) << "200 answers would be " << 200 * kShardBytes;
+  EXPECT_EQ(ask_for_newest(kBert, 1), kShardBytes) << "the others do not notice";
+  unread.clear();
+  EXPECT_EQ(ask_for_newest(kAnna, 201), kShardBytes) << "it has read";
+}
+
+TEST_F(ServerPull, ASpareReadsNoWeights) {
+  make("sync");
+  wire::State state = state_with_workers({kAnna});
+  state.mutable_workers(0)->set_rank(-1);
+  server_->on_state(state);
+  EXPECT_TRUE(taken(ask(pull(0, 1))));
+  const std::vector<Outgoing> answer = server_->take_outgoing();
+  ASSERT_EQ(answer.size(), 1U);
+  EXPECT_TRUE(answer[0].message.header.status().not_ready());
 }
 
 }  // namespace

@@ -42,6 +42,18 @@ TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
   EXPECT_EQ(floats_of(now[0].message.payloads[1]), floats_of(then[0].message.payloads[1]));
 }
 
+TEST_F(ServerTest, OnlyTheCoordinatorFetchesWhereServersKeepTheWeights) {
+  make("strategy = sync\n");
+  Message mine = fetch_message(0, 0);
+  mine.header.mutable_fetch()->mutable_sender()->set_incarnation(kAnna);
+  mine.header.mutable_fetch()->set_state(false);
+  server_->on_data("anna", mine);
+  EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
+  mine.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
+  server_->on_data("c", mine);
+  EXPECT_TRUE(server_->take_outgoing()[0].message.header.has_fetched());
+}
+
 TEST_F(ServerTest, TwoSnapshotsAreHeldAndTheThirdWaitsUntilOneIsGathered) {
   make("strategy = sync\noptimizer = momentum\nlr = 0.1\ncheckpoint-every = 1\n");
   std::vector<std::vector<float>> momenta;

@@ -110,6 +110,21 @@ TEST_F(Endpoint, SaysThatAPeerIsGone) {
   EXPECT_EQ(router_.send("never seen", hello("")), SendResult::kGone);
 }
 
+// Its sender waits then; the kernel holds some megabytes more.
+TEST_F(Endpoint, WhoeverDoesNotReadBulkHoldsALimitedNumberOfBytes) {
+  constexpr size_t kBytes = size_t{4} << 20;
+  Router slow(context_, "tcp://127.0.0.1:*", data_limits(kBytes));
+  zmq::socket_t sender(context_, zmq::socket_type::dealer);
+  sender.set(zmq::sockopt::sndhwm, 1);
+  sender.set(zmq::sockopt::linger, 0);
+  sender.set(zmq::sockopt::sndtimeo, 1000);
+  sender.connect(slow.address());
+  size_t sent = 0;
+  while (sent < 100 && sender.send(zmq::message_t(kBytes), zmq::send_flags::none)) ++sent;
+  EXPECT_GE(sent, 16U);
+  EXPECT_LE(sent, 40U) << "64 MiB, and what is on the way";
+}
+
 TEST_F(Endpoint, ATakenPortIsNamedWithAWayOut) {
   try {
     const Router second(context_, router_.address(), EndpointLimits{});
@@ -169,10 +184,10 @@ TEST_F(Endpoint, ADealerNotesAForeignVersion) {
   const auto received = receive_one(router_);
   ASSERT_TRUE(received);
   router_.socket().send(zmq::buffer(received->first), zmq::send_flags::sndmore);
-  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\x08", 8)), zmq::send_flags::none);
+  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\x09", 8)), zmq::send_flags::none);
   router_.send(received->first, hello("good"));
   ASSERT_TRUE(receive_one(dealer));
-  EXPECT_EQ(dealer.foreign_version(), 8);
+  EXPECT_EQ(dealer.foreign_version(), 9);
 }
 
 // Profilers and debuggers send signals that are handled; libzmq then gives up what it does.
