@@ -95,12 +95,12 @@ TEST(HostileFrames, AHeaderBeyondTheLimitIsRefused) {
 TEST(HostileFrames, AHeaderWithoutABodyIsRefused) {
   EXPECT_EQ(refusal({std::string("PUSHPL\0\10", 8)}), "header without a body");
   // field 999, which this version does not know
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\7\xba\x3e\x00", 11)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\10\xba\x3e\x00", 11)}), "header without a body");
 }
 
 TEST(HostileFrames, TextNeedNotBeUtf8) {
   // Hello.host = "\xff\xfe"
-  const Bytes hello{std::string("PUSHPL\0\7\x0a\x04\x12\x02\xff\xfe", 14)};
+  const Bytes hello{std::string("PUSHPL\0\10\x0a\x04\x12\x02\xff\xfe", 14)};
   EXPECT_TRUE(decode(frames_of(hello)).message.has_value());
 }
 
