@@ -142,7 +142,7 @@ Scenario with_late_workers(uint64_t seed, const std::string& strategy) {
   for (int64_t i = dice.between(0, 3); i > 0; --i) {
     scenario.newcomers.push_back({dice.between(0, 5000)});
   }
-  job.min_workers = dice.between(1, scenario.workers);
+  job.min_workers = dice.between(1, std::min<int64_t>(scenario.workers, job.micro_batches()));
   if (dice.chance(0.3)) job.max_workers = scenario.workers + dice.between(0, 2);
   return scenario;
 }
