@@ -21,7 +21,7 @@ struct CoordinatorProgram {
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
   double join_timeout_s = 600.0;  // for all members to come
-  int announce_fd = -1;           // gets lines: the address that was picked; that it started; who failed
+  int announce_fd = -1;  // gets lines: the address that was picked; that it started; who failed
   std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
 };
 

@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "common/job/job_check.h"
-#include "common/job/job_check.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {

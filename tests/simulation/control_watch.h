@@ -70,9 +70,9 @@ class ControlWatch {
 
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
-  std::string digest_;         // that the coordinator has frozen
+  std::string digest_;           // that the coordinator has frozen
   std::set<uint64_t> declared_;  // who has declared it
-  std::vector<int64_t> pids_;  // of members, for as long as they are compared
+  std::vector<int64_t> pids_;    // of members, for as long as they are compared
   // while it takes a message in
   bool stranger_ = false;  // it comes from a process that was given up
   std::set<PeerId> refused_;
