@@ -27,6 +27,11 @@ struct Straggler {
   friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
+enum class OnServerLoss {
+  kRestart,
+  kAbort,
+};
+
 enum class OnWorkerLoss {
   kAbort,     // the job ends and names the worker
   kWait,      // its share waits for a spare or new worker, up to replacement-timeout
@@ -96,6 +101,7 @@ struct Job {
   std::string init_from;  // safetensors file with initial weights; empty: init rules
   OnWorkerLoss on_worker_loss =
       OnWorkerLoss::kAbort;  // default: continue where runs can be recorded, else abort
+  OnServerLoss on_server_loss = OnServerLoss::kRestart;
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
   double progress_timeout_s = 600.0;  // 0: none

@@ -343,6 +343,8 @@ Keys strategy_keys() {
       {{"abort", OnWorkerLoss::kAbort},
        {"wait", OnWorkerLoss::kWait},
        {"continue", OnWorkerLoss::kContinue}}};
+  constexpr std::array<std::pair<const char*, OnServerLoss>, 2> kServerLosses = {
+      {{"restart", OnServerLoss::kRestart}, {"abort", OnServerLoss::kAbort}}};
   constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
       {{"false", false}, {"true", true}}};
   constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
@@ -399,6 +401,11 @@ Keys strategy_keys() {
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
             AtResume::kMayChange, "continue in async, buffered, ssp and backup, else abort"},
            field(&Job::on_worker_loss), "abort, wait or continue", kLosses),
+      word({"on-server-loss",
+            "when a server dies: restart (go on from the newest checkpoint once it is back) or "
+            "abort",
+            AtResume::kMayChange},
+           field(&Job::on_server_loss), "restart or abort", kServerLosses),
   };
 }
 
@@ -428,7 +435,8 @@ Keys limit_keys() {
       real({"heartbeat-timeout", "seconds of silence after which a member counts as lost",
             AtResume::kMayChange},
            field(&Job::heartbeat_timeout_s), kTimeout, kIsTimeout),
-      real({"replacement-timeout", "seconds to wait for a new worker (on-worker-loss = wait)",
+      real({"replacement-timeout",
+            "seconds to wait for whoever takes the place of a lost worker or server",
             AtResume::kMayChange},
            field(&Job::replacement_timeout_s), kTimeout, kIsTimeout),
       real({"progress-timeout",

@@ -109,6 +109,7 @@ void Coordinator::start(int64_t now_ms, const Start& start) {
   if (!start.choices.empty()) admission_.set_choices(start.choices);
   training_ = std::make_unique<TrainingRun>(options_, declaration(), start, members_, out_);
   departures_.set_run(training_.get());
+  training_->work().fill();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
 }
 

@@ -14,6 +14,10 @@ namespace {
 constexpr size_t kMaxWordBytes = 512;
 // More than anybody starts; a stranger may say hello again and again.
 constexpr int kMaxSpares = 4096;
+// Servers too many that are kept waiting, and for how long beyond the silence of a lost one.
+constexpr size_t kMostReplacements = 64;
+constexpr int64_t kReplacementMs = 2000;
+constexpr int64_t kForgetReplacementMs = 3600'000;
 
 // An address that others can connect to.
 bool is_endpoint(const std::string& text) {
@@ -62,7 +66,7 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
                             wire::Phase phase) {
   if (Checked refusal = check_hello(hello)) return refusal;
   if (members_.find(hello.incarnation()) == nullptr) {
-    if (refuse_hello(peer, hello, phase)) return std::nullopt;
+    if (refuse_hello(now_ms, peer, hello, phase)) return std::nullopt;
     if (members_.find_peer(peer) != nullptr) {
       return refused("one-member", "one process on a connection",
                      "another one from host " + quoted(hello.host()));
@@ -75,14 +79,20 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
   if (MemberInfo* member = members_.find(hello.incarnation())) {
     members_.heard(*member, peer, now_ms);
   }
+  out_.send(peer, job_text());
+  out_.repeat_state(hello.incarnation());
+  return std::nullopt;
+}
+
+Message Admission::job_text() const {
   Message message;
   wire::JobText* job = message.header.mutable_job_text();
   job->set_run(options_.run);
+  job->set_term(options_.term);
+  job->set_first_run(options_.first_run);
   job->set_ini(to_ini(options_.job));
   job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());
-  out_.send(peer, std::move(message));
-  out_.repeat_state(hello.incarnation());
-  return std::nullopt;
+  return message;
 }
 
 // Whoever has only said Hello makes room: a process that means it sends a heartbeat as soon as it is
@@ -103,7 +113,20 @@ Checked Admission::make_room(const wire::Hello& hello) {
   return {};
 }
 
-bool Admission::refuse_hello(const PeerId& peer, const wire::Hello& hello, wire::Phase phase) {
+// A server that takes the place of one that has died may come before anybody knows of the death.
+bool Admission::may_replace(int64_t now_ms, const wire::Hello& hello) {
+  if (options_.job.on_server_loss != OnServerLoss::kRestart) return false;
+  std::erase_if(replacements_, [now_ms](const auto& entry) {
+    return now_ms - entry.second > kForgetReplacementMs;
+  });
+  if (replacements_.size() >= kMostReplacements) return false;
+  const int64_t since_ms = replacements_.try_emplace(hello.incarnation(), now_ms).first->second;
+  const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
+  return now_ms - since_ms <= silence_ms + kReplacementMs;
+}
+
+bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
+                             wire::Phase phase) {
   if (phase >= wire::PHASE_FINISHING) {
     out_.refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
     return true;
@@ -111,6 +134,7 @@ bool Admission::refuse_hello(const PeerId& peer, const wire::Hello& hello, wire:
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
   if (servers >= options_.servers || phase != wire::PHASE_GATHERING) {
+    if (may_replace(now_ms, hello)) return true;  // it asks again
     out_.refuse(peer, ErrorCode::kUsage,
                 "[join] the job was started for " + counted(options_.servers, "server") +
                     " and has " + (options_.servers == 1 ? "it" : "them all") +
@@ -143,7 +167,8 @@ void Admission::add_member(const wire::Hello& hello) {
   info.host = hello.host();
   info.pid = hello.pid();
   info.data_endpoint = hello.data_endpoint();
-  if (hello.role() == wire::ROLE_SERVER) info.rank = members_.count(wire::ROLE_SERVER);
+  if (hello.role() == wire::ROLE_SERVER)
+    info.rank = members_.free_rank(wire::ROLE_SERVER, options_.servers);
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
 }
@@ -201,7 +226,7 @@ Admission::Declared Admission::check_declaration(const PeerId& peer, const Membe
 
 void Admission::admit(MemberInfo& member, wire::Phase phase) {
   member.declared = true;
-  member.rank = members_.free_rank(options_.workers);
+  member.rank = members_.free_rank(wire::ROLE_WORKER, options_.workers);
   out_.state_changed();
   if (member.rank < 0) {
     out_.notice(member.name() + " joined as a spare");
@@ -220,16 +245,21 @@ void Admission::admit(MemberInfo& member, wire::Phase phase) {
 void Admission::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
-    member.rank = members_.free_rank(options_.workers);
+    member.rank = members_.free_rank(wire::ROLE_WORKER, options_.workers);
     if (member.rank < 0) return;
     out_.notice(member.name() + " was a spare and takes the free place");
     out_.state_changed();
   }
 }
 
+bool Admission::has_quorum() const {
+  return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
+         members_.count(wire::ROLE_WORKER) > 0;
+}
+
 bool Admission::complete() const {
   return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
-         members_.free_rank(options_.workers) < 0;
+         members_.free_rank(wire::ROLE_WORKER, options_.workers) < 0;
 }
 
 std::string Admission::waiting_for() const {

@@ -78,10 +78,10 @@ int Membership::count(wire::Role role) const {
   }));
 }
 
-int Membership::free_rank(int workers) const {
-  std::vector<bool> taken(static_cast<size_t>(workers));
+int Membership::free_rank(wire::Role role, int ranks) const {
+  std::vector<bool> taken(static_cast<size_t>(ranks));
   for (const auto& [incarnation, member] : members_) {
-    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+    if (member.role != role || member.rank < 0) continue;
     taken[static_cast<size_t>(member.rank)] = true;
   }
   const auto found = std::find(taken.begin(), taken.end(), false);

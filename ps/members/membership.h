@@ -57,8 +57,8 @@ class Membership {
   std::vector<Loss> lost(int64_t now_ms) const;
 
   int count(wire::Role role) const;
-  // The lowest rank below `workers` that no worker has; -1: none is free.
-  int free_rank(int workers) const;
+  // The lowest rank below `ranks` that nobody of the role has; -1: none is free.
+  int free_rank(wire::Role role, int ranks) const;
 
  private:
   int64_t timeout_ms_;
