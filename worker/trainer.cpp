@@ -96,7 +96,7 @@ JobEnd Trainer::run() {
     }
   }
   JobEnd end = *control_.end();
-  if (end.signal != 0) links_.let_go();
+  if (end.signal != 0 || end.next_term) links_.let_go();
   return end;
 }
 

@@ -170,15 +170,13 @@ JobEnd train(const JobView& view, const Prepared& prepared, PeerDoor door, Contr
   return *control.end();
 }
 
-JobEnd train_job(const CommandLine& line, const std::vector<device::DeviceName>& devices,
-                 Control& control, zmq::context_t& context, Trace& trace, Log& log) {
+// One term of the job.
+JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
+                  zmq::context_t& context, Trace& trace, Log& log) {
   const Job& job = control.job();
+  const uint64_t run = control.enter_term();
   PeerDoor door;
-  if (job.strategy.kind == StrategyKind::kAllReduce) {
-    check_built(job.strategy.algorithm);
-    door = open_door(line, context);
-  }
-  Prepared prepared = prepare(job, value_of(line, "data-dir"), devices);
+  if (job.strategy.kind == StrategyKind::kAllReduce) door = open_door(line, context);
   prepared.declare.set_peer_endpoint(door.endpoint);
   control.declare(prepared.declare);
   const std::optional<wire::State> state = wait_for_training(control, log);
@@ -186,8 +184,27 @@ JobEnd train_job(const CommandLine& line, const std::vector<device::DeviceName>&
   if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
   // its own were chosen by time, and may differ from those that the job was begun with
   if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
-  return train({job, control.run(), control.incarnation(), *state}, prepared, std::move(door),
-               control, context, trace);
+  try {
+    return train({job, run, control.incarnation(), *state}, prepared, std::move(door), control,
+                 context, trace);
+  } catch (const Error& e) {
+    // a server or worker that does not answer may be one that the coordinator is about to give up
+    const bool may_be_told = e.code() == ErrorCode::kUnreachable;
+    if (!may_be_told || !control.wait_for_reason() || !control.end()->next_term) throw;
+    return *control.end();
+  }
+}
+
+JobEnd train_job(const CommandLine& line, const std::vector<device::DeviceName>& devices,
+                 Control& control, zmq::context_t& context, Trace& trace, Log& log) {
+  const Job& job = control.job();
+  if (job.strategy.kind == StrategyKind::kAllReduce) check_built(job.strategy.algorithm);
+  Prepared prepared = prepare(job, value_of(line, "data-dir"), devices);
+  while (true) {
+    const JobEnd end = train_term(line, prepared, control, context, trace, log);
+    if (!end.next_term) return end;
+    log.info("a server was lost: goes back with everybody to the newest checkpoint");
+  }
 }
 
 // A worker without model and data, see exchange_loop.h.
@@ -199,13 +216,17 @@ JobEnd exchange(const ExchangeOptions& options, Control& control, zmq::context_t
                                        ": `pushpull bench` measures sync; start the servers with "
                                        "strategy = sync");
   }
-  control.declare(declare_exchange(options.bytes));
-  const std::optional<wire::State> state = wait_for_training(control, log);
-  if (!state) return *control.end();
-  if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-  return ExchangeLoop(options, {job, control.run(), control.incarnation(), *state}, control,
-                      context)
-      .run();
+  while (true) {
+    const uint64_t run = control.enter_term();
+    control.declare(declare_exchange(options.bytes));
+    const std::optional<wire::State> state = wait_for_training(control, log);
+    if (state && state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
+    const JobEnd end =
+        state ? ExchangeLoop(options, {job, run, control.incarnation(), *state}, control, context)
+                    .run()
+              : *control.end();
+    if (!end.next_term) return end;
+  }
 }
 
 JoinOptions join_options(const CommandLine& line) {

@@ -14,8 +14,8 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
 #include "common/job/command_line.h"
-#include "ps/coordinator/report.h"
 #include "ps/coordinator/run_recorder.h"
+#include "ps/files/report.h"
 #include "worker/compute/devices.h"
 
 namespace pushpull {

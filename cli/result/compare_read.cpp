@@ -126,6 +126,8 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
     point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
     point.test_loss = real(entry, "test_loss");
     point.train_loss = real(entry, "loss");
+    // a server was lost, and the run went back to a checkpoint: what it did from there on counts
+    while (!curve.empty() && curve.back().step >= point.step) curve.pop_back();
     curve.push_back(point);
   }
   return curve;

@@ -198,11 +198,20 @@ void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {
     if (address_.empty()) {
       address_ = line;
+      supervisor_.listens();
       start_the_others();
       continue;
     }
     if (line == "started") {
       supervisor_.training_began();
+      continue;
+    }
+    if (line.starts_with("tcp://")) {  // a restarted one
+      if (line != address_) {
+        act(supervisor_.give_up("the restarted coordinator listens on " + line + ", not on " +
+                                    address_ + ", where the others look for it",
+                                static_cast<int>(ErrorCode::kUnreachable), now_ms()));
+      }
       continue;
     }
     std::istringstream words(line);

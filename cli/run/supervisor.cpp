@@ -133,6 +133,13 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   return phase_ == Phase::kFinishing;
 }
 
+// A killed server: one that gives up by itself does so again.
+bool Supervisor::comes_back(size_t slot, const Ending& ending) const {
+  return !is_worker(slot) && options_.on_server_loss == OnServerLoss::kRestart && listens_ &&
+         phase_ == Phase::kRunning && ending.signal != 0 &&
+         members_[slot].replacements < options_.replacements;
+}
+
 SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   members_[slot].alive = false;
   members_[slot].succeeded = ending.success();
@@ -141,6 +148,12 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
   if (!ending.success()) {
     if (running && may_be_lost(slot, ending)) {
       actions = lost_worker(slot, ending);
+    } else if (comes_back(slot, ending)) {
+      actions = lost_server(slot, ending);
+    } else if (slot != 0 && !is_worker(slot) && members_[slot].replacements > 0 &&
+               is_consequence(ending)) {
+      // it came too late: whether that matters, the coordinator knows
+      actions.say.push_back(who(slot) + ending.describe());
     } else {
       members_[slot].failure = ending;
       members_[slot].failure_order = ++failures_;
@@ -173,16 +186,26 @@ SupervisorActions Supervisor::lost_worker(size_t slot, const Ending& ending) {
   } else if (options_.on_worker_loss == OnWorkerLoss::kContinue) {
     actions.say.push_back(lost + "; the job goes on without it");
   } else if (member.replacements < options_.replacements) {
-    ++member.replacements;
-    actions.restart = slot;
-    actions.say.push_back(lost + "; starting a replacement, " +
-                          std::to_string(member.replacements) + " of at most " +
-                          std::to_string(options_.replacements));
+    replace(slot, lost, actions);
   } else {
     actions.say.push_back(lost + "; it was replaced " + std::to_string(options_.replacements) +
                           " times, the job waits for a worker from elsewhere");
   }
   return actions;
+}
+
+SupervisorActions Supervisor::lost_server(size_t slot, const Ending& ending) {
+  SupervisorActions actions;
+  replace(slot, who(slot) + ending.describe(), actions);
+  return actions;
+}
+
+void Supervisor::replace(size_t slot, const std::string& lost, SupervisorActions& actions) {
+  Member& member = members_[slot];
+  ++member.replacements;
+  actions.restart = slot;
+  actions.say.push_back(lost + "; starting a replacement, " + std::to_string(member.replacements) +
+                        " of at most " + std::to_string(options_.replacements));
 }
 
 void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {

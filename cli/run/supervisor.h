@@ -28,10 +28,11 @@ struct SupervisorOptions {
   int64_t servers = 1;  // slot 0 is the coordinator
   int64_t workers = 1;
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
+  OnServerLoss on_server_loss = OnServerLoss::kAbort;
   int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
                              // know the cause, and end by themselves
   int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
-  int64_t replacements = 3;  // per worker, if the job waits for one
+  int64_t replacements = 3;  // per process, if the job waits for one
 };
 
 struct SupervisorActions {
@@ -52,6 +53,8 @@ class Supervisor {
   std::string name(size_t slot) const;
 
   void started(size_t slot, int64_t pid);
+  // The coordinator listens: others know where, and it can be restarted.
+  void listens() { listens_ = true; }
   SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
   // The coordinator reports that this process failed the job, with the job's exit code and the
   // reason. All processes end with that code, so nothing else identifies the cause.
@@ -96,6 +99,9 @@ class Supervisor {
   };
 
   SupervisorActions lost_worker(size_t slot, const Ending& ending);
+  SupervisorActions lost_server(size_t slot, const Ending& ending);
+  void replace(size_t slot, const std::string& lost, SupervisorActions& actions);
+  bool comes_back(size_t slot, const Ending& ending) const;
   bool may_be_lost(size_t slot, const Ending& ending) const;
   bool may_be_lost_before_start(const Ending& ending) const;
   void settle(SupervisorActions& actions);
@@ -111,6 +117,7 @@ class Supervisor {
   bool training_began_ = false;
   std::optional<Blame> blame_;
   bool by_signal_ = false;
+  bool listens_ = false;
   int exit_code_ = 0;
 };
 

@@ -16,6 +16,19 @@ HashSum HashSum::from_bytes(std::string_view bytes) {
   return HashSum(std::as_bytes(std::span(bytes)).first<kBytes>());
 }
 
+std::optional<HashSum> HashSum::from_hex(std::string_view hex) {
+  if (hex.size() != 2 * kBytes) return std::nullopt;
+  HashSum out;
+  for (size_t i = 0; i < hex.size(); ++i) {
+    const char c = hex[i];
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && (c < 'a' || c > 'f')) return std::nullopt;
+    uint64_t& word = out.words_[out.words_.size() - 1 - i / 16];
+    word = word << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);
+  }
+  return out;
+}
+
 HashSum& HashSum::operator+=(const HashSum& other) {
   uint64_t carry = 0;
   for (size_t i = 0; i < words_.size(); ++i) {

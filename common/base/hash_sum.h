@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ class HashSum {
   explicit HashSum(std::span<const std::byte, kBytes> digest);
   // The inverse of bytes(). `bytes` must be exactly kBytes long (PP_ASSERT: callers check).
   static HashSum from_bytes(std::string_view bytes);
+
+  // The inverse of hex(); empty: the text is none.
+  static std::optional<HashSum> from_hex(std::string_view hex);
 
   HashSum& operator+=(const HashSum& other);
   friend bool operator==(const HashSum&, const HashSum&) = default;

@@ -88,6 +88,13 @@ std::string clock_text(double seconds) {
   return text.data();
 }
 
+std::string hex_text(uint64_t number) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (int shift = 60; shift >= 0; shift -= 4) out += kDigits[number >> shift & 15];
+  return out;
+}
+
 std::string plural(int64_t count, std::string_view noun) {
   std::string text = std::to_string(count);
   text.append(" ").append(noun);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,9 @@ inline constexpr size_t kMaxPathBytes = 4096;
 // A duration as "1:02:03" or "2:03" (hours, minutes, whole seconds); "?" if it is negative or not
 // finite.
 std::string clock_text(double seconds);
+
+// 16 lower-case hexadecimal digits.
+std::string hex_text(uint64_t number);
 
 // "1 server", "2 servers": `noun` with its count, in the plural with "s" unless `count` is 1.
 std::string plural(int64_t count, std::string_view noun);

@@ -123,6 +123,16 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
       {"slots", std::vector<std::string>(slot_names.begin(), slot_names.end())},
       {"files", {{kModelFile, file(model)}, {kOptimizerFile, file(optimizer)}}}};
   if (!state.choices.empty()) json["choices"] = state.choices;
+  if (!state.run.empty()) {
+    json["run"] = {{"id", state.run},
+                   {"samples", state.counts.samples},
+                   {"samples_per_worker", state.counts.samples_per_worker},
+                   {"pushes_applied", state.counts.pushes_applied},
+                   {"pushes_dropped", state.counts.pushes_dropped},
+                   {"pushes_dropped_per_worker", state.counts.pushes_dropped_per_worker},
+                   {"data_order_sha256", state.counts.data_hash.hex()},
+                   {"initial_weights_sha256", state.initial_weights_sha256}};
+  }
   // JSON must be UTF-8: a path in the job that is not loses bytes here, rather than failing the
   // checkpoint.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/io/run_counts.h"
 #include "common/layout/tensor_table.h"
 
 namespace pushpull {
@@ -24,6 +26,10 @@ struct CheckpointState {
   std::string data_digest;
   std::string numerics;  // the workers' instruction set and libraries
   std::string choices;   // GPU workers' choice of algorithms; "": none
+  // Which run wrote it, and that run's counts up to here. Empty: a checkpoint of an older program.
+  std::string run = {};
+  std::string initial_weights_sha256 = {};
+  RunCounts counts = {};
 };
 
 struct Checkpoint {
@@ -62,6 +68,8 @@ class CheckpointStore {
   // and what earlier starts moved aside. Returns the new path; "": there were none.
   // Throws Error(kIo).
   std::string set_earlier_aside();
+  // An earlier life of the process has done that, and has written nothing since.
+  void expect_earlier_aside() { earlier_is_aside_ = true; }
 
  private:
   std::string dir_;
@@ -74,6 +82,11 @@ class CheckpointStore {
 //   `skipped` names newer damaged ones.
 // Throws Error(kData) naming path and reason.
 Checkpoint read_checkpoint(const std::string& path);
+
+// The newest undamaged checkpoint in the folder whose state `fits`. Empty: there is none. Throws
+// Error(kData) where the folder cannot be listed.
+std::optional<Checkpoint> find_checkpoint(
+    const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits);
 
 // Reads initial weights only: a .safetensors file with exactly the table's tensors. Returns
 // table.total floats. Throws Error(kData) naming file and tensor if one is missing, unknown, of

@@ -31,6 +31,20 @@ struct StateFile {
   std::map<std::string, FileDigest> files;
 };
 
+void parse_run(const nlohmann::json& json, CheckpointState& state) {
+  state.run = json.at("id").get<std::string>();
+  state.initial_weights_sha256 = json.at("initial_weights_sha256").get<std::string>();
+  RunCounts& counts = state.counts;
+  counts.samples = json.at("samples").get<int64_t>();
+  counts.pushes_applied = json.at("pushes_applied").get<int64_t>();
+  counts.pushes_dropped = json.at("pushes_dropped").get<int64_t>();
+  counts.samples_per_worker = json.at("samples_per_worker").get<std::vector<int64_t>>();
+  counts.pushes_dropped_per_worker =
+      json.at("pushes_dropped_per_worker").get<std::vector<int64_t>>();
+  const auto hash = HashSum::from_hex(json.at("data_order_sha256").get<std::string>());
+  if (hash) counts.data_hash = *hash;
+}
+
 StateFile parse_state(const std::string& text, const std::string& path) {
   StateFile file;
   try {
@@ -47,6 +61,7 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     file.state.data_digest = json.at("data_digest").get<std::string>();
     file.state.numerics = json.at("numerics").get<std::string>();
     file.state.choices = json.value("choices", "");
+    if (json.contains("run")) parse_run(json.at("run"), file.state);
     file.state.job_ini = json.at("job").get<std::string>();
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
     for (const char* name : {kModelFile, kOptimizerFile}) {
@@ -198,6 +213,25 @@ Checkpoint read_checkpoint(const std::string& path) {
   const bool one = step_of_folder(folder.filename().string()).has_value() ||
                    fs::exists(folder / kStateFile, error);
   return one ? read_folder(folder.string()) : read_store(folder.string());
+}
+
+std::optional<Checkpoint> find_checkpoint(
+    const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits) {
+  std::error_code error;
+  if (!fs::exists(dir, error)) return std::nullopt;
+  const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
+  std::vector<std::string> skipped;
+  for (auto at = whole.rbegin(); at != whole.rend(); ++at) {
+    try {
+      if (!fits(read_state(at->second).state)) continue;
+      Checkpoint checkpoint = read_folder(at->second);
+      checkpoint.skipped = std::move(skipped);
+      return checkpoint;
+    } catch (const Error& e) {
+      skipped.emplace_back(e.what());
+    }
+  }
+  return std::nullopt;
 }
 
 std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table) {

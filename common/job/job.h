@@ -27,6 +27,11 @@ struct Straggler {
   friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
+enum class OnServerLoss {
+  kRestart,
+  kAbort,
+};
+
 enum class OnWorkerLoss {
   kAbort,     // the job ends and names the worker
   kWait,      // its share waits for a spare or new worker, up to replacement-timeout
@@ -98,6 +103,7 @@ struct Job {
       OnWorkerLoss::kAbort;  // default: continue where runs can be recorded, else abort
   int64_t min_workers = 1;   // on-worker-loss = continue: with fewer, training stands
   int64_t max_workers = 0;   // ... more wait as spares; 0: any number takes part
+  OnServerLoss on_server_loss = OnServerLoss::kRestart;
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
   double progress_timeout_s = 600.0;  // 0: none

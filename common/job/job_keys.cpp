@@ -10,8 +10,12 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/job/job_key_makers.h"
 
 namespace pushpull {
+
+using namespace job_key_makers;
+
 namespace {
 
 constexpr int64_t kMaxSamples = 1'000'000'000'000;
@@ -22,129 +26,6 @@ constexpr int64_t kMaxInputSize = 100'000'000;
 constexpr int64_t kMaxInputSide = 100'000;
 constexpr int64_t kMaxWidth = 1'000'000;
 constexpr size_t kMaxHiddenLayers = 1000;
-
-// A member of Job or of one of its option structs: getter and setter.
-template <class T>
-struct Field {
-  T Job::*member;
-  T& operator()(Job& job) const { return job.*member; }
-  const T& operator()(const Job& job) const { return job.*member; }
-};
-
-template <class Options, class T>
-struct NestedField {
-  Options Job::*options;
-  T Options::*member;
-  T& operator()(Job& job) const { return job.*options.*member; }
-  const T& operator()(const Job& job) const { return job.*options.*member; }
-};
-
-template <class T>
-Field<T> field(T Job::*member) {
-  return {member};
-}
-
-template <class Options, class T>
-NestedField<Options, T> field(Options Job::*options, T Options::*member) {
-  return {options, member};
-}
-
-// Key and help of an entry. An empty `shown_default` shows the value of a default-constructed Job.
-struct About {
-  const char* key;
-  const char* text;
-  AtResume at_resume = AtResume::kFixed;
-  const char* shown_default = "";
-};
-
-JobKey entry(const About& about, std::string expects,
-             std::function<bool(Job&, const std::string&)> set,
-             std::function<std::string(const Job&)> get) {
-  std::string shown = *about.shown_default != '\0' ? about.shown_default : get(Job{});
-  return {{about.key, std::move(shown), about.text},
-          std::move(expects),
-          about.at_resume,
-          std::move(set),
-          std::move(get)};
-}
-
-template <class F>
-JobKey integer(const About& about, F value, int64_t min, int64_t max) {
-  return entry(
-      about, "a whole number from " + std::to_string(min) + " to " + std::to_string(max),
-      [value, min, max](Job& job, const std::string& text) {
-        const auto number = parse_int64(text);
-        if (!number || *number < min || *number > max) return false;
-        value(job) = *number;
-        return true;
-      },
-      [value](const Job& job) { return std::to_string(value(job)); });
-}
-
-template <class F>
-JobKey real(const About& about, F value, const char* expects, bool (*in_range)(double)) {
-  return entry(
-      about, expects,
-      [value, in_range](Job& job, const std::string& text) {
-        const auto number = parse_real(text);
-        if (!number || !in_range(*number)) return false;
-        value(job) = *number;
-        return true;
-      },
-      [value](const Job& job) { return print_real(value(job)); });
-}
-
-// An entry whose value is one of a few words, each standing for a value of T.
-template <class F, class T, size_t n>
-JobKey word(const About& about, F value, const char* expects,
-            const std::array<std::pair<const char*, T>, n>& words) {
-  return entry(
-      about, expects,
-      [value, words](Job& job, const std::string& text) {
-        for (const auto& [name, meaning] : words) {
-          if (text != name) continue;
-          value(job) = meaning;
-          return true;
-        }
-        return false;
-      },
-      [value, words](const Job& job) -> std::string {
-        for (const auto& [name, meaning] : words) {
-          if (value(job) == meaning) return name;
-        }
-        PP_ASSERT(!"every value has a word");
-        return "";
-      });
-}
-
-// An entry with its own parser, which throws Error, and its own printer.
-template <class F, class Parse, class Print>
-JobKey parsed(const About& about, F value, const char* expects, Parse parse, Print print) {
-  return entry(
-      about, expects,
-      [value, parse](Job& job, const std::string& text) {
-        try {
-          value(job) = parse(text);
-          return true;
-        } catch (const Error&) {
-          return false;  // the caller's message adds key and source
-        }
-      },
-      [value, print](const Job& job) { return print(value(job)); });
-}
-
-// A path must survive being written to a job file, in which '#' starts a comment.
-JobKey path(const About& about, std::string Job::*member) {
-  return entry(
-      about, "a path in UTF-8 without '#', control characters or blanks at its ends",
-      [member](Job& job, const std::string& text) {
-        if (text.size() > kMaxPathBytes || !is_plain_text(text)) return false;
-        if (text.find('#') != std::string::npos || trim(text) != text) return false;
-        job.*member = text;
-        return true;
-      },
-      [member](const Job& job) { return job.*member; });
-}
 
 // Splits `text` at separators; "a,,b" has an empty part.
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -344,6 +225,8 @@ Keys strategy_keys() {
       {{"abort", OnWorkerLoss::kAbort},
        {"wait", OnWorkerLoss::kWait},
        {"continue", OnWorkerLoss::kContinue}}};
+  constexpr std::array<std::pair<const char*, OnServerLoss>, 2> kServerLosses = {
+      {{"restart", OnServerLoss::kRestart}, {"abort", OnServerLoss::kAbort}}};
   constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
       {{"false", false}, {"true", true}}};
   constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
@@ -400,6 +283,11 @@ Keys strategy_keys() {
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
             AtResume::kMayChange, "continue in async, buffered, ssp and backup, else abort"},
            field(&Job::on_worker_loss), "abort, wait or continue", kLosses),
+      word({"on-server-loss",
+            "when a server dies: restart (go on from the newest checkpoint once it is back) or "
+            "abort",
+            AtResume::kMayChange},
+           field(&Job::on_server_loss), "restart or abort", kServerLosses),
   };
 }
 
@@ -436,7 +324,8 @@ Keys limit_keys() {
                "more wait as spares; 0: any number takes part (on-worker-loss = continue)",
                AtResume::kMayChange},
               field(&Job::max_workers), 0, kMaxWorkers),
-      real({"replacement-timeout", "seconds to wait for a new worker where the job cannot go on",
+      real({"replacement-timeout",
+            "seconds to wait for whoever takes the place of a lost worker or server",
             AtResume::kMayChange},
            field(&Job::replacement_timeout_s), kTimeout, kIsTimeout),
       real({"progress-timeout",

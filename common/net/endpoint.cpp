@@ -133,6 +133,10 @@ void Router::listen_also(const std::string& address) {
   }
 }
 
+void Router::stop_listening(const std::string& address) {
+  uninterrupted([&] { socket_.unbind(address); });
+}
+
 SendResult Router::send(const PeerId& peer, const Message& message) {
   std::vector<zmq::message_t> frames = encode(message);
   frames.insert(frames.begin(), zmq::message_t(peer.data(), peer.size()));

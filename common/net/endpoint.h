@@ -50,6 +50,8 @@ class Router {
   const std::string& address() const { return address_; }
   // Also listens on `address`. Throws Error(kIo) with the address and the reason.
   void listen_also(const std::string& address);
+  // Where it has listened also; connections that exist go on.
+  void stop_listening(const std::string& address);
   zmq::socket_t& socket() { return socket_; }
 
   SendResult send(const PeerId& peer, const Message& message);

@@ -83,6 +83,8 @@ std::string local_endpoint(uint64_t run, const std::string& data_endpoint) {
 LocalSocketName::LocalSocketName(const std::string& local_endpoint)
     : path_(local_endpoint.substr(kScheme.size())) {}
 
+std::string LocalSocketName::endpoint() const { return std::string(kScheme) + path_; }
+
 LocalSocketName::~LocalSocketName() { unlink(path_.c_str()); }
 
 bool answers(const std::string& local_endpoint) {

@@ -21,6 +21,8 @@ class LocalSocketName {
   LocalSocketName(const LocalSocketName&) = delete;
   LocalSocketName& operator=(const LocalSocketName&) = delete;
 
+  std::string endpoint() const;
+
  private:
   std::string path_;
 };

@@ -10,9 +10,20 @@ wire::State Member::no_state() {
   return state;
 }
 
+void Member::send(Message message) {
+  message.header.set_run(text_.run());
+  outgoing_.push_back(std::move(message));
+}
+
 Member::News Member::on_message(int64_t now_ms, const Message& message) {
-  heard_ms_ = now_ms;
   const wire::Header& header = message.header;
+  if (is_known() && header.has_job_text() && header.job_text().run() != text_.run()) {
+    return take_term(header.job_text());
+  }
+  // said by a coordinator of an earlier term, or before it began this one
+  if (is_known() && header.run() != text_.run()) return News::kNone;
+  heard_ms_ = now_ms;
+  silence_said_ = false;
   if (joining_) {
     if (!joining_->on_message(message)) return News::kNone;
     joining_.reset();
@@ -33,6 +44,21 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
   return header.has_job_text() ? News::kNone : News::kOther;
 }
 
+Member::News Member::take_term(const wire::JobText& text) {
+  if (text.first_run() != text_.first_run() || text.ini() != text_.ini()) {
+    throw Error(ErrorCode::kPeerLost, "[job] " + text.coordinator() + " at " +
+                                          options_.coordinator +
+                                          " has begun another run: this process belongs to the one "
+                                          "before; start it again");
+  }
+  if (text.term() <= text_.term()) return News::kNone;
+  earlier_run_ = text_.run();
+  text_ = text;
+  state_ = no_state();
+  joining_.emplace(options_, "");
+  return News::kTerm;
+}
+
 Member::News Member::take_state(const wire::State& state) {
   if (state.version() <= state_.version()) return News::kNone;
   state_ = state;
@@ -48,11 +74,22 @@ void Member::on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats) 
     return;
   }
   if (heartbeat_.due(now_ms)) heartbeat(stats());
-  const int64_t silent_ms = now_ms - heard_ms_;
-  if (silent_ms <= static_cast<int64_t>(job_.heartbeat_timeout_s * 1000)) return;
-  throw Error(ErrorCode::kPeerLost, "[job] " + text_.coordinator() + " at " + options_.coordinator +
-                                        " has been silent for " + std::to_string(silent_ms / 1000) +
-                                        " s");
+  check_silence(now_ms);
+}
+
+// A coordinator that is restarted answers heartbeats of its earlier life: nobody need say Hello to a
+// silent one.
+void Member::check_silence(int64_t now_ms) {
+  if (!misses_coordinator(now_ms)) return;
+  const std::string text = "[job] " + text_.coordinator() + " at " + options_.coordinator +
+                           " has been silent for " + std::to_string(silent_ms(now_ms) / 1000) +
+                           " s";
+  const bool waits = job_.on_server_loss == OnServerLoss::kRestart;
+  const int64_t wait_ms = waits ? static_cast<int64_t>(job_.replacement_timeout_s * 1000) : 0;
+  if (silent_ms(now_ms) > lost_ms() + wait_ms) throw Error(ErrorCode::kPeerLost, text);
+  if (std::exchange(silence_said_, true)) return;
+  say(text + "; waiting up to " + std::to_string(wait_ms / 1000) +
+      " s (replacement-timeout) for it to come back");
 }
 
 void Member::heartbeat(const wire::Stats& stats) {

@@ -36,7 +36,9 @@ class Coordinator : public TrainingObserver {
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
   void start(int64_t now_ms, const Start& start);
   // The caller has loaded and gathered `slices` slices so far; while the count grows, nobody is stuck.
-  void note_transferred(int64_t slices) { training_->snapshots().note_transferred(slices); }
+  void note_transferred(int64_t slices) {
+    if (training_) training_->snapshots().note_transferred(slices);
+  }
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
   // It is on disk; or, at the start, hashed.
@@ -71,14 +73,13 @@ class Coordinator : public TrainingObserver {
   wire::Phase phase() const { return phase_.phase(); }
   ErrorCode failure_code() const { return phase_.failure_code(); }
   const std::string& failure_text() const { return phase_.failure_text(); }
-  // The member that has ended the job; none where it goes on, or where no single member did.
+  const Admission& admission() const { return admission_; }
+  // Who is gone. A lost server: the caller begins a new term, with another coordinator.
+  const Departures& departures() const { return departures_; }
+  // The member that has ended the job; none where no single member did.
   const std::optional<Culprit>& culprit() const { return phase_.culprit(); }
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
-  // The totals of workers that are gone, as they last reported them.
-  const RunTotals& departed() const { return departures_.totals(); }
-  // The push whose loss or gradient was not finite, where that has ended the job.
-  const std::optional<RecordedPush>& failed_push() const { return departures_.failed_push(); }
   // All zero before `start`.
   const Barriers& barriers() const;
   // These five only after `start`.

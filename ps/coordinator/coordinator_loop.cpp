@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <vector>
 
@@ -13,10 +14,11 @@
 #include "common/io/folder_lock.h"
 #include "common/net/address.h"
 #include "ps/aggregation/make_aggregation.h"
-#include "ps/coordinator/checkpoint_writer.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_recorder.h"
 #include "ps/coordinator/start_state.h"
+#include "ps/files/checkpoint_writer.h"
+#include "ps/files/term_file.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/grants.h"
 #include "ps/server/refusals.h"
@@ -38,8 +40,8 @@ std::string data_address(const std::string& listen) {
 // The sockets and locks below exclude a second job. A job takes them before it touches any file.
 // Both throw Error(kUsage).
 struct Sockets {
-  explicit Sockets(const CoordinatorProgram& program)
-      : control(context, program.listen, EndpointLimits{}),
+  Sockets(const CoordinatorProgram& program, const std::string& listen)
+      : control(context, listen, EndpointLimits{}),
         data(data_address(program.listen), program.job.slice_bytes, program.device) {}
 
   zmq::context_t context{1};
@@ -58,14 +60,39 @@ std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
   return locks;
 }
 
+// The run that an earlier life of this process has left: of the same job, in the same folder.
+std::optional<TermRecord> run_to_go_on(const CoordinatorProgram& program) {
+  if (program.job.on_server_loss != OnServerLoss::kRestart) return std::nullopt;
+  std::optional<TermRecord> found = read_term(program.out_dir);
+  if (found && found->job_ini != to_ini(program.job)) found.reset();
+  return found;
+}
+
+// Members look for a restarted coordinator where it was before.
+std::string listen_address(const CoordinatorProgram& program,
+                           const std::optional<TermRecord>& earlier) {
+  Address address = parse_address(program.listen, "listen");
+  if (!earlier || address.port != "*") return program.listen;
+  address.port = parse_address(earlier->address, "listen").port;
+  return address.to_string();
+}
+
+int64_t unix_ms() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
 class CoordinatorLoop : private JobEffects {
  public:
+  // term: that this process begins with.
   CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets, StartState start_state,
-                  SignalFd& signals);
+                  const TermRecord& term, SignalFd& signals);
   int run();
 
  private:
   CoordinatorOptions make_options();
+  RunHistory make_history() const;
+  std::string control_address() const;
   void announce();
   bool tell_launcher(const std::string& text);
   void announce_failure();
@@ -80,10 +107,12 @@ class CoordinatorLoop : private JobEffects {
   Now now() { return {now_ms(), clock_.now_ms()}; }
 
   bool send(const PeerId& to, const Message& message) override;
+  TermIds begin_term(int64_t term, const RunHistory& history) override;
   void connect_shards(const std::vector<std::string>& endpoints) override;
   void send_to_shard(int server, const Message& message) override;
   StartPoint load_start(const Declaration& declaration) override;
-  void started(const Coordinator& coordinator, const StartPoint& start) override;
+  void started(const Coordinator& coordinator, const StartPoint& start,
+               const RunHistory& history) override;
   void hash_weights(GatheredState snapshot) override;
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
   void show_line(const std::string& line) override;
@@ -97,8 +126,9 @@ class CoordinatorLoop : private JobEffects {
   zmq::context_t& context_;
   Router& control_;
   DataPlane& data_;
-  Refusals refusals_;  // of control messages
-  StartState start_state_;
+  Refusals refusals_;                      // of control messages
+  std::optional<StartState> start_state_;  // empty: to be read
+  TermRecord term_;
   Report report_;
   std::vector<std::unique_ptr<Dealer>> shards_;
   std::unique_ptr<CheckpointWriter> writer_;
@@ -110,7 +140,9 @@ class CoordinatorLoop : private JobEffects {
 CoordinatorOptions CoordinatorLoop::make_options() {
   CoordinatorOptions options;
   options.job = program_.job;
-  options.run = random_id();
+  options.run = term_.term == 1 ? term_.first_run : random_id();
+  options.term = term_.term;
+  options.first_run = term_.first_run;
   options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
@@ -121,8 +153,15 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   return options;
 }
 
+RunHistory CoordinatorLoop::make_history() const {
+  RunHistory history = term_.history;
+  if (!term_.started) return history;
+  history.seconds = static_cast<double>(std::max<int64_t>(0, unix_ms() - term_.began_ms)) / 1000.0;
+  return history;
+}
+
 CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets,
-                                 StartState start_state, SignalFd& signals)
+                                 StartState start_state, const TermRecord& term, SignalFd& signals)
     : program_(program),
       signals_(signals),
       announce_(program.announce_fd),
@@ -130,19 +169,27 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       control_(sockets.control),
       data_(sockets.data),
       start_state_(std::move(start_state)),
-      report_(program.out_dir, program.style),
-      driver_(make_options(), program.join_timeout_s, data_.data(), *this) {
+      term_(term),
+      report_(program.out_dir, program.style, term.started),
+      driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history()) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
+  term_.address = control_address();
+  write_term(program.out_dir, term_);
   report_.write_job(to_ini(program.job));
   if (!program.job.record.empty()) recorder_.emplace(program.job);
-  for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
+  for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
   announce();
 }
 
+// Who reads it is on this machine, where "everywhere" is no address to connect to.
+std::string CoordinatorLoop::control_address() const {
+  const std::string address = advertised(control_.address(), program_.advertise);
+  const bool everywhere = parse_address(address, "listen").is_everywhere();
+  return everywhere ? advertised(address, "127.0.0.1") : address;
+}
+
 void CoordinatorLoop::announce() {
-  std::string address = advertised(control_.address(), program_.advertise);
-  // who reads it is on this machine, where "everywhere" is no address to connect to
-  if (parse_address(address, "listen").is_everywhere()) address = advertised(address, "127.0.0.1");
+  const std::string address = control_address();
   log_.info("listening on " + address);
   if (!tell_launcher(address)) log_.warn("nobody reads --announce-fd");
 }
@@ -187,6 +234,7 @@ int CoordinatorLoop::run() {
     record_failure();
   }
   wait_for_writer();
+  remove_term(program_.out_dir);
   return driver_.exit_code();
 }
 
@@ -274,7 +322,18 @@ bool CoordinatorLoop::send(const PeerId& to, const Message& message) {
   return control_.send(to, message) != SendResult::kGone;
 }
 
+TermIds CoordinatorLoop::begin_term(int64_t term, const RunHistory& history) {
+  term_.term = term;
+  term_.history = history;
+  write_term(program_.out_dir, term_);
+  start_state_.reset();  // a checkpoint may just be written
+  const uint64_t run = random_id();
+  data_.listen_locally(program_.job, run, log_);
+  return {run, Grants::random_key()};
+}
+
 void CoordinatorLoop::connect_shards(const std::vector<std::string>& endpoints) {
+  shards_.clear();
   const EndpointLimits limits = data_limits(program_.job.slice_bytes);
   for (const std::string& endpoint : endpoints) {
     shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
@@ -286,21 +345,35 @@ void CoordinatorLoop::send_to_shard(int server, const Message& message) {
 }
 
 StartPoint CoordinatorLoop::load_start(const Declaration& declaration) {
+  if (!start_state_) {
+    start_state_.emplace(program_.job, program_.out_dir + "/checkpoints",
+                         hex_text(term_.first_run));
+  }
   StartPoint start;
-  start.weights = start_state_.match(program_.job, declaration);
-  for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
-  start.choices = start_state_.choices(declaration);
+  start.weights = start_state_->match(program_.job, declaration);
+  for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
+  start.choices = start_state_->choices(declaration);
+  start.resumed = start_state_->resumes();
+  if (start_state_->goes_on()) {
+    start.counts = start_state_->checkpoint().counts;
+    start.initial_weights_sha256 = start_state_->checkpoint().initial_weights_sha256;
+  }
   return start;
 }
 
-void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& start) {
+void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& start,
+                              const RunHistory& history) {
+  term_.history = history;
+  if (!std::exchange(term_.started, true)) term_.began_ms = unix_ms();
   if (recorder_) {
-    recorder_->start(coordinator, program_.servers, start.weights.get(), start_state_.resumes());
+    recorder_->start(coordinator, program_.servers, start.weights.get(), start_state_->resumes());
   }
   writer_ = std::make_unique<CheckpointWriter>(
-      start_state_.open_store(program_.job.checkpoint_keep), coordinator.declaration().table,
+      start_state_->open_store(program_.job.checkpoint_keep), coordinator.declaration().table,
       state_names(server_optimizer(program_.job).kind));
-  for (const std::string& notice : start_state_.take_notices()) log_.warn(notice);
+  for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
+  // last: what an earlier run has left is out of the way
+  write_term(program_.out_dir, term_);
   tell_launcher("started");
 }
 
@@ -316,7 +389,6 @@ void CoordinatorLoop::show_line(const std::string& line) {
 }
 
 void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summary) {
-  if (start_state_.resumes()) summary.resumed_from_step = start_state_.resumed_step();
   wire::Stats control;
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());
@@ -335,21 +407,43 @@ void CoordinatorLoop::record_failure() {
   }
 }
 
+// The run in OUT has not come to its end: its coordinator was killed.
+int go_on(const CoordinatorProgram& program, Sockets& sockets, TermRecord term, SignalFd& signals) {
+  const std::string folder = program.out_dir + "/checkpoints";
+  ++term.term;
+  if (term.started) {
+    ++term.history.recoveries;
+    term.history.reached_step = newest_step_of_metrics(program.out_dir);
+  }
+  Log("server 0")
+      .info("the run in " + program.out_dir + " has not come to its end: goes on with it, term " +
+            std::to_string(term.term));
+  StartState start_state = term.started ? StartState(program.job, folder, hex_text(term.first_run))
+                                        : StartState(program.job, folder);
+  return CoordinatorLoop(program, sockets, std::move(start_state), term, signals).run();
+}
+
 }  // namespace
 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   const Log log("server 0");
-  Sockets sockets(program);
+  const std::optional<TermRecord> earlier = run_to_go_on(program);
+  Sockets sockets(program, listen_address(program, earlier));
   const std::vector<FolderLock> locks = lock_folders(program);
   for (const FolderLock& lock : locks) {
     if (!lock.notice().empty()) log.warn(lock.notice());
   }
-  StartState start_state(program.job, program.out_dir + "/checkpoints");
+  const std::string folder = program.out_dir + "/checkpoints";
+  if (earlier) return go_on(program, sockets, *earlier, signals);
+  StartState start_state(program.job, folder);
   if (start_state.complete()) {
     for (const std::string& notice : start_state.take_notices()) log.info(notice);
     return 0;
   }
-  return CoordinatorLoop(program, sockets, std::move(start_state), signals).run();
+  TermRecord term;
+  term.first_run = random_id();
+  term.job_ini = to_ini(program.job);
+  return CoordinatorLoop(program, sockets, std::move(start_state), term, signals).run();
 }
 
 }  // namespace pushpull

@@ -8,7 +8,7 @@
 #include "common/base/process.h"
 #include "common/device/device.h"
 #include "common/job/job.h"
-#include "ps/coordinator/report.h"
+#include "ps/files/report.h"
 
 namespace pushpull {
 

@@ -17,6 +17,20 @@ ErrorCode exit_code_of(const wire::Leave& leave) {
   return is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
 }
 
+// False: another process would end in the same way, or on the same broken device.
+bool may_return(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUsage:
+    case ErrorCode::kData:
+    case ErrorCode::kProtocol:
+    case ErrorCode::kNotFinite:
+    case ErrorCode::kDevice:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 Departures::Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
@@ -102,10 +116,18 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
     out_.notice(lost_text(member, reason) + "; the job waits for another");
     admission_.forget(member);
   } else if (member.role == wire::ROLE_SERVER) {
-    fail_by(now_ms, member, code, reason, lost_text(member, reason) + kWeightsAreGone);
+    lose_server(now_ms, member, reason, code);
   } else {
     lose_worker(now_ms, member, reason, code);
   }
+}
+
+void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,
+                             ErrorCode code) {
+  const std::string text = lost_text(server, reason);
+  const bool comes_back = job_.on_server_loss == OnServerLoss::kRestart && may_return(code);
+  if (!comes_back) return fail_by(now_ms, server, code, reason, text + kWeightsAreGone);
+  lost_server_ = text;
 }
 
 void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,

@@ -10,9 +10,9 @@
 #include "common/io/record.h"
 #include "common/job/job.h"
 #include "ps/coordinator/job_phase.h"
-#include "ps/coordinator/run_totals.h"
 #include "ps/coordinator/stall_watch.h"
 #include "ps/coordinator/training_run.h"
+#include "ps/files/run_totals.h"
 #include "ps/members/actions.h"
 #include "ps/members/admission.h"
 #include "ps/members/membership.h"
@@ -37,6 +37,8 @@ class Departures {
   // The server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
+  // A server is lost, and the job goes back to a checkpoint once another is there: what happened.
+  const std::optional<std::string>& lost_server() const { return lost_server_; }
   // The totals of workers that are gone, as they last reported them.
   const RunTotals& totals() const { return totals_; }
   // The push whose loss or gradient was not finite, where that has ended the job.
@@ -47,6 +49,8 @@ class Departures {
                const std::string& text);
   void check_stalls(int64_t now_ms);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
+  void lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,
+                   ErrorCode code);
   void lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
                    ErrorCode code);
   std::string lost_text(const MemberInfo& member, const std::string& reason) const;
@@ -58,6 +62,7 @@ class Departures {
   Actions& out_;
   TrainingRun* run_ = nullptr;  // null: before the start
   std::optional<StallWatch> stalls_;
+  std::optional<std::string> lost_server_;
   RunTotals totals_;
   std::optional<RecordedPush> failed_push_;
 };

@@ -16,18 +16,32 @@ constexpr int64_t kEchoMs = 300;  // of one signal
 }  // namespace
 
 JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
-                     JobEffects& effects)
+                     JobEffects& effects, const RunHistory& history)
     : options_(std::move(options)),
       join_timeout_s_(join_timeout_s),
       data_(data),
       effects_(effects),
-      coordinator_(options_),
-      progress_(options_, coordinator_),
-      transfer_(options_.job.progress_timeout_s),
+      history_(history),
+      coordinator_(std::make_unique<Coordinator>(options_)),
+      progress_(options_, history_),
+      transfers_(options_, progress_, effects),
       tick_(kTickMs) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
-  return coordinator_.on_message(now.awake_ms, peer, message);
+  const bool own = peer.empty();  // of this process
+  if (!own && message.header.run() != options_.run) return on_other_term(now, peer, message);
+  return coordinator_->on_message(now.awake_ms, peer, message);
+}
+
+// Whoever joins knows no run yet. A process that speaks of an earlier term learns of this one, and
+// joins it; what else it says is void, but for the fact that it ends.
+Checked JobDriver::on_other_term(Now now, const PeerId& peer, const Message& message) {
+  const wire::Header& header = message.header;
+  if (header.has_hello() || header.has_leave()) {
+    return coordinator_->on_message(now.awake_ms, peer, message);
+  }
+  if (header.has_heartbeat()) send(now, peer, coordinator_->admission().job_text());
+  return std::nullopt;
 }
 
 bool JobDriver::on_signal(Now now, int signal, const std::string& name) {
@@ -41,12 +55,12 @@ bool JobDriver::on_signal(Now now, int signal, const std::string& name) {
 
 int JobDriver::exit_code() const {
   if (signal_ != 0) return 128 + signal_;
-  if (coordinator_.phase() != wire::PHASE_FAILED) return 0;
-  return static_cast<int>(coordinator_.failure_code());
+  if (coordinator_->phase() != wire::PHASE_FAILED) return 0;
+  return static_cast<int>(coordinator_->failure_code());
 }
 
 void JobDriver::on_turn(Now now) {
-  exchange_with_shards(now);
+  transfers_.exchange(now, *coordinator_);
   report_own(now);
   if (data_.server() != nullptr) data_.server()->offer_leases();
   if (tick_.due(now.ms)) tick(now);
@@ -54,14 +68,15 @@ void JobDriver::on_turn(Now now) {
 }
 
 void JobDriver::tick(Now now) {
-  if (client_) coordinator_.note_transferred(client_->transferred());
-  coordinator_.on_tick(now.awake_ms);
-  if (coordinator_.wants_start()) start(now);
-  request_snapshot(now);
-  watch_transfer(now);
+  coordinator_->note_transferred(transfers_.transferred());
+  coordinator_->on_tick(now.awake_ms);
+  if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
+    begin_term(now);
+  if (ready(now)) start(now);
+  transfers_.on_tick(now, *coordinator_);
   say_waiting(now);
   show_moments(now, false);
-  if (coordinator_.wants_summary()) summarise(now);
+  if (coordinator_->wants_summary()) summarise(now);
 }
 
 // ---- the server in this process ----
@@ -78,7 +93,7 @@ void JobDriver::report_own(Now now) {
   }
   pass_norms(now);
   for (wire::RecordPart& part : server->log().take_rest()) {
-    part.set_incarnation(coordinator_.self_incarnation());
+    part.set_incarnation(coordinator_->self_incarnation());
     Message message;
     *message.header.mutable_record_part() = std::move(part);
     on_message(now, "", message);
@@ -94,107 +109,75 @@ void JobDriver::pass_norms(Now now) {
 
 // ---- start and snapshots ----
 
+// Everybody begins anew, from the newest checkpoint: what the term before has left behind is void.
+void JobDriver::begin_term(Now now) {
+  effects_.show_line(*coordinator_->departures().lost_server() +
+                     "; everybody goes back to the newest checkpoint once another server is there");
+  ++history_.recoveries;
+  history_.reached_step = coordinator_->training().floor();
+  const TermIds ids = effects_.begin_term(options_.term + 1, history_);
+  ++options_.term;
+  options_.run = ids.run;
+  options_.grant_key = ids.grant_key;
+  std::vector<PeerId> members;
+  for (const auto& [incarnation, member] : coordinator_->members().all()) {
+    if (!member.peer.empty()) members.push_back(member.peer);
+  }
+  transfers_.end_term();
+  data_.end_term(coordinator_->run());
+  progress_.end_term();
+  coordinator_ = std::make_unique<Coordinator>(options_);
+  began_ms_.reset();
+  quorum_ms_.reset();
+  // whoever does not hear it learns of it by its next heartbeat
+  for (const PeerId& member : members) send(now, member, coordinator_->admission().job_text());
+}
+
+// Everybody is there. Or, in a later term of a job that goes on without the workers that it has
+// lost, everybody who is to be expected.
+bool JobDriver::ready(Now now) {
+  if (transfers_.on_disk()) return false;  // the disk is busy with a checkpoint of an earlier term
+  if (coordinator_->wants_start()) return true;
+  if (coordinator_->phase() != wire::PHASE_GATHERING) return false;
+  const bool may_lack = options_.term > 1 && options_.job.on_worker_loss == OnWorkerLoss::kContinue;
+  if (!may_lack || !coordinator_->admission().has_quorum()) {
+    quorum_ms_.reset();
+    return false;
+  }
+  if (!quorum_ms_) quorum_ms_ = now.awake_ms;
+  const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
+  return now.awake_ms - *quorum_ms_ > silence_ms;
+}
+
 void JobDriver::start(Now now) {
-  const Declaration& declaration = coordinator_.declaration();
+  const Declaration& declaration = coordinator_->declaration();
   const StartPoint point = effects_.load_start(declaration);
   say_notices();
   Start start;
   if (point.weights) start = {point.weights->step, point.weights->updates, true};
   start.choices = point.choices;
-  coordinator_.start(now.awake_ms, start);
-  progress_.begin(now.ms);
-  effects_.started(coordinator_, point);
-  const wire::State state = coordinator_.state_for_self();
-  effects_.connect_shards({state.data_endpoints().begin(), state.data_endpoints().end()});
-  const SliceMap map(declaration.table.total, options_.job.slice_bytes, options_.servers);
-  const size_t slots = state_names(server_optimizer(options_.job).kind).size();
-  // last: turns use it, and what it needs, as soon as it is there
-  client_ =
-      std::make_unique<ShardClient>(options_.run, coordinator_.self_incarnation(), map, slots);
-  if (point.weights) client_->load(point.weights, now.ms);
-  effects_.show_line("training starts: " + plural(declaration.table.total, "parameter") + " in " +
-                     plural(map.slices(), "slice") + ", steps " +
-                     std::to_string(coordinator_.barriers().start_step) + " to " +
-                     std::to_string(coordinator_.barriers().end_step) + ", strategy " +
+  start.counts = point.counts;
+  coordinator_->start(now.awake_ms, start);
+  note_start(point);
+  progress_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
+  effects_.started(*coordinator_, point, history_);
+  const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
+  effects_.show_line((options_.term == 1 ? "training starts: " : "training goes on: ") +
+                     plural(declaration.table.total, "parameter") + " in " +
+                     plural(slices, "slice") + ", steps " +
+                     std::to_string(coordinator_->barriers().start_step) + " to " +
+                     std::to_string(coordinator_->barriers().end_step) + ", strategy " +
                      options_.job.strategy.to_string());
 }
 
-bool JobDriver::on_shard_message(Now now, const Message& message) {
-  return client_ && client_->on_message(message, now.ms);
-}
-
-void JobDriver::exchange_with_shards(Now now) {
-  if (!client_) return;
-  client_->on_tick(now.ms);
-  for (const ToShard& out : client_->take_outgoing()) {
-    effects_.send_to_shard(out.server, out.message);
+void JobDriver::note_start(const StartPoint& point) {
+  const int64_t step = coordinator_->barriers().start_step;
+  if (options_.term == 1) {
+    history_.first_step = step;
+    if (point.resumed) history_.resumed_from_step = step;
+  } else if (history_.reached_step > step) {
+    history_.steps_repeated += history_.reached_step - step;
   }
-  if (auto fetched = client_->take_fetched()) take_snapshot(now, std::move(*fetched));
-}
-
-void JobDriver::request_snapshot(Now now) {
-  if (!client_ || client_->busy() || writing_) return;
-  const std::optional<int64_t> step = coordinator_.take_snapshot_request();
-  if (!step) return;
-  writing_ = true;
-  snapshot_step_ = *step;
-  client_->fetch(*step, *step != coordinator_.barriers().start_step, now.ms);
-}
-
-void JobDriver::note_transfer(Now now) {
-  const bool gathers = client_ && client_->busy();
-  if (!gathers && !writing_) return transfer_.idle();
-  const std::string weights = "weights of step " + std::to_string(snapshot_step_);
-  if (gathers) {
-    const MemberInfo* server =
-        coordinator_.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
-    const std::string name = server == nullptr ? "a server" : server->name();
-    const std::string what =
-        name + (writing_ ? " to hand over the " + weights : " to take its weights");
-    // a server that is not ready waits for pushes: that is the workers' matter
-    return transfer_.running(now.awake_ms, what, client_->answers(), 0);
-  }
-  const auto vectors =
-      static_cast<int64_t>(1 + state_names(server_optimizer(options_.job).kind).size());
-  const int64_t bytes =
-      coordinator_.declaration().table.total * vectors * static_cast<int64_t>(sizeof(float));
-  transfer_.running(now.awake_ms, "the disk to take the " + weights, 0, bytes);
-}
-
-void JobDriver::watch_transfer(Now now) {
-  note_transfer(now);
-  if (coordinator_.phase() == wire::PHASE_FAILED) return;
-  if (const auto notice = transfer_.take_notice(now.awake_ms)) effects_.show_line(*notice);
-  if (!transfer_.overdue(now.awake_ms)) return;
-  const bool server = client_->busy();
-  coordinator_.fail(server ? ErrorCode::kUnreachable : ErrorCode::kIo,
-                    transfer_.overdue_text(now.awake_ms));
-}
-
-void JobDriver::take_snapshot(Now now, GatheredState snapshot) {
-  coordinator_.checkpoint_gathered(now.awake_ms, snapshot.step);
-  if (snapshot.step == coordinator_.barriers().start_step) {
-    return effects_.hash_weights(std::move(snapshot));
-  }
-  const Declaration& declaration = coordinator_.declaration();
-  CheckpointState state;
-  state.step = snapshot.step;
-  state.updates = snapshot.updates;
-  state.total_steps = coordinator_.total_steps();
-  state.job_ini = to_ini(options_.job);
-  state.data_digest = declaration.data_digest;
-  state.numerics = declaration.numerics;
-  state.choices = declaration.choices;
-  // the summary tells that one alone
-  const bool last = state.step == coordinator_.barriers().end_step;
-  effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
-}
-
-void JobDriver::on_written(Now now, const Written& written) {
-  writing_ = false;
-  if (written.error) std::rethrow_exception(written.error);
-  progress_.note_hash(written.step, written.weights_sha256);
-  coordinator_.checkpoint_done(now.awake_ms, written.step);
 }
 
 // ---- what people see ----
@@ -204,17 +187,22 @@ void JobDriver::say_waiting(Now now) {
     began_ms_ = now.ms;
     line_.restart(now.ms);
   }
-  const std::string waiting = coordinator_.waiting_for();
+  const std::string waiting = coordinator_->waiting_for();
   if (waiting.empty()) return;
-  if (now.ms - *began_ms_ > static_cast<int64_t>(join_timeout_s_ * 1000)) {
-    coordinator_.fail(ErrorCode::kUnreachable,
-                      "[join] not everybody came within --join-timeout: " + waiting);
+  const bool again = options_.term > 1;
+  const double limit_s = again ? options_.job.replacement_timeout_s : join_timeout_s_;
+  if (now.ms - *began_ms_ > static_cast<int64_t>(limit_s * 1000)) {
+    coordinator_->fail(again ? ErrorCode::kPeerLost : ErrorCode::kUnreachable,
+                       again ? "[job] not everybody came back within replacement-timeout = " +
+                                   seconds_text(static_cast<int64_t>(limit_s * 1000)) +
+                                   " s: " + waiting
+                             : "[join] not everybody came within --join-timeout: " + waiting);
   }
   if (line_.due(now.ms)) effects_.show_line(waiting);
 }
 
 void JobDriver::show_moments(Now now, bool last) {
-  const wire::Phase phase = coordinator_.phase();
+  const wire::Phase phase = coordinator_->phase();
   if (phase != wire::PHASE_TRAINING && phase != wire::PHASE_FINISHING) return;
   for (const Moment& moment : progress_.moments(now.ms, data_, last)) {
     effects_.show_moment(moment);
@@ -223,12 +211,12 @@ void JobDriver::show_moments(Now now, bool last) {
 
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
-  effects_.write_summary(coordinator_, progress_.summary(data_.stats()));
-  coordinator_.finish();
+  effects_.write_summary(*coordinator_, progress_.summary(data_.stats()));
+  coordinator_->finish();
 }
 
 void JobDriver::say_notices() {
-  for (const std::string& notice : coordinator_.take_notices()) effects_.show_line(notice);
+  for (const std::string& notice : coordinator_->take_notices()) effects_.show_line(notice);
 }
 
 // ---- delivery ----
@@ -249,20 +237,25 @@ void JobDriver::deliver(Now now) {
 // the next turn's poll in between, each step would take that long.
 bool JobDriver::deliver_outgoing(Now now) {
   bool chosen = false;
-  for (const Outgoing& out : coordinator_.take_outgoing()) {
+  for (Outgoing& out : coordinator_->take_outgoing()) {
     if (out.to.empty()) {
       chosen = deliver_here(out.message.header) || chosen;
-    } else if (!effects_.send(out.to, out.message)) {
-      coordinator_.on_gone(now.awake_ms, out.to);
+    } else {
+      send(now, out.to, std::move(out.message));
     }
   }
   return chosen;
 }
 
+void JobDriver::send(Now now, const PeerId& to, Message message) {
+  message.header.set_run(options_.run);
+  if (!effects_.send(to, message)) coordinator_->on_gone(now.awake_ms, to);
+}
+
 bool JobDriver::deliver_here(const wire::Header& header) {
   if (header.has_state()) {
-    data_.on_state({options_.job, options_.run, coordinator_.self_incarnation(), header.state()},
-                   &coordinator_);
+    data_.on_state({options_.job, options_.run, coordinator_->self_incarnation(), header.state()},
+                   coordinator_.get());
   }
   data_.on_answer(header);
   return header.has_chosen() && data_.server() != nullptr;

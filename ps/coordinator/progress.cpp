@@ -15,16 +15,35 @@ double seconds_of(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 }  // namespace
 
+void Progress::begin_term(int64_t now_ms, Coordinator& coordinator,
+                          const std::string& initial_weights_sha256) {
+  coordinator_ = &coordinator;
+  moment_ms_ = now_ms;
+  moment_samples_ = coordinator.training().counts().samples;
+  rate_ = 0.0;
+  opened_.clear();
+  if (initial_weights_sha256_.empty()) initial_weights_sha256_ = initial_weights_sha256;
+}
+
+double Progress::seconds_at(int64_t ms) const {
+  return history_.seconds + seconds_of(ms - began_ms_);
+}
+
 void Progress::note_barriers(int64_t now_ms) {
-  for (const auto& [step, samples] : coordinator_.take_opened_barriers()) {
-    if (coordinator_.barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
-    if (step == coordinator_.barriers().end_step) ended_ms_ = now_ms;
+  if (coordinator_ == nullptr) return;
+  for (const auto& [step, samples] : coordinator().take_opened_barriers()) {
+    if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
+    if (step == coordinator().barriers().end_step) ended_ms_ = now_ms;
   }
 }
 
 void Progress::note_hash(int64_t step, const std::string& sha256) {
-  const bool at_start = step == coordinator_.barriers().start_step;
-  (at_start ? initial_weights_sha256_ : weights_sha256_) = sha256;
+  const bool at_start = step == coordinator().barriers().start_step;
+  if (!at_start) {
+    weights_sha256_ = sha256;
+  } else if (initial_weights_sha256_.empty()) {
+    initial_weights_sha256_ = sha256;  // a later term begins in the middle of the run
+  }
 }
 
 std::map<int64_t, int64_t> Progress::staleness(const wire::Stats& own) const {
@@ -33,14 +52,14 @@ std::map<int64_t, int64_t> Progress::staleness(const wire::Stats& own) const {
     for (const auto& [staleness, updates] : stats.staleness()) out[staleness] += updates;
   };
   add(own);
-  for (const auto& [incarnation, member] : coordinator_.members().all()) {
+  for (const auto& [incarnation, member] : coordinator().members().all()) {
     if (member.role == wire::ROLE_SERVER && !member.peer.empty()) add(member.stats);
   }
   return out;
 }
 
 void Progress::measure_rate(int64_t now_ms) {
-  const int64_t samples = coordinator_.training().samples();
+  const int64_t samples = coordinator().training().counts().samples;
   const double rate =
       static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
   // smoothed over some moments, so that the estimate of the end does not jump
@@ -50,7 +69,7 @@ void Progress::measure_rate(int64_t now_ms) {
 }
 
 std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, bool last) {
-  const std::vector<Evaluation> evaluations = coordinator_.take_evaluations();
+  const std::vector<Evaluation> evaluations = coordinator().take_evaluations();
   const bool due = now_ms - moment_ms_ >= kMomentMs;
   if (!due && evaluations.empty() && !last) return {};
   if (due) measure_rate(now_ms);
@@ -61,18 +80,18 @@ std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, boo
 }
 
 Moment Progress::moment(int64_t now_ms, const wire::Stats& own) const {
-  const TrainingProgress& record = coordinator_.training();
+  const TrainingProgress& record = coordinator().training();
   Moment m;
-  m.seconds = seconds_of(now_ms - began_ms_);
+  m.seconds = seconds_at(now_ms);
   m.step = record.floor();
-  m.step_done = record.floor() - coordinator_.barriers().start_step;
-  m.end_step = coordinator_.barriers().end_step;
-  m.steps_per_epoch =
-      std::max<int64_t>(1, steps_per_epoch(options_.job, coordinator_.declaration().train_samples));
-  m.samples = record.samples();
+  m.step_done = record.floor() - history_.first_step;
+  m.end_step = coordinator().barriers().end_step;
+  m.steps_per_epoch = std::max<int64_t>(
+      1, steps_per_epoch(options_.job, coordinator().declaration().train_samples));
+  m.samples = record.counts().samples;
   m.samples_per_second =
       rate_ > 0 ? rate_ : static_cast<double>(m.samples) / std::max(m.seconds, 1e-3);
-  m.learning_rate = learning_rate(options_.job.schedule, m.step, coordinator_.total_steps());
+  m.learning_rate = learning_rate(options_.job.schedule, m.step, coordinator().total_steps());
   m.loss = record.newest_loss();
   double sum = 0.0;
   double count = 0.0;
@@ -87,32 +106,36 @@ Moment Progress::moment(int64_t now_ms, const wire::Stats& own) const {
 
 void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms) {
   const auto found = opened_.find(evaluation.step);
-  const Opened opened =
-      found != opened_.end() ? found->second : Opened{now_ms, coordinator_.training().samples()};
+  const Opened opened = found != opened_.end()
+                            ? found->second
+                            : Opened{now_ms, coordinator().training().counts().samples};
   m.evaluation = evaluation;
-  m.test_seconds = seconds_of(opened.at_ms - began_ms_);
+  m.test_seconds = seconds_at(opened.at_ms);
   m.test_samples = opened.samples;
   opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
 }
 
 Summary Progress::summary(const wire::Stats& own) const {
-  const TrainingProgress& record = coordinator_.training();
-  const Declaration& declaration = coordinator_.declaration();
+  const TrainingProgress& record = coordinator().training();
+  const Declaration& declaration = coordinator().declaration();
   const Job& job = options_.job;
   Summary s;
   s.strategy = job.strategy.to_string();
   s.workers = options_.workers;
   s.servers = options_.servers;
-  s.steps = coordinator_.barriers().end_step;
-  s.samples = record.samples();
-  s.samples_per_worker = record.samples_per_worker();
-  s.pushes_applied = record.pushes_applied();
-  s.pushes_dropped = record.pushes_dropped();
-  s.pushes_dropped_per_worker = record.pushes_dropped_per_worker();
-  s.seconds = seconds_of(ended_ms_ - began_ms_);
+  s.steps = coordinator().barriers().end_step;
+  s.samples = record.counts().samples;
+  s.samples_per_worker = record.counts().samples_per_worker;
+  s.pushes_applied = record.counts().pushes_applied;
+  s.pushes_dropped = record.counts().pushes_dropped;
+  s.pushes_dropped_per_worker = record.counts().pushes_dropped_per_worker;
+  s.seconds = seconds_at(ended_ms_);
+  s.resumed_from_step = history_.resumed_from_step;
+  s.recoveries = history_.recoveries;
+  s.steps_repeated = history_.steps_repeated;
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
-  if (const auto& evaluation = coordinator_.evaluations().newest()) {
+  if (const auto& evaluation = coordinator().evaluations().newest()) {
     s.test_loss = evaluation->loss;
     s.test_correct = evaluation->correct;
     s.test_total = evaluation->total;
@@ -124,10 +147,10 @@ Summary Progress::summary(const wire::Stats& own) const {
   s.staleness = staleness(own);
   s.initial_weights_sha256 = initial_weights_sha256_;
   s.weights_sha256 = weights_sha256_;
-  s.data_order_sha256 = record.data_hash().hex();
-  s.totals = coordinator_.departed();
+  s.data_order_sha256 = record.counts().data_hash.hex();
+  s.totals = coordinator().departures().totals();
   s.totals.add(wire::ROLE_SERVER, own);
-  for (const auto& [incarnation, member] : coordinator_.members().all()) {
+  for (const auto& [incarnation, member] : coordinator().members().all()) {
     if (!member.peer.empty()) s.totals.add(member.role, member.stats);
   }
   return s;

@@ -8,19 +8,25 @@
 #include <vector>
 
 #include "ps/coordinator/coordinator.h"
-#include "ps/coordinator/report.h"
+#include "ps/files/report.h"
+#include "ps/files/run_history.h"
 #include "ps/server/served_data.h"
 
 namespace pushpull {
 
 class Progress {
  public:
-  // Borrowed; outlives this.
-  explicit Progress(const CoordinatorOptions& options, Coordinator& coordinator)
-      : options_(options), coordinator_(coordinator) {}
+  // Borrowed: options, which outlive this, and `history`.
+  Progress(const CoordinatorOptions& options, const RunHistory& history)
+      : options_(options), history_(history) {}
 
-  // The job is set up, and: its first weights exist.
-  void begin(int64_t now_ms) { moment_ms_ = now_ms; }
+  // A term is set up. Borrowed, until the next one. initial_weights_sha256: of the run, where an
+  // earlier life of the coordinator knew it.
+  void begin_term(int64_t now_ms, Coordinator& coordinator,
+                  const std::string& initial_weights_sha256);
+  // It is over, and the coordinator goes.
+  void end_term() { coordinator_ = nullptr; }
+  // The first weights exist.
   void training_began(int64_t now_ms) {
     if (began_ms_ < 0) began_ms_ = now_ms;
   }
@@ -29,6 +35,7 @@ class Progress {
   // Hashes of the weights that the run began and ended with.
   void note_hash(int64_t step, const std::string& sha256);
   const std::string& weights_sha256() const { return weights_sha256_; }
+  const std::string& initial_weights_sha256() const { return initial_weights_sha256_; }
 
   // Moments that are due: one for each evaluation, one for each quarter of a second. own: the
   // server in this process. last: in any case, the end of training.
@@ -47,9 +54,14 @@ class Progress {
   void add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms);
   std::map<int64_t, int64_t> staleness(const wire::Stats& own) const;
 
+  Coordinator& coordinator() { return *coordinator_; }
+  const Coordinator& coordinator() const { return *coordinator_; }
+  double seconds_at(int64_t ms) const;
+
   const CoordinatorOptions& options_;
-  Coordinator& coordinator_;
-  std::map<int64_t, Opened> opened_;  // by step, until they are evaluated
+  const RunHistory& history_;
+  Coordinator* coordinator_ = nullptr;  // null between two terms
+  std::map<int64_t, Opened> opened_;    // by step, until they are evaluated
   std::string initial_weights_sha256_;
   std::string weights_sha256_;
   int64_t began_ms_ = -1;

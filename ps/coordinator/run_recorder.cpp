@@ -90,7 +90,7 @@ bool RunRecorder::finish(const Coordinator& coordinator, const std::string& weig
   const ServerLogs& logs = *coordinator.logs();
   record_.incomplete = ended;
   record_.weights_sha256 = weights_sha256;
-  record_.failed = coordinator.failed_push();
+  record_.failed = coordinator.departures().failed_push();
   const int64_t left = merge_logs(logs, rules_, record_);
   if (left > 0 && ended.empty()) {
     record_.incomplete = std::to_string(left) + " updates have read what no server has reported";

@@ -28,8 +28,8 @@ void StallWatch::on_tick(int64_t now_ms) {
 
 void StallWatch::note_floor(int64_t now_ms) {
   const TrainingProgress& progress = run_.progress();
-  const int64_t moves =
-      progress.pushes_applied() + progress.pushes_dropped() + run_.snapshots().transferred();
+  const int64_t moves = progress.counts().pushes_applied + progress.counts().pushes_dropped +
+                        run_.snapshots().transferred();
   if (moves != moves_) moved_ms_ = now_ms;
   moves_ = moves;
   if (progress.floor() == floor_) return;

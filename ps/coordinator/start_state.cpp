@@ -34,31 +34,59 @@ StartState::StartState(const Job& job, const std::string& default_dir)
                                       "; resume=auto starts anew where there is none");
   }
   if (job.resume != Resume::kFalse && newest) {
-    checkpoint_ = read_checkpoint(dir_);
-    for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
-    check_job(job);
-    if (job.strategy.traits().outer_optimizer && !state_names(job.optimizer.kind).empty()) {
-      notices_.push_back("under " + job.strategy.to_string() +
-                         " the workers' optimizer states are not in checkpoints: they begin at "
-                         "zero again");
-    }
-    if (job.encodes_pushes()) {
-      notices_.emplace_back(
-          "what codecs had kept back of the workers' gradients is not in checkpoints: it begins at "
-          "zero again");
-    }
-    // with epochs that have changed, the end is known once the data are
-    const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
-    if (job.steps > 0) check_end(job, job.steps);
-    if (job.epochs > 0 && job.epochs == before.epochs)
-      check_end(job, checkpoint_->state.total_steps);
+    take_checkpoint(job, read_checkpoint(dir_));
   } else if (!job.init_from.empty()) {
     read_safetensors(job.init_from);  // the tensors are compared once the model is known
   }
 }
 
+// The end of the run has no steps to go on with: training there is over, but for its evaluation.
+StartState::StartState(const Job& job, const std::string& default_dir, const std::string& run)
+    : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir),
+      in_default_dir_(job.checkpoint_dir.empty()),
+      later_term_(true) {
+  auto found = find_checkpoint(dir_, [&](const CheckpointState& state) {
+    const int64_t end =
+        job.stop_after > 0 ? std::min(job.stop_after, state.total_steps) : state.total_steps;
+    return state.run == run && state.step < end;
+  });
+  goes_on_ = found.has_value();
+  if (!found && job.resume != Resume::kFalse) {
+    found = find_checkpoint(dir_, [&](const CheckpointState& state) { return state.run != run; });
+  }
+  if (found) {
+    take_checkpoint(job, std::move(*found));
+  } else if (!job.init_from.empty()) {
+    read_safetensors(job.init_from);
+  }
+}
+
+void StartState::take_checkpoint(const Job& job, Checkpoint checkpoint) {
+  checkpoint_ = std::move(checkpoint);
+  for (const std::string& line : checkpoint_->skipped) notices_.push_back(line);
+  check_job(job);
+  if (job.strategy.traits().outer_optimizer && !state_names(job.optimizer.kind).empty()) {
+    notices_.push_back("under " + job.strategy.to_string() +
+                       " the workers' optimizer states are not in checkpoints: they begin at "
+                       "zero again");
+  }
+  if (job.encodes_pushes()) {
+    notices_.emplace_back(
+        "what codecs had kept back of the workers' gradients is not in checkpoints: it begins at "
+        "zero again");
+  }
+  // with epochs that have changed, the end is known once the data are
+  const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
+  if (job.steps > 0) check_end(job, job.steps);
+  if (job.epochs > 0 && job.epochs == before.epochs) check_end(job, checkpoint_->state.total_steps);
+}
+
 CheckpointStore StartState::open_store(int64_t keep) {
   CheckpointStore store(dir_, keep);
+  if (later_term_) {
+    if (!resumes()) store.expect_earlier_aside();
+    return store;
+  }
   if (resumes() || !in_default_dir_) return store;
   if (const std::string aside = store.set_earlier_aside(); !aside.empty()) {
     notices_.push_back("the checkpoints of an earlier run are in " + aside +

@@ -26,7 +26,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       total_steps_(pushpull::total_steps(options.job, declaration.train_samples)),
       barriers_(barriers_of_run(options.job, start.step, total_steps_)),
       shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
-      progress_(options.job, options.workers, start.step),
+      progress_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch),
       snapshots_(barriers_),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers)),
@@ -37,7 +37,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,
-                                progress_, evaluations_, grants_, out_});
+                                progress_, evaluations_, grants_, out_, start.counts.samples});
   if (with_slices < options.servers) {
     const int without = options.servers - with_slices;
     out.notice("the model has only " + counted(with_slices, "slice") + ": " +

@@ -27,6 +27,7 @@ struct Start {
   int64_t updates = 0;
   bool load = false;         // weights come by Load
   std::string choices = {};  // instead of those declared; "": these
+  RunCounts counts = {};     // of the run so far
 };
 
 class TrainingRun {

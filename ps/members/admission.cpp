@@ -14,6 +14,10 @@ namespace {
 constexpr size_t kMaxWordBytes = 512;
 // More than anybody starts; a stranger may say hello again and again.
 constexpr int kMaxSpares = 4096;
+// Servers too many that are kept waiting, and for how long beyond the silence of a lost one.
+constexpr size_t kMostReplacements = 64;
+constexpr int64_t kReplacementMs = 2000;
+constexpr int64_t kForgetReplacementMs = 3600'000;
 
 // An address that others can connect to.
 bool is_endpoint(const std::string& text) {
@@ -63,7 +67,7 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
                             wire::Phase phase) {
   if (Checked refusal = check_hello(hello)) return refusal;
   if (members_.find(hello.incarnation()) == nullptr) {
-    if (refuse_hello(peer, hello, phase)) return std::nullopt;
+    if (refuse_hello(now_ms, peer, hello, phase)) return std::nullopt;
     if (members_.find_peer(peer) != nullptr) {
       return refused("one-member", "one process on a connection",
                      "another one from host " + quoted(hello.host()));
@@ -76,14 +80,20 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
   if (MemberInfo* member = members_.find(hello.incarnation())) {
     members_.heard(*member, peer, now_ms);
   }
+  out_.send(peer, job_text());
+  out_.repeat_state(hello.incarnation());
+  return std::nullopt;
+}
+
+Message Admission::job_text() const {
   Message message;
   wire::JobText* job = message.header.mutable_job_text();
   job->set_run(options_.run);
+  job->set_term(options_.term);
+  job->set_first_run(options_.first_run);
   job->set_ini(to_ini(options_.job));
   job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());
-  out_.send(peer, std::move(message));
-  out_.repeat_state(hello.incarnation());
-  return std::nullopt;
+  return message;
 }
 
 // Whoever has only said Hello makes room: a process that means it sends a heartbeat as soon as it is
@@ -104,7 +114,20 @@ Checked Admission::make_room(const wire::Hello& hello) {
   return {};
 }
 
-bool Admission::refuse_hello(const PeerId& peer, const wire::Hello& hello, wire::Phase phase) {
+// A server that takes the place of one that has died may come before anybody knows of the death.
+bool Admission::may_replace(int64_t now_ms, const wire::Hello& hello) {
+  if (options_.job.on_server_loss != OnServerLoss::kRestart) return false;
+  std::erase_if(replacements_, [now_ms](const auto& entry) {
+    return now_ms - entry.second > kForgetReplacementMs;
+  });
+  if (replacements_.size() >= kMostReplacements) return false;
+  const int64_t since_ms = replacements_.try_emplace(hello.incarnation(), now_ms).first->second;
+  const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
+  return now_ms - since_ms <= silence_ms + kReplacementMs;
+}
+
+bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
+                             wire::Phase phase) {
   if (phase >= wire::PHASE_FINISHING) {
     out_.refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
     return true;
@@ -112,6 +135,7 @@ bool Admission::refuse_hello(const PeerId& peer, const wire::Hello& hello, wire:
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
   if (servers >= options_.servers || phase != wire::PHASE_GATHERING) {
+    if (may_replace(now_ms, hello)) return true;  // it asks again
     out_.refuse(peer, ErrorCode::kUsage,
                 "[join] the job was started for " + counted(options_.servers, "server") +
                     " and has " + (options_.servers == 1 ? "it" : "them all") +
@@ -263,6 +287,11 @@ void Admission::promote_spares() {
                                      : " takes part as soon as there is work for it"));
     out_.state_changed();
   }
+}
+
+bool Admission::has_quorum() const {
+  return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
+         members_.count(wire::ROLE_WORKER) > 0;
 }
 
 bool Admission::complete() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -18,7 +19,9 @@ namespace pushpull {
 
 struct CoordinatorOptions {
   Job job;
-  uint64_t run = 0;
+  uint64_t run = 0;        // of the term
+  int64_t term = 1;        // from 1; one more after each server that was lost
+  uint64_t first_run = 0;  // of the first term
   int servers = 1;
   int workers = 1;
   MemberInfo self;        // server 0, in this process
@@ -51,6 +54,11 @@ class Admission {
   void promote_spares();
   void set_choices(const std::string& choices) { declarations_.set_choices(choices); }
 
+  // What a process that joins is told of the job.
+  Message job_text() const;
+
+  // Every server is there, and a worker that has declared.
+  bool has_quorum() const;
   // Every server and every rank is there, and the first worker has declared.
   bool complete() const;
   // "waiting for members: 1 of 2 servers, ..."
@@ -59,7 +67,9 @@ class Admission {
 
  private:
   Checked make_room(const wire::Hello& hello);
-  bool refuse_hello(const PeerId& peer, const wire::Hello& hello, wire::Phase phase);
+  bool refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
+                    wire::Phase phase);
+  bool may_replace(int64_t now_ms, const wire::Hello& hello);
   // Refuses a process whose address another one of its role has already.
   bool refuse_taken_endpoint(const PeerId& peer, wire::Role role, uint64_t incarnation,
                              const std::string& endpoint);
@@ -76,6 +86,7 @@ class Admission {
   Actions& out_;
   Declarations declarations_;
   int64_t places_;  // of workers
+  std::map<uint64_t, int64_t> replacements_;  // servers that no place is free for yet: since when
 };
 
 }  // namespace pushpull

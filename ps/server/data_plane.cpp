@@ -38,6 +38,7 @@ void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
     const std::string endpoint = local_endpoint(run, router_.address());
     remove_stale(endpoint);
     router_.listen_also(endpoint);
+    if (local_) router_.stop_listening(local_->endpoint());
     local_ = std::make_unique<LocalSocketName>(endpoint);
   } catch (const Error& e) {
     log.warn(std::string(e.what()) + "; data goes over tcp");
@@ -71,6 +72,11 @@ std::unique_ptr<Server> DataPlane::make_server(const JobView& view, ServerSetup 
   }
   threads_ = std::make_unique<ThreadPool>(useful_threads(job.server_threads));
   return std::make_unique<Server>(std::move(setup), observer, threads_.get());
+}
+
+void DataPlane::on_term_end() {
+  threads_.reset();
+  memory_.reset();
 }
 
 void DataPlane::receive() {

@@ -24,7 +24,8 @@ class DataPlane : private ServerParts {
             std::shared_ptr<device::Device> device);
 
   Router& router() { return router_; }
-  // Listens also for workers of this user on this host, where the job says so.
+  // Listens also for workers of this user on this host, where the job says so; no longer under the
+  // name that belongs to an earlier run.
   void listen_locally(const Job& job, uint64_t run, const Log& log);
   ServedData& data() { return data_; }
 
@@ -36,6 +37,7 @@ class DataPlane : private ServerParts {
   std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,
                                       TrainingObserver* observer) override;
   void on_state(const wire::State& state) override { memory_->on_state(state); }
+  void on_term_end() override;
   void add_stats(wire::Stats* stats) const override;
   void take(const PeerId& peer, Message message);
   void refuse(const PeerId& peer, const Refusal& refusal);

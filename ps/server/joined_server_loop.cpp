@@ -23,6 +23,7 @@ class JoinedServerLoop : public ServerHost {
   int run();
 
   std::string listen(const Job& job, uint64_t run) override;
+  void rename(const Job& job, uint64_t run) override { data_->listen_locally(job, run, log_); }
   ServedData& data() override { return data_->data(); }
 
  private:

@@ -4,6 +4,20 @@
 
 namespace pushpull {
 
+namespace {
+
+// 0: it names none.
+uint64_t run_of(const wire::Header& header) {
+  if (header.has_exchange()) return header.exchange().sender().run();
+  if (header.has_load()) return header.load().sender().run();
+  if (header.has_fetch()) return header.fetch().sender().run();
+  if (header.has_store()) return header.store().sender().run();
+  if (header.has_received()) return header.received().sender().run();
+  return 0;
+}
+
+}  // namespace
+
 void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
   const wire::State& state = job.state;
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
@@ -16,6 +30,13 @@ void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
   server_->on_state(state);
 }
 
+void ServedData::end_term(uint64_t run) {
+  earlier_run_ = run;
+  if (!server_) return;
+  server_.reset();
+  parts_.on_term_end();
+}
+
 void ServedData::on_answer(const wire::Header& answer) {
   if (!server_) return;
   parts_.on_answer(answer);
@@ -25,6 +46,7 @@ void ServedData::on_answer(const wire::Header& answer) {
 }
 
 Checked ServedData::take(const PeerId& peer, Message message) {
+  if (earlier_run_ != 0 && run_of(message.header) == earlier_run_) return {};
   if (server_) return server_->take(peer, std::move(message));
   Message answer;
   answer.header.mutable_status()->set_not_ready(true);

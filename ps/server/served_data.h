@@ -23,6 +23,8 @@ class ServerParts {
                                               TrainingObserver* observer) = 0;
   // Each State, once there is a server and before it takes the State in.
   virtual void on_state(const wire::State& /*state*/) {}
+  // The server that was made has been destroyed: what it lay in may go.
+  virtual void on_term_end() {}
   // Each answer of the coordinator to this server, before the server takes it in.
   virtual void on_answer(const wire::Header& /*answer*/) {}
   // Adds what only the process knows: memory, processor time, rejected frames.
@@ -37,15 +39,19 @@ class ServedData {
   // observer: null for a server without the coordinator. Throws Error(kProtocol) where the state's
   // tensors cannot be a model, and what make_server throws.
   void on_state(const JobView& job, TrainingObserver* observer);
+  // The term with this run is over: forgets the server with its weights, until a State of the next
+  // one.
+  void end_term(uint64_t run);
   // NormTotal, Chosen or RecordTaken of the coordinator.
   void on_answer(const wire::Header& answer);
-  // A message on the data connection, or why it was dropped.
+  // A message on the data connection, or why it was dropped. One of the term before counts no more:
+  // its sender is about to learn of this term.
   Checked take(const PeerId& peer, Message message);
   // Applies what is due, then answers whom it can.
   void work();
   std::vector<Outgoing> take_outgoing();
 
-  // Null until the job trains.
+  // Null until the job trains, and between two terms.
   Server* server() const { return server_.get(); }
   // All that this process reports to the coordinator.
   wire::Stats stats() const;
@@ -53,6 +59,7 @@ class ServedData {
  private:
   ServerParts& parts_;
   std::unique_ptr<Server> server_;
+  uint64_t earlier_run_ = 0;  // of the term before
   std::vector<Outgoing> not_ready_;
 };
 

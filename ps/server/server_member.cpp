@@ -37,6 +37,8 @@ void ServerMember::take_news(Member::News news, const Message& message) {
       return take_state();
     case Member::News::kState:
       return take_state();
+    case Member::News::kTerm:
+      return take_term();
     case Member::News::kOther:
       return host_.data().on_answer(message.header);
   }
@@ -46,6 +48,16 @@ void ServerMember::take_news(Member::News news, const Message& message) {
 void ServerMember::take_job() {
   endpoint_ = host_.listen(member_.job(), member_.run());
   listening_ = true;
+  member_.join_as_server(endpoint_);
+}
+
+// Goes back with everybody else: its weights come anew.
+void ServerMember::take_term() {
+  if (!listening_) return;  // it was about to ask for the job
+  host_.data().end_term(member_.earlier_run());
+  host_.rename(member_.job(), member_.run());
+  norms_ = decltype(norms_){kStepRequestMs};
+  arrived_ = decltype(arrived_){kStepRequestMs};
   member_.join_as_server(endpoint_);
 }
 

@@ -24,6 +24,8 @@ class ServerHost {
   virtual ~ServerHost() = default;
   // The job is known: opens the data connection. Returns where workers reach it. Throws Error.
   virtual std::string listen(const Job& job, uint64_t run) = 0;
+  // A new term: what is named after the run gets a new name.
+  virtual void rename(const Job& job, uint64_t run) = 0;
   // Valid once it listens.
   virtual ServedData& data() = 0;
 };
@@ -57,6 +59,7 @@ class ServerMember {
   void guarded(const std::function<void()>& event);
   void take_news(Member::News news, const Message& message);
   void take_job();
+  void take_term();
   void take_state();
   void report_waiting(int64_t now_ms);
   void send_part(wire::RecordPart part);

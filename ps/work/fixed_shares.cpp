@@ -20,7 +20,9 @@ FixedShares::FixedShares(const WorkSetup& setup, int64_t dispensable)
                      (idle == 1 ? "; it waits as a spare" : "; they wait as spares"));
   }
   for (int i = 0; i < setup.shares; ++i) {
-    table_.give(static_cast<size_t>(i), setup.members.find_rank(wire::ROLE_WORKER, i)->incarnation);
+    // a term may begin without a worker that the one before has lost
+    const MemberInfo* owner = setup.members.find_rank(wire::ROLE_WORKER, i);
+    if (owner != nullptr) table_.give(static_cast<size_t>(i), owner->incarnation);
   }
 }
 

@@ -4,33 +4,62 @@
 
 namespace pushpull {
 
-TrainingProgress::TrainingProgress(const Job& job, int workers, int64_t start_step)
+namespace {
+
+// Two that are being gathered, and one that is open.
+constexpr size_t kKeptCounts = 4;
+
+void add_at(std::vector<int64_t>& by_rank, int rank, int64_t value) {
+  if (rank < 0) return;
+  if (std::ssize(by_rank) <= rank) by_rank.resize(static_cast<size_t>(rank) + 1);
+  by_rank[static_cast<size_t>(rank)] += value;
+}
+
+void add_push(RunCounts& counts, const Commit& commit, int rank, int64_t samples) {
+  ++counts.pushes_applied;
+  counts.samples += samples;
+  counts.data_hash += commit.data_hash;
+  add_at(counts.samples_per_worker, rank, samples);
+}
+
+void add_counts(RunCounts& to, const RunCounts& more) {
+  to.pushes_applied += more.pushes_applied;
+  to.samples += more.samples;
+  to.data_hash += more.data_hash;
+  for (size_t rank = 0; rank < more.samples_per_worker.size(); ++rank) {
+    add_at(to.samples_per_worker, static_cast<int>(rank), more.samples_per_worker[rank]);
+  }
+}
+
+}  // namespace
+
+TrainingProgress::TrainingProgress(const Job& job, int workers, const Barriers& barriers,
+                                   RunCounts counts)
     : micro_batch_(job.micro_batch),
       leaves_(job.micro_batches()),
       pushes_of_step_(!job.strategy.traits().whole_steps
                           ? std::min<int64_t>(workers, leaves_) - job.strategy.backups
                           : 0),
-      pushes_dropped_per_worker_(static_cast<size_t>(workers)),
-      samples_per_worker_(static_cast<size_t>(workers)),
-      floor_(start_step) {}
+      barriers_(barriers),
+      counts_(std::move(counts)),
+      floor_(barriers.start_step) {
+  // another number of workers may have written the checkpoint
+  const size_t ranks = std::max(static_cast<size_t>(workers), counts_.samples_per_worker.size());
+  counts_.samples_per_worker.resize(ranks);
+  counts_.pushes_dropped_per_worker.resize(
+      std::max(static_cast<size_t>(workers), counts_.pushes_dropped_per_worker.size()));
+  whole_ = counts_;
+}
 
 void TrainingProgress::add(const Commit& commit, int rank) {
-  const bool known = rank >= 0;
-  const auto worker = static_cast<size_t>(rank);
-  if (known && worker >= samples_per_worker_.size()) {
-    samples_per_worker_.resize(worker + 1);
-    pushes_dropped_per_worker_.resize(worker + 1);
-  }
   if (commit.dropped) {
-    ++pushes_dropped_;
-    if (known) ++pushes_dropped_per_worker_[worker];
+    ++counts_.pushes_dropped;
+    add_at(counts_.pushes_dropped_per_worker, rank, 1);
   }
   if (!commit.counted) return;
-  ++pushes_applied_;
   const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
-  samples_ += samples;
-  data_hash_ += commit.data_hash;
-  if (known) samples_per_worker_[worker] += samples;
+  add_push(counts_, commit, rank, samples);
+  add_push(open_[commit.step + commit.steps - 1].counts, commit, rank, samples);
   // no losses at all, or those of each step
   const std::span<const float> losses = commit.losses;
   const size_t each = losses.size() / static_cast<size_t>(commit.steps);
@@ -63,9 +92,24 @@ void TrainingProgress::close_steps() {
     newest_loss_ = sum / static_cast<double>(first->second.covered);
     losses_.push_back(*newest_loss_);
     if (losses_.size() > kMaxLosses) losses_.pop_front();
+    add_counts(whole_, first->second.counts);
     open_.erase(first);
     ++floor_;
+    keep_counts();
   }
+}
+
+void TrainingProgress::keep_counts() {
+  if (!barriers_.checkpoint_due(floor_)) return;
+  RunCounts& kept = kept_[floor_] = whole_;
+  kept.pushes_dropped = counts_.pushes_dropped;
+  kept.pushes_dropped_per_worker = counts_.pushes_dropped_per_worker;
+  if (kept_.size() > kKeptCounts) kept_.erase(kept_.begin());
+}
+
+const RunCounts* TrainingProgress::counts_at(int64_t step) const {
+  const auto found = kept_.find(step);
+  return found == kept_.end() ? nullptr : &found->second;
 }
 
 std::optional<double> TrainingProgress::mean_loss(int64_t steps) const {

@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "common/base/hash_sum.h"
+#include "common/io/run_counts.h"
+#include "common/job/barriers.h"
 #include "common/job/job.h"
 #include "ps/aggregation/commit.h"
 
@@ -21,20 +22,16 @@ class TrainingProgress {
   static constexpr size_t kMaxLosses = size_t{1} << 20;
 
   // workers: that the job starts with; more may come.
-  TrainingProgress(const Job& job, int workers, int64_t start_step);
+  // counts: of the run before the first step of `barriers`.
+  TrainingProgress(const Job& job, int workers, const Barriers& barriers, RunCounts counts = {});
 
   void add(const Commit& commit, int rank);
 
-  int64_t samples() const { return samples_; }
-  const std::vector<int64_t>& samples_per_worker() const { return samples_per_worker_; }
-  // Pushes that are in the weights, and those that backup:B has dropped, at server 0.
-  int64_t pushes_applied() const { return pushes_applied_; }
-  int64_t pushes_dropped() const { return pushes_dropped_; }
-  const std::vector<int64_t>& pushes_dropped_per_worker() const {
-    return pushes_dropped_per_worker_;
-  }
-  // The sum of the hashes of all samples that are in the weights.
-  const HashSum& data_hash() const { return data_hash_; }
+  // Of pushes that are in the weights, and of those that backup:B has dropped, at server 0.
+  const RunCounts& counts() const { return counts_; }
+  // Of the steps before `step`, one of the newest checkpoints' barriers that the floor has reached.
+  // Null: of any other step.
+  const RunCounts* counts_at(int64_t step) const;
   // The first step that is not whole at server 0.
   int64_t floor() const { return floor_; }
   // Mean loss of the newest whole step; empty before the first.
@@ -46,20 +43,20 @@ class TrainingProgress {
   struct Step {
     std::map<int64_t, std::vector<float>> losses;  // by first micro-batch
     int64_t covered = 0;                           // micro-batches
+    RunCounts counts;                              // of pushes that end with this step
   };
   void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
   bool whole(const Step& step) const;
   void close_steps();
+  void keep_counts();
 
   int64_t micro_batch_;
   int64_t leaves_;
   int64_t pushes_of_step_;  // that make a step whole; 0: every micro-batch must be in
-  int64_t pushes_applied_ = 0;
-  int64_t pushes_dropped_ = 0;
-  std::vector<int64_t> pushes_dropped_per_worker_;
-  int64_t samples_ = 0;
-  std::vector<int64_t> samples_per_worker_;
-  HashSum data_hash_;
+  const Barriers barriers_;
+  RunCounts counts_;                   // of all commits
+  RunCounts whole_;                    // of the steps before the floor
+  std::map<int64_t, RunCounts> kept_;  // by barrier
   int64_t floor_;
   std::map<int64_t, Step> open_;
   std::deque<double> losses_;  // of the newest whole steps

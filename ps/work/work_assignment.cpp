@@ -18,7 +18,7 @@ std::vector<wire::Lease> WorkAssignment::leases(const MemberInfo& /*worker*/) { 
 
 int64_t WorkAssignment::samples_at(int64_t barrier) const {
   // the push that opens the barrier may be told of later, so counting would miss it
-  return (barrier - setup_.barriers.start_step) * setup_.job.global_batch;
+  return setup_.samples_before + (barrier - setup_.barriers.start_step) * setup_.job.global_batch;
 }
 
 int64_t WorkAssignment::workers_with_rank() const {

@@ -38,6 +38,7 @@ struct WorkSetup {
   const Evaluations& evaluations;
   const Grants& grants;
   Actions& out;
+  int64_t samples_before = 0;  // of the run, at the start of the barriers
 };
 
 class WorkAssignment {

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "ps/coordinator/report.h"
+#include "ps/files/report.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {
@@ -67,7 +67,7 @@ TEST(CompareRead, ReadsWhatAServerWrites) {
   summary.test_total = 4;
   summary.staleness = {{0, 10}};
   {
-    Report report(folder.path(), ProgressStyle::kPlain);
+    Report report(folder.path(), ProgressStyle::kPlain, false);
     Moment moment;
     moment.seconds = 1.0;
     moment.step = moment.end_step = 10;

@@ -322,5 +322,57 @@ TEST_F(SupervisorTest, GivingUpStopsWhatRunsAndGivesTheCode) {
   EXPECT_EQ(supervisor.exit_code(), 1);
 }
 
+// As `make`, with a job that waits for lost servers.
+Supervisor make_restarting() {
+  Supervisor supervisor({.servers = 2,
+                         .workers = 3,
+                         .on_worker_loss = OnWorkerLoss::kAbort,
+                         .on_server_loss = OnServerLoss::kRestart});
+  for (size_t slot = 0; slot < 5; ++slot)
+    supervisor.started(slot, 100 + static_cast<int64_t>(slot));
+  supervisor.listens();
+  return supervisor;
+}
+
+TEST_F(SupervisorTest, AKilledServerIsStartedAgainThreeTimes) {
+  for (const size_t slot : {0, 1}) {
+    Supervisor supervisor = make_restarting();
+    for (int i = 1; i <= 3; ++i) {
+      const SupervisorActions actions = supervisor.ended(slot, kShot, 0);
+      EXPECT_EQ(actions.restart, slot);
+      EXPECT_THAT(actions.say, ElementsAre(HasSubstr("starting a replacement, " +
+                                                     std::to_string(i) + " of at most 3")));
+      supervisor.started(slot, 200 + i);
+    }
+    const SupervisorActions actions = supervisor.ended(slot, kShot, 0);
+    EXPECT_FALSE(actions.restart);
+    EXPECT_TRUE(actions.hold) << "now the job has failed";
+  }
+}
+
+TEST_F(SupervisorTest, AServerThatGivesUpIsNotStartedAgain) {
+  for (const int error : {1, 2, 5, 9}) {
+    Supervisor supervisor = make_restarting();
+    EXPECT_FALSE(supervisor.ended(1, code(error), 0).restart) << error;
+  }
+}
+
+TEST_F(SupervisorTest, ACoordinatorThatNobodyHasFoundIsNotStartedAgain) {
+  Supervisor supervisor({.servers = 2, .workers = 3, .on_server_loss = OnServerLoss::kRestart});
+  supervisor.started(0, 100);
+  EXPECT_FALSE(supervisor.ended(0, kShot, 0).restart);
+}
+
+TEST_F(SupervisorTest, AReplacementThatComesTooLateFailsNothing) {
+  Supervisor supervisor = make_restarting();
+  supervisor.ended(1, kShot, 0);
+  supervisor.started(1, 201);
+  EXPECT_FALSE(supervisor.ended(1, code(4), 1).hold);
+  EXPECT_EQ(supervisor.ended(0, kDone, 2).signal_all, 0);
+  end_all(supervisor, {2, 3, 4}, kDone);
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), 0);
+}
+
 }  // namespace
 }  // namespace pushpull

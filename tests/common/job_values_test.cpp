@@ -90,6 +90,7 @@ std::vector<Range> ranges_of_running() {
        {"int8", "=int8", "a b=int8", "fc=fp8", "fc=int8,"}},
       {"pull-codec", {"fp32", "bf16"}, {"int8", ""}},
       {"on-worker-loss", {"abort", "wait", "continue"}, {"ignore", ""}},
+      {"on-server-loss", {"restart", "abort"}, {"wait", ""}},
       {"eval-every", {"0", "5"}, {"-1"}},
       {"checkpoint-dir", {"", "out"}, {"a#"}},
       {"checkpoint-every", {"0", "5"}, {"-1"}},

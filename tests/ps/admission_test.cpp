@@ -114,6 +114,9 @@ TEST_F(AdmissionTest, AHelloThatCannotBeMeantSaysWhy) {
 TEST_F(AdmissionTest, OneServerTooManyHearsHowToStartMore) {
   server(50, "tcp://10.0.0.1:7000");
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
+  EXPECT_EQ(refused_text(), "") << "it may replace one whose death nobody has noticed";
+  now_ms_ += 12'001;
+  EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
   EXPECT_EQ(refused_text(),
             "[join] the job was started for 2 servers and has them all; start it with --servers 3");
 }

@@ -121,7 +121,7 @@ TEST_F(CoordinatorTest, ALostSpareCostsNothing) {
 }
 
 TEST_F(CoordinatorTest, ALostServerEndsTheJobAndPointsAtTheCheckpoint) {
-  make("strategy = async\non-worker-loss = continue\n", 2);
+  make("strategy = async\non-server-loss = abort\n", 2);
   hello(50, wire::ROLE_SERVER);
   join(kAnna);
   join(kBert);

@@ -68,7 +68,7 @@ TEST_F(CoordinatorTest, RanksGoInTheOrderOfTheDeclarations) {
 }
 
 TEST_F(CoordinatorTest, OneMoreServerThanAskedForIsRefusedWithTheWayOut) {
-  make("strategy = sync\n");
+  make("strategy = sync\non-server-loss = abort\n");
   hello(50, wire::ROLE_SERVER);
   EXPECT_THAT(refusal_of(50), HasSubstr("--servers 2"));
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
@@ -392,10 +392,10 @@ TEST_F(CoordinatorTest, WhatALostWorkerHadUsedStaysInTheTotals) {
   heartbeat->mutable_stats()->set_cpu_seconds(1.5);
   heartbeat->mutable_stats()->set_computed(3);
   EXPECT_TRUE(say(kAnna, message));
-  EXPECT_EQ(coordinator_->departed().tasks, 0);
+  EXPECT_EQ(coordinator_->departures().totals().tasks, 0);
   leave(kAnna, 9, "gone");
-  EXPECT_EQ(coordinator_->departed().workers.cpu_seconds, 1.5);
-  EXPECT_EQ(coordinator_->departed().tasks, 3);
+  EXPECT_EQ(coordinator_->departures().totals().workers.cpu_seconds, 1.5);
+  EXPECT_EQ(coordinator_->departures().totals().tasks, 3);
 }
 
 TEST_F(CoordinatorTest, SaysOnceWhichBarriersHaveOpened) {
@@ -440,7 +440,7 @@ TEST_F(CoordinatorTest, EndsWhenEverythingIsComputedEvaluatedAndOnDisk) {
   leave(kBert, 0);
   tick();
   EXPECT_TRUE(coordinator_->over());
-  EXPECT_EQ(coordinator_->training().samples(), 80);
+  EXPECT_EQ(coordinator_->training().counts().samples, 80);
 }
 
 TEST_F(CoordinatorTest, DoesNotWaitForEverForLastWords) {

@@ -14,10 +14,12 @@ using testing::HasSubstr;
 // A job of one worker and this process's server, whose outside world the test plays.
 class JobDriverTest : public testing::Test, public JobEffects, public ServerParts {
  protected:
-  void make(const std::string& keys = "", double join_timeout_s = 600.0) {
+  void make(const std::string& keys = "", double join_timeout_s = 600.0, int servers = 1) {
     CoordinatorOptions options;
     options.job = job_of(keys + "slice-bytes = 4096\n");
     options.run = kRun;
+    options.first_run = kRun;
+    options.servers = servers;
     options.grant_key = kGrantKey;
     options.self.incarnation = 1;
     options.self.host = "head";
@@ -30,8 +32,10 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     driver_->on_turn(now());
   }
   Now now() const { return {now_, now_}; }
-  void join() {
+  // The worker says Hello and declares.
+  void join(uint64_t run = kRun) {
     Message message;
+    message.header.set_run(run);
     message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
     message.header.mutable_hello()->set_incarnation(kAnna);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
@@ -43,8 +47,26 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     turn();  // starts
     turn();  // tells everybody
   }
+  void join_server(uint64_t run = kRun) {
+    Message message;
+    message.header.set_run(run);
+    wire::Hello* hello = message.header.mutable_hello();
+    hello->set_role(wire::ROLE_SERVER);
+    hello->set_incarnation(kBert);
+    hello->set_data_endpoint("tcp://node:2");
+    EXPECT_FALSE(driver_->on_message(now(), "bert", message));
+  }
+  // What was sent to a member, since the last call.
+  std::vector<wire::Header> told(const PeerId& peer) {
+    std::vector<wire::Header> out;
+    for (const auto& [to, message] : std::exchange(sent_, {})) {
+      if (to == peer) out.push_back(message.header);
+    }
+    return out;
+  }
   void says_that_it_waits() {
     Message message;
+    message.header.set_run(kRun);
     message.header.mutable_heartbeat()->set_incarnation(kAnna);
     message.header.mutable_heartbeat()->mutable_stats()->set_waits_for("weights");
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
@@ -68,14 +90,21 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   }
   void connect_shards(const std::vector<std::string>& endpoints) override { shards_ = endpoints; }
   void send_to_shard(int server, const Message& message) override {
-    EXPECT_EQ(server, 0);
+    EXPECT_LT(server, std::ssize(shards_));
     to_shards_.push_back(message);
   }
   StartPoint load_start(const Declaration& /*declaration*/) override {
     if (!start_error_.empty()) throw Error(ErrorCode::kData, start_error_);
     return {start_, ""};
   }
-  void started(const Coordinator& coordinator, const StartPoint& /*start*/) override {
+  TermIds begin_term(int64_t term, const RunHistory& history) override {
+    terms_.push_back(term);
+    history_ = history;
+    return {kRun + static_cast<uint64_t>(term), "another key"};
+  }
+  void started(const Coordinator& coordinator, const StartPoint& /*start*/,
+               const RunHistory& history) override {
+    history_ = history;
     EXPECT_EQ(coordinator.phase(), wire::PHASE_TRAINING);
     ++started_;
   }
@@ -109,6 +138,8 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<Moment> moments_;
   std::vector<Summary> summaries_;
   int started_ = 0;
+  std::vector<int64_t> terms_;
+  RunHistory history_;
   bool closed_ = false;
 };
 
@@ -221,6 +252,7 @@ TEST_F(JobDriverTest, AJobGoesFromItsFirstStepToItsSummary) {
   Message message;
   message.header.mutable_heartbeat()->set_incarnation(kAnna);
   message.header.mutable_heartbeat()->set_state_version(1'000);
+  message.header.set_run(kRun);
   driver_->on_message(now(), "anna", message);
   turn();
   ASSERT_EQ(summaries_.size(), 1U);
@@ -230,6 +262,7 @@ TEST_F(JobDriverTest, AJobGoesFromItsFirstStepToItsSummary) {
   EXPECT_EQ(summaries_[0].slices_per_server, std::vector<int64_t>{3});
   EXPECT_FALSE(moments_.empty());
   message.header.mutable_leave()->set_incarnation(kAnna);
+  message.header.set_run(kRun);
   driver_->on_message(now(), "anna", message);
   turn();
   EXPECT_TRUE(driver_->over());
@@ -252,6 +285,83 @@ TEST_F(JobDriverTest, AClosedConnectionCountsAsALossLater) {
   closed_ = true;
   for (int i = 0; i < 600; ++i) turn();
   EXPECT_THAT(lines_, HasSubstr("its connection closed"));
+}
+
+TEST_F(JobDriverTest, ALostServerBeginsATermThatStartsWhenEverybodyIsBack) {
+  make("on-server-loss = restart\n", 600.0, 2);
+  join_server();
+  join();
+  EXPECT_EQ(started_, 1);
+  ASSERT_NE(data_.server(), nullptr);
+  sent_.clear();
+
+  Message leave;
+  leave.header.set_run(kRun);
+  leave.header.mutable_leave()->set_incarnation(kBert);
+  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+  leave.header.mutable_leave()->set_text("it was ended by SIGTERM");
+  EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
+  turn();
+  EXPECT_EQ(terms_, std::vector<int64_t>{2});
+  EXPECT_THAT(lines_, HasSubstr("everybody goes back to the newest checkpoint"));
+  EXPECT_EQ(data_.server(), nullptr) << "its weights are of the old term";
+  EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
+  const std::vector<wire::Header> said = told("anna");
+  ASSERT_FALSE(said.empty());
+  ASSERT_TRUE(said.front().has_job_text());
+  const uint64_t run = kRun + 2;
+  EXPECT_EQ(said.front().job_text().run(), run);
+  EXPECT_EQ(said.front().job_text().term(), 2);
+  EXPECT_EQ(said.front().job_text().first_run(), kRun);
+
+  says_that_it_waits();  // of the old term: it has not heard
+  const std::vector<wire::Header> again = told("anna");
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again.front().has_job_text());
+
+  join(run);
+  EXPECT_EQ(started_, 1) << "a server is missing";
+  join_server(run);
+  turn();
+  turn();
+  EXPECT_EQ(started_, 2);
+  EXPECT_EQ(history_.recoveries, 1);
+  EXPECT_EQ(driver_->coordinator().run(), run);
+  EXPECT_NE(data_.server(), nullptr);
+}
+
+TEST_F(JobDriverTest, AServerThatDoesNotComeBackEndsTheJob) {
+  make("replacement-timeout = 3\n", 600.0, 2);
+  join_server();
+  join();
+  Message leave;
+  leave.header.set_run(kRun);
+  leave.header.mutable_leave()->set_incarnation(kBert);
+  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+  driver_->on_message(now(), "bert", leave);
+  turn();
+  join(kRun + 2);
+  turn(2900);
+  EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
+  turn(200);
+  EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FAILED);
+  EXPECT_THAT(driver_->coordinator().failure_text(),
+              HasSubstr("not everybody came back within replacement-timeout = 3.0 s: waiting for "
+                        "members: 1 of 2 servers"));
+}
+
+TEST_F(JobDriverTest, ALostServerEndsTheJobWhereThatIsWanted) {
+  make("on-server-loss = abort\n", 600.0, 2);
+  join_server();
+  join();
+  Message leave;
+  leave.header.set_run(kRun);
+  leave.header.mutable_leave()->set_incarnation(kBert);
+  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+  driver_->on_message(now(), "bert", leave);
+  turn();
+  EXPECT_TRUE(terms_.empty());
+  EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FAILED);
 }
 
 }  // namespace

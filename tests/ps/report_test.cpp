@@ -1,4 +1,4 @@
-#include "ps/coordinator/report.h"
+#include "ps/files/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -165,7 +165,7 @@ TEST(Report, MetricsAreAJsonLinePerMoment) {
   second.test_seconds = 0.875;
   second.test_samples = 1280;
   {
-    Report report(folder / "new/out", ProgressStyle::kPlain);
+    Report report(folder / "new/out", ProgressStyle::kPlain, false);
     printed(report, {moment_at(0.5, 10), second});
   }
   const std::string text = read_bytes(folder / "new/out/metrics.jsonl");
@@ -193,7 +193,7 @@ TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
   std::filesystem::create_symlink("/dev/full", folder / "metrics.jsonl");
   testing::internal::CaptureStderr();
   {
-    Report report(folder.path(), ProgressStyle::kPlain);
+    Report report(folder.path(), ProgressStyle::kPlain, false);
     for (int i = 1; i <= 3; ++i) printed(report, {moment_at(0.1 * i, i)});
     report.write_summary(some_summary());
   }
@@ -205,7 +205,7 @@ TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
 
 TEST(Report, ATerminalHasOneLineThatIsRenewed) {
   const ScratchFolder folder;
-  Report report(folder.path(), ProgressStyle::kTerminal);
+  Report report(folder.path(), ProgressStyle::kTerminal, false);
   const std::string text = printed(report, {moment_at(0.1, 1), moment_at(0.2, 2)});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "only where the line ends";
   EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 2);
@@ -218,7 +218,7 @@ TEST(Report, ATerminalHasOneLineThatIsRenewed) {
 
 TEST(Report, AFileGetsAPlainLineNowAndThenAndTheLastOne) {
   const ScratchFolder folder;
-  Report report(folder.path(), ProgressStyle::kPlain);
+  Report report(folder.path(), ProgressStyle::kPlain, false);
   std::vector<Moment> moments;
   for (int i = 0; i < 40; ++i) moments.push_back(moment_at(0.25 * i, i));
   moments.push_back(moment_at(10.0, 100));
@@ -233,14 +233,14 @@ TEST(Report, AnEarlierSummaryDoesNotSurviveTheStart) {
   const ScratchFolder folder;
   write_bytes(folder / "summary.json", "{}");
   write_bytes(folder / "metrics.jsonl", "old\n");
-  const Report report(folder.path(), ProgressStyle::kPlain);
+  const Report report(folder.path(), ProgressStyle::kPlain, false);
   EXPECT_FALSE(std::filesystem::exists(folder / "summary.json"));
   EXPECT_EQ(read_bytes(folder / "metrics.jsonl"), "");
 }
 
 TEST(Report, WritesSummaryAndJob) {
   const ScratchFolder folder;
-  Report report(folder.path(), ProgressStyle::kPlain);
+  Report report(folder.path(), ProgressStyle::kPlain, false);
   report.write_job("model = mlp\n");
   EXPECT_EQ(read_bytes(folder / "job.ini"), "model = mlp\n");
   testing::internal::CaptureStdout();
@@ -264,8 +264,9 @@ std::string io_error_of(const Call& call) {
 TEST(Report, AFolderThatCannotBeMadeIsNamed) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
-  EXPECT_THAT(io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain); }),
-              HasSubstr(folder / "file/out"));
+  EXPECT_THAT(
+      io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain, false); }),
+      HasSubstr(folder / "file/out"));
 }
 
 TEST(WriteFile, NamesTheFileAndTheReason) {

@@ -29,21 +29,24 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
     if (!listen_error_.empty()) throw Error(ErrorCode::kUsage, listen_error_);
     return "tcp://node:1";
   }
+  void rename(const Job& /*job*/, uint64_t run) override { renamed_.push_back(run); }
   ServedData& data() override { return data_; }
   std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
                                       TrainingObserver* observer) override {
     return std::make_unique<Server>(std::move(setup), observer);
   }
 
-  void say_job() {
+  void say_job(uint64_t run = kRun, int64_t term = 1) {
     Message message;
-    message.header.mutable_job_text()->set_run(kRun);
+    message.header.mutable_job_text()->set_run(run);
+    message.header.mutable_job_text()->set_term(term);
     message.header.mutable_job_text()->set_ini(
         to_ini(job_of("heartbeat-timeout = 3\nclip-norm = 1\n")));
     member_.on_message(now_, message);
   }
-  void say_state(int64_t version, wire::Phase phase) {
+  void say_state(int64_t version, wire::Phase phase, uint64_t run = kRun) {
     Message message;
+    message.header.set_run(run);
     wire::State* state = message.header.mutable_state();
     state->set_version(version);
     state->set_phase(phase);
@@ -91,6 +94,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
   using Said = std::vector<std::string>;
   int64_t now_ = 0;
   int listened_ = 0;
+  std::vector<uint64_t> renamed_;
   std::string listen_error_;
   ServedData data_{*this};
   ServerMember member_;
@@ -211,9 +215,30 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
   Message total;
   total.header.mutable_norm_total()->set_step(0);
   total.header.mutable_norm_total()->set_norm(1.0);
+  total.header.set_run(kRun);
   member_.on_message(now_, total);
   tick(500);
   EXPECT_EQ(norms(), 0);
+}
+
+TEST_F(ServerMemberTest, ANewTermVoidsItsWeightsAndIsJoinedAnew) {
+  join();
+  say_state(2, wire::PHASE_TRAINING);
+  ASSERT_NE(data_.server(), nullptr);
+  said();
+  say_job(kRun + 1, 2);
+  EXPECT_EQ(data_.server(), nullptr);
+  EXPECT_EQ(renamed_, std::vector<uint64_t>{kRun + 1});
+  EXPECT_EQ(listened_, 1) << "where it was";
+  EXPECT_FALSE(member_.joined());
+  tick();
+  EXPECT_EQ(said(), std::vector<std::string>{"hello tcp://node:1"});
+  say_state(3, wire::PHASE_TRAINING);  // of the old term, late
+  EXPECT_EQ(data_.server(), nullptr);
+  say_state(1, wire::PHASE_GATHERING, kRun + 1);
+  EXPECT_TRUE(member_.joined());
+  say_state(2, wire::PHASE_TRAINING, kRun + 1);
+  EXPECT_NE(data_.server(), nullptr);
 }
 
 }  // namespace

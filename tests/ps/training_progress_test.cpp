@@ -13,15 +13,23 @@ Commit commit(int64_t step, Range range, std::vector<float> losses, bool counted
   return {1, step, range, std::move(losses), counted};
 }
 
+Barriers from(int64_t step) {
+  Barriers barriers;
+  barriers.start_step = step;
+  barriers.end_step = int64_t{1} << 40;
+  barriers.checkpoint_every = 3;
+  return barriers;
+}
+
 TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
-  TrainingProgress progress(job_of(), 2, 0);
+  TrainingProgress progress(job_of(), 2, from(0));
   progress.add(commit(0, {0, 2}, {1, 1}), 0);
   progress.add(commit(0, {2, 4}, {1, 1}), 1);
   progress.add(commit(0, {2, 4}, {1, 1}, false), 1);
   progress.add(commit(1, {0, 2}, {1, 1}), -1);  // of one that is gone by now
   progress.add(commit(1, {2, 4}, {1, 1}), 3);   // of one that came later
-  EXPECT_EQ(progress.samples(), 16);
-  EXPECT_EQ(progress.samples_per_worker(), (std::vector<int64_t>{4, 4, 0, 4}));
+  EXPECT_EQ(progress.counts().samples, 16);
+  EXPECT_EQ(progress.counts().samples_per_worker, (std::vector<int64_t>{4, 4, 0, 4}));
   EXPECT_EQ(progress.floor(), 2);
 }
 
@@ -31,7 +39,7 @@ TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
     bytes.back() = static_cast<char>(last);
     return HashSum::from_bytes(bytes);
   };
-  TrainingProgress progress(job_of(), 2, 0);
+  TrainingProgress progress(job_of(), 2, from(0));
   Commit first = commit(0, {0, 2}, {1, 1});
   first.data_hash = number(5);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
@@ -39,11 +47,11 @@ TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
   Commit later = commit(2, {2, 4}, {1, 1});
   later.data_hash = number(8);
   for (const Commit& c : {first, again, later}) progress.add(c, 0);
-  EXPECT_EQ(progress.data_hash(), number(13));
+  EXPECT_EQ(progress.counts().data_hash, number(13));
 }
 
 TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
-  TrainingProgress progress(job_of(), 2, 3);
+  TrainingProgress progress(job_of(), 2, from(3));
   EXPECT_FALSE(progress.newest_loss());
   EXPECT_FALSE(progress.mean_loss(5));
   progress.add(commit(4, {0, 4}, {4, 4, 4, 4}), 0);
@@ -58,7 +66,7 @@ TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
 }
 
 TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
-  TrainingProgress progress(job_of("strategy = backup:1\n"), 3, 0);  // shares of 1, 1 and 2
+  TrainingProgress progress(job_of("strategy = backup:1\n"), 3, from(0));  // shares of 1, 1 and 2
   progress.add(commit(0, {2, 4}, {3, 4}), 2);
   EXPECT_FALSE(progress.newest_loss());
   progress.add(commit(0, {0, 1}, {2}), 0);
@@ -67,14 +75,14 @@ TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
   progress.add(late, 1);
   EXPECT_EQ(progress.floor(), 1);
   EXPECT_EQ(progress.newest_loss(), 3.0) << "of the micro-batches that are in";
-  EXPECT_EQ(progress.samples(), 6);
-  EXPECT_EQ(progress.pushes_applied(), 2);
-  EXPECT_EQ(progress.pushes_dropped(), 1);
-  EXPECT_EQ(progress.pushes_dropped_per_worker(), (std::vector<int64_t>{0, 1, 0}));
+  EXPECT_EQ(progress.counts().samples, 6);
+  EXPECT_EQ(progress.counts().pushes_applied, 2);
+  EXPECT_EQ(progress.counts().pushes_dropped, 1);
+  EXPECT_EQ(progress.counts().pushes_dropped_per_worker, (std::vector<int64_t>{0, 1, 0}));
 }
 
 TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
-  TrainingProgress progress(job_of("strategy = local:2\n"), 2, 0);
+  TrainingProgress progress(job_of("strategy = local:2\n"), 2, from(0));
   Commit round = commit(0, {0, 2}, {1, 2, 10, 20});
   round.steps = 2;
   progress.add(round, 0);
@@ -85,12 +93,31 @@ TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
   EXPECT_EQ(progress.floor(), 2);
   EXPECT_EQ(progress.newest_loss(), 25.0);
   EXPECT_EQ(progress.mean_loss(2), 13.75);
-  EXPECT_EQ(progress.samples(), 16);
-  EXPECT_EQ(progress.pushes_applied(), 2);
+  EXPECT_EQ(progress.counts().samples, 16);
+  EXPECT_EQ(progress.counts().pushes_applied, 2);
+}
+
+TEST(TrainingProgress, ACheckpointHasTheCountsOfTheStepsBeforeIt) {
+  TrainingProgress progress(job_of(), 2, from(0));
+  for (int64_t step = 0; step < 2; ++step) progress.add(commit(step, {0, 4}, {1, 1, 1, 1}), 0);
+  progress.add(commit(3, {0, 2}, {1, 1}), 1);  // a later step: not in the weights of step 3
+  EXPECT_EQ(progress.counts_at(3), nullptr) << "step 2 is not whole";
+  progress.add(commit(2, {0, 4}, {1, 1, 1, 1}), 1);
+  progress.add(commit(3, {2, 4}, {1, 1}), 1);
+  ASSERT_NE(progress.counts_at(3), nullptr);
+  EXPECT_EQ(progress.counts_at(3)->samples, 24);
+  EXPECT_EQ(progress.counts_at(3)->samples_per_worker, (std::vector<int64_t>{16, 8}));
+  EXPECT_EQ(progress.counts_at(2), nullptr) << "no checkpoint is due there";
+
+  TrainingProgress again(job_of(), 2, from(3), *progress.counts_at(3));
+  again.add(commit(3, {0, 4}, {1, 1, 1, 1}), 0);
+  EXPECT_EQ(again.counts().samples, 32);
+  EXPECT_EQ(again.counts().samples_per_worker, (std::vector<int64_t>{24, 8}));
+  EXPECT_EQ(again.counts().pushes_applied, 4);
 }
 
 TEST(TrainingProgress, AVeryLongRunKeepsOnlyTheNewestLosses) {
-  TrainingProgress progress(job_of(), 1, 0);
+  TrainingProgress progress(job_of(), 1, from(0));
   for (int64_t step = 0; step <= static_cast<int64_t>(TrainingProgress::kMaxLosses); ++step) {
     progress.add({kAnna, step, {0, 4}, std::vector<float>(4, step == 0 ? 1e9F : 1.0F), true}, 0);
   }

@@ -68,6 +68,12 @@ class Run {
   bool by_shares() const { return backup() || scenario_.job.strategy.kind == StrategyKind::kLocal; }
 
   const Cluster& cluster() const { return *cluster_; }
+  // Of all terms.
+  Barriers barriers_of_run() const {
+    Barriers barriers = cluster_->coordinator().barriers();
+    barriers.start_step = scenario_.start_step;
+    return barriers;
+  }
 
   void complain(const std::string& what) {
     FAIL() << what << "\n  " << scenario_.to_string() << "\n  " << cluster_->describe();
@@ -91,8 +97,7 @@ class Run {
   // (local). A part that a server had taken from another set would show.
   void check_shares() {
     const Coordinator& coordinator = cluster_->coordinator();
-    ShareReference shares(scenario_.job, toy_, reference_, coordinator.barriers(),
-                          coordinator.shares());
+    ShareReference shares(scenario_.job, toy_, reference_, barriers_of_run(), coordinator.shares());
     FlatState start = ShareReference::start_of(scenario_.job, reference_, scenario_.start_step);
     if (scenario_.start_step == 0) start.updates = 0;
     const auto states = shares.train(start, cluster_->chosen);
@@ -125,17 +130,17 @@ class Run {
         for (int64_t m = share.lo; m < share.hi; ++m) drawn += Toy::data_hash(step, m);
       }
     }
-    const int64_t steps = barriers.end_step - barriers.start_step;
+    const int64_t steps = barriers.end_step - scenario_.start_step;
     const TrainingProgress& record = coordinator.training();
     if (std::ssize(cluster_->chosen) != steps ||
-        record.pushes_applied() != steps * static_cast<int64_t>(pushes)) {
-      return complain(std::to_string(record.pushes_applied()) + " pushes applied");
+        record.counts().pushes_applied != steps * static_cast<int64_t>(pushes)) {
+      return complain(std::to_string(record.counts().pushes_applied) + " pushes applied");
     }
-    if (record.samples() != micro_batches * scenario_.job.micro_batch) {
-      return complain(std::to_string(record.samples()) + " samples");
+    if (record.counts().samples != micro_batches * scenario_.job.micro_batch) {
+      return complain(std::to_string(record.counts().samples) + " samples");
     }
-    if (record.data_hash() != drawn) return complain("another data hash");
-    for (int64_t step = barriers.start_step + 1; step <= barriers.end_step; ++step) {
+    if (record.counts().data_hash != drawn) return complain("another data hash");
+    for (int64_t step = scenario_.start_step + 1; step <= barriers.end_step; ++step) {
       if (scenario_.test_samples > 0 && barriers.evaluation_due(step) &&
           !cluster_->evaluations.contains(step)) {
         return complain("no evaluation at step " + std::to_string(step));
@@ -159,7 +164,7 @@ class Run {
   // Checkpoints at every barrier, an evaluation at the end, each sample once.
   void check_whole() {
     const Barriers& barriers = cluster_->coordinator().barriers();
-    for (int64_t step = barriers.start_step + 1; step <= barriers.end_step; ++step) {
+    for (int64_t step = scenario_.start_step + 1; step <= barriers.end_step; ++step) {
       if (barriers.checkpoint_due(step) && !cluster_->checkpoints.contains(step)) {
         return complain("no checkpoint at step " + std::to_string(step));
       }
@@ -167,17 +172,18 @@ class Run {
     if (scenario_.test_samples > 0 && !cluster_->evaluations.contains(barriers.end_step)) {
       return complain("no evaluation at the end");
     }
-    const int64_t steps = barriers.end_step - barriers.start_step;
+    const int64_t steps = barriers.end_step - scenario_.start_step;
     if (!backup() &&
-        cluster_->coordinator().training().samples() != steps * scenario_.job.global_batch) {
+        cluster_->coordinator().training().counts().samples != steps * scenario_.job.global_batch) {
       return complain("samples were counted twice or not at all");
     }
     if (backup()) return;  // counts what it has chosen
     HashSum drawn;
-    for (int64_t step = barriers.start_step; step < barriers.end_step; ++step) {
+    for (int64_t step = scenario_.start_step; step < barriers.end_step; ++step) {
       for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
     }
-    if (cluster_->coordinator().training().data_hash() != drawn) complain("another data hash");
+    if (cluster_->coordinator().training().counts().data_hash != drawn)
+      complain("another data hash");
   }
 
   // What is hashed as the initial weights.

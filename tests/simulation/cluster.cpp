@@ -34,6 +34,7 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   }
   for (int i = 0; i < scenario.workers + scenario.spares; ++i) start_worker();
   for (const Accident& accident : scenario.accidents) plan(accident);
+  for (const ServerLoss& loss : scenario.server_losses) plan(loss);
   for (const Newcomer& newcomer : scenario.newcomers) {
     clock_.after(newcomer.at_ms * 1000, [this, newcomer] { start_newcomer(newcomer); });
   }
@@ -99,6 +100,9 @@ CoordinatorOptions Cluster::coordinator_options() {
   CoordinatorOptions options;
   options.job = scenario_.job;
   options.run = dice_.next();
+  options.term = ++disk.term;
+  if (options.term == 1) disk.first_run = options.run;
+  options.first_run = disk.first_run;
   options.grant_key = "of the run with seed " + std::to_string(scenario_.seed);
   options.servers = scenario_.servers;
   options.workers = scenario_.workers;
@@ -155,6 +159,34 @@ void Cluster::plan(const Accident& accident) {
   });
 }
 
+void Cluster::plan(const ServerLoss& loss) {
+  clock_.after(loss.at_ms * 1000, [this, loss] { lose_server(loss); });
+}
+
+// Once all is computed, a coordinator is not missed.
+void Cluster::lose_server(const ServerLoss& loss) {
+  const bool first = loss.server == 0;
+  if (over() || coordinator().phase() >= wire::PHASE_FINISHING) return;
+  const auto number = static_cast<size_t>(loss.server) - 1;
+  if (!first && (number >= servers_.size() || servers_[number]->gone())) return;
+  if (!first) {
+    servers_[number]->kill();
+    return clock_.after(loss.back_ms * 1000, [this] { replace_server(); });
+  }
+  if (coordinator_->killed()) return;
+  coordinator_->kill();
+  clock_.after(loss.back_ms * 1000, [this] {
+    const int control = coordinator_->control_router();
+    dead_.push_back(std::move(coordinator_));
+    coordinator_ = std::make_unique<CoordinatorNode>(*this, control);
+  });
+}
+
+void Cluster::replace_server() {
+  if (coordinator_->over()) return;
+  servers_.push_back(std::make_unique<ServerNode>(*this, static_cast<int>(servers_.size()) + 1));
+}
+
 void Cluster::replace_worker() {
   clock_.after(100'000, [this] {
     if (!coordinator_->over()) start_worker();
@@ -206,6 +238,9 @@ void Cluster::run() {
   int64_t deadline_ms = scenario_.faults.until_ms + scenario_.servers_late_ms + kPatienceMs;
   for (const Accident& accident : scenario_.accidents) {
     deadline_ms = std::max(deadline_ms, accident.at_ms + accident.freeze_ms + kPatienceMs);
+  }
+  for (const ServerLoss& loss : scenario_.server_losses) {
+    deadline_ms = std::max(deadline_ms, loss.at_ms + loss.back_ms + kPatienceMs);
   }
   while (trouble_.empty() && !everybody_gone()) {
     if (!clock_.advance()) wrong("nothing is left to happen");

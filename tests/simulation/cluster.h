@@ -12,7 +12,8 @@
 
 #include "common/net/shard_client.h"
 #include "ps/coordinator/coordinator.h"
-#include "ps/coordinator/report.h"
+#include "ps/files/report.h"
+#include "ps/files/run_history.h"
 #include "tests/simulation/control_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
@@ -55,9 +56,18 @@ class Cluster {
   std::map<int64_t, std::vector<int64_t>> chosen;
   std::optional<Summary> summary;
   std::map<int, int64_t> computed;  // micro-batches and chunks, by worker process
-  int64_t lost_members = 0;         // that the coordinator has given up, as it says
-  int64_t early_tasks = 0;          // that have begun while their weights were coming
-  int64_t early_waits = 0;          // of a layer of theirs
+  // What a restarted coordinator finds: the term, and the counts in checkpoints.
+  struct Disk {
+    int64_t term = 0;
+    uint64_t first_run = 0;
+    bool started = false;
+    RunHistory history;
+    std::map<int64_t, RunCounts> counts;  // by step
+  } disk;
+  int64_t recoveries = 0;    // terms after the first
+  int64_t lost_members = 0;  // that the coordinator has given up, as it says
+  int64_t early_tasks = 0;   // that have begun while their weights were coming
+  int64_t early_waits = 0;   // of a layer of theirs
   // Shared memory: parts and slices that went as references.
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
@@ -90,8 +100,9 @@ class Cluster {
   int data_router(const std::string& endpoint) const;
   // Notes what is wrong and ends the simulation.
   void wrong(const std::string& text);
-  // A worker has ended with an error: whoever started it starts another one.
+  // A worker, or a joined server, has ended with an error: whoever started it starts another one.
   void replace_worker();
+  void replace_server();
   // Runs `event`; an Error that comes out of it is wrong.
   void guarded(const std::string& who, const std::function<void()>& event);
 
@@ -101,6 +112,8 @@ class Cluster {
   void silence(const Silence& silence);
   void declare_again(int worker);
   void plan(const Accident& accident);
+  void plan(const ServerLoss& loss);
+  void lose_server(const ServerLoss& loss);
   bool everybody_gone() const;
 
   const Scenario& scenario_;
@@ -112,7 +125,8 @@ class Cluster {
   ControlWatch watch_{*this};
   std::string trouble_;
   std::unique_ptr<CoordinatorNode> coordinator_;
-  std::vector<std::unique_ptr<ServerNode>> servers_;  // all but the first
+  std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // events of theirs may still come
+  std::vector<std::unique_ptr<ServerNode>> servers_;    // all but the first
   std::vector<std::unique_ptr<WorkerNode>> workers_;
 };
 

@@ -29,6 +29,12 @@ void ControlWatch::sent(uint64_t incarnation, const Message& message) {
   const int64_t now = life.clock.advance(cluster_.clock().now_ms());
   const wire::Header& header = message.header;
   if (life.left) wrong(life, "says something after its last words");
+  if (life.run != header.run()) {
+    life.run = header.run();
+    life.version = -1;
+    ++life.versions;  // it joins anew, and says so at once
+    life.asked_since_ms = -1;
+  }
   if (header.has_hello()) return hello(life, header.hello(), now);
   if (header.has_heartbeat()) heartbeat(life, header.heartbeat(), now);
   if (header.has_eval_result()) result(life, header.eval_result());
@@ -108,7 +114,7 @@ void ControlWatch::ended(uint64_t incarnation, const JobEnd& end, wire::Phase ph
 
 void ControlWatch::asks(const Coordinator& coordinator, const Message& message) {
   const wire::Header& header = message.header;
-  stranger_ = header.has_heartbeat() &&
+  stranger_ = header.has_heartbeat() && header.run() == coordinator.run() &&
               !coordinator.members().all().contains(header.heartbeat().incarnation());
   refused_.clear();
   welcomed_.clear();
@@ -123,13 +129,17 @@ void ControlWatch::asked(const PeerId& from, const Message& message) {
   if (refused_.contains(from)) return;
   if (stranger_) cluster_.wrong("the heartbeat of a process that was given up is not refused");
   // the answer to the one before may be lost
-  if (message.header.has_hello() && !welcomed_.contains(from)) {
+  const bool may_wait = message.header.hello().role() == wire::ROLE_SERVER &&
+                        !cluster_.scenario().server_losses.empty();
+  if (message.header.has_hello() && !may_wait && !welcomed_.contains(from)) {
     cluster_.wrong("a Hello is not answered");
   }
 }
 
 void ControlWatch::members(const Coordinator& coordinator) {
   pids_.clear();
+  if (run_ != coordinator.run()) digest_.clear();
+  run_ = coordinator.run();
   const std::string& digest = coordinator.declaration().data_digest;
   const auto& all = coordinator.members().all();
   const bool bound = coordinator.phase() != wire::PHASE_GATHERING ||

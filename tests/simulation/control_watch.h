@@ -58,6 +58,7 @@ class ControlWatch {
     int64_t heartbeats = 0;
     int64_t versions = 0;                    // that its heartbeats have said
     int64_t version = -1;                    // the newest of them
+    uint64_t run = 0;                        // of the term that it speaks of
     int64_t reports = 0;                     // results that its trainer has handed in
     std::map<int64_t, std::string> results;  // as they were said first, by number
   };
@@ -70,9 +71,10 @@ class ControlWatch {
 
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
-  std::string digest_;           // that the coordinator has frozen
+  uint64_t run_ = 0;           // of the term
+  std::string digest_;         // that the coordinator has frozen in it
   std::set<uint64_t> declared_;  // who has declared it
-  std::vector<int64_t> pids_;    // of members, for as long as they are compared
+  std::vector<int64_t> pids_;  // of members, for as long as they are compared
   // while it takes a message in
   bool stranger_ = false;  // it comes from a process that was given up
   std::set<PeerId> refused_;

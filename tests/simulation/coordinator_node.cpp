@@ -2,17 +2,27 @@
 
 namespace pushpull::sim {
 
-CoordinatorNode::CoordinatorNode(Cluster& cluster)
+CoordinatorNode::CoordinatorNode(Cluster& cluster, int control)
     : JobResults(cluster),
       cluster_(cluster),
       data_(cluster),
       driver_(cluster.coordinator_options(), cluster.scenario().start_timeout_s, data_.data(),
-              *this),
-      control_(cluster.network().add_router(
-          [this](const PeerId& peer, const Message& message) { take(peer, message); })) {
+              *this, history_of_run()),
+      control_(control) {
+  const auto hear = [this](const PeerId& peer, const Message& message) { take(peer, message); };
+  if (control_ < 0) {
+    control_ = cluster.network().add_router(hear);
+  } else {
+    cluster.network().restart_router(control_, hear);
+  }
   cluster_.watch().began(driver_.coordinator().self_incarnation(), {wire::ROLE_SERVER, 0, ""});
   data_.after_work([this] { turn(); });
   cluster_.clock().after(kServerTickUs, [this] { tick(); });
+}
+
+void CoordinatorNode::kill() {
+  killed_ = over_ = true;
+  data_.close();
 }
 
 Now CoordinatorNode::now() const { return {cluster_.clock().now_ms(), cluster_.clock().now_ms()}; }
@@ -55,9 +65,12 @@ bool CoordinatorNode::send(const PeerId& to, const Message& message) {
 }
 
 void CoordinatorNode::connect_shards(const std::vector<std::string>& endpoints) {
-  const auto take = [this](const Message& message) {
+  shards_.clear();
+  const uint64_t run = driver_.coordinator().run();
+  const auto take = [this, run](const Message& message) {
     happen([&] {
-      if (driver_.on_shard_message(now(), message)) return;
+      const bool earlier = driver_.coordinator().run() != run;  // an answer of the term before
+      if (earlier || driver_.on_shard_message(now(), message)) return;
       cluster_.wrong("the shard client refused " + message.header.ShortDebugString());
     });
   };

@@ -12,12 +12,17 @@ namespace pushpull::sim {
 
 class CoordinatorNode : private JobResults {
  public:
-  explicit CoordinatorNode(Cluster& cluster);
+  // control: the router of an earlier life; -1: there was none.
+  explicit CoordinatorNode(Cluster& cluster, int control = -1);
+
+  void kill();
+  bool killed() const { return killed_; }
 
   int control_router() const { return control_; }
   const DataNode& data() const { return data_; }
   const JobDriver& driver() const { return driver_; }
-  bool over() const { return over_; }
+  // It has come to the end of the job.
+  bool over() const { return over_ && !killed_; }
 
  private:
   Now now() const;
@@ -30,6 +35,7 @@ class CoordinatorNode : private JobResults {
   void connect_shards(const std::vector<std::string>& endpoints) override;
   void send_to_shard(int server, const Message& message) override;
   void written(int64_t step) override;
+  bool alive() const override { return !killed_; }
 
   Cluster& cluster_;
   DataNode data_;
@@ -37,6 +43,7 @@ class CoordinatorNode : private JobResults {
   int control_;
   std::vector<int> shards_;  // dealers
   bool over_ = false;
+  bool killed_ = false;
 };
 
 }  // namespace pushpull::sim

@@ -16,13 +16,14 @@ constexpr size_t kStagingBytes = size_t{64} << 10;  // of several steps' parts n
 DataNode::DataNode(Cluster& cluster)
     : cluster_(cluster),
       router_(cluster.network().add_router(
-          [this](const PeerId& peer, const Message& message) { take(peer, message); })) {}
+          [this](const PeerId& peer, const Message& message) { take(peer, message); })),
+      pages_(std::make_unique<ServerPages>()) {}
 
 std::unique_ptr<Server> DataNode::make_server(const JobView& job, ServerSetup setup,
                                               TrainingObserver* observer) {
   if (job.state.tensors().empty()) cluster_.wrong("a server serves before it has its map");
   const Scenario& scenario = cluster_.scenario();
-  const FloatAllocator pages = scenario.sharing.on ? pages_.allocator() : heap_floats;
+  const FloatAllocator pages = scenario.sharing.on ? pages_->allocator() : heap_floats;
   if (scenario.on_device && why_not_on_device(scenario.job).empty()) {
     device::FakeOptions options;
     options.seed = scenario.seed;
@@ -38,6 +39,11 @@ std::unique_ptr<Server> DataNode::make_server(const JobView& job, ServerSetup se
   return std::make_unique<Server>(std::move(setup), observer);
 }
 
+void DataNode::on_term_end() {
+  mirror_.reset();
+  pages_ = std::make_unique<ServerPages>();
+}
+
 void DataNode::on_answer(const wire::Header& answer) {
   if (answer.has_chosen()) cluster_.note_chosen(answer.chosen());
 }
@@ -45,8 +51,12 @@ void DataNode::on_answer(const wire::Header& answer) {
 void DataNode::take(const PeerId& peer, const Message& message) {
   if (!open_) return;
   cluster_.guarded("server", [&] {
-    if (data_.server() != nullptr) pages_.on_message(peer, message);
-    if (const Checked refusal = data_.take(peer, message)) {
+    if (data_.server() != nullptr) pages_->on_message(peer, message);
+    const Checked refusal = data_.take(peer, message);
+    // a server in the place of one that has died hears of terms that it has not known
+    const bool stale =
+        refusal && std::string_view(refusal->reason) == "run" && cluster_.recoveries > 0;
+    if (refusal && !stale) {
       cluster_.wrong(refusal->line() + " in " + message.header.ShortDebugString());
     }
     if (data_.server() == nullptr) return send();
@@ -70,7 +80,7 @@ void DataNode::work() {
 void DataNode::send() {
   for (Outgoing& out : data_.take_outgoing()) {
     if (mirror_) mirror_->bring(out.message.payloads);
-    if (cluster_.scenario().sharing.on) cluster_.referred_weights += pages_.on_send(out);
+    if (cluster_.scenario().sharing.on) cluster_.referred_weights += pages_->on_send(out);
     cluster_.network().to_dealer(out.to, std::move(out.message));
   }
 }

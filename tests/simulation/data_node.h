@@ -28,6 +28,7 @@ class DataNode : private ServerParts {
  private:
   std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,
                                       TrainingObserver* observer) override;
+  void on_term_end() override;
   void on_answer(const wire::Header& answer) override;
   void take(const PeerId& peer, const Message& message);
   void work();
@@ -37,7 +38,7 @@ class DataNode : private ServerParts {
   bool open_ = true;
   bool working_ = false;  // soon
   std::function<void()> then_;
-  ServerPages pages_;                   // outlive the weights in them
+  std::unique_ptr<ServerPages> pages_;  // outlive the weights in them
   std::unique_ptr<HostMirror> mirror_;  // where these lie on a device
   ServedData data_{*this};
 };

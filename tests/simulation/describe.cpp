@@ -14,7 +14,6 @@ std::string describe(const JobDriver& driver) {
            std::to_string(evaluation ? evaluation->step : -1) + ", end " +
            std::to_string(coordinator.barriers().end_step);
   }
-  if (driver.writing()) out += ", writing";
   if (driver.waits_for_shards()) {
     out += ", shard client waits for server " + std::to_string(driver.slow_shard());
   }

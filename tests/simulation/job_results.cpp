@@ -2,29 +2,65 @@
 
 namespace pushpull::sim {
 
+RunHistory JobResults::history_of_run() {
+  RunHistory history = cluster_.disk.history;
+  if (cluster_.disk.started) ++history.recoveries;
+  return history;
+}
+
+TermIds JobResults::begin_term(int64_t term, const RunHistory& history) {
+  if (term != cluster_.disk.term + 1) cluster_.wrong("a term is left out, or begins twice");
+  cluster_.disk.term = term;
+  cluster_.disk.history = history;
+  return {cluster_.dice().next(), "of term " + std::to_string(term)};
+}
+
+// The newest checkpoint before the end, where this is no fresh run.
 StartPoint JobResults::load_start(const Declaration& /*declaration*/) {
-  return {cluster_.start_state(), ""};
+  const Job& job = cluster_.scenario().job;
+  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, job.steps) : job.steps;
+  auto found = cluster_.checkpoints.lower_bound(end);
+  if (!cluster_.disk.started || found == cluster_.checkpoints.begin()) {
+    return {.weights = cluster_.start_state()};
+  }
+  --found;
+  return {.weights = std::make_shared<FlatState>(found->second),
+          .counts = cluster_.disk.counts.at(found->first),
+          .resumed = true};
+}
+
+void JobResults::started(const Coordinator& coordinator, const StartPoint& /*start*/,
+                         const RunHistory& history) {
+  if (cluster_.disk.started) ++cluster_.recoveries;
+  cluster_.disk.started = true;
+  cluster_.disk.history = history;
+  const int64_t step = coordinator.barriers().start_step;
+  cluster_.chosen.erase(cluster_.chosen.lower_bound(step), cluster_.chosen.end());
 }
 
 void JobResults::hash_weights(GatheredState snapshot) {
   const FlatState state = flatten(std::move(snapshot));
-  cluster_.start_weights = state.weights;
-  keep(state.step);
+  if (cluster_.start_weights.empty()) cluster_.start_weights = state.weights;
+  after_writing([this, step = state.step] { written(step); });
 }
 
-void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState /*state*/,
-                                  bool /*hash*/) {
-  const FlatState state = flatten(std::move(snapshot));
-  if (!cluster_.checkpoints.emplace(state.step, state).second) {
-    cluster_.wrong("barrier " + std::to_string(state.step) + " was written twice");
-  }
-  keep(state.step);
+void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState state, bool /*hash*/) {
+  after_writing([this, flat = flatten(std::move(snapshot)), counts = state.counts] {
+    const bool again = !cluster_.checkpoints.insert_or_assign(flat.step, flat).second;
+    if (again && cluster_.recoveries == 0) {
+      cluster_.wrong("barrier " + std::to_string(flat.step) + " was written twice");
+    }
+    cluster_.disk.counts[flat.step] = counts;
+    written(flat.step);
+  });
 }
 
-// Writing takes time.
-void JobResults::keep(int64_t step) {
+// Writing takes time; what is not whole when the process dies is not there.
+void JobResults::after_writing(std::function<void()> then) {
   const int64_t duration = cluster_.dice().between(0, cluster_.scenario().write_us);
-  cluster_.clock().after(duration, [this, step] { written(step); });
+  cluster_.clock().after(duration, [this, then = std::move(then)] {
+    if (alive()) then();
+  });
 }
 
 void JobResults::show_line(const std::string& line) {
@@ -37,7 +73,8 @@ void JobResults::show_line(const std::string& line) {
 void JobResults::show_moment(const Moment& moment) {
   if (!moment.evaluation) return;
   const Evaluation& evaluation = *moment.evaluation;
-  if (!cluster_.evaluations.emplace(evaluation.step, evaluation).second) {
+  const bool again = !cluster_.evaluations.insert_or_assign(evaluation.step, evaluation).second;
+  if (again && cluster_.recoveries == 0) {
     cluster_.wrong("evaluation " + std::to_string(evaluation.step) + " was shown twice");
   }
 }

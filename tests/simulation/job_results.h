@@ -16,16 +16,21 @@ class JobResults : public JobEffects {
  protected:
   // The disk has what it was given.
   virtual void written(int64_t step) = 0;
+  virtual bool alive() const = 0;
+  // Of an earlier life, as the disk tells it.
+  RunHistory history_of_run();
 
  private:
   StartPoint load_start(const Declaration& declaration) override;
-  void started(const Coordinator& /*coordinator*/, const StartPoint& /*start*/) override {}
+  TermIds begin_term(int64_t term, const RunHistory& history) override;
+  void started(const Coordinator& coordinator, const StartPoint& start,
+               const RunHistory& history) override;
   void hash_weights(GatheredState snapshot) override;
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override;
   void write_summary(const Coordinator& coordinator, Summary summary) override;
-  void keep(int64_t step);
+  void after_writing(std::function<void()> then);
 
   Cluster& cluster_;
 };

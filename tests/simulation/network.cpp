@@ -121,12 +121,23 @@ void Network::break_some() {
   for (size_t i = 0; i < dealers_.size(); ++i) {
     Dealer& d = dealers_[i];
     if (!d.open || !dice_.chance(faults_.reset)) continue;
-    const auto id = static_cast<int>(i);
-    peers_.erase(peer_of(id, d.epoch));
-    peers_[peer_of(id, ++d.epoch)] = id;
-    d.last_us[0] = d.last_us[1] = clock_.now_us();
+    reconnect(static_cast<int>(i));
   }
   clock_.after(kResetMs * 1000, [this] { break_some(); });
+}
+
+void Network::reconnect(int dealer) {
+  Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  peers_.erase(peer_of(dealer, d.epoch));
+  peers_[peer_of(dealer, ++d.epoch)] = dealer;
+  d.last_us[0] = d.last_us[1] = clock_.now_us();
+}
+
+void Network::restart_router(int router, RouterHandler handler) {
+  routers_[static_cast<size_t>(router)] = std::move(handler);
+  for (size_t i = 0; i < dealers_.size(); ++i) {
+    if (dealers_[i].open && dealers_[i].router == router) reconnect(static_cast<int>(i));
+  }
 }
 
 void Network::silence(int dealer, int64_t until_ms) {

@@ -76,6 +76,8 @@ class Network {
   bool to_dealer(const PeerId& peer, Message message);
   // Nothing comes through until then, both ways.
   void silence(int dealer, int64_t until_ms);
+  // Another process listens where the router's has ended: connections are made anew.
+  void restart_router(int router, RouterHandler handler);
   // The process at this end has ended.
   void close(int dealer);
   bool faulty() const { return clock_.now_ms() < faults_.until_ms; }
@@ -96,6 +98,7 @@ class Network {
   void transmit(int dealer, bool up, const std::shared_ptr<const Message>& message);
   void arrive(int dealer, int64_t epoch, bool up, const Message& message);
   void break_some();
+  void reconnect(int dealer);
 
   Clock& clock_;
   Dice dice_;

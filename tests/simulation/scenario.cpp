@@ -26,7 +26,8 @@ enum class Part : uint64_t {
   kCodec = 7,
   kSharing = 8,
   kDevice = 9,
-  kControl = 10
+  kControl = 10,
+  kServers = 11
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -116,6 +117,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   job.seed = seed;
   job.heartbeat_timeout_s = static_cast<double>(dice.between(3, 10));
   job.replacement_timeout_s = 1000.0;
+  job.on_server_loss = OnServerLoss::kAbort;
   draw_steps(s, dice);
   s.servers = static_cast<int>(dice.between(1, 4));
   job.slice_bytes = 4096 * dice.between(1, 3);
@@ -247,6 +249,24 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
   }
 }
 
+void add_server_losses(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kServers);
+  s.job.on_server_loss = OnServerLoss::kRestart;
+  s.job.replacement_timeout_s = 100.0;  // whoever is woken when all is over waits no longer
+  s.job.codec = {};                     // what it had kept back is lost with the term
+  if (s.job.on_worker_loss == OnWorkerLoss::kAbort) s.job.on_worker_loss = OnWorkerLoss::kWait;
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // so that something is going on
+  int servers = s.servers;
+  for (int64_t i = dice.between(1, 3); i > 0; --i) {
+    ServerLoss loss;
+    loss.at_ms = dice.between(0, dice.chance(0.5) ? 1000 : 15'000);
+    loss.server = static_cast<int>(dice.between(0, servers - 1));
+    loss.back_ms = dice.chance(0.6) ? dice.between(0, 300) : dice.between(300, 20'000);
+    servers += loss.server == 0 ? 0 : 1;
+    s.server_losses.push_back(loss);
+  }
+}
+
 std::string Scenario::to_string() const {
   std::string out =
       "seed " + std::to_string(seed) + ", " + job.strategy.to_string() + ", " +
@@ -279,6 +299,10 @@ std::string Scenario::to_string() const {
     out += std::string("; ") + (silence.server ? "joined server " : "worker ") +
            std::to_string(silence.number) + " is silent at " + std::to_string(silence.at_ms) +
            " ms for " + std::to_string(silence.ms) + " ms";
+  }
+  for (const ServerLoss& loss : server_losses) {
+    out += "; server " + std::to_string(loss.server) + " dies at " + std::to_string(loss.at_ms) +
+           " ms and is back after " + std::to_string(loss.back_ms) + " ms";
   }
   for (const Newcomer& newcomer : newcomers) {
     out += std::string("; a ") +

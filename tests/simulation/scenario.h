@@ -36,6 +36,13 @@ struct Silence {
   int64_t ms = 0;
 };
 
+// A server process dies, and another one starts in its place.
+struct ServerLoss {
+  int64_t at_ms = 0;
+  int server = 0;       // 0: the coordinator; else in the order in which they were started
+  int64_t back_ms = 0;  // so much later
+};
+
 // Workers and servers are on one host.
 struct Sharing {
   bool on = false;
@@ -57,6 +64,7 @@ struct Scenario {
   bool counting = false;
   Faults faults;
   std::vector<Accident> accidents;
+  std::vector<ServerLoss> server_losses;
   std::vector<Newcomer> newcomers;
   std::vector<Silence> silences;
   int64_t declares_again_ms = -1;  // a worker says then that its data are others; -1: never
@@ -97,5 +105,7 @@ void add_disorder(Scenario& scenario);
 void add_control_faults(Scenario& scenario);
 // Workers die or freeze at random moments; every share finds somebody in the end.
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
+// Servers die at random moments, the coordinator among them, and come back.
+void add_server_losses(Scenario& scenario);
 
 }  // namespace pushpull::sim

@@ -59,7 +59,11 @@ void ServerNode::check_end() {
   const JobEnd& end = *member_.end();
   // the job has all of its servers, or is over
   const bool refused = end.code == ErrorCode::kUsage || end.code == ErrorCode::kUnreachable;
-  const bool told = end.success || member_.state().phase() == wire::PHASE_FAILED;
+  const bool late = end.text == "[join] the job is over";  // its predecessor died at the very end
+  const bool told = end.success || late || member_.state().phase() == wire::PHASE_FAILED;
+  // one that was given up by mistake is replaced
+  const bool given_up = end.code == ErrorCode::kPeerLost;
+  if (given_up && !cluster_.scenario().server_losses.empty()) return cluster_.replace_server();
   if (surplus_ ? !refused : !told && !cluster_.over()) {
     cluster_.wrong("server process " + std::to_string(number_) + " ended: " + end.text);
   }

@@ -23,6 +23,7 @@ class ServerNode : private ServerHost {
 
  private:
   std::string listen(const Job& job, uint64_t run) override;
+  void rename(const Job& /*job*/, uint64_t /*run*/) override {}
   ServedData& data() override { return data_.data(); }
   void take(const Message& message);
   void tick();

@@ -51,6 +51,26 @@ TEST(Simulation, SyncKeepsItsBitsWhenWorkersAreReplaced) {
   }
 }
 
+TEST(Simulation, SyncKeepsItsBitsThoughServersDie) {
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kWait);
+    add_server_losses(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(Simulation, SyncKeepsItsBitsThoughServersAndWorkersDieAndTheOthersGoOn) {
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    add_accidents(scenario, OnWorkerLoss::kContinue);
+    add_server_losses(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
 TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
   for (const uint64_t seed : seeds(2000, {kLostPart, kSpareBeforeStart, kPastClosedBarrier})) {
     Scenario scenario = draw(seed, "sync");
@@ -111,6 +131,18 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughWorkersDie) {
   }
 }
 
+TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughServersDie) {
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw(seed, seed % 5 == 0 ? buffers_of(seed) : strategy_of(seed));
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 < 2) {
+      add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    }
+    add_server_losses(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
 TEST(Simulation, BufferedTakesEveryMicroBatchOnceAndNothingIsLeftAtABarrier) {
   for (const uint64_t seed : seeds(1000)) {
     if (!passes(draw(seed, buffers_of(seed)))) return;
@@ -131,6 +163,16 @@ TEST(Simulation, BufferedTakesEveryMicroBatchOnceOnABadNetworkThoughWorkersDie) 
 TEST(Simulation, BackupTakesOneSetOfPushesForAllServers) {
   for (const uint64_t seed : seeds(1000)) {
     if (!passes(draw(seed, backups_of(seed)))) return;
+  }
+}
+
+TEST(Simulation, BackupTakesOneSetOfPushesThoughServersDie) {
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, backups_of(seed));
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 < 2) add_accidents(scenario, OnWorkerLoss::kContinue);
+    add_server_losses(scenario);
+    if (!passes(scenario)) return;
   }
 }
 

@@ -5,21 +5,22 @@
 namespace pushpull::sim {
 
 WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
-    : Process(cluster, "worker " + std::to_string(number)),
+    : WorkerTerms(cluster, *this, number, newcomer),
       cluster_(cluster),
-      newcomer_(newcomer),
-      member_(cluster.join_options(wire::ROLE_WORKER, number), [this] { return trainer_.stats(); }),
       control_(cluster.network().add_dealer(
           cluster.control_router(),
-          [this](const Message& message) { happen([this, message] { take(message); }); })),
-      trainer_(cluster, *this, number) {
-  cluster_.watch().began(member_.incarnation(), {wire::ROLE_WORKER, number, newcomer_.digest});
+          [this](const Message& message) { happen([this, message] { take(message); }); })) {
+  cluster_.watch().began(member_.incarnation(), {wire::ROLE_WORKER, number, newcomer.digest});
   later(cluster_.dice().between(0, 30'000), [this] { tick(); });
 }
 
 // A server does not answer; all else is wrong.
 bool WorkerNode::ends_with(const Error& error) {
   if (error.code() != ErrorCode::kUnreachable) return false;
+  if (!cluster_.scenario().server_losses.empty()) {
+    leave_unless_told(error);
+    return true;
+  }
   member_.leave(static_cast<int>(error.code()), error.what());
   end({false, error.code(), error.what(), 0});
   return true;
@@ -28,7 +29,7 @@ bool WorkerNode::ends_with(const Error& error) {
 void WorkerNode::kill() {
   go();
   cluster_.network().close(control_);
-  trainer_.close_links();
+  trainer_->close_links();
 }
 
 // Ends as worker_program does, after its last words.
@@ -36,7 +37,7 @@ void WorkerNode::end(const JobEnd& end) {
   send();
   exit_code_ = end.exit_code();
   go();
-  trainer_.close_links();
+  trainer_->close_links();
   cluster_.watch().ended(member_.incarnation(), end, member_.state().phase());
   if (!end.success && newcomer_.replaced) cluster_.replace_worker();
 }
@@ -51,9 +52,9 @@ void WorkerNode::send() {
 void WorkerNode::take(const Message& message) {
   const int64_t version = member_.state().version();
   member_.on_message(now_ms(), message);
-  if (member_.joined() && !std::exchange(preparing_, member_.joined())) prepare();
+  take_term();
   step();
-  if (!gone() && member_.state().version() != version) trainer_.on_news();
+  if (!gone() && member_.state().version() != version) trainer_->on_news();
 }
 
 void WorkerNode::step() {
@@ -68,17 +69,8 @@ void WorkerNode::tick() {
   step();
   if (gone()) return;
   cluster_.watch().lives(member_.incarnation(), member_.joined());
-  trainer_.turn();
   later(kWorkerTickUs, [this] { tick(); });
-}
-
-// Reading data takes time.
-void WorkerNode::prepare() {
-  later(cluster_.dice().between(0, 50'000), [this] {
-    prepared_ = true;
-    member_.declare(cluster_.declaration(newcomer_.digest));
-    send();
-  });
+  trainer_->turn();  // last: it may throw, and time goes on
 }
 
 void WorkerNode::report(wire::EvalResult result) {
@@ -92,7 +84,7 @@ std::string WorkerNode::describe() const {
   const std::string out = name() + ": ";
   if (exit_code_) return out + "left with " + std::to_string(*exit_code_);
   if (gone()) return out + "killed";
-  return out + sim::describe(member_) + (member_.joined() ? ", " + trainer_.describe() : "");
+  return out + sim::describe(member_) + (member_.joined() ? ", " + trainer_->describe() : "");
 }
 
 }  // namespace pushpull::sim

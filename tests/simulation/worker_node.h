@@ -5,47 +5,33 @@
 #include <optional>
 #include <string>
 
-#include "common/base/process.h"
-#include "tests/simulation/process.h"
-#include "tests/simulation/worker_trainer.h"
-#include "worker/member/worker_member.h"
+#include "tests/simulation/worker_terms.h"
 
 namespace pushpull::sim {
 
-class WorkerNode : public Process {
+class WorkerNode : public WorkerTerms {
  public:
   WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer);
 
   void kill();
-  void stop_trainer() { trainer_.stop(); }
   // Empty while it runs, and when it was killed.
   const std::optional<int>& exit_code() const { return exit_code_; }
   int control() const { return control_; }
   std::string describe() const;
 
   // ---- for the trainer ----
-  const WorkerMember& member() const { return member_; }
-  bool prepared() const { return prepared_; }
   void report(wire::EvalResult result);
 
  private:
-  int64_t now_ms() { return clock_.advance(cluster_.clock().now_ms()); }
   void take(const Message& message);
   void step();
   void tick();
-  void prepare();
-  void send();
-  void end(const JobEnd& end);
+  void send() override;
+  void end(const JobEnd& end) override;
   bool ends_with(const Error& error) override;
 
   Cluster& cluster_;
-  const Newcomer newcomer_;
-  AwakeClock clock_;
-  WorkerMember member_;
   int control_;
-  WorkerTrainer trainer_;
-  bool prepared_ = false;
-  bool preparing_ = false;
   std::optional<int> exit_code_;
 };
 

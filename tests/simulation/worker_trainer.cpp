@@ -6,6 +6,12 @@
 
 namespace pushpull::sim {
 
+std::unique_ptr<WorkerTrainer> WorkerTrainer::next() const {
+  auto out = std::make_unique<WorkerTrainer>(cluster_, process_, number_);
+  out->computed_ = computed_;
+  return out;
+}
+
 void WorkerTrainer::on_news() {
   news_ = true;
   turn();

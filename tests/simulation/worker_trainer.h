@@ -25,6 +25,8 @@ class WorkerTrainer {
   WorkerTrainer(Cluster& cluster, WorkerNode& process, int number)
       : cluster_(cluster), process_(process), number_(number) {}
 
+  // That of the next term, which counts on.
+  std::unique_ptr<WorkerTrainer> next() const;
   // Time has passed.
   void turn();
   // There is a newer State: it is taken in when the trainer waits, it may be computing now.

@@ -32,6 +32,9 @@ void WorkerTrainer::plan_sharing() {
 
 // Nobody waits for this worker any more, and no server keeps weights that it reads in place.
 bool WorkerTrainer::given_up() const {
+  const Coordinator& coordinator = cluster_.coordinator();
+  const bool gone = coordinator.barriers().end_step == 0;  // a restarted one knows nothing yet
+  if (gone || coordinator.run() != process_.member().run()) return true;
   return cluster_.scenario().sharing.on &&
          !cluster_.coordinator().members().all().contains(process_.member().incarnation());
 }
@@ -77,7 +80,7 @@ static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers, i
 
 // Staleness is measured by what a push says it has read: as many updates as the weights contain.
 void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
-  if (!cluster_.scenario().counting || given_up()) return;
+  if (!cluster_.scenario().counting || given_up() || cluster_.recoveries > 0) return;
   const auto start = cluster_.start_state();
   const int64_t shares = process_.member().state().shares();
   for (const ToServer& out : messages) {

@@ -67,6 +67,7 @@ TEST_F(ControlTest, JoinsReadsStatesAndSaysItsLastWords) {
     if (message.header.has_hello()) give_job(router, peer);
     if (message.header.has_leave()) leave_code = message.header.leave().code();
     Message state;
+    state.header.set_run(5);
     state.header.mutable_state()->set_version(3);
     state.header.mutable_state()->set_phase(wire::PHASE_TRAINING);
     if (message.header.has_declare()) router.send(peer, state);
@@ -74,7 +75,7 @@ TEST_F(ControlTest, JoinsReadsStatesAndSaysItsLastWords) {
   {
     const auto control = join(coordinator.address());
     ASSERT_TRUE(control->wait_joined());
-    EXPECT_EQ(control->run(), 5U);
+    EXPECT_EQ(control->enter_term(), 5U);
     EXPECT_EQ(control->incarnation(), 77U);
     EXPECT_EQ(control->job().steps, 10);
     EXPECT_FALSE(control->state());

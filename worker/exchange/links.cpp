@@ -144,6 +144,7 @@ void Links::wait() {
 void Links::take_news() {
   if (control_.state_version() <= state_version_) return;
   const auto state = control_.state();
+  if (!state) return;  // a new term begins
   state_version_ = state->version();
   push_pull_.on_state(*state, now_ms());
   listener_(*state);

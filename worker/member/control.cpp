@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kPollMs = 50;
 constexpr int kLingerMs = 1000;
+// A coordinator knows that a connection is closed, and has said what follows, after 2 to 3 s.
+constexpr int64_t kReasonMs = 3000;
 
 }  // namespace
 
@@ -39,6 +41,25 @@ bool Control::wait_joined() {
     poll_sockets({&item, 1}, 200);
     news_.clear();
   }
+}
+
+uint64_t Control::enter_term() {
+  const std::lock_guard lock(mutex_);
+  run_ = member_.run();
+  over_.store(member_.end().has_value(), std::memory_order_relaxed);
+  return run_;
+}
+
+bool Control::wait_for_reason() {
+  for (int64_t waited_ms = 0; !over() && waited_ms < kReasonMs;) {
+    zmq::pollitem_t item{nullptr, news_.fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, kPollMs);
+    news_.clear();
+    const std::lock_guard lock(mutex_);
+    // one that is restarted will say so
+    if (!member_.misses_coordinator(clock_.now_ms())) waited_ms += kPollMs;
+  }
+  return over();
 }
 
 void Control::declare(wire::Declare declare) {
@@ -76,12 +97,17 @@ void Control::note_failed(wire::Applied push) {
 
 std::optional<wire::State> Control::state() const {
   const std::lock_guard lock(mutex_);
-  if (member_.state().version() < 0) return std::nullopt;
+  if (member_.state().version() < 0 || term_over()) return std::nullopt;
   return member_.state();
 }
 
 std::optional<JobEnd> Control::end() const {
   const std::lock_guard lock(mutex_);
+  if (!member_.end() && term_over()) {
+    JobEnd end;
+    end.next_term = true;
+    return end;
+  }
   return member_.end();
 }
 
@@ -107,7 +133,7 @@ void Control::send_all() {
 // Wakes the trainer's thread where it has something to read.
 void Control::note_news() {
   const bool joined = member_.joined();
-  const bool ended = member_.end().has_value();
+  const bool ended = member_.end().has_value() || term_over();
   const int64_t version = member_.state().version();
   if (joined == news_joined_ && ended == over() && version == news_version_) return;
   news_joined_ = joined;

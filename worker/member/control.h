@@ -33,8 +33,9 @@ class Control {
   bool wait_joined();
   // Valid once joined; they stay as they are.
   const Job& job() const { return member_.job(); }
-  uint64_t run() const { return member_.run(); }
   uint64_t incarnation() const { return member_.incarnation(); }
+  // The worker takes part in the newest term from now on, and declares for it. Returns its run.
+  uint64_t enter_term();
   // Address where the coordinator was joined.
   const std::string& address() const { return address_; }
   // Repeated until the coordinator has taken it in.
@@ -50,13 +51,16 @@ class Control {
   // The last words: finished (code 0) or why not. Call once, before the end.
   void leave(int code, const std::string& text);
 
-  // The newest state, empty before the first.
+  // The newest state of the term that the worker takes part in, empty before the first.
   std::optional<wire::State> state() const;
   // Of that state. A heartbeat that tells the coordinator of it goes out no sooner than this is seen.
   int64_t state_version() const { return state_version_.load(std::memory_order_acquire); }
-  // Set once the job is over, in whatever way.
+  // Set once the job is over, in whatever way, or the term is.
   std::optional<JobEnd> end() const;
   bool over() const { return over_.load(std::memory_order_relaxed); }
+  // This worker cannot go on: somebody does not answer. Waits until the coordinator has said why.
+  // False: it has not, though it lives.
+  bool wait_for_reason();
   // Readable when the state or the end is new; clear it before reading them.
   WakeFd& news() { return news_; }
 
@@ -65,6 +69,7 @@ class Control {
   void turn();
   void send_all();
   void note_news();
+  bool term_over() const { return run_ != 0 && run_ != member_.run(); }
   wire::Stats stats() const;
 
   const std::string address_;
@@ -82,10 +87,11 @@ class Control {
   // guarded by mutex_
   mutable std::mutex mutex_;
   WorkerMember member_;
+  uint64_t run_ = 0;  // of the term that the trainer's thread takes part in; 0: of none yet
   TimeTotals times_;
+  AwakeClock clock_;
 
   // control thread only
-  AwakeClock clock_;
   int64_t news_version_ = -1;  // the state that the trainer was woken for
   bool news_joined_ = false;
 

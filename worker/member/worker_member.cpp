@@ -29,14 +29,21 @@ void WorkerMember::on_message(int64_t now_ms, const Message& message) {
   now_ms_ = now_ms;
   guarded([&] {
     const wire::Header& header = message.header;
-    // also of an old State: not any more, once we were given up and joined anew
-    if (header.has_state()) declared_ = header.state().declared();
     const Member::News news = member_.on_message(now_ms, message);
+    if (news == Member::News::kTerm) take_term();
+    // also of an old State: not any more, once we were given up and joined anew
+    if (header.has_state() && header.run() == run()) declared_ = header.state().declared();
     if (news == Member::News::kState) take_state(member_.state());
     if (news == Member::News::kOther && header.has_eval_taken()) {
       results_.erase(header.eval_taken().number());
     }
   });
+}
+
+void WorkerMember::take_term() {
+  declare_.reset();
+  declared_ = false;
+  results_.clear();
 }
 
 void WorkerMember::take_state(const wire::State& state) {

@@ -29,7 +29,8 @@ class WorkerMember {
   // Something on the connection has failed: the job is over for this worker.
   void fail(ErrorCode code, const std::string& text);
 
-  // Repeated until the coordinator has taken it in. incarnation is set here.
+  // Repeated until the coordinator has taken it in, or the term ends: for the next one the worker
+  // declares again. incarnation is set here.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
   // The push that is being computed cannot be: said in the last words.
@@ -44,7 +45,7 @@ class WorkerMember {
 
   // ---- queries ----
   bool joined() const { return member_.joined(); }
-  // Valid once joined.
+  // Valid once joined; the run changes with the term.
   const Job& job() const { return member_.job(); }
   uint64_t run() const { return member_.run(); }
   uint64_t incarnation() const { return member_.incarnation(); }
@@ -54,11 +55,13 @@ class WorkerMember {
   const std::optional<JobEnd>& end() const { return end_; }
   // The job is over, and the computation has had the time to notice.
   bool stop_is_late(int64_t now_ms) const;
+  bool misses_coordinator(int64_t now_ms) const { return member_.misses_coordinator(now_ms); }
   // Results that the coordinator has not taken.
   size_t open_results() const { return results_.size(); }
 
  private:
   void guarded(const std::function<void()>& event);
+  void take_term();
   void take_state(const wire::State& state);
   void repeat_requests(int64_t now_ms);
   void finish(JobEnd end);

@@ -19,19 +19,22 @@ JoinOptions options() {
   return out;
 }
 
-Message job_text() {
-  Job job;
-  job.steps = 10;
+Message job_text(uint64_t run = 5, int64_t term = 1, const std::string& keys = "") {
+  Job job = parse_job_text("dataset = dummy\nsteps = 10\n" + keys, "test");
   job.heartbeat_timeout_s = 3.0;  // a heartbeat every 600 ms
   Message message;
-  message.header.mutable_job_text()->set_run(5);
+  message.header.set_run(run);
+  message.header.mutable_job_text()->set_run(run);
+  message.header.mutable_job_text()->set_term(term);
+  message.header.mutable_job_text()->set_first_run(5);
   message.header.mutable_job_text()->set_ini(to_ini(job));
   message.header.mutable_job_text()->set_coordinator("server 0 (head, pid 1)");
   return message;
 }
 
-Message state(int64_t version) {
+Message state(int64_t version, uint64_t run = 5) {
   Message message;
+  message.header.set_run(run);
   message.header.mutable_state()->set_version(version);
   return message;
 }
@@ -42,10 +45,10 @@ wire::Stats stats() {
   return out;
 }
 
-Member joined() {
+Member joined(const std::string& keys = "") {
   Member member(options());
   member.on_tick(0, stats);
-  EXPECT_EQ(member.on_message(0, job_text()), Member::News::kJoined);
+  EXPECT_EQ(member.on_message(0, job_text(5, 1, keys)), Member::News::kJoined);
   member.take_outgoing();
   return member;
 }
@@ -97,7 +100,7 @@ TEST(Member, AnOldStateDoesNotOvertakeANewerOne) {
 }
 
 TEST(Member, ASilentCoordinatorIsNamed) {
-  Member member = joined();
+  Member member = joined("on-server-loss = abort\n");
   member.on_message(1000, state(1));
   heartbeats(member, 1000, 4000);
   try {
@@ -113,8 +116,69 @@ TEST(Member, ASilentCoordinatorIsNamed) {
 TEST(Member, WhoIsGivenUpIsToldWithACode) {
   Member member = joined();
   Message refused;
+  refused.header.set_run(5);
   refused.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   EXPECT_THROW(member.on_message(0, refused), Error);
+}
+
+TEST(Member, ASilentCoordinatorMayComeBackWithinReplacementTimeout) {
+  Member member = joined("replacement-timeout = 5\n");
+  member.on_message(1000, state(1));
+  heartbeats(member, 1000, 4000);
+  EXPECT_FALSE(member.misses_coordinator(4000));
+  member.on_tick(4001, stats);
+  EXPECT_TRUE(member.misses_coordinator(4001));
+  EXPECT_THAT(member.take_notices(),
+              testing::ElementsAre(HasSubstr("silent for 3 s; waiting up to 5 s")));
+  EXPECT_FALSE(heartbeats(member, 4010, 9000).empty()) << "by them it learns who is there";
+  EXPECT_TRUE(member.take_notices().empty()) << "once";
+  try {
+    member.on_tick(9001, stats);
+    FAIL() << "it waits on";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kPeerLost);
+    EXPECT_THAT(e.what(), HasSubstr("silent for 8 s"));
+  }
+}
+
+TEST(Member, ANewTermVoidsTheOldOneAndIsJoinedAnew) {
+  Member member = joined();
+  member.on_message(0, state(7));
+  EXPECT_EQ(member.on_message(10, job_text(6, 2)), Member::News::kTerm);
+  EXPECT_FALSE(member.joined());
+  EXPECT_EQ(member.run(), 6U);
+  EXPECT_EQ(member.earlier_run(), 5U);
+  EXPECT_EQ(member.state().version(), -1);
+  member.on_tick(20, stats);
+  const std::vector<Message> said = member.take_outgoing();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_TRUE(said[0].header.has_hello());
+  EXPECT_EQ(said[0].header.run(), 6U);
+  EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone) << "of the old term";
+  EXPECT_EQ(member.on_message(30, job_text(6, 2)), Member::News::kJoined);
+  EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone);
+  EXPECT_EQ(member.on_message(30, state(1, 6)), Member::News::kState);
+  EXPECT_EQ(member.on_message(40, job_text(5, 1)), Member::News::kNone) << "late";
+  EXPECT_EQ(member.run(), 6U);
+}
+
+TEST(Member, WhatIsSaidInAnotherTermDoesNotShowThatTheCoordinatorLives) {
+  Member member = joined("on-server-loss = abort\n");
+  for (int64_t now = 0; now <= 3000; now += 100) member.on_message(now, state(1, 4));
+  EXPECT_THROW(member.on_tick(3001, stats), Error);
+}
+
+TEST(Member, AnotherRunInTheSamePlaceEndsIt) {
+  Member member = joined();
+  Message text = job_text(6, 1);
+  text.header.mutable_job_text()->set_first_run(6);
+  try {
+    member.on_message(10, text);
+    FAIL() << "it takes part in another run";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kPeerLost);
+    EXPECT_THAT(e.what(), HasSubstr("has begun another run"));
+  }
 }
 
 TEST(Member, AServerSaysASecondHelloWithItsAddress) {

@@ -1,4 +1,4 @@
-#include "ps/coordinator/checkpoint_writer.h"
+#include "ps/files/checkpoint_writer.h"
 
 #include <utility>
 

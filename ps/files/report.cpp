@@ -1,4 +1,4 @@
-#include "ps/coordinator/report.h"
+#include "ps/files/report.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -109,6 +109,8 @@ std::string summary_json(const Summary& s) {
   j["pushes_dropped"] = s.pushes_dropped;
   j["pushes_dropped_per_worker"] = s.pushes_dropped_per_worker;
   j["seconds"] = json_number(s.seconds);
+  j["recoveries"] = s.recoveries;
+  j["steps_repeated"] = s.steps_repeated;
   j["samples_per_second"] = json_number(s.samples_per_second);
   j["train_loss"] = json_number(s.train_loss);
   j["test_loss"] = json_number(s.test_loss);
@@ -162,6 +164,10 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
           (s.pushes_dropped > 0 ? " (per worker: " + list(s.pushes_dropped_per_worker) + ")"
                                 : std::string()));
   row("time", fixed(s.seconds, 2) + " s, " + fixed(s.samples_per_second, 0) + " samples/s");
+  if (s.recoveries > 0) {
+    row("recoveries", plural(s.recoveries, "lost server") + ", " +
+                          plural(s.steps_repeated, "step") + " repeated");
+  }
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));
   if (s.test_total > 0) {
@@ -184,7 +190,8 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
   return out.str();
 }
 
-Report::Report(std::string dir, ProgressStyle style) : dir_(std::move(dir)), style_(style) {
+Report::Report(std::string dir, ProgressStyle style, bool goes_on)
+    : dir_(std::move(dir)), style_(style) {
   std::error_code error;
   std::filesystem::create_directories(dir_, error);
   if (error) {
@@ -192,8 +199,8 @@ Report::Report(std::string dir, ProgressStyle style) : dir_(std::move(dir)), sty
   }
   std::filesystem::remove(dir_ + "/summary.json", error);
   const std::string path = dir_ + "/metrics.jsonl";
-  const UniqueFd file(
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  const UniqueFd file(open(
+      path.c_str(), O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644));
   if (file.get() < 0) throw io_error(path);
   metrics_ = std::make_unique<BackgroundWriter>(file.get());
 }

@@ -1,4 +1,4 @@
-#include "ps/coordinator/run_totals.h"
+#include "ps/files/run_totals.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,7 +11,7 @@
 
 #include "common/base/background_writer.h"
 #include "common/job/job.h"
-#include "ps/coordinator/run_totals.h"
+#include "ps/files/run_totals.h"
 #include "ps/work/evaluations.h"
 
 namespace pushpull {
@@ -28,6 +28,8 @@ struct Summary {
   int64_t pushes_dropped = 0;  // backup:B
   std::vector<int64_t> pushes_dropped_per_worker;
   double seconds = 0.0;
+  int64_t recoveries = 0;  // servers that were lost and came back
+  int64_t steps_repeated = 0;
   double samples_per_second = 0.0;
   std::optional<double> train_loss;  // mean over the newest epoch, of this run's steps only
   std::optional<double> test_loss;
@@ -67,9 +69,9 @@ enum class ProgressStyle { kTerminal, kPlain };
 
 class Report {
  public:
-  // Makes `dir` and opens metrics.jsonl anew; removes an earlier run's summary. Throws Error(kIo)
-  // naming the file.
-  Report(std::string dir, ProgressStyle style);
+  // Makes `dir` and opens metrics.jsonl, anew or, for a run that goes on, where it ended; removes an
+  // earlier run's summary. Throws Error(kIo) naming the file.
+  Report(std::string dir, ProgressStyle style, bool goes_on);
   // Waits some seconds for the last metrics.
   ~Report();
   Report(const Report&) = delete;

@@ -1,0 +1,23 @@
+// What a run has put into its weights so far: pushes, samples and which ones. Kept in checkpoints, so
+// that a run that goes back to one counts on from there. Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/hash_sum.h"
+
+namespace pushpull {
+
+struct RunCounts {
+  int64_t samples = 0;
+  int64_t pushes_applied = 0;
+  int64_t pushes_dropped = 0;               // backup:B
+  std::vector<int64_t> samples_per_worker;  // by rank
+  std::vector<int64_t> pushes_dropped_per_worker;
+  HashSum data_hash;  // sum of the hashes of all samples
+
+  friend bool operator==(const RunCounts&, const RunCounts&) = default;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,92 @@
+#include "ps/files/term_file.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.h"
+#include "common/base/text.h"
+#include "common/io/file.h"
+#include "ps/files/report.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr uint64_t kMaxTermBytes = 1 << 20;
+constexpr std::streamoff kTailBytes = 64 << 10;  // many lines of metrics
+
+std::string path_of(const std::string& out_dir) { return out_dir + "/term.json"; }
+
+TermRecord parse_term(const nlohmann::json& json) {
+  TermRecord out;
+  out.term = json.at("term").get<int64_t>();
+  out.first_run = json.at("first_run").get<uint64_t>();
+  out.address = json.at("address").get<std::string>();
+  out.job_ini = json.at("job").get<std::string>();
+  out.started = json.at("started").get<bool>();
+  out.began_ms = json.at("began_unix_ms").get<int64_t>();
+  out.history.first_step = json.at("first_step").get<int64_t>();
+  const nlohmann::json& resumed = json.at("resumed_from_step");
+  if (!resumed.is_null()) out.history.resumed_from_step = resumed.get<int64_t>();
+  out.history.recoveries = json.at("recoveries").get<int64_t>();
+  out.history.steps_repeated = json.at("steps_repeated").get<int64_t>();
+  return out;
+}
+
+}  // namespace
+
+std::optional<TermRecord> read_term(const std::string& out_dir) {
+  std::error_code error;
+  if (!std::filesystem::exists(path_of(out_dir), error)) return std::nullopt;
+  try {
+    const std::string text = read_text_file(path_of(out_dir), kMaxTermBytes);
+    TermRecord record = parse_term(nlohmann::json::parse(text));
+    if (record.term < 1 || record.first_run == 0) return std::nullopt;
+    return record;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void write_term(const std::string& out_dir, const TermRecord& record) {
+  nlohmann::ordered_json json;
+  json["term"] = record.term;
+  json["first_run"] = record.first_run;
+  json["address"] = record.address;
+  json["started"] = record.started;
+  json["began_unix_ms"] = record.began_ms;
+  json["first_step"] = record.history.first_step;
+  json["resumed_from_step"] = record.history.resumed_from_step
+                                  ? nlohmann::ordered_json(*record.history.resumed_from_step)
+                                  : nullptr;
+  json["recoveries"] = record.history.recoveries;
+  json["steps_repeated"] = record.history.steps_repeated;
+  json["job"] = record.job_ini;
+  write_file(path_of(out_dir),
+             json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void remove_term(const std::string& out_dir) {
+  std::error_code ignored;
+  std::filesystem::remove(path_of(out_dir), ignored);
+}
+
+int64_t newest_step_of_metrics(const std::string& out_dir) {
+  std::ifstream file(out_dir + "/metrics.jsonl", std::ios::binary | std::ios::ate);
+  if (!file) return -1;
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  int64_t newest = -1;
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("step", nlohmann::json()).is_number_integer()) {
+      newest = json.at("step").get<int64_t>();
+    }
+  }
+  return newest;
+}
+
+}  // namespace pushpull

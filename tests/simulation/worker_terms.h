@@ -1,0 +1,51 @@
+// The terms in the life of a simulated worker: its trainer takes part in one of them, and makes room for
+// that of the next.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/base/process.h"
+#include "tests/simulation/process.h"
+#include "tests/simulation/worker_trainer.h"
+#include "worker/member/worker_member.h"
+
+namespace pushpull::sim {
+
+class WorkerTerms : public Process {
+ public:
+  // self: the process that this is a part of.
+  WorkerTerms(Cluster& cluster, WorkerNode& self, int number, const Newcomer& newcomer);
+
+  void stop_trainer() { trainer_->stop(); }
+  const WorkerMember& member() const { return member_; }
+  bool prepared() const { return prepared_; }
+
+ protected:
+  int64_t now_ms() { return clock_.advance(cluster_.clock().now_ms()); }
+  // Begins with a term that the member has joined.
+  void take_term();
+  // The worker cannot go on: ends, unless the coordinator says soon that a new term begins.
+  void leave_unless_told(const Error& error);
+  virtual void send() = 0;
+  virtual void end(const JobEnd& end) = 0;
+
+ private:
+  Cluster& cluster_;
+
+ protected:
+  const Newcomer newcomer_;
+  AwakeClock clock_;
+  WorkerMember member_;
+  std::unique_ptr<WorkerTrainer> trainer_;
+
+ private:
+  void prepare();
+  void wait_for_reason(const Error& error, uint64_t run);
+
+  uint64_t run_ = 0;                                     // of the trainer's term
+  std::vector<std::unique_ptr<WorkerTrainer>> retired_;  // events of theirs may still come
+  bool prepared_ = false;
+};
+
+}  // namespace pushpull::sim
