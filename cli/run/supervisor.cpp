@@ -33,6 +33,8 @@ const char* code_name(int code) {
       return "device";
     case ErrorCode::kInternal:
       return "internal";
+    case ErrorCode::kRefused:
+      return "refused";
   }
   return nullptr;
 }
@@ -60,6 +62,7 @@ bool is_for_good(const Ending& ending) {
     case ErrorCode::kData:
     case ErrorCode::kProtocol:
     case ErrorCode::kNotFinite:
+    case ErrorCode::kRefused:
       return true;
     default:
       return false;
