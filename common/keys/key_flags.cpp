@@ -5,9 +5,6 @@
 
 namespace pushpull {
 
-const char* const kInsecureLine =
-    "[key] --insecure: no key is asked for, whoever reaches these ports can take part";
-
 std::vector<KeyHelp> with_key_flags(std::vector<KeyHelp> flags) {
   flags.push_back({"key", "",
                    "file with the key of the job; default: PUSHPULL_KEY_FILE, else the user's own, "

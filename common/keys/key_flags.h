@@ -23,6 +23,7 @@ Keys keys_of(const CommandLine& line);
 std::string set_keys_of_children(const CommandLine& line);
 
 // What a program says that listens without a key.
-extern const char* const kInsecureLine;
+inline constexpr const char* kInsecureLine =
+    "[key] --insecure: no key is asked for, whoever reaches these ports can take part";
 
 }  // namespace pushpull

@@ -12,6 +12,8 @@
 #include "common/base/unique_fd.h"
 #include "common/io/folder_lock.h"
 #include "common/net/address.h"
+#include "common/net/refusals.h"
+#include "common/net/zap_handler.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/checkpoint_writer.h"
 #include "ps/coordinator/job_driver.h"
@@ -19,7 +21,6 @@
 #include "ps/coordinator/start_state.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/grants.h"
-#include "ps/server/refusals.h"
 
 namespace pushpull {
 
@@ -39,10 +40,14 @@ std::string data_address(const std::string& listen) {
 // Both throw Error(kUsage).
 struct Sockets {
   explicit Sockets(const CoordinatorProgram& program)
-      : control(context, program.listen, EndpointLimits{}),
-        data(data_address(program.listen), program.job.slice_bytes, program.device) {}
+      : handler(context, program.keys.control_demand()),
+        control(handler, program.listen, EndpointLimits{}),
+        data(data_address(program.listen), program.job.slice_bytes, program.device,
+             program.keys.data_demand(program.job.encrypt_data, run)) {}
 
+  const uint64_t run = random_id();
   zmq::context_t context{1};
+  ZapHandler handler;
   Router control;
   DataPlane data;
 };
@@ -65,13 +70,14 @@ class CoordinatorLoop : private JobEffects {
   int run();
 
  private:
-  CoordinatorOptions make_options();
+  CoordinatorOptions make_options(uint64_t run);
   void announce();
   void announce_failure();
   bool poll();
   void turn(bool signalled);
   void receive_control();
   void refuse(const PeerId& peer, const Refusal& refusal);
+  void tell_who_was_refused();
   void receive_shards();
   void receive_written();
   void record_failure();
@@ -94,6 +100,7 @@ class CoordinatorLoop : private JobEffects {
   UniqueFd announce_;
   Log log_{"server 0"};
   zmq::context_t& context_;
+  ZapHandler& handler_;
   Router& control_;
   DataPlane& data_;
   Refusals refusals_;  // of control messages
@@ -106,10 +113,10 @@ class CoordinatorLoop : private JobEffects {
   JobDriver driver_;
 };
 
-CoordinatorOptions CoordinatorLoop::make_options() {
+CoordinatorOptions CoordinatorLoop::make_options(uint64_t run) {
   CoordinatorOptions options;
   options.job = program_.job;
-  options.run = random_id();
+  options.run = run;
   options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
@@ -126,11 +133,12 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       signals_(signals),
       announce_(program.announce_fd),
       context_(sockets.context),
+      handler_(sockets.handler),
       control_(sockets.control),
       data_(sockets.data),
       start_state_(std::move(start_state)),
       report_(program.out_dir, program.style),
-      driver_(make_options(), program.join_timeout_s, data_.data(), *this) {
+      driver_(make_options(sockets.run), program.join_timeout_s, data_.data(), *this) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
   report_.write_job(to_ini(program.job));
   if (!program.job.record.empty()) recorder_.emplace(program.job);
@@ -221,6 +229,7 @@ void CoordinatorLoop::turn(bool signalled) {
     driver_.on_data_taken(now());
   }
   receive_control();
+  tell_who_was_refused();
   receive_shards();
   receive_written();
   if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
@@ -239,6 +248,13 @@ void CoordinatorLoop::receive_control() {
     if (!received) return;
     const auto& [peer, message] = *received;
     if (const Checked refusal = driver_.on_message(now(), peer, message)) refuse(peer, *refusal);
+  }
+}
+
+void CoordinatorLoop::tell_who_was_refused() {
+  for (const std::string& line : handler_.take_notices()) {
+    report_.end_line();
+    log_.warn(line);
   }
 }
 
@@ -270,8 +286,10 @@ bool CoordinatorLoop::send(const PeerId& to, const Message& message) {
 
 void CoordinatorLoop::connect_shards(const std::vector<std::string>& endpoints) {
   const EndpointLimits limits = data_limits(program_.job.slice_bytes);
+  const Credentials credentials =
+      program_.keys.data_credentials(program_.job.encrypt_data, driver_.coordinator().run());
   for (const std::string& endpoint : endpoints) {
-    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
+    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits, credentials));
   }
 }
 
@@ -313,6 +331,7 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
   wire::Stats control;
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());
+  summary.totals.refused_peers += handler_.refused_peers();
   if (recorder_) recorder_->finish(coordinator, summary.weights_sha256, "");
   report_.write_summary(summary);
 }

@@ -54,7 +54,7 @@ JoinOptions options_of(const JoinedServerProgram& program) {
 JoinedServerLoop::JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals)
     : program_(program),
       signals_(signals),
-      control_(context_, program.join, EndpointLimits{}),
+      control_(context_, program.join, control_limits(), program.keys.control_credentials()),
       member_(options_of(program), *this) {}
 
 std::string JoinedServerLoop::listen_address() const {
@@ -66,7 +66,8 @@ std::string JoinedServerLoop::listen_address() const {
 }
 
 std::string JoinedServerLoop::listen(const Job& job, uint64_t run) {
-  data_ = std::make_unique<DataPlane>(listen_address(), job.slice_bytes, program_.device);
+  data_ = std::make_unique<DataPlane>(listen_address(), job.slice_bytes, program_.device,
+                                      program_.keys.data_demand(job.encrypt_data, run));
   data_->listen_locally(job, run, log_);
   const std::string& bound = data_->router().address();
   if (!program_.advertise.empty() || !parse_address(bound, "listen").is_everywhere()) {
@@ -105,6 +106,9 @@ void JoinedServerLoop::turn() {
   if (!member_.joined() && control_.foreign_version() != 0) {
     member_.fail(ErrorCode::kProtocol,
                  foreign_version_text(control_.address(), control_.foreign_version()));
+  }
+  if (!member_.joined() && !member_.end()) {
+    if (const auto why = control_.refused()) member_.fail(ErrorCode::kRefused, *why);
   }
   if (member_.end()) return;
   if (data_) data_->receive();

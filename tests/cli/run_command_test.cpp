@@ -45,7 +45,8 @@ TEST(RunCommand, GivesTheCoordinatorTheJobItsOwnFlagsAndEveryKey) {
   EXPECT_THAT(
       options.coordinator_arguments,
       ElementsAre("--listen", "tcp://0.0.0.0:*", "--servers", "2", "--workers", "3", "--out", "o",
-                  "--progress", "tty", "--insecure", "--steps=10", "--strategy=ssp:2"));
+                  "--progress", "tty", "--steps=10", "--strategy=ssp:2"));
+  EXPECT_TRUE(options.insecure) << "of all processes";
 }
 
 TEST(RunCommand, WorkersTakeTheGpusOfTheHostInTurns) {

@@ -13,7 +13,9 @@
 
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/keys/keys.h"
 #include "common/net/endpoint.h"
+#include "common/net/zap_handler.h"
 #include "worker/member/worker_member.h"
 #include "worker/trace/activity.h"
 #include "worker/trace/time_split.h"
@@ -24,7 +26,8 @@ class Control {
  public:
   // Takes the socket over: nobody else may use it from now on. Joins the job of the coordinator
   // that it reaches. `signals` is polled here.
-  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals);
+  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals,
+          Keys keys = {});
   // Sends what is still to be said and ends the thread.
   ~Control();
 
@@ -35,6 +38,9 @@ class Control {
   const Job& job() const { return member_.job(); }
   uint64_t run() const { return member_.run(); }
   uint64_t incarnation() const { return member_.incarnation(); }
+  const Keys& keys() const { return keys_; }
+  // What to show to the servers of the run.
+  Credentials data_credentials() const { return keys_.data_credentials(job().encrypt_data, run()); }
   // Address where the coordinator was joined.
   const std::string& address() const { return address_; }
   // Repeated until the coordinator has taken it in.
@@ -47,6 +53,8 @@ class Control {
   void set_times(const TimeTotals& times);
   // Payload bytes that went to other workers and came from them, and messages of strangers.
   void set_traffic(int64_t sent, int64_t received, int64_t rejected);
+  // Reports whom `handler` does not let in. It ends with this.
+  void report_refused(std::shared_ptr<ZapHandler> handler);
   // The last words: finished (code 0) or why not. Call once, before the end.
   void leave(int code, const std::string& text);
 
@@ -66,6 +74,7 @@ class Control {
   wire::Stats stats() const;
 
   const std::string address_;
+  const Keys keys_;
   std::unique_ptr<Dealer> dealer_;
   SignalFd& signals_;
   WakeFd news_;
@@ -80,6 +89,7 @@ class Control {
   mutable std::mutex mutex_;
   WorkerMember member_;
   TimeTotals times_;
+  std::shared_ptr<ZapHandler> handler_;  // of the port that other workers reach; null: none
 
   // control thread only
   AwakeClock clock_;
