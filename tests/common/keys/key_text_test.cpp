@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include "tests/common/keys/key_text_check.h"
+#include "tests/common/scratch_folder.h"
 
 namespace pushpull {
 namespace {
@@ -64,6 +68,17 @@ TEST(KeyText, EveryPrefixOfAKeyIsRefused) {
     const std::string text = key_text(key);
     for (size_t n = 0; n + 1 < text.size(); ++n) EXPECT_FALSE(parse_key(text.substr(0, n))) << n;
   }
+}
+
+TEST(KeyText, WhatTheFuzzerKeptHolds) {
+  int keys = 0;
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PUSHPULL_KEY_CORPUS)) {
+    keys += check_key_text(read_bytes(entry.path().string())) ? 1 : 0;
+    ++files;
+  }
+  EXPECT_GE(files, 8);
+  EXPECT_GE(keys, 3);
 }
 
 }  // namespace
