@@ -12,6 +12,7 @@
 #include "cli/bench/bench_command.h"
 #include "cli/compare/compare_command.h"
 #include "cli/eval_command.h"
+#include "cli/keygen_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/run/run_command.h"
 #include "common/base/error.h"
@@ -28,6 +29,7 @@ usage:
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
+  pushpull keygen FILE                                a key for jobs that are not only yours
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
   pushpull --version
@@ -41,11 +43,12 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 5> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 6> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
      {"eval", eval_command},
+     {"keygen", keygen_command},
      {"replay", replay_command}}};
 
 int dispatch(int argc, const char* const* argv) {
@@ -66,9 +69,10 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] which command? run, compare, bench, eval or replay; --help explains them"
+          ? "[pushpull] which command? run, compare, bench, eval, keygen or replay; --help "
+            "explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, eval or replay; --help explains them");
+                "': must be run, compare, bench, eval, keygen or replay; --help explains them");
 }
 
 // The parent may have closed descriptors 0 to 2; pipes must not get these numbers.

@@ -11,6 +11,7 @@
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
 #include "common/job/job_check.h"
+#include "common/keys/key_flags.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "ps/coordinator/coordinator_loop.h"
@@ -21,7 +22,7 @@ namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> flags = {
+  static const std::vector<KeyHelp> flags = with_key_flags({
       {"job", "", "job file (INI); only the first server reads it"},
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
       {"advertise", "", "host name or address under which others reach this server"},
@@ -35,8 +36,7 @@ const std::vector<KeyHelp>& options() {
       {"join", "", "be a further server of the job at tcp://HOST:PORT"},
       {"join-timeout", "60",
        "seconds to wait for the first server; the first server waits for all others (600)"},
-      {"insecure", "", "allow listening beyond loopback without keys", "", false},
-  };
+  });
   return flags;
 }
 
@@ -63,13 +63,11 @@ std::string advertise_of(const CommandLine& line) {
   return host;
 }
 
-void check_listen(const std::string& listen, bool insecure) {
-  const Address address = parse_address(listen, "listen");
-  if (address.is_loopback() || insecure) return;
-  throw Error(ErrorCode::kUsage,
-              "[usage] --listen " + listen +
-                  ": anybody who reaches this port could join the job; --insecure allows it, on a "
-                  "network that you trust");
+// The key of a program that listens. Says so where it has none.
+Keys keys_to_listen(const CommandLine& line) {
+  Keys keys = keys_of(line);
+  if (keys.insecure()) Log("server").warn(kInsecureLine);
+  return keys;
 }
 
 // Before anybody is waited for, so that what is wrong with it is said at once.
@@ -85,19 +83,11 @@ int join_job(const CommandLine& line, SignalFd& signals) {
   }
   JoinedServerProgram program;
   program.join = line.local.at("join");
-  const Address coordinator = parse_address(program.join, "join");
+  parse_address(program.join, "join");
   program.listen = value_of(line, "listen", "");
+  if (!program.listen.empty()) parse_address(program.listen, "listen");
   program.advertise = advertise_of(line);
-  program.insecure = line.local.contains("insecure");
-  if (!program.listen.empty()) check_listen(program.listen, program.insecure);
-  // who joins over the network has been told --insecure by the first server's user, and listens
-  // there too
-  if (program.listen.empty() && !coordinator.is_loopback() && !program.insecure) {
-    throw Error(ErrorCode::kUsage,
-                "[usage] --join " + program.join +
-                    ": this server would listen beyond loopback, where anybody could push; "
-                    "--insecure allows it, on a network that you trust");
-  }
+  program.keys = keys_to_listen(line);
   program.join_timeout_s = seconds_of(line, "join-timeout", 60);
   program.device = device_of(line);
   return run_joined_server(program, signals);
@@ -123,7 +113,8 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.workers = static_cast<int>(count_of(line, "workers", 1, 1));
   check_job_against_workers(program.job, program.workers);
   program.listen = value_of(line, "listen", "tcp://127.0.0.1:5555");
-  check_listen(program.listen, line.local.contains("insecure"));
+  parse_address(program.listen, "listen");
+  program.keys = keys_to_listen(line);
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.style = style_of(value_of(line, "progress", "auto"));

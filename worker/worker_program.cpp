@@ -8,9 +8,11 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/keys/key_flags.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
+#include "common/net/zap_handler.h"
 #include "worker/all_reduce/all_reduce_trainer.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/compute/device_team.h"
@@ -23,7 +25,7 @@ namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> flags = {
+  static const std::vector<KeyHelp> flags = with_key_flags({
       {"join", "", "address of the first server: tcp://HOST:PORT"},
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
       {"data-dir", "", "folder of the data on this host, where it differs from the job's"},
@@ -33,13 +35,12 @@ const std::vector<KeyHelp>& options() {
       {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N, or several: cuda:0,cuda:1"},
       {"trace", "",
        "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
-      {"insecure", "", "allow listening beyond loopback without keys", "", false},
       {"exchange-bytes", "",
        "for `pushpull bench`: no model and no data, exchange a tensor of so many bytes"},
       {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"},
       {"exchange-apart", "", "for `pushpull bench`: pull only when the push has arrived", "",
        false},
-  };
+  });
   return flags;
 }
 
@@ -75,7 +76,7 @@ struct PeerDoor {
 
 // Listens as joined servers do: on the interface that reaches the coordinator, unless told
 // otherwise.
-PeerDoor open_door(const CommandLine& line, zmq::context_t& context) {
+PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& context) {
   const Address joined = parse_address(line.local.at("join"), "join");
   Address listen = joined;
   if (const std::string given = value_of(line, "listen"); !given.empty()) {
@@ -84,15 +85,24 @@ PeerDoor open_door(const CommandLine& line, zmq::context_t& context) {
     listen.host = local_address_towards(joined);
     listen.port = "*";
   }
-  if (!listen.is_loopback() && !line.local.contains("insecure")) {
-    throw Error(
-        ErrorCode::kUsage,
-        "[usage] --listen " + listen.to_string() +
-            ": in an all-reduce job workers listen, and anybody who reaches this port could "
-            "send sums; --insecure allows it, on a network that you trust");
+  const Keys& keys = control.keys();
+  if (control.job().strategy.algorithm == AllReduceKind::kGloo && !listen.is_loopback() &&
+      !keys.insecure()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --listen " + listen.to_string() +
+                    ": Gloo opens sockets of its own, which ask nobody for a key; use "
+                    "allreduce:ring, or start all with --insecure on a network that you trust");
+  }
+  if (keys.insecure()) Log("worker").warn(kInsecureLine);
+  // one for the context, in all terms
+  std::shared_ptr<ZapHandler> handler = control.handler();
+  if (!handler) {
+    handler = std::make_shared<ZapHandler>(
+        context, keys.data_demand(control.job().encrypt_data, control.first_run()));
+    control.report_refused(handler);
   }
   PeerDoor door;
-  door.router = std::make_unique<Router>(context, listen.to_string(), EndpointLimits{});
+  door.router = std::make_unique<Router>(*handler, listen.to_string(), EndpointLimits{});
   Address endpoint = parse_address(door.router->address(), "listen");
   if (const std::string host = value_of(line, "advertise"); !host.empty()) {
     check_host(host, "advertise");
@@ -176,7 +186,7 @@ JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
   const Job& job = control.job();
   const uint64_t run = control.enter_term();
   PeerDoor door;
-  if (job.strategy.kind == StrategyKind::kAllReduce) door = open_door(line, context);
+  if (job.strategy.kind == StrategyKind::kAllReduce) door = open_door(line, control, context);
   prepared.declare.set_peer_endpoint(door.endpoint);
   control.declare(prepared.declare);
   const std::optional<wire::State> state = wait_for_training(control, log);
@@ -253,8 +263,10 @@ int work(const CommandLine& line, SignalFd& signals) {
   zmq::context_t control_context(1);
   zmq::context_t context(data_io_threads());  // for data
   Trace trace(value_of(line, "trace"));
-  Control control(std::make_unique<Dealer>(control_context, address, EndpointLimits{}),
-                  join_options(line), signals);
+  const Keys keys = keys_of(line);
+  Control control(std::make_unique<Dealer>(control_context, address, control_limits(),
+                                           keys.control_credentials()),
+                  join_options(line), signals, keys);
   if (!control.wait_joined()) {
     const JobEnd why = *control.end();
     if (why.signal != 0) return why.exit_code();

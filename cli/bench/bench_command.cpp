@@ -16,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/keys/key_flags.h"
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -217,6 +218,9 @@ int bench_command(int argc, const char* const* argv) {
   BenchOptions options =
       parse_bench(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)),
                   available_memory());
+  if (const std::string said = set_keys_of_children(line); !said.empty()) {
+    std::cout << "# " << said << std::endl;
+  }
   const fs::path self = fs::read_symlink("/proc/self/exe");
   return Bench(std::move(options), self.parent_path().string()).run();
 }

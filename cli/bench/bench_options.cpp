@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/keys/key_flags.h"
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -24,8 +25,9 @@ constexpr const char* kTransports = "shm,tcp,ipc";
 }
 
 // Job keys that change the cost of an exchange; bench sets the others.
-constexpr std::array kTunable = {"slice-bytes", "connections",  "server-threads", "codec",
-                                 "pull-codec",  "weight-decay", "clip-norm",      "lr"};
+constexpr std::array kTunable = {"slice-bytes",  "connections", "server-threads",
+                                 "encrypt",      "codec",       "pull-codec",
+                                 "weight-decay", "clip-norm",   "lr"};
 
 // transport, optimizer and steps are job keys too, so the parser returns them as such.
 std::string own_or_key(const CommandLine& line, const std::string& flag,
@@ -141,7 +143,7 @@ void check_join(const CommandLine& line, const BenchOptions& options) {
 }  // namespace
 
 const std::vector<KeyHelp>& bench_options() {
-  static const std::vector<KeyHelp> options = {
+  static const std::vector<KeyHelp> options = with_key_flags({
       {"bytes", kSizes, "sizes of the tensor that is exchanged, in bytes, between commas"},
       {"workers", "2", "workers to start"},
       {"servers", "1", "servers to start"},
@@ -149,7 +151,7 @@ const std::vector<KeyHelp>& bench_options() {
        "tcp://HOST:PORT: exchange with servers that run there already, one size; the workers start "
        "here"},
       {"out", "", "also write the rows to this file, as JSON"},
-  };
+  });
   return options;
 }
 
@@ -227,6 +229,7 @@ BenchOptions parse_bench(const CommandLine& line, const std::string& command,
   options.optimizer = optimizer_of(own_or_key(line, "optimizer", "momentum"));
   options.keys = tuned_keys(line);
   if (line.keys.contains("steps")) options.steps = count(line, "steps", "", kMaxSteps);
+  options.insecure = line.local.contains("insecure");
   options.out = own_or_key(line, "out", "");
   if (line.local.contains("out") && options.out.empty())
     refuse_bench("--out: '' is no name of a file");

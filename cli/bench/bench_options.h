@@ -21,9 +21,10 @@ struct BenchOptions {
   OptimizerKind optimizer = OptimizerKind::kMomentum;
   int64_t steps = 0;                        // measured steps of each exchange; 0: chosen by size
   std::map<std::string, std::string> keys;  // job keys that may be tuned: slice-bytes, ...
-  std::string join;     // tcp://HOST:PORT of running servers; empty: starts its own
-  std::string out;      // path of the JSON file; empty: none
-  std::string command;  // as typed, for a shell
+  std::string join;       // tcp://HOST:PORT of running servers; empty: starts its own
+  bool insecure = false;  // --insecure for all processes
+  std::string out;        // path of the JSON file; empty: none
+  std::string command;    // as typed, for a shell
 };
 
 const std::vector<KeyHelp>& bench_options();

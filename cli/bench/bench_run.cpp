@@ -121,6 +121,7 @@ class Workers {
           const BenchOptions& options) {
     for (int64_t i = 0; i < options.workers; ++i) {
       std::vector<std::string> words = {"--join", address};
+      if (options.insecure) words.emplace_back("--insecure");
       const auto more = worker_words(folder, i, options.bytes.front(), false);
       words.insert(words.end(), more.begin(), more.end());
       children_.push_back(std::make_unique<Child>(program, words, false));
@@ -258,6 +259,7 @@ ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& pla
   const ScratchFolder folder;
   ExchangeRecord record;
   LauncherOptions launcher = plan_run(job_of(options, plan, folder), program_dir, false);
+  launcher.insecure = options.insecure;
   launcher.places.resize(static_cast<size_t>(options.servers + plan.workers));
   for (int64_t i = 0; i < plan.workers; ++i) {
     launcher.places[static_cast<size_t>(options.servers + i)].arguments =

@@ -28,6 +28,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/keys/key_flags.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 
@@ -269,6 +270,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   if (!options_.device.empty()) line.local["device"] = options_.device;
   if (!options_.server_device.empty()) line.local["server-device"] = options_.server_device;
   LauncherOptions launcher = plan_run(line, program_dir_, false);
+  launcher.insecure = options_.insecure;
   const std::string log = folder + "/log.txt";
   const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (fd.get() < 0) {
@@ -383,6 +385,9 @@ int compare_command(int argc, const char* const* argv) {
   }
   CompareOptions options =
       parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
+  if (const std::string said = set_keys_of_children(line); !said.empty()) {
+    std::cout << said << std::endl;
+  }
   const fs::path self = fs::read_symlink("/proc/self/exe");
   return Comparison(std::move(options), self.parent_path().string()).run();
 }

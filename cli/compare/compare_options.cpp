@@ -13,6 +13,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device_name.h"
+#include "common/keys/key_flags.h"
 
 namespace pushpull {
 namespace {
@@ -272,7 +273,7 @@ void check_jobs(CompareOptions& options) {
 }  // namespace
 
 const std::vector<KeyHelp>& compare_options() {
-  static const std::vector<KeyHelp> options = {
+  static const std::vector<KeyHelp> options = with_key_flags({
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"},
       {"workers", "1,2", "numbers of workers; scaling needs 1 among them"},
@@ -294,7 +295,7 @@ const std::vector<KeyHelp>& compare_options() {
        "where the servers of every run keep weights: cpu, auto, cuda (in turns), cuda:N"},
       {"out", "pushpull-compare", "folder for the report, compare.json, compare.csv and all runs"},
       {"keep-checkpoints", "", "keep the final weights of every run", "", false},
-  };
+  });
   return options;
 }
 
@@ -356,6 +357,7 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.server_device = line.own("server-device", "");
   check_server_device(options.server_device);
   options.out = line.own("out", "pushpull-compare");
+  options.insecure = line.local.contains("insecure");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");
   const int64_t seeds = count("seeds", line.own("seeds", "3"), kMaxSeeds);
   check_backups(options);

@@ -36,6 +36,7 @@ struct CompareOptions {
   std::string device;  // of the workers
   std::string server_device;
   std::string out;
+  bool insecure = false;  // --insecure for all processes
   bool keep_checkpoints = false;
   std::string command;  // as typed, for a shell
   Job job;              // under the first strategy and seed

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -20,15 +19,11 @@
 #include "cli/run/merged_view.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/text.h"
 
 namespace pushpull {
 namespace {
-
-int64_t now_ms() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
-}
 
 // Makes signals readable for the duration of a job.
 class SignalQueue {
@@ -166,6 +161,7 @@ void Launcher::start(size_t slot) {
     arguments.insert(arguments.end(), {"--trace", options_.trace_dir + "/worker-" +
                                                       std::to_string(number) + ".json"});
   }
+  if (options_.insecure) arguments.emplace_back("--insecure");
   std::vector<std::string> words;
   if (!options_.places.empty()) {
     const Place& place = options_.places.at(slot);

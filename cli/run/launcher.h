@@ -25,6 +25,7 @@ struct LauncherOptions {
   std::vector<std::string> worker_devices;         // likewise of each worker
   std::string trace_dir;                           // for the workers' traces; "": none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
+  bool insecure = false;                           // --insecure for all processes
   std::vector<Place> places;                       // by slot; empty, or one per process
   int64_t announce_timeout_ms = 60000;             // for the coordinator to listen
   int out_fd = 1;

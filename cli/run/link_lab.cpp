@@ -259,12 +259,11 @@ void put_on_hosts(LauncherOptions& options, const LinkLab& lab) {
   const auto listen = std::find(words.begin(), words.end(), "--listen");
   PP_ASSERT(listen != words.end() && listen + 1 != words.end());
   *(listen + 1) = "tcp://" + lab.address(0) + ":*";
-  // nobody else is on the lab's network
   const int64_t processes = options.supervisor.servers + options.supervisor.workers;
   PP_ASSERT(processes <= lab.hosts());
   options.places.clear();
   for (int64_t slot = 0; slot < processes; ++slot) {
-    options.places.push_back({.prefix = lab.prefix(slot), .arguments = {"--insecure"}});
+    options.places.push_back({.prefix = lab.prefix(slot), .arguments = {}});
   }
 }
 

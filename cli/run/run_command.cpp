@@ -13,6 +13,7 @@
 #include "common/device/device.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
+#include "common/keys/key_flags.h"
 #include "worker/compute/devices.h"
 
 namespace pushpull {
@@ -44,7 +45,7 @@ std::vector<std::string> devices(const CommandLine& line, const std::string& fla
 }  // namespace
 
 const std::vector<KeyHelp>& run_options() {
-  static const std::vector<KeyHelp> options = {
+  static const std::vector<KeyHelp> options = with_key_flags({
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
@@ -58,8 +59,7 @@ const std::vector<KeyHelp>& run_options() {
       {"server-device", "cpu",
        "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
-      {"insecure", "", "allow listening beyond this machine, where anyone may join", "", false},
-  };
+  });
   return options;
 }
 
@@ -92,6 +92,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
                                        ": a server uses one device");
   }
+  options.insecure = line.local.contains("insecure");
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 
@@ -104,9 +105,6 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
                 std::to_string(options.supervisor.workers), "--out",
                 line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
-  if (line.local.contains("insecure")) {
-    words.emplace_back("--insecure");
-  }
   for (const auto& [key, value] : line.keys) {
     words.push_back(std::string("--").append(key).append("=").append(value));
   }
@@ -124,6 +122,9 @@ int run_command(int argc, const char* const* argv) {
   if (line.version) {
     std::cout << "pushpull " PUSHPULL_VERSION "\n";
     return 0;
+  }
+  if (const std::string said = set_keys_of_children(line); !said.empty()) {
+    std::cout << said << std::endl;
   }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string dir = self.parent_path().string();

@@ -11,39 +11,6 @@ namespace {
 
 constexpr int64_t kEchoMs = 300;  // a signal repeated within this time is the same one
 
-const char* code_name(int code) {
-  switch (static_cast<ErrorCode>(code)) {
-    case ErrorCode::kFailed:
-      return "failed";
-    case ErrorCode::kUsage:
-      return "usage";
-    case ErrorCode::kData:
-      return "data";
-    case ErrorCode::kUnreachable:
-      return "unreachable";
-    case ErrorCode::kPeerLost:
-      return "peer lost";
-    case ErrorCode::kProtocol:
-      return "protocol";
-    case ErrorCode::kNotFinite:
-      return "not finite";
-    case ErrorCode::kIo:
-      return "file";
-    case ErrorCode::kDevice:
-      return "device";
-    case ErrorCode::kInternal:
-      return "internal";
-  }
-  return nullptr;
-}
-
-// "exit code 3 (data)".
-std::string code_text(int code) {
-  const char* name = code_name(code);
-  return "exit code " + std::to_string(code) +
-         (name == nullptr ? std::string() : std::string(" (") + name + ")");
-}
-
 // A process that ends like this was healthy itself: another one is the cause.
 bool is_consequence(const Ending& ending) {
   return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
@@ -60,6 +27,7 @@ bool is_for_good(const Ending& ending) {
     case ErrorCode::kData:
     case ErrorCode::kProtocol:
     case ErrorCode::kNotFinite:
+    case ErrorCode::kRefused:
       return true;
     default:
       return false;
@@ -67,13 +35,6 @@ bool is_for_good(const Ending& ending) {
 }
 
 }  // namespace
-
-std::string Ending::describe() const {
-  if (signal != 0) {
-    return "was killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
-  }
-  return "ended with " + code_text(code);
-}
 
 Supervisor::Supervisor(const SupervisorOptions& options)
     : options_(options), members_(static_cast<size_t>(options.servers + options.workers)) {

@@ -8,21 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/run/ending.h"
 #include "common/job/job.h"
 
 namespace pushpull {
-
-// How a process ended: with an exit code, or by a signal (then `signal` is not 0).
-struct Ending {
-  int code = 0;
-  int signal = 0;
-
-  bool success() const { return code == 0 && signal == 0; }
-  // The exit code that a shell reports: the code, or 128 + signal.
-  int exit_code() const { return signal != 0 ? 128 + signal : code; }
-  // "ended with exit code 3 (data)", "was killed by signal 9 (SIGKILL)".
-  std::string describe() const;
-};
 
 struct SupervisorOptions {
   int64_t servers = 1;  // slot 0 is the coordinator

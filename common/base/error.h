@@ -19,6 +19,7 @@ enum class ErrorCode {
   kIo = 8,           // a file could not be written: disk full, permissions
   kDevice = 9,       // a GPU: missing, out of memory, or lost during the run
   kInternal = 70,    // our mistake
+  kRefused = 77,     // no key, another key, or a role that may not do this
 };
 
 // The text is one line: "[tag] what was expected, what was seen, from whom, and how to fix it".

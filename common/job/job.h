@@ -88,6 +88,7 @@ struct Job {
   std::string record;  // path of the run's record, where the strategy has one; empty: none
   int64_t slice_bytes = 1 << 20;  // maximum; rounded up to 4 KiB
   Transport transport = Transport::kAuto;
+  bool encrypt_data = false;     // `encrypt`: all; false: control
   int64_t connections = 1;       // data connections from each worker to each server
   int64_t server_threads = 0;    // threads per server for updates; 0: one per core
   Codec codec;                   // of gradients

@@ -263,6 +263,9 @@ Keys strategy_keys() {
       word({"transport", "how workers and servers communicate: auto, shm, ipc or tcp",
             AtResume::kMayChange},
            field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
+      word({"encrypt", "what is encrypted: control, or all (data, too)", AtResume::kMayChange},
+           field(&Job::encrypt_data), "control or all",
+           std::array<std::pair<const char*, bool>, 2>{{{"control", false}, {"all", true}}}),
       integer(
           {"connections", "data connections from each worker to each server", AtResume::kMayChange},
           field(&Job::connections), 1, 16),

@@ -54,10 +54,11 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Variables that programs (common/log, common/device, datasets) and tests read themselves; not
-// keys.
+// Variables that programs (common/log, common/device, common/keys, datasets) and tests read
+// themselves; not keys of the job.
 bool is_local_variable(const std::string& name) {
   return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" || name == "PUSHPULL_CUDA_LIBS" ||
+         name == "PUSHPULL_KEY_FILE" || name == "PUSHPULL_KEY_FD" ||
          name.starts_with("PUSHPULL_TEST_");
 }
 

@@ -4,6 +4,8 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/net/roles.h"
+#include "common/net/zap_handler.h"
 
 namespace pushpull {
 
@@ -55,6 +57,23 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::sndbuf, kLocalBufferBytes);
 }
 
+void show(zmq::socket_t& socket, const Credentials& credentials) {
+  if (credentials.proof == Proof::kCurve) {
+    socket.set(zmq::sockopt::curve_serverkey, credentials.server_public);
+    socket.set(zmq::sockopt::curve_publickey, credentials.own.public_key);
+    socket.set(zmq::sockopt::curve_secretkey, credentials.own.secret_key);
+  } else if (credentials.proof == Proof::kToken) {
+    socket.set(zmq::sockopt::plain_username, "pushpull");
+    socket.set(zmq::sockopt::plain_password, credentials.token);
+  }
+}
+
+// What libzmq and the ZapHandler know about the sender of a frame; "" where they know nothing.
+std::string property(zmq::message_t& frame, const char* name) {
+  const char* const value = zmq_msg_gets(frame.handle(), name);
+  return value == nullptr ? "" : value;
+}
+
 // Repeats a call on EINTR: libzmq returns it when a signal is handled meanwhile, even between two
 // frames of one message, whose rest would look like a new message.
 template <class Call>
@@ -93,6 +112,12 @@ bool send_frames(zmq::socket_t& socket, std::vector<zmq::message_t>& frames) {
 
 }  // namespace
 
+EndpointLimits control_limits() {
+  EndpointLimits limits;
+  limits.watched = true;
+  return limits;
+}
+
 EndpointLimits data_limits(int64_t slice_bytes) {
   EndpointLimits limits;
   limits.max_frame_bytes = std::max(limits.max_frame_bytes, slice_bytes + kFrameSlack);
@@ -111,9 +136,17 @@ void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms) {
   for (zmq::pollitem_t& item : items) item.revents = 0;
 }
 
+Router::Router(ZapHandler& handler, const std::string& address, const EndpointLimits& limits)
+    : Router(handler.context(), &handler, address, limits) {}
+
 Router::Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
-    : socket_(context, zmq::socket_type::router) {
+    : Router(context, nullptr, address, limits) {}
+
+Router::Router(zmq::context_t& context, ZapHandler* handler, const std::string& address,
+               const EndpointLimits& limits)
+    : handler_(handler), socket_(context, zmq::socket_type::router) {
   set_common_options(socket_, address, limits);
+  if (handler_ != nullptr) handler_->guard(socket_);
   socket_.set(zmq::sockopt::router_mandatory, true);
   socket_.set(zmq::sockopt::backlog, kBacklog);
   try {
@@ -123,6 +156,10 @@ Router::Router(zmq::context_t& context, const std::string& address, const Endpoi
                                        "; choose another port or tcp://127.0.0.1:* for a free one");
   }
   address_ = socket_.get(zmq::sockopt::last_endpoint);
+}
+
+Router::~Router() {
+  if (handler_ != nullptr) handler_->release(socket_);
 }
 
 void Router::listen_also(const std::string& address) {
@@ -152,23 +189,47 @@ std::optional<std::pair<PeerId, Message>> Router::receive() {
   for (;;) {
     std::vector<zmq::message_t> frames = receive_frames(socket_);
     if (frames.empty()) return std::nullopt;
-    const PeerId peer = frames[0].to_string();
-    frames.erase(frames.begin());
-    Decoded decoded = decode(std::move(frames));
-    if (decoded.message) return std::pair{peer, std::move(*decoded.message)};
-    ++rejected_;
-    if (decoded.version != 0 && decoded.version != kProtocolVersion) {
-      Message answer;
-      answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kProtocol));
-      answer.header.mutable_refused()->set_text("[join] " + decoded.why);
-      send(peer, answer);
-    }
+    PeerId peer = frames[0].to_string();
+    if (auto message = take(peer, std::move(frames))) return std::pair{peer, std::move(*message)};
   }
 }
 
-Dealer::Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits)
+// frames: the peer's id and its message. Empty: it was refused.
+std::optional<Message> Router::take(const PeerId& peer, std::vector<zmq::message_t> frames) {
+  // the first frame is libzmq's own, and does not always have the properties of the sender
+  const bool observer = handler_ != nullptr && handler_->knows_observers() &&
+                        property(frames.back(), "User-Id") == kObserverUser;
+  const std::string host = observer ? property(frames.back(), "Peer-Address") : "";
+  frames.erase(frames.begin());
+  Decoded decoded = decode(std::move(frames));
+  Message answer;
+  if (decoded.message) {
+    if (!observer || observer_may_send(decoded.message->header)) return std::move(decoded.message);
+    handler_->count_refused(host, {"observer", "an observer may read the status and nothing else"});
+    answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kRefused));
+    answer.header.mutable_refused()->set_text(
+        "[key] this process has an observer's key, which reads the status of a job and nothing "
+        "else; name the job's key with --key FILE");
+    send(peer, answer);
+    return std::nullopt;
+  }
+  ++rejected_;
+  if (decoded.version != 0 && decoded.version != kProtocolVersion) {
+    answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kProtocol));
+    answer.header.mutable_refused()->set_text("[join] " + decoded.why);
+    send(peer, answer);
+  }
+  return std::nullopt;
+}
+
+Dealer::Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
+               const Credentials& credentials)
     : socket_(context, zmq::socket_type::dealer), address_(address) {
   set_common_options(socket_, address, limits);
+  show(socket_, credentials);
+  if (limits.watched) {
+    watch_ = std::make_unique<HandshakeWatch>(context, socket_, address, credentials);
+  }
   socket_.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
   socket_.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
   try {

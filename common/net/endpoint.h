@@ -4,24 +4,33 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 #include <zmq.hpp>
 
+#include "common/keys/credentials.h"
 #include "common/net/frames.h"
+#include "common/net/handshake_watch.h"
 
 namespace pushpull {
+
+class ZapHandler;
 
 struct EndpointLimits {
   int64_t max_frame_bytes = int64_t{17} << 20;  // a larger frame ends the connection
   bool bulk = false;                            // gradients and weights, not control
   int64_t message_bytes = 0;                    // of a bulk message with one large slice
   int io_thread = kAny;                         // thread of the context that moves a Dealer's bytes
+  bool watched = false;                         // a Dealer that can say why it is refused
 
   static constexpr int kAny = -1;
 };
+
+// Limits of a member's connection to the coordinator.
+EndpointLimits control_limits();
 
 // Limits of the data connections of a job with slices of `slice_bytes`.
 EndpointLimits data_limits(int64_t slice_bytes);
@@ -42,9 +51,13 @@ void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms);
 
 class Router {
  public:
-  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. Throws Error(kUsage) with the address and
-  // the reason (port in use, no such interface).
+  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. `handler` says who may connect, and must
+  // outlive this. Throws Error(kUsage) with the address and the reason (port in use, no such
+  // interface).
+  Router(ZapHandler& handler, const std::string& address, const EndpointLimits& limits);
+  // The same, and everybody may connect.
   Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
+  ~Router();
 
   // The bound address, with the port that was picked.
   const std::string& address() const { return address_; }
@@ -57,7 +70,8 @@ class Router {
   SendResult send(const PeerId& peer, const Message& message);
 
   // The next message, or empty if there is none; never blocks. A message that cannot be decoded is
-  // counted and dropped; a peer with another protocol version is told so.
+  // counted and dropped; a peer with another protocol version, and an observer that does what it
+  // may not, are told so.
   std::optional<std::pair<PeerId, Message>> receive();
 
   int64_t rejected_frames() const { return rejected_; }
@@ -65,6 +79,11 @@ class Router {
   void count_rejected() { ++rejected_; }
 
  private:
+  Router(zmq::context_t& context, ZapHandler* handler, const std::string& address,
+         const EndpointLimits& limits);
+  std::optional<Message> take(const PeerId& peer, std::vector<zmq::message_t> frames);
+
+  ZapHandler* handler_;  // null: everybody may connect
   zmq::socket_t socket_;
   std::string address_;
   int64_t rejected_ = 0;
@@ -72,7 +91,9 @@ class Router {
 
 class Dealer {
  public:
-  Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
+  // credentials: what it shows to who listens there.
+  Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
+         const Credentials& credentials = {});
 
   const std::string& address() const { return address_; }
   zmq::socket_t& socket() { return socket_; }
@@ -83,9 +104,12 @@ class Dealer {
   // The peer's protocol version if it differs from ours, else 0.
   uint16_t foreign_version() const { return foreign_version_; }
   int64_t rejected_frames() const { return rejected_; }
+  // Why the peer does not let this socket in, if it is watched; see HandshakeWatch.
+  std::optional<std::string> refused() { return watch_ ? watch_->refused() : std::nullopt; }
 
  private:
   zmq::socket_t socket_;
+  std::unique_ptr<HandshakeWatch> watch_;  // ends before the socket
   std::string address_;
   uint16_t foreign_version_ = 0;
   int64_t rejected_ = 0;

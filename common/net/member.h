@@ -75,6 +75,8 @@ class Member {
   // Valid once the first Hello has been answered; the run changes with the term.
   const Job& job() const { return job_; }
   uint64_t run() const { return text_.run(); }
+  // Of the first term: the same for the whole life of a job.
+  uint64_t first_run() const { return text_.first_run(); }
   // Of the term before; 0: there was none.
   uint64_t earlier_run() const { return earlier_run_; }
   JobView view() const { return {job_, text_.run(), options_.incarnation, state_}; }

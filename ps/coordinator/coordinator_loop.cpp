@@ -13,6 +13,8 @@
 #include "common/base/unique_fd.h"
 #include "common/io/folder_lock.h"
 #include "common/net/address.h"
+#include "common/net/refusals.h"
+#include "common/net/zap_handler.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_recorder.h"
@@ -21,7 +23,6 @@
 #include "ps/files/term_file.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/grants.h"
-#include "ps/server/refusals.h"
 
 namespace pushpull {
 
@@ -40,11 +41,15 @@ std::string data_address(const std::string& listen) {
 // The sockets and locks below exclude a second job. A job takes them before it touches any file.
 // Both throw Error(kUsage).
 struct Sockets {
-  Sockets(const CoordinatorProgram& program, const std::string& listen)
-      : control(context, listen, EndpointLimits{}),
-        data(data_address(program.listen), program.job.slice_bytes, program.device) {}
+  // first_run: of the job that they are for.
+  Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run)
+      : handler(context, program.keys.control_demand()),
+        control(handler, listen, EndpointLimits{}),
+        data(data_address(program.listen), program.job.slice_bytes, program.device,
+             program.keys.data_demand(program.job.encrypt_data, first_run)) {}
 
   zmq::context_t context{1};
+  ZapHandler handler;
   Router control;
   DataPlane data;
 };
@@ -100,6 +105,7 @@ class CoordinatorLoop : private JobEffects {
   void turn(bool signalled);
   void receive_control();
   void refuse(const PeerId& peer, const Refusal& refusal);
+  void tell_who_was_refused();
   void receive_shards();
   void receive_written();
   void record_failure();
@@ -124,6 +130,7 @@ class CoordinatorLoop : private JobEffects {
   UniqueFd announce_;
   Log log_{"server 0"};
   zmq::context_t& context_;
+  ZapHandler& handler_;
   Router& control_;
   DataPlane& data_;
   Refusals refusals_;                      // of control messages
@@ -166,6 +173,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       signals_(signals),
       announce_(program.announce_fd),
       context_(sockets.context),
+      handler_(sockets.handler),
       control_(sockets.control),
       data_(sockets.data),
       start_state_(std::move(start_state)),
@@ -275,6 +283,7 @@ void CoordinatorLoop::turn(bool signalled) {
     driver_.on_data_taken(now());
   }
   receive_control();
+  tell_who_was_refused();
   receive_shards();
   receive_written();
   if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
@@ -293,6 +302,13 @@ void CoordinatorLoop::receive_control() {
     if (!received) return;
     const auto& [peer, message] = *received;
     if (const Checked refusal = driver_.on_message(now(), peer, message)) refuse(peer, *refusal);
+  }
+}
+
+void CoordinatorLoop::tell_who_was_refused() {
+  for (const std::string& line : handler_.take_notices()) {
+    report_.end_line();
+    log_.warn(line);
   }
 }
 
@@ -335,8 +351,10 @@ TermIds CoordinatorLoop::begin_term(int64_t term, const RunHistory& history) {
 void CoordinatorLoop::connect_shards(const std::vector<std::string>& endpoints) {
   shards_.clear();
   const EndpointLimits limits = data_limits(program_.job.slice_bytes);
+  const Credentials credentials =
+      program_.keys.data_credentials(program_.job.encrypt_data, term_.first_run);
   for (const std::string& endpoint : endpoints) {
-    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits));
+    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits, credentials));
   }
 }
 
@@ -392,6 +410,7 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
   wire::Stats control;
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());
+  summary.totals.refused_peers += handler_.refused_peers();
   if (recorder_) recorder_->finish(coordinator, summary.weights_sha256, "");
   report_.write_summary(summary);
 }
@@ -428,21 +447,22 @@ int go_on(const CoordinatorProgram& program, Sockets& sockets, TermRecord term, 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   const Log log("server 0");
   const std::optional<TermRecord> earlier = run_to_go_on(program);
-  Sockets sockets(program, listen_address(program, earlier));
+  TermRecord term;
+  term.first_run = random_id();
+  term.job_ini = to_ini(program.job);
+  if (earlier) term = *earlier;
+  Sockets sockets(program, listen_address(program, earlier), term.first_run);
   const std::vector<FolderLock> locks = lock_folders(program);
   for (const FolderLock& lock : locks) {
     if (!lock.notice().empty()) log.warn(lock.notice());
   }
   const std::string folder = program.out_dir + "/checkpoints";
-  if (earlier) return go_on(program, sockets, *earlier, signals);
+  if (earlier) return go_on(program, sockets, term, signals);
   StartState start_state(program.job, folder);
   if (start_state.complete()) {
     for (const std::string& notice : start_state.take_notices()) log.info(notice);
     return 0;
   }
-  TermRecord term;
-  term.first_run = random_id();
-  term.job_ini = to_ini(program.job);
   return CoordinatorLoop(program, sockets, std::move(start_state), term, signals).run();
 }
 

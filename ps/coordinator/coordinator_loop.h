@@ -8,6 +8,7 @@
 #include "common/base/process.h"
 #include "common/device/device.h"
 #include "common/job/job.h"
+#include "common/keys/keys.h"
 #include "ps/files/report.h"
 
 namespace pushpull {
@@ -22,6 +23,7 @@ struct CoordinatorProgram {
   ProgressStyle style = ProgressStyle::kPlain;
   double join_timeout_s = 600.0;  // for all members to come
   int announce_fd = -1;  // gets lines: the address that was picked; that it started; who failed
+  Keys keys;             // who may take part
   std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
 };
 

@@ -130,6 +130,7 @@ std::string summary_json(const Summary& s) {
   j["bytes_pulled"] = t.bytes_pulled;
   j["rejected_frames"] = t.rejected_frames;
   j["rejected_by_reason"] = t.refusals;
+  j["refused_peers"] = t.refused_peers;
   j["split"] = {{"compute", json_number(split.compute)},
                 {"push", json_number(split.push)},
                 {"wait", json_number(split.wait)},

@@ -37,13 +37,11 @@ Checked check_stats(const wire::Stats& stats) {
     if (std::isfinite(value) && value >= 0.0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
   }
-  const std::pair<const char*, int64_t> counts[] = {{"peak_rss_kib", stats.peak_rss_kib()},
-                                                    {"rejected_frames", stats.rejected_frames()},
-                                                    {"bytes_pushed", stats.bytes_pushed()},
-                                                    {"bytes_pulled", stats.bytes_pulled()},
-                                                    {"clock_gap_max", stats.clock_gap_max()},
-                                                    {"computed", stats.computed()},
-                                                    {"progress", stats.progress()}};
+  const std::pair<const char*, int64_t> counts[] = {
+      {"peak_rss_kib", stats.peak_rss_kib()},   {"rejected_frames", stats.rejected_frames()},
+      {"refused_peers", stats.refused_peers()}, {"bytes_pushed", stats.bytes_pushed()},
+      {"bytes_pulled", stats.bytes_pulled()},   {"clock_gap_max", stats.clock_gap_max()},
+      {"computed", stats.computed()},           {"progress", stats.progress()}};
   for (const auto& [name, value] : counts) {
     if (value >= 0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
@@ -63,6 +61,7 @@ void RunTotals::add(wire::Role role, const wire::Stats& stats) {
   add_to(bytes_pushed, stats.bytes_pushed());
   add_to(bytes_pulled, stats.bytes_pulled());
   add_refusals(stats.rejected_frames(), stats.refusals());
+  add_to(refused_peers, stats.refused_peers());
   clock_gap_max = std::max(clock_gap_max, stats.clock_gap_max());
 }
 

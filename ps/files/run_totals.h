@@ -36,6 +36,7 @@ struct RunTotals {
   int64_t rejected_frames = 0;
   // The same by reason; "other" where a member gives none.
   std::map<std::string, int64_t> refusals;
+  int64_t refused_peers = 0;  // connections that were not let in
   int64_t clock_gap_max = 0;
 
   void add(wire::Role role, const wire::Stats& stats);

@@ -27,10 +27,11 @@ std::string advertised(const std::string& bound, const std::string& advertise) {
 }
 
 DataPlane::DataPlane(const std::string& address, int64_t slice_bytes,
-                     std::shared_ptr<device::Device> device)
+                     std::shared_ptr<device::Device> device, Demand demand)
     : device_(std::move(device)),
       context_(data_io_threads()),
-      router_(context_, address, data_limits(slice_bytes)) {}
+      handler_(context_, std::move(demand)),
+      router_(handler_, address, data_limits(slice_bytes)) {}
 
 void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
   if (job.transport != Transport::kIpc) return;
@@ -124,6 +125,7 @@ void DataPlane::refuse(const PeerId& peer, const Refusal& refusal) {
 }
 
 void DataPlane::send() {
+  for (const std::string& line : handler_.take_notices()) log_.warn(line);
   for (Outgoing& out : data_.take_outgoing()) {
     if (memory_) memory_->on_send(out);
     router_.send(out.to, out.message);
@@ -134,6 +136,7 @@ void DataPlane::add_stats(wire::Stats* stats) const {
   stats->set_peak_rss_kib(peak_rss_kib());
   stats->set_cpu_seconds(cpu_seconds());
   refusals_.report(router_.rejected_frames(), *stats);
+  stats->set_refused_peers(handler_.refused_peers());
 }
 
 }  // namespace pushpull

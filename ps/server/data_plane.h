@@ -9,19 +9,21 @@
 #include "common/base/log.h"
 #include "common/base/thread_pool.h"
 #include "common/device/device.h"
+#include "common/keys/credentials.h"
 #include "common/net/endpoint.h"
 #include "common/net/local_socket.h"
+#include "common/net/refusals.h"
+#include "common/net/zap_handler.h"
 #include "ps/server/attached_workers.h"
-#include "ps/server/refusals.h"
 #include "ps/server/served_data.h"
 
 namespace pushpull {
 
 class DataPlane : private ServerParts {
  public:
-  // device: where weights are to lie; null: the host.
-  DataPlane(const std::string& address, int64_t slice_bytes,
-            std::shared_ptr<device::Device> device);
+  // device: where weights are to lie; null: the host. demand: who may connect.
+  DataPlane(const std::string& address, int64_t slice_bytes, std::shared_ptr<device::Device> device,
+            Demand demand = {});
 
   Router& router() { return router_; }
   // Listens also for workers of this user on this host, where the job says so; no longer under the
@@ -45,6 +47,7 @@ class DataPlane : private ServerParts {
 
   const std::shared_ptr<device::Device> device_;
   zmq::context_t context_;
+  ZapHandler handler_;
   Router router_;
   Refusals refusals_;
   Log log_{"server"};

@@ -22,7 +22,7 @@ class JoinedServerLoop : public ServerHost {
   JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals);
   int run();
 
-  std::string listen(const Job& job, uint64_t run) override;
+  std::string listen(const Job& job, uint64_t run, uint64_t first_run) override;
   void rename(const Job& job, uint64_t run) override { data_->listen_locally(job, run, log_); }
   ServedData& data() override { return data_->data(); }
 
@@ -55,7 +55,7 @@ JoinOptions options_of(const JoinedServerProgram& program) {
 JoinedServerLoop::JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals)
     : program_(program),
       signals_(signals),
-      control_(context_, program.join, EndpointLimits{}),
+      control_(context_, program.join, control_limits(), program.keys.control_credentials()),
       member_(options_of(program), *this) {}
 
 std::string JoinedServerLoop::listen_address() const {
@@ -66,8 +66,9 @@ std::string JoinedServerLoop::listen_address() const {
   return address.to_string();
 }
 
-std::string JoinedServerLoop::listen(const Job& job, uint64_t run) {
-  data_ = std::make_unique<DataPlane>(listen_address(), job.slice_bytes, program_.device);
+std::string JoinedServerLoop::listen(const Job& job, uint64_t run, uint64_t first_run) {
+  data_ = std::make_unique<DataPlane>(listen_address(), job.slice_bytes, program_.device,
+                                      program_.keys.data_demand(job.encrypt_data, first_run));
   data_->listen_locally(job, run, log_);
   const std::string& bound = data_->router().address();
   if (!program_.advertise.empty() || !parse_address(bound, "listen").is_everywhere()) {
@@ -106,6 +107,9 @@ void JoinedServerLoop::turn() {
   if (!member_.joined() && control_.foreign_version() != 0) {
     member_.fail(ErrorCode::kProtocol,
                  foreign_version_text(control_.address(), control_.foreign_version()));
+  }
+  if (!member_.joined() && !member_.end()) {
+    if (const auto why = control_.refused()) member_.fail(ErrorCode::kRefused, *why);
   }
   if (member_.end()) return;
   if (data_) data_->receive();

@@ -6,6 +6,7 @@
 
 #include "common/base/process.h"
 #include "common/device/device.h"
+#include "common/keys/keys.h"
 
 namespace pushpull {
 
@@ -14,7 +15,7 @@ struct JoinedServerProgram {
   std::string listen;  // empty: a free port of the interface that reaches the coordinator
   std::string advertise;
   double join_timeout_s = 60.0;
-  bool insecure = false;
+  Keys keys;
   std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
 };
 

@@ -46,7 +46,7 @@ void ServerMember::take_news(Member::News news, const Message& message) {
 
 // The first Hello asked for the job only: how large a slice may be decides what is listened for.
 void ServerMember::take_job() {
-  endpoint_ = host_.listen(member_.job(), member_.run());
+  endpoint_ = host_.listen(member_.job(), member_.run(), member_.first_run());
   listening_ = true;
   member_.join_as_server(endpoint_);
 }

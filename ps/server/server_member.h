@@ -23,7 +23,8 @@ class ServerHost {
  public:
   virtual ~ServerHost() = default;
   // The job is known: opens the data connection. Returns where workers reach it. Throws Error.
-  virtual std::string listen(const Job& job, uint64_t run) = 0;
+  // first_run: of the first term, by which data connections are told apart.
+  virtual std::string listen(const Job& job, uint64_t run, uint64_t first_run) = 0;
   // A new term: what is named after the run gets a new name.
   virtual void rename(const Job& job, uint64_t run) = 0;
   // Valid once it listens.

@@ -18,6 +18,7 @@ class Cluster:
         # a caller's PUSHPULL_ variables would be part of the job
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("PUSHPULL_")}
+        self.environment["XDG_CONFIG_HOME"] = f"{folder}/config"  # of the users' keys
         self.environment.update(environment or {})
         self.processes = []
 

@@ -13,7 +13,7 @@ SUMMARY = {"strategy": str, "workers": int, "servers": int, "steps": int,
            "seconds": NUMBER, "samples_per_second": NUMBER, "train_loss": float, "test_loss": float,
            "test_correct": int, "test_total": int, "weights_sha256": str, "slices_per_server": list,
            "staleness": dict, "bytes_pushed": int, "bytes_pulled": int, "rejected_frames": int,
-           "peak_rss_mib": dict}
+           "refused_peers": int, "peak_rss_mib": dict}
 
 
 def the_summary_is_complete(lab):

@@ -1,4 +1,5 @@
-"""P7: strangers on every port of a running job. They are refused and counted; the job's result stays."""
+"""P7: strangers on every port of a running job. They are refused and counted; the job's result stays. Those who
+speak come without keys (--insecure): keys_test.py has what happens to them before they can speak."""
 import contextlib
 import pathlib
 import random
@@ -12,6 +13,7 @@ from zmtp import VERSION, Stranger, field, fixed, hello, listening_ports, preamb
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 PROTOCOL = 6
+OPEN = ("--insecure",)
 WORKER = 2
 
 
@@ -79,7 +81,7 @@ def outlives_attacks(cluster, addresses, calm, most, seed):
 def garbage_changes_nothing(lab):
     keys = {**MLP, "steps": lab.steps(8000), "clip-norm": 1.0}
     calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
-    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096, key_words=OPEN)
     cluster.reaches(1)
     addresses = ports_of(cluster)
     outlives_attacks(cluster, addresses, calm, most=120, seed=5)
@@ -91,7 +93,7 @@ def garbage_changes_nothing(lab):
 def garbage_at_workers_changes_no_sum(lab):
     keys = {**MLP, "strategy": "allreduce:tree", "steps": lab.steps(6000)}
     calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
-    cluster = lab.cluster(lab.job(keys), 1, 3)
+    cluster = lab.cluster(lab.job(keys), 1, 3, key_words=OPEN)
     cluster.reaches(1)
     addresses = []
     for worker in cluster.workers:
@@ -116,7 +118,7 @@ def silent_connections_cost_nothing(lab):
 
 def who_joins_and_falls_silent_is_forgotten(lab):
     keys = {**MLP, "steps": lab.steps(3000), "heartbeat-timeout": lab.seconds(2)}
-    cluster = lab.cluster(lab.job(keys), 1, 1, workers=2)
+    cluster = lab.cluster(lab.job(keys), 1, 1, workers=2, key_words=OPEN)
     held = []
     for incarnation in range(1, 20):
         stranger = Stranger(cluster.address)
@@ -141,7 +143,7 @@ def run_of(answer):
 def refusals_are_counted_and_logged_by_reason(lab):
     keys = {**MLP, "steps": lab.steps(3000), "heartbeat-timeout": lab.seconds(2)}
     calm = lab.train(lab.job(keys), 1, 1)["weights_sha256"]
-    cluster = lab.cluster(lab.job(keys), 1, 1)
+    cluster = lab.cluster(lab.job(keys), 1, 1, key_words=OPEN)
     cluster.reaches(1)
     data, = (a for a in ports_of(cluster) if a.rsplit(":", 1)[1] != cluster.address.rsplit(":", 1)[1])
     with contextlib.closing(Stranger(cluster.address)) as stranger:
@@ -177,7 +179,7 @@ def refusals_are_counted_and_logged_by_reason(lab):
 
 
 def another_protocol_version_is_refused(lab):
-    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
+    cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2, key_words=OPEN)
     stranger = Stranger(cluster.address, lab.seconds(20))
     stranger.handshake()
     stranger.message(hello(WORKER, 5, version=VERSION + 8))
@@ -192,7 +194,7 @@ def a_server_of_another_version_is_named(lab):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(lab.seconds(30))
         port = listener.getsockname()[1]
-        worker = lab.start("pushpull-worker", "--join", f"tcp://127.0.0.1:{port}")
+        worker = lab.start("pushpull-worker", "--join", f"tcp://127.0.0.1:{port}", *OPEN)
         accepted, _ = listener.accept()
         accepted.settimeout(lab.seconds(10))
         stranger = Stranger.over(accepted)

@@ -131,12 +131,13 @@ def metrics_of(out):
 class Cluster:
     """A job whose programs were started one by one."""
 
-    def __init__(self, lab, job, servers, started, workers, keys, worker_words, worker_program):
+    def __init__(self, lab, job, servers, started, workers, keys, worker_words, worker_program, key_words):
         self.lab = lab
+        self.key_words = key_words
         self.out = lab.folder / lab.name("out")
         reader, writer = os.pipe()
         words = ["--job", job, "--listen", "tcp://127.0.0.1:*", "--servers", servers, "--workers",
-                 workers, "--out", self.out, "--announce-fd", writer, *flags_of(keys)]
+                 workers, "--out", self.out, "--announce-fd", writer, *key_words, *flags_of(keys)]
         self.servers = [lab.start("pushpull-server", *words, pass_fds=[writer])]
         os.close(writer)
         with os.fdopen(reader) as announced:
@@ -144,7 +145,7 @@ class Cluster:
             self.address = announced.readline().strip() if ready else ""
         expect(self.address, f"no address was announced: {self.servers[0].said()}")
         for _ in range(servers - 1):  # ranks in the order of this list
-            self.servers.append(lab.start("pushpull-server", "--join", self.address))
+            self.servers.append(lab.start("pushpull-server", "--join", self.address, *key_words))
             self.servers[-1].says("joined, listening on ")
         self.workers = []
         for rank in range(started):  # the same
@@ -152,7 +153,7 @@ class Cluster:
             self.servers[0].says(f"joined, {rank + 1} of {workers}")
 
     def add_worker(self, *words, program="pushpull-worker"):
-        self.workers.append(self.lab.start(program, "--join", self.address, *words))
+        self.workers.append(self.lab.start(program, "--join", self.address, *self.key_words, *words))
         return self.workers[-1]
 
     def all(self):
@@ -192,6 +193,8 @@ class Lab:
         # a caller's PUSHPULL_ variables would be part of the job
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("PUSHPULL_")}
+        # programs make their user's key there: a test reads and writes no home
+        self.environment["XDG_CONFIG_HOME"] = str(self.folder / "config")
 
     def on_fake_devices(self, count=2, seed=1, lost_after=-1):
         """From here on programs have `cuda` devices that need no hardware (tests/fake_device)."""
@@ -280,11 +283,12 @@ class Lab:
         return run.summary()
 
     def cluster(self, job, servers=1, started=2, worker_words=(), workers=None,
-                worker_program="pushpull-worker", **keys):
-        """started: workers that are started here; workers: those that the job waits for."""
+                worker_program="pushpull-worker", key_words=(), **keys):
+        """started: workers that are started here; workers: those that the job waits for.
+        key_words: for all programs; ("--insecure",) lets strangers' messages come as far as the protocol."""
         keys = {key.replace("_", "-"): value for key, value in keys.items()}
         return Cluster(self, job, servers, started, started if workers is None else workers, keys,
-                       worker_words, worker_program)
+                       worker_words, worker_program, key_words)
 
     def left_behind(self):
         """Command lines of our programs that still run, wherever their parents went."""

@@ -127,7 +127,7 @@ def where_memory_cannot_be_had_it_is_said_and_sockets_are_used(lab):
         cluster = lab.cluster(job, 1, 1, workers=2, transport=transport)
         # files may have 1,024 bytes; a log would be one, too
         limited = subprocess.Popen(
-            [lab.bin_dir / "pushpull-worker", "--join", cluster.address], stderr=subprocess.PIPE,
+            [lab.bin_dir / "pushpull-worker", "--join", cluster.address], stderr=subprocess.PIPE, env=lab.environment,
             text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
         _, said = limited.communicate(timeout=lab.seconds(60))
         summary = cluster.ends_well()

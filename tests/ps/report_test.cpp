@@ -47,6 +47,7 @@ Summary some_summary() {
   s.totals.bytes_pulled = 987654321;
   s.totals.rejected_frames = 7;
   s.totals.refusals = {{"push-share", 7}};
+  s.totals.refused_peers = 3;
   s.totals.servers = {1.5, 51712};
   s.totals.workers = {2.25, 82176};
   s.totals.split = {4.0, 1.0, 2.0, 0.5};
@@ -78,6 +79,7 @@ TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
   EXPECT_EQ(j.at("bytes_pulled"), 987654321);
   EXPECT_EQ(j.at("rejected_frames"), 7);
   EXPECT_EQ(j.at("rejected_by_reason"), json({{"push-share", 7}}));
+  EXPECT_EQ(j.at("refused_peers"), 3);
   EXPECT_EQ(j.at("initial_weights_sha256"), std::string(64, 'b'));
   EXPECT_EQ(j.at("data_order_sha256"), std::string(64, 'c'));
   EXPECT_EQ(j.at("split"),

@@ -22,6 +22,7 @@ wire::Stats stats_of(double seconds, int64_t count) {
   stats.set_bytes_pushed(count);
   stats.set_bytes_pulled(2 * count);
   stats.set_rejected_frames(3 * count);
+  stats.set_refused_peers(4 * count);
   stats.set_clock_gap_max(count);
   return stats;
 }
@@ -38,6 +39,7 @@ TEST(RunTotals, SumsByRoleAndKeepsTheLargest) {
   EXPECT_EQ(totals.bytes_pushed, 80);
   EXPECT_EQ(totals.bytes_pulled, 160);
   EXPECT_EQ(totals.rejected_frames, 240);
+  EXPECT_EQ(totals.refused_peers, 320);
   EXPECT_EQ(totals.clock_gap_max, 50);
 }
 

@@ -22,7 +22,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
     out.timeout_s = 2.0;
     return out;
   }
-  std::string listen(const Job& job, uint64_t run) override {
+  std::string listen(const Job& job, uint64_t run, uint64_t /*first_run*/) override {
     ++listened_;
     EXPECT_EQ(job.heartbeat_timeout_s, 3.0);
     EXPECT_EQ(run, kRun);

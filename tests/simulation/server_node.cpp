@@ -20,7 +20,7 @@ ServerNode::ServerNode(Cluster& cluster, int number, bool surplus)
   cluster_.clock().after(late_us + cluster_.dice().between(0, 20'000), [this] { tick(); });
 }
 
-std::string ServerNode::listen(const Job& /*job*/, uint64_t /*run*/) {
+std::string ServerNode::listen(const Job& /*job*/, uint64_t /*run*/, uint64_t /*first_run*/) {
   return endpoint_of(number_);
 }
 

@@ -22,7 +22,7 @@ class ServerNode : private ServerHost {
   std::string describe() const;
 
  private:
-  std::string listen(const Job& job, uint64_t run) override;
+  std::string listen(const Job& job, uint64_t run, uint64_t first_run) override;
   void rename(const Job& /*job*/, uint64_t /*run*/) override {}
   ServedData& data() override { return data_.data(); }
   void take(const Message& message);

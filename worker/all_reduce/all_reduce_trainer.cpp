@@ -39,8 +39,9 @@ const wire::Share& only_share(const wire::State& state, const Job& job) {
   return state.assigned(0);
 }
 
-PeersSetup peers_of(const JobView& run) {
+PeersSetup peers_of(const JobView& run, const Control& control) {
   PeersSetup setup;
+  setup.credentials = control.data_credentials();
   setup.run = run.run;
   setup.rank = only_share(run.state, run.job).index();
   setup.timeout_s = run.job.heartbeat_timeout_s * kPatience;
@@ -77,9 +78,10 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
       weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
       sums_(new float[static_cast<size_t>(map_.total())]()),
       client_(run.run, run.incarnation, map_, update_.state_vectors()),
-      servers_(connect_to_servers(run, control.address(), context)),
+      servers_(connect_to_servers(run, control.address(), context, control.data_credentials())),
       heard_ms_(servers_.size()),
-      peers_(context, std::move(router), peers_of(run), [this] { return control_.over(); }),
+      peers_(context, std::move(router), peers_of(run, control),
+             [this] { return control_.over(); }),
       collective_(make_collective(job_.strategy.algorithm, peers_, job_.micro_batches(),
                                   job_.heartbeat_timeout_s * kPatience)),
       communication_(

@@ -42,7 +42,8 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
     const auto at = static_cast<size_t>(r);
-    links_[at].dealer = std::make_unique<Dealer>(context, setup_.all[at].endpoint, limits);
+    links_[at].dealer =
+        std::make_unique<Dealer>(context, setup_.all[at].endpoint, limits, setup_.credentials);
   }
 }
 

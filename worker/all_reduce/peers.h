@@ -35,6 +35,7 @@ struct PeersSetup {
   std::vector<PeerAddress> all;  // by rank, this one included
   double timeout_s = 10.0;       // of silence of a worker that was asked
   int64_t max_frame_bytes = int64_t{17} << 20;
+  Credentials credentials = {};  // what this one shows to the others
 };
 
 // The job is over, whatever the reason: thrown out of waits.

@@ -22,20 +22,21 @@ constexpr int kConnectTurns = 16;
 
 std::vector<std::vector<std::unique_ptr<Dealer>>> connect(const PushPull& push_pull,
                                                           const JobView& run,
-                                                          const std::string& joined,
+                                                          const Control& control,
                                                           zmq::context_t& context) {
   std::vector<std::vector<std::unique_ptr<Dealer>>> out(
       static_cast<size_t>(run.state.data_endpoints_size()));
   std::this_thread::sleep_for(kConnectApart * (run.state.rank() % kConnectTurns));
   EndpointLimits limits = data_limits(run.job.slice_bytes);
+  const Credentials credentials = control.data_credentials();
   int connected = 0;
   for (size_t server = 0; server < out.size(); ++server) {
     const auto at = static_cast<int>(server);
-    const std::string address = data_address(run, at, joined);
+    const std::string address = data_address(run, at, control.address());
     const int connections = push_pull.connections(at);
     while (std::ssize(out[server]) < connections) {
       limits.io_thread = connected++ % data_io_threads();
-      out[server].push_back(std::make_unique<Dealer>(context, address, limits));
+      out[server].push_back(std::make_unique<Dealer>(context, address, limits, credentials));
     }
   }
   return out;
@@ -63,7 +64,7 @@ Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::con
       state_version_(run.state.version()),
       log_("worker " + std::to_string(run.state.rank())),
       memory_(push_pull, run.state.rank(), std::move(mapped), std::move(device)),
-      servers_(connect(push_pull, run, control.address(), context)) {
+      servers_(connect(push_pull, run, control, context)) {
   for (const auto& connections : servers_) {
     for (const auto& connection : connections) {
       poll_items_.push_back({connection->socket().handle(), 0, ZMQ_POLLIN, 0});

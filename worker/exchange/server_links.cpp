@@ -35,13 +35,14 @@ std::string data_address(const JobView& run, int server, const std::string& join
 
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
-                                                        zmq::context_t& context) {
+                                                        zmq::context_t& context,
+                                                        const Credentials& credentials) {
   std::vector<std::unique_ptr<Dealer>> out;
   const int servers = run.state.data_endpoints_size();
   out.reserve(static_cast<size_t>(servers));
   for (int server = 0; server < servers; ++server) {
     out.push_back(std::make_unique<Dealer>(context, tcp_address(run.state, server, joined),
-                                           data_limits(run.job.slice_bytes)));
+                                           data_limits(run.job.slice_bytes), credentials));
   }
   return out;
 }

@@ -14,9 +14,10 @@ namespace pushpull {
 // server is on this host. joined: where the coordinator was reached.
 std::string data_address(const JobView& run, int server, const std::string& joined);
 
-// One connection to each, over tcp.
+// One connection to each, over tcp. credentials: what it shows.
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
-                                                        zmq::context_t& context);
+                                                        zmq::context_t& context,
+                                                        const Credentials& credentials);
 
 }  // namespace pushpull

@@ -18,8 +18,10 @@ constexpr int64_t kReasonMs = 3000;
 
 }  // namespace
 
-Control::Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals)
+Control::Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals,
+                 Keys keys)
     : address_(dealer->address()),
+      keys_(std::move(keys)),
       dealer_(std::move(dealer)),
       signals_(signals),
       member_(options, [this] { return stats(); }),
@@ -46,6 +48,7 @@ bool Control::wait_joined() {
 uint64_t Control::enter_term() {
   const std::lock_guard lock(mutex_);
   run_ = member_.run();
+  first_run_ = member_.first_run();
   over_.store(member_.end().has_value(), std::memory_order_relaxed);
   return run_;
 }
@@ -85,6 +88,11 @@ void Control::set_traffic(int64_t sent, int64_t received, int64_t rejected) {
   peers_rejected_.store(rejected, std::memory_order_relaxed);
 }
 
+void Control::report_refused(std::shared_ptr<ZapHandler> handler) {
+  const std::lock_guard lock(mutex_);
+  handler_ = std::move(handler);
+}
+
 void Control::leave(int code, const std::string& text) {
   const std::lock_guard lock(mutex_);
   member_.leave(code, text);
@@ -120,6 +128,7 @@ wire::Stats Control::stats() const {
                             peers_rejected_.load(std::memory_order_relaxed));
   stats.set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));
   stats.set_bytes_pulled(bytes_received_.load(std::memory_order_relaxed));
+  if (handler_) stats.set_refused_peers(handler_->refused_peers());
   times_.put(&stats);
   activity_.put(&stats);
   return stats;
@@ -128,6 +137,8 @@ wire::Stats Control::stats() const {
 void Control::send_all() {
   for (const Message& message : member_.take_outgoing()) dealer_->send(message);
   for (const std::string& line : member_.take_notices()) Log("worker").info(line);
+  if (!handler_) return;
+  for (const std::string& line : handler_->take_notices()) Log("worker").warn(line);
 }
 
 // Wakes the trainer's thread where it has something to read.
@@ -149,6 +160,9 @@ void Control::turn() {
   state_version_.store(member_.state().version(), std::memory_order_release);
   if (!member_.joined() && dealer_->foreign_version() != 0) {
     member_.fail(ErrorCode::kProtocol, foreign_version_text(address_, dealer_->foreign_version()));
+  }
+  if (!member_.joined() && !member_.end()) {
+    if (const auto why = dealer_->refused()) member_.fail(ErrorCode::kRefused, *why);
   }
   if (const int signal = signals_.take(); signal != 0) {
     if (member_.on_signal(now, signal, signal_name(signal))) {

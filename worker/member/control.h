@@ -13,7 +13,9 @@
 
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/keys/keys.h"
 #include "common/net/endpoint.h"
+#include "common/net/zap_handler.h"
 #include "worker/member/worker_member.h"
 #include "worker/trace/activity.h"
 #include "worker/trace/time_split.h"
@@ -24,7 +26,8 @@ class Control {
  public:
   // Takes the socket over: nobody else may use it from now on. Joins the job of the coordinator
   // that it reaches. `signals` is polled here.
-  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals);
+  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals,
+          Keys keys = {});
   // Sends what is still to be said and ends the thread.
   ~Control();
 
@@ -36,6 +39,13 @@ class Control {
   uint64_t incarnation() const { return member_.incarnation(); }
   // The worker takes part in the newest term from now on, and declares for it. Returns its run.
   uint64_t enter_term();
+  // Of the job's first term: what its data connections go by.
+  uint64_t first_run() const { return first_run_; }
+  const Keys& keys() const { return keys_; }
+  // What to show to the servers of the job. Once a term has been entered.
+  Credentials data_credentials() const {
+    return keys_.data_credentials(job().encrypt_data, first_run_);
+  }
   // Address where the coordinator was joined.
   const std::string& address() const { return address_; }
   // Repeated until the coordinator has taken it in.
@@ -48,6 +58,10 @@ class Control {
   void set_times(const TimeTotals& times);
   // Payload bytes that went to other workers and came from them, and messages of strangers.
   void set_traffic(int64_t sent, int64_t received, int64_t rejected);
+  // Reports whom `handler` does not let in. It ends with this.
+  void report_refused(std::shared_ptr<ZapHandler> handler);
+  // That one; null: none yet.
+  const std::shared_ptr<ZapHandler>& handler() const { return handler_; }
   // The last words: finished (code 0) or why not. Call once, before the end.
   void leave(int code, const std::string& text);
 
@@ -73,6 +87,7 @@ class Control {
   wire::Stats stats() const;
 
   const std::string address_;
+  const Keys keys_;
   std::unique_ptr<Dealer> dealer_;
   SignalFd& signals_;
   WakeFd news_;
@@ -84,12 +99,15 @@ class Control {
   std::atomic<int64_t> peers_rejected_ = 0;
   Activity activity_{now_ms};
 
+  uint64_t first_run_ = 0;  // the trainer's thread only
+
   // guarded by mutex_
   mutable std::mutex mutex_;
   WorkerMember member_;
   uint64_t run_ = 0;  // of the term that the trainer's thread takes part in; 0: of none yet
   TimeTotals times_;
   AwakeClock clock_;
+  std::shared_ptr<ZapHandler> handler_;  // of the port that other workers reach; null: none
 
   // control thread only
   int64_t news_version_ = -1;  // the state that the trainer was woken for

@@ -48,6 +48,7 @@ class WorkerMember {
   // Valid once joined; the run changes with the term.
   const Job& job() const { return member_.job(); }
   uint64_t run() const { return member_.run(); }
+  uint64_t first_run() const { return member_.first_run(); }
   uint64_t incarnation() const { return member_.incarnation(); }
   // The newest one; its version is -1 before the first.
   const wire::State& state() const { return member_.state(); }

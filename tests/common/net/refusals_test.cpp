@@ -1,4 +1,4 @@
-#include "ps/server/refusals.h"
+#include "common/net/refusals.h"
 
 #include <gtest/gtest.h>
 

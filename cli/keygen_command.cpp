@@ -1,0 +1,61 @@
+#include "cli/keygen_command.h"
+
+#include <iostream>
+
+#include "common/base/error.h"
+#include "common/base/text.h"
+#include "common/job/command_line.h"
+#include "common/keys/key_file.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<KeyHelp>& keygen_options() {
+  static const std::vector<KeyHelp> options = {
+      {"observer", "",
+       "a key that can be given away: with it a job's status can be read, and nothing else", "",
+       false},
+      {"key", "",
+       "the job's key that observers shall read with; default: PUSHPULL_KEY_FILE, else the user's "
+       "own, ~/.config/pushpull/key"},
+  };
+  return options;
+}
+
+AnyKey key_of(const CommandLine& line) {
+  if (line.local.contains("observer")) return find_keys(line.own("key", "")).observer_key();
+  if (!line.local.contains("key")) return new_secret_key();
+  throw Error(ErrorCode::kUsage,
+              "[keygen] --key belongs to --observer; a new key of a job follows from no other one");
+}
+
+}  // namespace
+
+int keygen_command(int argc, const char* const* argv) {
+  const CommandLine line = parse_command_line(argc, argv, keygen_options(), JobFlags::kRefuse);
+  if (line.help) {
+    std::cout << help_text("pushpull keygen: makes the key of a job, or one for its observers",
+                           {"pushpull keygen FILE", "pushpull keygen --observer [--key FILE] FILE"},
+                           keygen_options(), JobFlags::kRefuse);
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  if (line.positional.size() != 1 || line.positional.front().empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[keygen] one file for the key must be named: pushpull keygen FILE");
+  }
+  const std::string& path = line.positional.front();
+  const std::string shown = printable(path, kMaxPathBytes);
+  if (!make_key_file(path, key_of(line))) {
+    throw Error(ErrorCode::kUsage, "[keygen] " + shown +
+                                       " exists; a key is never overwritten: name another file, or "
+                                       "remove this one");
+  }
+  std::cout << "wrote " << shown << std::endl;
+  return 0;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,9 @@
+// `pushpull keygen`: makes a file with a key of a job, or with one for its observers. Main thread.
+#pragma once
+
+namespace pushpull {
+
+// argv[0] is "keygen". Returns the exit code; throws Error.
+int keygen_command(int argc, const char* const* argv);
+
+}  // namespace pushpull

@@ -1,0 +1,20 @@
+// How a process has ended, in words and as the exit code that a shell reports. Plain data; any thread.
+#pragma once
+
+#include <string>
+
+namespace pushpull {
+
+// How a process ended: with an exit code, or by a signal (then `signal` is not 0).
+struct Ending {
+  int code = 0;
+  int signal = 0;
+
+  bool success() const { return code == 0 && signal == 0; }
+  // The exit code that a shell reports: the code, or 128 + signal.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
+  // "ended with exit code 3 (data)", "was killed by signal 9 (SIGKILL)".
+  std::string describe() const;
+};
+
+}  // namespace pushpull

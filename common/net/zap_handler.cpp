@@ -1,0 +1,227 @@
+#include "common/net/zap_handler.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/net/endpoint.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr const char* kEndpoint = "inproc://zeromq.zap.01";  // where libzmq asks
+constexpr const char* kDomain = "pushpull";
+// Part of libzmq since 4.3.1, but named in its header for drafts only: with it, a connection is
+// refused where nobody answers at kEndpoint.
+constexpr int kEnforceDomain = 93;
+constexpr size_t kRequestFrames = 6;  // without credentials
+constexpr int kPollMs = 1000;
+constexpr size_t kMostNotices = 100;
+
+std::vector<std::string> receive_all(zmq::socket_t& socket) {
+  std::vector<std::string> frames;
+  zmq::message_t frame;
+  while (socket.recv(frame, zmq::recv_flags::dontwait)) {
+    frames.push_back(frame.to_string());
+    if (!frame.more()) break;
+  }
+  return frames;
+}
+
+// Where the other end of a connection is: "192.0.2.2:5555"; "" where it has gone already.
+std::string peer_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
+    return "";
+  }
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    return std::string(text.data()) + ":" + std::to_string(ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+    return "[" + std::string(text.data()) + "]:" + std::to_string(ntohs(v6.sin6_port));
+  }
+  return "this host";
+}
+
+// Ports differ between the tries of one peer.
+std::string host_in(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+Refusal denied(Proof demanded) {
+  if (demanded == Proof::kToken) return {"token", "it does not have the token of this run"};
+  return {"key", "its key is not this job's"};
+}
+
+// A handshake that failed before libzmq could ask.
+Refusal failed_handshake(int event, Proof demanded) {
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) return denied(demanded);
+  return {"no-key", "it closed before it had shown a key"};
+}
+
+}  // namespace
+
+// A guarded socket: what its monitor has told so far.
+struct ZapHandler::Watched {
+  zmq::socket_t events;
+  std::map<int, std::string> peers = {};  // addresses by descriptor of the connection
+  std::deque<Refusal> failed = {};        // handshakes whose connection's end is still to be told
+  bool over = false;
+};
+
+ZapHandler::ZapHandler(zmq::context_t& context, Demand demand)
+    : context_(context), demand_(std::move(demand)) {
+  if (demand_.proof == Proof::kNone) return;
+  requests_ = zmq::socket_t(context_, zmq::socket_type::rep);
+  requests_.set(zmq::sockopt::linger, 0);
+  requests_.bind(kEndpoint);
+  thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
+}
+
+ZapHandler::~ZapHandler() { stop(); }
+
+void ZapHandler::stop() {
+  // a monitor that nobody reads would stop the thread that moves the bytes
+  for (void* const socket : guarded_) zmq_socket_monitor(socket, nullptr, 0);
+  guarded_.clear();
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  wake_.wake();
+  thread_.join();
+  requests_.close();
+  const std::lock_guard lock(mutex_);
+  fresh_monitors_.clear();
+}
+
+zmq::socket_t ZapHandler::make_monitor(zmq::socket_t& socket) {
+  const std::string address = "inproc://pushpull-monitor-" + std::to_string(random_id());
+  constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+  PP_ASSERT(zmq_socket_monitor(socket.handle(), address.c_str(), kEvents) == 0);
+  zmq::socket_t events(context_, zmq::socket_type::pair);
+  events.set(zmq::sockopt::linger, 0);
+  events.connect(address);
+  return events;
+}
+
+void ZapHandler::guard(zmq::socket_t& socket) {
+  if (demand_.proof == Proof::kNone) return;
+  socket.set(zmq::sockopt::zap_domain, kDomain);
+  const int on = 1;
+  if (zmq_setsockopt(socket.handle(), kEnforceDomain, &on, sizeof on) != 0) {
+    throw Error(ErrorCode::kFailed,
+                "[key] this libzmq cannot refuse connections by itself; install version 4.3.1 or a "
+                "newer one, or use --insecure on a network that you trust");
+  }
+  if (demand_.proof == Proof::kCurve) {
+    socket.set(zmq::sockopt::curve_server, true);
+    socket.set(zmq::sockopt::curve_secretkey, demand_.server.secret_key);
+  } else {
+    socket.set(zmq::sockopt::plain_server, true);
+  }
+  zmq::socket_t monitor = make_monitor(socket);
+  guarded_.push_back(socket.handle());
+  const std::lock_guard lock(mutex_);
+  fresh_monitors_.push_back(std::move(monitor));
+  wake_.wake();
+}
+
+void ZapHandler::release(zmq::socket_t& socket) {
+  if (std::erase(guarded_, socket.handle()) > 0) zmq_socket_monitor(socket.handle(), nullptr, 0);
+}
+
+void ZapHandler::count_refused(const std::string& address, const Refusal& refusal) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  if (!refusals_.add(host_in(address), refusal, now_ms()) || notices_.size() >= kMostNotices)
+    return;
+  notices_.push_back("[key] refused a connection from " +
+                     (address.empty() ? "an address that is gone" : address) + ": " + refusal.text);
+}
+
+std::vector<std::string> ZapHandler::take_notices() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notices_, {});
+}
+
+// One question of libzmq, and the answer: version, request, code, text, user, properties.
+void ZapHandler::answer() {
+  const std::vector<std::string> request = receive_all(requests_);
+  if (request.empty()) return;
+  std::optional<PeerRole> role;
+  if (request.size() >= kRequestFrames && request[0] == "1.0" && request[2] == kDomain) {
+    role = role_of(demand_, request[5], std::span(request).subspan(kRequestFrames));
+    if (!role) count_refused(request[3], denied(demand_.proof));
+  }
+  const std::string id = request.size() > 1 ? request[1] : "";
+  const char* const user = !role ? "" : *role == PeerRole::kObserver ? kObserverUser : "member";
+  const std::array<std::string, 6> reply{"1.0", id, role ? "200" : "400", role ? "" : "refused",
+                                         user,  ""};
+  for (size_t i = 0; i < reply.size(); ++i) {
+    const auto more = i + 1 < reply.size() ? zmq::send_flags::sndmore : zmq::send_flags::none;
+    requests_.send(zmq::buffer(reply[i]), more);
+  }
+}
+
+// libzmq does not name the peer when a handshake fails. A connection's end follows its failure, so
+// the next end tells whose it was; where several threads move bytes, another's may come between.
+void ZapHandler::take_events(Watched& watched) {
+  for (auto frames = receive_all(watched.events); !frames.empty();
+       frames = receive_all(watched.events)) {
+    uint16_t event = 0;
+    uint32_t value = 0;
+    if (frames.size() != 2 || frames[0].size() != sizeof event + sizeof value) continue;
+    std::memcpy(&event, frames[0].data(), sizeof event);
+    std::memcpy(&value, frames[0].data() + sizeof event, sizeof value);
+    if (event == ZMQ_EVENT_MONITOR_STOPPED) watched.over = true;
+    // a member looks whether a unix socket answers before it uses it, and nobody else reaches it
+    if (watched.over || frames[1].starts_with("ipc://")) continue;
+    const auto fd = static_cast<int>(value);
+    if (event == ZMQ_EVENT_ACCEPTED) {
+      watched.peers[fd] = peer_of(fd);
+    } else if (event == ZMQ_EVENT_DISCONNECTED) {
+      const std::string peer = std::exchange(watched.peers[fd], {});
+      watched.peers.erase(fd);
+      if (watched.failed.empty()) continue;
+      count_refused(peer, watched.failed.front());
+      watched.failed.pop_front();
+    } else {
+      watched.failed.push_back(failed_handshake(event, demand_.proof));
+    }
+  }
+}
+
+void ZapHandler::loop(const std::stop_token& stop) {
+  std::vector<Watched> watched;
+  while (!stop.stop_requested()) {
+    std::vector<zmq::pollitem_t> items{{requests_.handle(), 0, ZMQ_POLLIN, 0},
+                                       {nullptr, wake_.fd(), ZMQ_POLLIN, 0}};
+    for (Watched& each : watched) items.push_back({each.events.handle(), 0, ZMQ_POLLIN, 0});
+    poll_sockets(items, kPollMs);
+    wake_.clear();
+    // first who has come: its descriptor may be another's soon
+    for (Watched& each : watched) take_events(each);
+    std::erase_if(watched, [](const Watched& each) { return each.over; });
+    answer();
+    const std::lock_guard lock(mutex_);
+    for (zmq::socket_t& monitor : fresh_monitors_) watched.push_back({std::move(monitor)});
+    fresh_monitors_.clear();
+  }
+}
+
+}  // namespace pushpull

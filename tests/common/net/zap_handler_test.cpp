@@ -1,0 +1,288 @@
+// Who may connect: a Router with a ZapHandler, and everybody who comes to it.
+#include "common/net/zap_handler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/base/error.h"
+#include "common/base/unique_fd.h"
+#include "common/keys/keys.h"
+#include "common/net/endpoint.h"
+#include "common/net/greeting.h"
+#include "tests/common/net/loopback.h"
+#include "tests/common/net/raw_zmtp.h"
+#include "tests/common/scratch_folder.h"
+
+namespace pushpull {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kRun = 7;
+constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
+
+SecretKey some_secret(unsigned char filler) {
+  SecretKey key;
+  key.secret.fill(filler);
+  return key;
+}
+
+// A server process's port, its guard, and those who come.
+class Guarded {
+ public:
+  explicit Guarded(Demand demand, const std::string& address = kAnyPort)
+      : handler(context, std::move(demand)), router(handler, address, data_limits(4096)) {}
+
+  std::unique_ptr<Dealer> who_shows(const Credentials& credentials) {
+    return std::make_unique<Dealer>(clients_, router.address(), control_limits(), credentials);
+  }
+  // True: the first message of `dealer` has come.
+  bool serves(Dealer& dealer) {
+    dealer.send(hello("here"));
+    const auto received = receive_one(router);
+    return received && received->second.header.hello().host() == "here";
+  }
+  // Why `dealer` is refused, once it is; nothing of it may come.
+  std::string refusal_of(Dealer& dealer) {
+    dealer.send(hello("here"));
+    std::optional<std::string> why;
+    const int64_t begin = now_ms();
+    while (!why && now_ms() - begin < kPatienceMs) {
+      EXPECT_FALSE(router.receive());
+      why = dealer.refused();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_FALSE(router.receive());
+    return why.value_or("nobody refused it");
+  }
+  // The lines that were logged, once there is one.
+  std::vector<std::string> notices() {
+    std::vector<std::string> lines;
+    serve_until(router, [&] {
+      for (std::string& line : handler.take_notices()) lines.push_back(std::move(line));
+      return !lines.empty();
+    });
+    return lines;
+  }
+
+  zmq::context_t context{2};
+  ZapHandler handler;
+  Router router;
+
+ private:
+  zmq::context_t clients_{1};
+};
+
+class ZapHandlerTest : public testing::Test {
+ protected:
+  const Keys job_{some_secret(1), "job.key"};
+  const Keys other_{some_secret(2), "other.key"};
+  const Keys observer_{job_.observer_key(), "observer.key"};
+};
+
+TEST_F(ZapHandlerTest, AMemberIsServed) {
+  Guarded control(job_.control_demand());
+  const auto member = control.who_shows(job_.control_credentials());
+  EXPECT_TRUE(control.serves(*member));
+  EXPECT_FALSE(member->refused());
+  EXPECT_EQ(control.handler.refused_peers(), 0);
+  EXPECT_TRUE(control.handler.take_notices().empty());
+}
+
+TEST_F(ZapHandlerTest, APlainClientIsRefusedAndToldHowToComeIn) {
+  Guarded control(job_.control_demand());
+  const auto plain = control.who_shows({});
+  EXPECT_THAT(control.refusal_of(*plain), AllOf(HasSubstr("--insecure"), HasSubstr("--key")));
+  EXPECT_THAT(control.notices(), Contains(HasSubstr("refused a connection from 127.0.0.1:")));
+  EXPECT_GE(control.handler.refused_peers(), 1);
+}
+
+TEST_F(ZapHandlerTest, AClientWithAnotherKeyIsRefusedAndItsFileNamed) {
+  Guarded control(job_.control_demand());
+  const auto stranger = control.who_shows(other_.control_credentials());
+  EXPECT_THAT(control.refusal_of(*stranger), AllOf(HasSubstr("other.key"), HasSubstr("--key")));
+  EXPECT_THAT(control.notices(),
+              Contains(AllOf(HasSubstr("127.0.0.1:"), HasSubstr("its key is not this job's"))));
+  EXPECT_GE(control.handler.refused_peers(), 1);
+}
+
+// It knows the server's public key, as every observer does, and invents the rest.
+TEST_F(ZapHandlerTest, AKeyThatNobodyDerivedIsRefused) {
+  Guarded control(job_.control_demand());
+  Credentials invented = other_.control_credentials();
+  invented.server_public = job_.control_credentials().server_public;
+  const auto stranger = control.who_shows(invented);
+  EXPECT_THAT(control.refusal_of(*stranger), HasSubstr("other.key"));
+  EXPECT_EQ(control.handler.refused_peers(), 1);  // libzmq does not try again
+}
+
+TEST_F(ZapHandlerTest, AnObserverThatSaysHelloIsTold) {
+  Guarded control(job_.control_demand());
+  const auto observer = control.who_shows(observer_.control_credentials());
+  observer->send(hello("here"));
+  EXPECT_TRUE(serve_until(control.router, [&] { return control.handler.refused_peers() == 1; }));
+  const auto answer = receive_one(*observer);
+  ASSERT_TRUE(answer && answer->header.has_refused());
+  EXPECT_EQ(answer->header.refused().code(), static_cast<int>(ErrorCode::kRefused));
+  EXPECT_THAT(answer->header.refused().text(), HasSubstr("observer"));
+  EXPECT_THAT(control.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("observer"))));
+}
+
+TEST_F(ZapHandlerTest, AnObserverDoesNotReachData) {
+  Guarded data(job_.data_demand(true, kRun));
+  const auto observer = data.who_shows(observer_.control_credentials());
+  EXPECT_THAT(data.refusal_of(*observer), HasSubstr("observer.key"));
+}
+
+TEST_F(ZapHandlerTest, WhoHasTheTokenOfTheRunIsServed) {
+  Guarded data(job_.data_demand(false, kRun));
+  const auto member = data.who_shows(job_.data_credentials(false, kRun));
+  EXPECT_TRUE(data.serves(*member));
+  EXPECT_EQ(data.handler.refused_peers(), 0);
+}
+
+TEST_F(ZapHandlerTest, ATokenOfYesterdayIsRefused) {
+  Guarded data(job_.data_demand(false, kRun));
+  const auto member = data.who_shows(job_.data_credentials(false, kRun - 1));
+  EXPECT_THAT(data.refusal_of(*member), HasSubstr("[key]"));
+  EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("token"))));
+  EXPECT_EQ(data.handler.refused_peers(), 1);
+}
+
+TEST_F(ZapHandlerTest, APlainClientDoesNotReachData) {
+  for (const bool encrypted : {false, true}) {
+    Guarded data(job_.data_demand(encrypted, kRun));
+    const auto plain = data.who_shows({});
+    EXPECT_THAT(data.refusal_of(*plain), HasSubstr("--insecure")) << encrypted;
+  }
+}
+
+TEST_F(ZapHandlerTest, EncryptedDataIsForMembers) {
+  Guarded data(job_.data_demand(true, kRun));
+  const auto member = data.who_shows(job_.data_credentials(true, kRun));
+  EXPECT_TRUE(data.serves(*member));
+  const auto token = data.who_shows(job_.data_credentials(false, kRun));
+  EXPECT_THAT(data.refusal_of(*token), HasSubstr("[key]"));
+}
+
+TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotTakenForOneWithAKey) {
+  Guarded open{Demand{}};
+  const auto member = open.who_shows(job_.control_credentials());
+  EXPECT_THAT(open.refusal_of(*member), HasSubstr("asks for no key"));
+}
+
+TEST_F(ZapHandlerTest, WithoutTheHandlerNobodyIsServed) {
+  for (const bool encrypted : {true, false}) {
+    Guarded data(job_.data_demand(encrypted, kRun));
+    {
+      const auto before = data.who_shows(job_.data_credentials(encrypted, kRun));
+      EXPECT_TRUE(data.serves(*before));
+    }
+    data.handler.stop();
+    const auto member = data.who_shows(job_.data_credentials(encrypted, kRun));
+    const auto plain = data.who_shows({});
+    member->send(hello("here"));
+    plain->send(hello("here"));
+    const int64_t begin = now_ms();
+    while (now_ms() - begin < 500) {
+      ASSERT_FALSE(data.router.receive()) << "somebody was served, encrypted " << encrypted;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+TEST_F(ZapHandlerTest, HandSpokenMessagesDoNotArrive) {
+  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun)}) {
+    Guarded guarded(demand);
+    const RawPeer raw(guarded.router.address());
+    raw.handshake();
+    raw.message({"", "hello"});
+    EXPECT_TRUE(raw.closed_by_peer());
+    EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() == 1; }));
+    EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame has come in
+    const auto member =
+        guarded.who_shows(demand.proof == Proof::kToken ? job_.data_credentials(false, kRun)
+                                                        : job_.control_credentials());
+    EXPECT_TRUE(guarded.serves(*member));
+  }
+}
+
+TEST_F(ZapHandlerTest, AUnixSocketIsGuardedToo) {
+  const ScratchFolder folder;
+  Guarded data(job_.data_demand(false, kRun));
+  data.router.listen_also("ipc://" + folder / "data.sock");
+  zmq::context_t context(1);
+  Dealer member(context, "ipc://" + folder / "data.sock", control_limits(),
+                job_.data_credentials(false, kRun));
+  EXPECT_TRUE(data.serves(member));
+  Dealer late(context, "ipc://" + folder / "data.sock", control_limits(),
+              job_.data_credentials(false, kRun - 1));
+  EXPECT_THAT(data.refusal_of(late), HasSubstr("[key]"));
+}
+
+TEST_F(ZapHandlerTest, AFloodOfStrangersIsLoggedOnce) {
+  Guarded control(job_.control_demand());
+  for (int i = 0; i < 50; ++i) {
+    const RawPeer raw(control.router.address());
+    raw.handshake();
+  }
+  std::vector<std::string> lines;
+  EXPECT_TRUE(serve_until(control.router, [&] {
+    for (std::string& line : control.handler.take_notices()) lines.push_back(std::move(line));
+    return control.handler.refused_peers() == 50;
+  }));
+  EXPECT_GE(lines.size(), 1U);
+  EXPECT_LE(lines.size(), 2U);  // the address of one that has gone is not known
+}
+
+// A proxy whose other end is not there yet: it is no refusal, and the wait goes on.
+TEST_F(ZapHandlerTest, WhoClosesWithoutAGreetingHasRefusedNobody) {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(listen(listener.get(), 16), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const std::string at = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  int accepted = 0;
+  const std::jthread closer([&] {
+    for (; accepted < 8; ++accepted) {
+      const UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    }
+  });
+  zmq::context_t context(1);
+  Dealer dealer(context, at, control_limits(), job_.control_credentials());
+  const int64_t begin = now_ms();
+  while (accepted < 8 && now_ms() - begin < kPatienceMs) {
+    EXPECT_FALSE(dealer.refused());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(accepted, 8);
+}
+
+TEST_F(ZapHandlerTest, AGreetingNamesTheMechanism) {
+  zmq::context_t context(1);
+  Guarded control(job_.control_demand());
+  EXPECT_EQ(mechanism_at(context, control.router.address(), 5000), "CURVE");
+  Guarded data(job_.data_demand(false, kRun));
+  EXPECT_EQ(mechanism_at(context, data.router.address(), 5000), "PLAIN");
+  Guarded open{Demand{}};
+  EXPECT_EQ(mechanism_at(context, open.router.address(), 5000), "NULL");
+  EXPECT_EQ(mechanism_at(context, "tcp://127.0.0.1:1", 50), "");
+}
+
+}  // namespace
+}  // namespace pushpull
