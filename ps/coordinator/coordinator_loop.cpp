@@ -82,6 +82,20 @@ std::string listen_address(const CoordinatorProgram& program,
   return address.to_string();
 }
 
+// At the address of the run's earlier life, where that is free. Where it is not, that life may still
+// go on: the locks tell.
+std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
+                                      const std::optional<TermRecord>& earlier,
+                                      uint64_t first_run) {
+  const std::string address = listen_address(program, earlier);
+  try {
+    return std::make_unique<Sockets>(program, address, first_run);
+  } catch (const Error&) {
+    if (address == program.listen) throw;
+  }
+  return std::make_unique<Sockets>(program, program.listen, first_run);
+}
+
 int64_t unix_ms() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
@@ -451,19 +465,19 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   term.first_run = random_id();
   term.job_ini = to_ini(program.job);
   if (earlier) term = *earlier;
-  Sockets sockets(program, listen_address(program, earlier), term.first_run);
+  const std::unique_ptr<Sockets> sockets = open_sockets(program, earlier, term.first_run);
   const std::vector<FolderLock> locks = lock_folders(program);
   for (const FolderLock& lock : locks) {
     if (!lock.notice().empty()) log.warn(lock.notice());
   }
   const std::string folder = program.out_dir + "/checkpoints";
-  if (earlier) return go_on(program, sockets, term, signals);
+  if (earlier) return go_on(program, *sockets, term, signals);
   StartState start_state(program.job, folder);
   if (start_state.complete()) {
     for (const std::string& notice : start_state.take_notices()) log.info(notice);
     return 0;
   }
-  return CoordinatorLoop(program, sockets, std::move(start_state), term, signals).run();
+  return CoordinatorLoop(program, *sockets, std::move(start_state), term, signals).run();
 }
 
 }  // namespace pushpull

@@ -28,8 +28,9 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       tick_(kTickMs) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
-  const bool own = peer.empty();  // of this process
-  if (!own && message.header.run() != options_.run) return on_other_term(now, peer, message);
+  // none: this process, or a stranger, who is refused like a member that nobody knows
+  const uint64_t run = message.header.run();
+  if (run != 0 && run != options_.run) return on_other_term(now, peer, message);
   return coordinator_->on_message(now.awake_ms, peer, message);
 }
 

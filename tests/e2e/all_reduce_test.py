@@ -117,7 +117,7 @@ def a_lost_worker_ends_the_job_and_is_named(lab):
 def a_lost_server_ends_the_job_and_is_named(lab):
     for rank in (0, 1):
         for number in (signal.SIGKILL, signal.SIGSTOP):
-            keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3)}, "ring")
+            keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3), "on-server-loss": "abort"}, "ring")
             cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
             cluster.reaches(5)
             lost = cluster.servers[rank]

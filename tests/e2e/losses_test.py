@@ -11,7 +11,7 @@ SILENCE = 3  # heartbeat-timeout, seconds before scaling
 
 
 def silent(lab, keys):
-    return {**keys, "heartbeat-timeout": lab.seconds(SILENCE)}
+    return {**keys, "heartbeat-timeout": lab.seconds(SILENCE), "on-server-loss": "abort"}
 
 
 def kill(process, number=signal.SIGKILL):

@@ -43,6 +43,7 @@ def a_folder_of_checkpoints_belongs_to_one_job(lab):
     keys = {**LONG, "checkpoint-dir": lab.folder / "ckpt", "checkpoint-every": 100}
     first = lab.cluster(lab.job(keys))
     first.reaches(200)
+    lab.until(lambda: whole(lab.folder / "ckpt"), 30, lambda: "no checkpoint")
     refused(lab, command(lab, lab.job({**keys, "resume": "auto"}), lab.folder / "other"),
             lab.folder / "ckpt", f"process {first.servers[0].pid} ", "checkpoint-dir")
     expect(whole(lab.folder / "ckpt"), "the running job's checkpoints are gone")

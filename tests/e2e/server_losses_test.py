@@ -1,0 +1,140 @@
+"""Servers that die in the middle, the coordinator among them, and come back: nothing is lost."""
+import os
+import pathlib
+import signal
+
+import lab as base
+from lab import LONG, MLP, expect, living_below, summary_of
+
+PEER_LOST = 5
+SAME = ("samples", "data_order_sha256", "pushes_applied", "initial_weights_sha256", "steps")
+
+
+def keys_of(lab, **more):
+    # a loss after the first metrics line comes in the middle
+    return lab.in_parts({**MLP, "clip-norm": 1, "checkpoint-every": 250, **more}, 3000)
+
+
+def calm(lab, keys):
+    return lab.train(lab.job(keys), 2, 2)
+
+
+def same(calm_run, summary, *keys):
+    for key in (*SAME, *keys):
+        expect(summary[key] == calm_run[key], f"{key}: {summary[key]}, undisturbed {calm_run[key]}")
+
+
+def server_of(run, coordinator):
+    """Process id of a server of `pushpull run`."""
+    for pid in living_below(run.pid):
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if words[0].endswith("pushpull-server") and ("--job" in words) == coordinator:
+            return pid
+    raise base.Failed(f"no such server: {run.said()[-600:]}")
+
+
+def newest_step(run):
+    return max([line["step"] for line in base.metrics_of(run.out)], default=-1)
+
+
+def kill_at(lab, run, step, coordinator):
+    def reached():
+        expect(run.poll() is None, f"ended before step {step}: {run.said()[-800:]}")
+        return newest_step(run) >= step
+    lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
+    os.kill(server_of(run, coordinator), signal.SIGKILL)
+
+
+def a_run_starts_killed_servers_again(lab):
+    keys = keys_of(lab)
+    want = calm(lab, keys)
+    run = lab.launch(lab.job(keys), 2, 2)
+    kill_at(lab, run, 400, coordinator=False)
+    lab.until(lambda: "training goes on" in run.said(), 60, lambda: run.said()[-800:])
+    kill_at(lab, run, 1200, coordinator=True)
+    expect(run.ends(120) == 0, run.said()[-800:])
+    got = summary_of(run.out)
+    same(want, got, "weights_sha256")
+    expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
+    expect(got["steps_repeated"] > 0, "nothing was repeated: were they killed in the middle?")
+    expect(not (run.out / "term.json").exists(), "the run's term is left behind")
+
+
+def every_micro_batch_counts_once_in_other_strategies(lab):
+    for strategy in ("async", "ssp:2", "buffered:3", "local:2"):
+        keys = keys_of(lab, strategy=strategy)
+        want = calm(lab, keys)
+        run = lab.launch(lab.job(keys), 2, 2)
+        kill_at(lab, run, 600, coordinator=strategy == "ssp:2")
+        expect(run.ends(120) == 0, f"{strategy}: {run.said()[-800:]}")
+        got = summary_of(run.out)
+        same(want, got)
+        expect(got["recoveries"] == 1, f"{strategy}: recoveries {got['recoveries']}")
+
+
+def all_reduce_goes_on_too(lab):
+    keys = keys_of(lab, strategy="allreduce:tree")
+    want = calm(lab, keys)
+    for coordinator in (False, True):
+        run = lab.launch(lab.job(keys), 2, 2)
+        kill_at(lab, run, 600, coordinator)
+        expect(run.ends(120) == 0, run.said()[-800:])
+        same(want, summary_of(run.out), "weights_sha256")
+
+
+def by_hand_the_same_command_brings_it_back(lab):
+    keys = keys_of(lab)
+    want = calm(lab, keys)
+    job = lab.job(keys)
+    cluster = lab.cluster(job, 2, 2)
+    cluster.reaches(400)
+    first, joined = cluster.servers
+    os.kill(joined.pid, signal.SIGKILL)
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    first.says("training goes on")
+    lab.until(lambda: cluster.step() >= 1000, 60, lambda: first.said()[-800:])
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    again = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.1:*", "--servers", 2,
+                      "--workers", 2, "--out", cluster.out)
+    cluster.servers[0] = again
+    got = cluster.ends_well()
+    expect(f"listening on {cluster.address}" in again.said(), "not where the others look for it")
+    same(want, got, "weights_sha256")
+    expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
+
+
+def who_does_not_come_back_is_waited_for_and_named(lab):
+    keys = {**LONG, "replacement-timeout": lab.seconds(2), "heartbeat-timeout": lab.seconds(3)}
+    cluster = lab.cluster(lab.job(keys), 2, 2)
+    cluster.reaches(5)
+    os.kill(cluster.servers[1].pid, signal.SIGKILL)
+    for process in (cluster.servers[0], *cluster.workers):
+        expect(process.ends(60) == PEER_LOST, f"exit code {process.returncode}")
+        expect("1 of 2 servers" in process.said().splitlines()[-1], process.said()[-400:])
+    cluster = lab.cluster(lab.job(keys), 2, 2)
+    cluster.reaches(5)
+    os.kill(cluster.servers[0].pid, signal.SIGKILL)
+    for process in (cluster.servers[1], *cluster.workers):
+        expect(process.ends(60) == PEER_LOST, f"exit code {process.returncode}")
+        last = process.said().splitlines()[-1]
+        expect("server 0" in last and "silent" in last, last)
+
+
+def a_server_that_was_stopped_and_wakes_up_changes_nothing(lab):
+    keys = keys_of(lab, **{"heartbeat-timeout": lab.seconds(2)})
+    want = calm(lab, keys)
+    cluster = lab.cluster(lab.job(keys), 2, 2)
+    cluster.reaches(300)
+    asleep = cluster.servers[1]
+    os.kill(asleep.pid, signal.SIGSTOP)
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    cluster.servers[0].says("training goes on")
+    os.kill(asleep.pid, signal.SIGCONT)
+    got = cluster.ends_well()
+    expect(asleep.ends(60) != 0, f"the sleeper ended well: {asleep.said()[-400:]}")
+    same(want, got, "weights_sha256")
+
+
+if __name__ == "__main__":
+    base.main(globals())
