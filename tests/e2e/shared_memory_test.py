@@ -96,7 +96,7 @@ def in_shared_folders():
 
 def whoever_is_killed_leaves_nothing(lab):
     for victim_of in (lambda c: c.workers[0], lambda c: c.servers[1], lambda c: c.servers[0]):
-        cluster = lab.cluster(lab.job({**LONG, "heartbeat-timeout": lab.seconds(5)}), 2, 2,
+        cluster = lab.cluster(lab.job({**LONG, "heartbeat-timeout": lab.seconds(5), "on-server-loss": "abort"}), 2, 2,
                               transport="shm", slice_bytes=4096)
         cluster.reaches(5)
         os.kill(victim_of(cluster).pid, signal.SIGKILL)
