@@ -14,6 +14,7 @@
 #include "cli/eval_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/run/run_command.h"
+#include "cli/status/status_command.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -27,6 +28,7 @@ usage:
   pushpull compare --job FILE --strategies sync,async --workers 1,2
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
+  pushpull status --join tcp://HOST:PORT              who takes part in a running job, how it goes
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
@@ -41,10 +43,11 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 5> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 6> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
+     {"status", status_command},
      {"eval", eval_command},
      {"replay", replay_command}}};
 
@@ -66,9 +69,10 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] which command? run, compare, bench, eval or replay; --help explains them"
+          ? "[pushpull] which command? run, compare, bench, status, eval or replay; --help "
+            "explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, eval or replay; --help explains them");
+                "': must be run, compare, bench, status, eval or replay; --help explains them");
 }
 
 // The parent may have closed descriptors 0 to 2; pipes must not get these numbers.

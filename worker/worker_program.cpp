@@ -208,13 +208,16 @@ JobEnd exchange(const ExchangeOptions& options, Control& control, zmq::context_t
       .run();
 }
 
-JoinOptions join_options(const CommandLine& line) {
+JoinOptions join_options(const CommandLine& line, const std::vector<device::DeviceName>& devices) {
   JoinOptions options;
   options.incarnation = random_id();
   options.host = host_name();
   options.pid = getpid();
   options.coordinator = line.local.at("join");
   options.timeout_s = seconds_of(line, "join-timeout", 60);
+  for (const device::DeviceName& device : devices) {
+    options.device += (options.device.empty() ? "" : ",") + device.to_string();
+  }
   return options;
 }
 
@@ -233,7 +236,7 @@ int work(const CommandLine& line, SignalFd& signals) {
   zmq::context_t context(data_io_threads());  // for data
   Trace trace(value_of(line, "trace"));
   Control control(std::make_unique<Dealer>(control_context, address, EndpointLimits{}),
-                  join_options(line), signals);
+                  join_options(line, devices), signals);
   if (!control.wait_joined()) {
     const JobEnd why = *control.end();
     if (why.signal != 0) return why.exit_code();

@@ -4,6 +4,7 @@
 
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
+#include "common/net/join.h"
 #include "ps/aggregation/make_aggregation.h"
 
 namespace pushpull {
@@ -24,9 +25,13 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       coordinator_(options_),
       progress_(options_, coordinator_),
       transfer_(options_.job.progress_timeout_s),
+      desk_(coordinator_.members(), options_.self.incarnation),
       tick_(kTickMs) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
+  if (message.header.has_status_request()) {
+    return desk_.ask(now.awake_ms, peer, message.header.status_request());
+  }
   return coordinator_.on_message(now.awake_ms, peer, message);
 }
 
@@ -62,6 +67,7 @@ void JobDriver::tick(Now now) {
   say_waiting(now);
   show_moments(now, false);
   if (coordinator_.wants_summary()) summarise(now);
+  tell_status(now);
 }
 
 // ---- the server in this process ----
@@ -225,6 +231,46 @@ void JobDriver::summarise(Now now) {
   show_moments(now, true);
   effects_.write_summary(coordinator_, progress_.summary(data_.stats()));
   coordinator_.finish();
+}
+
+JobFacts JobDriver::facts(Now now) const {
+  JobFacts f;
+  f.phase = coordinator_.phase();
+  f.waiting_for = coordinator_.waiting_for();
+  f.failure = coordinator_.failure_text();
+  f.run = options_.run;
+  f.version = program_version();
+  f.strategy = options_.job.strategy.to_string();
+  f.servers = options_.servers;
+  f.workers = options_.workers;
+  f.host = options_.self.host;
+  f.pid = options_.self.pid;
+  f.out = options_.out;
+  if (!coordinator_.started()) return f;
+  const Moment m = progress_.now(now.ms, data_.stats());
+  f.step = m.step;
+  f.end_step = m.end_step;
+  f.epoch = m.step / m.steps_per_epoch;
+  f.samples = m.samples;
+  f.samples_per_second = m.samples_per_second;
+  f.learning_rate = m.learning_rate;
+  f.loss = m.loss;
+  f.staleness_mean = m.staleness_mean;
+  f.staleness_max = m.staleness_max;
+  f.seconds = m.seconds;
+  f.eta_seconds = seconds_left(m);
+  return f;
+}
+
+void JobDriver::tell_status(Now now) {
+  if (desk_.due(now.awake_ms, coordinator_.phase())) {
+    const TrainingProgress* progress = coordinator_.started() ? &coordinator_.training() : nullptr;
+    desk_.update(now.awake_ms, progress, data_.stats(), facts(now));
+  }
+  if (const auto text = desk_.take_file()) effects_.show_members(*text);
+  for (const Outgoing& out : desk_.take_answers(now.awake_ms, now.utc_ms)) {
+    effects_.send(out.to, out.message);
+  }
 }
 
 void JobDriver::say_notices() {

@@ -22,6 +22,7 @@
 #include "ps/coordinator/report.h"
 #include "ps/coordinator/transfer_watch.h"
 #include "ps/server/served_data.h"
+#include "ps/status/status_desk.h"
 
 namespace pushpull {
 
@@ -29,6 +30,7 @@ namespace pushpull {
 struct Now {
   int64_t ms = 0;        // of a clock that goes on while the process stands still: what people wait
   int64_t awake_ms = 0;  // of one that does not: how long others are silent
+  int64_t utc_ms = 0;    // the time of day, since 1970
 };
 
 // The start of a run.
@@ -56,6 +58,8 @@ class JobEffects {
   virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
   virtual void show_line(const std::string& line) = 0;
   virtual void show_moment(const Moment& moment) = 0;
+  // The newest text of members.json.
+  virtual void show_members(const std::string& json) = 0;
   // All is computed. The record of the run and its summary.
   virtual void write_summary(const Coordinator& coordinator, Summary summary) = 0;
 };
@@ -115,6 +119,8 @@ class JobDriver {
   void say_waiting(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
+  JobFacts facts(Now now) const;
+  void tell_status(Now now);
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
@@ -130,6 +136,7 @@ class JobDriver {
   bool writing_ = false;       // a snapshot is fetched, hashed or written
   int64_t snapshot_step_ = 0;  // of that one
   TransferWatch transfer_;
+  StatusDesk desk_;
   Repeat tick_;
   Repeat line_{kWaitingMs};  // for people who wait for members
   std::optional<int64_t> began_ms_;

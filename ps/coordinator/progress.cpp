@@ -55,15 +55,15 @@ std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, boo
   if (!due && evaluations.empty() && !last) return {};
   if (due) measure_rate(now_ms);
   // a line for each evaluation, and one in any case
-  std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), moment(now_ms, own.stats()));
+  std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), this->now(now_ms, own.stats()));
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
   return out;
 }
 
-Moment Progress::moment(int64_t now_ms, const wire::Stats& own) const {
+Moment Progress::now(int64_t now_ms, const wire::Stats& own) const {
   const TrainingProgress& record = coordinator_.training();
   Moment m;
-  m.seconds = seconds_of(now_ms - began_ms_);
+  m.seconds = began_ms_ < 0 ? 0.0 : seconds_of(now_ms - began_ms_);
   m.step = record.floor();
   m.step_done = record.floor() - coordinator_.barriers().start_step;
   m.end_step = coordinator_.barriers().end_step;

@@ -21,9 +21,10 @@ void TrainingProgress::add(const Commit& commit, int rank) {
     ++pushes_dropped_;
     if (known) ++pushes_dropped_per_worker_[worker];
   }
+  const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
+  add_to_process(commit, samples);
   if (!commit.counted) return;
   ++pushes_applied_;
-  const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
   samples_ += samples;
   data_hash_ += commit.data_hash;
   if (known) samples_per_worker_[worker] += samples;
@@ -35,6 +36,18 @@ void TrainingProgress::add(const Commit& commit, int rank) {
                losses.subspan(static_cast<size_t>(i) * each, each), commit.range.size());
   }
   close_steps();
+}
+
+void TrainingProgress::add_to_process(const Commit& commit, int64_t samples) {
+  PushedWork& work = by_process_[commit.incarnation];
+  const int64_t behind = commit.step + commit.steps;
+  work.clock = std::max(work.clock, behind);
+  if (!commit.counted) return;
+  work.step = std::max(work.step, behind);
+  work.samples += samples;
+  ++work.pushes;
+  work.staleness_sum += commit.staleness;
+  work.staleness_max = std::max(work.staleness_max, commit.staleness);
 }
 
 void TrainingProgress::add_losses(int64_t step, int64_t lo, std::span<const float> losses,

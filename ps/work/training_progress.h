@@ -15,6 +15,16 @@
 
 namespace pushpull {
 
+// What one process has pushed, at server 0.
+struct PushedWork {
+  int64_t samples = 0;  // that are in the weights
+  int64_t pushes = 0;   // that are
+  int64_t step = 0;     // behind the newest step of these
+  int64_t clock = 0;    // behind the newest step of all that it has pushed
+  int64_t staleness_sum = 0;
+  int64_t staleness_max = 0;
+};
+
 // The pushes, samples and losses that are in the weights, as server 0 commits them.
 class TrainingProgress {
  public:
@@ -26,6 +36,8 @@ class TrainingProgress {
 
   int64_t samples() const { return samples_; }
   const std::vector<int64_t>& samples_per_worker() const { return samples_per_worker_; }
+  // By incarnation: of workers that are gone, too, since ranks are used again.
+  const std::map<uint64_t, PushedWork>& by_process() const { return by_process_; }
   // Pushes that are in the weights, and those that backup:B has dropped, at server 0.
   int64_t pushes_applied() const { return pushes_applied_; }
   int64_t pushes_dropped() const { return pushes_dropped_; }
@@ -46,6 +58,7 @@ class TrainingProgress {
     std::map<int64_t, std::vector<float>> losses;  // by first micro-batch
     int64_t covered = 0;                           // micro-batches
   };
+  void add_to_process(const Commit& commit, int64_t samples);
   void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
   bool whole(const Step& step) const;
   void close_steps();
@@ -58,6 +71,7 @@ class TrainingProgress {
   std::vector<int64_t> pushes_dropped_per_worker_;
   int64_t samples_ = 0;
   std::vector<int64_t> samples_per_worker_;
+  std::map<uint64_t, PushedWork> by_process_;
   HashSum data_hash_;
   int64_t floor_;
   std::map<int64_t, Step> open_;

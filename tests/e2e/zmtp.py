@@ -40,7 +40,7 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 7  # kProtocolVersion
+VERSION = 8  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):

@@ -54,6 +54,7 @@ class Cluster {
   // backup: first micro-batches of the pushes that make up each step.
   std::map<int64_t, std::vector<int64_t>> chosen;
   std::optional<Summary> summary;
+  std::string members_json;  // the newest members.json
   int64_t lost_members = 0;  // that the coordinator has given up, as it says
   int64_t early_tasks = 0;   // that have begun while their weights were coming
   int64_t early_waits = 0;   // of a layer of theirs
