@@ -11,6 +11,7 @@
 
 #include "cli/bench/bench_command.h"
 #include "cli/compare/compare_command.h"
+#include "cli/doctor/doctor_command.h"
 #include "cli/eval_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/run/run_command.h"
@@ -29,6 +30,7 @@ usage:
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
   pushpull status --join tcp://HOST:PORT              who takes part in a running job, how it goes
+  pushpull doctor --join tcp://HOST:PORT              what keeps this host from taking part in it
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
@@ -43,11 +45,12 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 6> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 7> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
      {"status", status_command},
+     {"doctor", doctor_command},
      {"eval", eval_command},
      {"replay", replay_command}}};
 
@@ -69,10 +72,11 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] which command? run, compare, bench, status, eval or replay; --help "
+          ? "[pushpull] which command? run, compare, bench, status, doctor, eval or replay; --help "
             "explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, status, eval or replay; --help explains them");
+                "': must be run, compare, bench, status, doctor, eval or replay; --help explains "
+                "them");
 }
 
 // The parent may have closed descriptors 0 to 2; pipes must not get these numbers.

@@ -46,16 +46,18 @@ function(pushpull_library name)
   target_link_libraries(pushpull_${name} PUBLIC pushpull_flags ${ARG_LINK})
 endfunction()
 
-# pushpull_protobuf(TARGET FILE.proto): a library of generated code, as "FOLDER/FILE.pb.h". It is
+# pushpull_protobuf(TARGET FILE.proto...): a library of generated code, as "FOLDER/FILE.pb.h". It is
 # compiled apart: our warnings are not its business.
-function(pushpull_protobuf target proto)
+function(pushpull_protobuf target)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE protos)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated/${folder})
   add_library(${target} STATIC)
-  set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "")
+  # each generated file has names that the others have, too
+  set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "" UNITY_BUILD OFF)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
   protobuf_generate(TARGET ${target} LANGUAGE cpp
-    PROTOS ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+    PROTOS ${protos}
     IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR} PROTOC_OUT_DIR ${PROJECT_BINARY_DIR}/generated/${folder})
   target_include_directories(${target} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/generated)
   if(PUSHPULL_SANITIZE)

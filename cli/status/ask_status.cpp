@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kAskMs = 500;
 
-StatusAnswer taken(const wire::StatusReply& reply, double asked_s, const std::string& address) {
+StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std::string& address) {
   StatusAnswer answer;
   answer.document = nlohmann::ordered_json::parse(reply.json(), nullptr, false);
   if (!answer.document.is_object()) {
@@ -53,7 +53,7 @@ StatusAnswer ask_status(zmq::context_t& context, const std::string& address, dou
       }
       const auto asked = asked_s.find(header.status_reply().number());
       if (header.has_status_reply() && asked != asked_s.end()) {
-        return taken(header.status_reply(), asked->second, address);
+        return answer_of(header.status_reply(), asked->second, address);
       }
     }
     if (dealer.foreign_version() != 0) {

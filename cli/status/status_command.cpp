@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr double kAnswerSeconds = 5.0;
+constexpr double kStatusSeconds = 5.0;
 
 const std::vector<KeyHelp>& status_options() {
   static const std::vector<KeyHelp> options = {
@@ -47,7 +47,7 @@ int status_command(int argc, const char* const* argv) {
   parse_address(address, "join");
   zmq::context_t context(1);
   const StatusAnswer answer =
-      ask_status(context, address, seconds_of(line, "join-timeout", kAnswerSeconds));
+      ask_status(context, address, seconds_of(line, "join-timeout", kStatusSeconds));
   if (line.local.contains("json")) {
     std::cout << answer.document.dump(2) << "\n";
     return 0;

@@ -13,13 +13,13 @@ namespace pushpull {
 namespace {
 
 using nlohmann::ordered_json;
-using Row = std::vector<std::string>;
+using Cells = std::vector<std::string>;
 
 constexpr size_t kMostLeft = 10;  // lines about members that are gone
 constexpr size_t kMostCell = 60;
 constexpr double kSilentSeconds = 3.0;
 
-std::string fixed(const ordered_json& value, int digits) {
+std::string number_text(const ordered_json& value, int digits) {
   if (!value.is_number()) return "-";
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value.get<double>());
@@ -35,7 +35,7 @@ std::string text_of(const ordered_json& value) {
   return printable(value.get<std::string>(), kMostCell);
 }
 
-std::string name_of(const ordered_json& member) {
+std::string member_name(const ordered_json& member) {
   const ordered_json& rank = member.at("rank");
   return text_of(member.at("role")) +
          (rank.is_null() ? "" : " " + std::to_string(rank.get<int64_t>()));
@@ -46,7 +46,7 @@ std::string remark_of(const ordered_json& member) {
   const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
   if (member.value("straggler", false)) add("STRAGGLER: the others wait for it");
   const double heard = member.at("heard_seconds").get<double>();
-  if (heard >= kSilentSeconds) add("silent for " + fixed(heard, 0) + " s");
+  if (heard >= kSilentSeconds) add("silent for " + number_text(heard, 0) + " s");
   const std::string state = text_of(member.at("state"));
   if (state != "active") add(state);
   const std::string waits = member.value("waits_for", "");
@@ -57,18 +57,18 @@ std::string remark_of(const ordered_json& member) {
 }
 
 std::string staleness_of(const ordered_json& member) {
-  return fixed(member.at("staleness_mean"), 1) + " (" +
+  return number_text(member.at("staleness_mean"), 1) + " (" +
          std::to_string(member.at("staleness_max").get<int64_t>()) + ")";
 }
 
 // Numbers to the right, words to the left.
-std::string aligned(const std::vector<Row>& rows, const std::vector<bool>& right) {
+std::string align_cells(const std::vector<Cells>& rows, const std::vector<bool>& right) {
   std::vector<size_t> widths(right.size());
-  for (const Row& row : rows) {
+  for (const Cells& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string out;
-  for (const Row& row : rows) {
+  for (const Cells& row : rows) {
     std::string line = " ";
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string space(widths[i] - row[i].size(), ' ');
@@ -80,19 +80,19 @@ std::string aligned(const std::vector<Row>& rows, const std::vector<bool>& right
 }
 
 std::string member_table(const ordered_json& members) {
-  std::vector<Row> rows = {
+  std::vector<Cells> rows = {
       {"member", "host", "pid", "step", "samples", "/s", "staleness", "heard", "device", ""}};
   for (const ordered_json& member : members) {
     const bool worker = member.at("role") == "worker";
-    rows.push_back({name_of(member), text_of(member.at("host")),
+    rows.push_back({member_name(member), text_of(member.at("host")),
                     std::to_string(member.at("pid").get<int64_t>()),
                     std::to_string(member.at("step").get<int64_t>()),
                     worker ? std::to_string(member.at("samples").get<int64_t>()) : "",
-                    worker ? fixed(member.at("samples_per_second"), 0) : "", staleness_of(member),
-                    fixed(member.at("heard_seconds"), 1) + " s", text_of(member.at("device")),
-                    remark_of(member)});
+                    worker ? number_text(member.at("samples_per_second"), 0) : "",
+                    staleness_of(member), number_text(member.at("heard_seconds"), 1) + " s",
+                    text_of(member.at("device")), remark_of(member)});
   }
-  return aligned(rows, {false, false, true, true, true, true, true, true, false, false});
+  return align_cells(rows, {false, false, true, true, true, true, true, true, false, false});
 }
 
 std::string left_table(const ordered_json& document) {
@@ -104,7 +104,7 @@ std::string left_table(const ordered_json& document) {
   for (size_t i = first; i < left.size(); ++i) {
     const ordered_json& one = left[i];
     const double ago = document.at("up_seconds").get<double>() - one.at("at_seconds").get<double>();
-    out += "  " + name_of(one) + " (" + text_of(one.at("host")) + ", pid " +
+    out += "  " + member_name(one) + " (" + text_of(one.at("host")) + ", pid " +
            std::to_string(one.at("pid").get<int64_t>()) + ") " + clock_text(ago) + " ago, " +
            plural(one.at("samples").get<int64_t>(), "sample") + ": " +
            printable(one.at("reason").get<std::string>(), kMaxPathBytes) + "\n";
@@ -126,8 +126,8 @@ std::string job_lines(const ordered_json& d) {
     out += "step        " + std::to_string(d.at("step").get<int64_t>()) + " of " +
            std::to_string(d.at("steps").get<int64_t>()) + ", epoch " +
            std::to_string(d.at("epoch").get<int64_t>()) + "\n";
-    out += "loss        " + fixed(d.at("loss"), 4) + "\n";
-    out += "rate        " + fixed(d.at("samples_per_second"), 0) + " samples/s\n";
+    out += "loss        " + number_text(d.at("loss"), 4) + "\n";
+    out += "rate        " + number_text(d.at("samples_per_second"), 0) + " samples/s\n";
     out += "time        " + clock_of(d.at("seconds")) + ", ETA " + clock_of(d.at("eta_seconds")) +
            "\n";
   }

@@ -4,7 +4,6 @@
 
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
-#include "common/net/join.h"
 #include "ps/aggregation/make_aggregation.h"
 
 namespace pushpull {
@@ -233,39 +232,11 @@ void JobDriver::summarise(Now now) {
   coordinator_.finish();
 }
 
-JobFacts JobDriver::facts(Now now) const {
-  JobFacts f;
-  f.phase = coordinator_.phase();
-  f.waiting_for = coordinator_.waiting_for();
-  f.failure = coordinator_.failure_text();
-  f.run = options_.run;
-  f.version = program_version();
-  f.strategy = options_.job.strategy.to_string();
-  f.servers = options_.servers;
-  f.workers = options_.workers;
-  f.host = options_.self.host;
-  f.pid = options_.self.pid;
-  f.out = options_.out;
-  if (!coordinator_.started()) return f;
-  const Moment m = progress_.now(now.ms, data_.stats());
-  f.step = m.step;
-  f.end_step = m.end_step;
-  f.epoch = m.step / m.steps_per_epoch;
-  f.samples = m.samples;
-  f.samples_per_second = m.samples_per_second;
-  f.learning_rate = m.learning_rate;
-  f.loss = m.loss;
-  f.staleness_mean = m.staleness_mean;
-  f.staleness_max = m.staleness_max;
-  f.seconds = m.seconds;
-  f.eta_seconds = seconds_left(m);
-  return f;
-}
-
 void JobDriver::tell_status(Now now) {
   if (desk_.due(now.awake_ms, coordinator_.phase())) {
     const TrainingProgress* progress = coordinator_.started() ? &coordinator_.training() : nullptr;
-    desk_.update(now.awake_ms, progress, data_.stats(), facts(now));
+    const wire::Stats own = data_.stats();
+    desk_.update(now.awake_ms, progress, own, progress_.facts(now.ms, own));
   }
   if (const auto text = desk_.take_file()) effects_.show_members(*text);
   for (const Outgoing& out : desk_.take_answers(now.awake_ms, now.utc_ms)) {

@@ -119,7 +119,6 @@ class JobDriver {
   void say_waiting(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
-  JobFacts facts(Now now) const;
   void tell_status(Now now);
   void deliver(Now now);
   bool deliver_outgoing(Now now);

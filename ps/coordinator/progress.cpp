@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/layout/slice_map.h"
+#include "common/net/join.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {
@@ -93,6 +94,35 @@ void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t n
   m.test_seconds = seconds_of(opened.at_ms - began_ms_);
   m.test_samples = opened.samples;
   opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
+}
+
+JobFacts Progress::facts(int64_t now_ms, const wire::Stats& own) const {
+  JobFacts f;
+  f.phase = coordinator_.phase();
+  f.waiting_for = coordinator_.waiting_for();
+  f.failure = coordinator_.failure_text();
+  f.run = options_.run;
+  f.version = program_version();
+  f.strategy = options_.job.strategy.to_string();
+  f.servers = options_.servers;
+  f.workers = options_.workers;
+  f.host = options_.self.host;
+  f.pid = options_.self.pid;
+  f.out = options_.out;
+  if (!coordinator_.started()) return f;
+  const Moment m = now(now_ms, own);
+  f.step = m.step;
+  f.end_step = m.end_step;
+  f.epoch = m.step / m.steps_per_epoch;
+  f.samples = m.samples;
+  f.samples_per_second = m.samples_per_second;
+  f.learning_rate = m.learning_rate;
+  f.loss = m.loss;
+  f.staleness_mean = m.staleness_mean;
+  f.staleness_max = m.staleness_max;
+  f.seconds = m.seconds;
+  f.eta_seconds = seconds_left(m);
+  return f;
 }
 
 Summary Progress::summary(const wire::Stats& own) const {

@@ -10,6 +10,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/report.h"
 #include "ps/server/served_data.h"
+#include "ps/status/job_facts.h"
 
 namespace pushpull {
 
@@ -35,6 +36,8 @@ class Progress {
   std::vector<Moment> moments(int64_t now_ms, const ServedData& own, bool last);
   // One without an evaluation. own: of the server in this process.
   Moment now(int64_t now_ms, const wire::Stats& own) const;
+  // For whoever asks how the job is.
+  JobFacts facts(int64_t now_ms, const wire::Stats& own) const;
   // All but what files know: from which step the run was resumed.
   Summary summary(const wire::Stats& own) const;
 

@@ -11,6 +11,7 @@
 #include "common/device/device.h"
 #include "common/net/endpoint.h"
 #include "common/net/local_socket.h"
+#include "ps/ping/pings.h"
 #include "ps/server/attached_workers.h"
 #include "ps/server/refusals.h"
 #include "ps/server/served_data.h"
@@ -45,6 +46,7 @@ class DataPlane : private ServerParts {
   zmq::context_t context_;
   Router router_;
   Refusals refusals_;
+  Pings pings_;
   Log log_{"server"};
   std::unique_ptr<LocalSocketName> local_;   // transport = ipc
   std::unique_ptr<AttachedWorkers> memory_;  // made with the server, which lies in it

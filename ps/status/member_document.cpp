@@ -43,7 +43,7 @@ const PushedWork& pushed_by(const MembersView& view, uint64_t incarnation) {
 }
 
 // The first step that is not complete: server 0 knows it before it reports it.
-int64_t step_of(const MembersView& view, const MemberInfo& member) {
+int64_t shown_step(const MembersView& view, const MemberInfo& member) {
   if (view.progress == nullptr) return 0;
   if (member.role == wire::ROLE_WORKER) return pushed_by(view, member.incarnation).step;
   return member.peer.empty() ? view.progress->floor() : member.stats.floor();
@@ -86,7 +86,7 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   row["pid"] = member.pid;
   row["host"] = word(member.host);
   row["state"] = state_of(view, member);
-  row["step"] = step_of(view, member);
+  row["step"] = shown_step(view, member);
   row["samples"] = work.samples;
   if (worker) {
     row["clock"] = work.clock;
@@ -111,7 +111,7 @@ ordered_json left_row(const MembersView& view, const FormerMember& former) {
   row["rank"] = rank_of(former.member);
   row["pid"] = former.member.pid;
   row["host"] = word(former.member.host);
-  row["step"] = step_of(view, former.member);
+  row["step"] = shown_step(view, former.member);
   row["samples"] = pushed_by(view, former.member.incarnation).samples;
   row["reason"] = printable(former.reason, kMostReasonBytes);
   row["at_seconds"] = seconds_between(view.began_ms, former.at_ms);
@@ -144,16 +144,16 @@ std::string dumped(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-std::string lines_of(const std::vector<ordered_json>& rows) {
+std::string row_lines(const std::vector<ordered_json>& rows) {
   std::string out;
   for (const ordered_json& row : rows) out += (out.empty() ? "\n  " : ",\n  ") + dumped(row);
   return "[" + out + (rows.empty() ? "]" : "\n ]");
 }
 
 const char* phase_name(wire::Phase phase) {
-  constexpr std::array<const char*, 5> names = {"gathering", "training", "finishing", "finished",
-                                                "failed"};
-  return names.at(static_cast<size_t>(phase));
+  constexpr std::array<const char*, 5> kNames = {"gathering", "training", "finishing", "finished",
+                                                 "failed"};
+  return kNames.at(static_cast<size_t>(phase));
 }
 
 // Tells runs apart; who knows it knows nothing that a message of the run needs.
@@ -180,8 +180,8 @@ void add_training(ordered_json& j, const JobFacts& facts) {
 }  // namespace
 
 std::string members_json(const MembersView& view) {
-  return "{\"members\": " + lines_of(member_rows(view)) +
-         ",\n \"left\": " + lines_of(left_rows(view)) + "}\n";
+  return "{\"members\": " + row_lines(member_rows(view)) +
+         ",\n \"left\": " + row_lines(left_rows(view)) + "}\n";
 }
 
 std::string status_json(const MembersView& view, const JobFacts& facts) {

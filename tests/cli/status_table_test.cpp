@@ -13,10 +13,10 @@ namespace pushpull {
 namespace {
 
 using nlohmann::ordered_json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-ordered_json member(const std::string& role, int rank, int64_t pid) {
+ordered_json some_member(const std::string& role, int rank, int64_t pid) {
   return {{"role", role},       {"rank", rank},          {"pid", pid},
           {"host", "node1"},    {"state", "active"},     {"step", 118},
           {"samples", 3776},    {"clock", 118},          {"samples_per_second", 512.4},
@@ -25,33 +25,35 @@ ordered_json member(const std::string& role, int rank, int64_t pid) {
           {"address", ""}};
 }
 
-ordered_json document() {
-  return {{"version", "0.1.0"},
-          {"run", "0123456789ab"},
-          {"phase", "training"},
-          {"strategy", "sync"},
-          {"servers", 1},
-          {"workers", 2},
-          {"host", "node1"},
-          {"pid", 7},
-          {"out", "/data/out"},
-          {"up_seconds", 100.0},
-          {"waiting_for", ""},
-          {"failure", ""},
-          {"step", 118},
-          {"steps", 330},
-          {"epoch", 5},
-          {"samples", 7552},
-          {"samples_per_second", 1024.0},
-          {"loss", 0.5},
-          {"seconds", 12.0},
-          {"eta_seconds", 61.0},
-          {"members", {member("server", 0, 7), member("worker", 0, 8), member("worker", 1, 12345)}},
-          {"left", ordered_json::array()},
-          {"left_before", 0}};
+ordered_json some_status() {
+  return {
+      {"version", "0.1.0"},
+      {"run", "0123456789ab"},
+      {"phase", "training"},
+      {"strategy", "sync"},
+      {"servers", 1},
+      {"workers", 2},
+      {"host", "node1"},
+      {"pid", 7},
+      {"out", "/data/out"},
+      {"up_seconds", 100.0},
+      {"waiting_for", ""},
+      {"failure", ""},
+      {"step", 118},
+      {"steps", 330},
+      {"epoch", 5},
+      {"samples", 7552},
+      {"samples_per_second", 1024.0},
+      {"loss", 0.5},
+      {"seconds", 12.0},
+      {"eta_seconds", 61.0},
+      {"members",
+       {some_member("server", 0, 7), some_member("worker", 0, 8), some_member("worker", 1, 12345)}},
+      {"left", ordered_json::array()},
+      {"left_before", 0}};
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> printed_lines(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> out;
   for (std::string line; std::getline(in, line);) out.push_back(line);
@@ -59,7 +61,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(StatusTable, SaysHowTheJobGoesAndWhoIsThere) {
-  const std::string text = status_table(document());
+  const std::string text = status_table(some_status());
   for (const char* part : {"sync, 2 workers, 1 server", "training", "118 of 330, epoch 5", "0.5000",
                            "1024 samples/s", "ETA 1:01", "node1:/data/out", "12345"}) {
     EXPECT_THAT(text, HasSubstr(part));
@@ -70,7 +72,7 @@ TEST(StatusTable, SaysHowTheJobGoesAndWhoIsThere) {
 
 TEST(StatusTable, NumbersStandBelowEachOther) {
   std::set<size_t> ends;
-  for (const std::string& line : lines_of(status_table(document()))) {
+  for (const std::string& line : printed_lines(status_table(some_status()))) {
     const size_t at = line.find(" 118  ");
     if (at != std::string::npos && line.find("of") == std::string::npos) ends.insert(at);
   }
@@ -78,17 +80,17 @@ TEST(StatusTable, NumbersStandBelowEachOther) {
 }
 
 TEST(StatusTable, NamesWhoeverHoldsTheOthersUpIsSilentOrWaits) {
-  ordered_json d = document();
+  ordered_json d = some_status();
   d["members"][2]["straggler"] = true;
   d["members"][1]["waits_for"] = "weights of step 119 of server 0";
   d["members"][1]["samples_per_second"] = 0.0;
   d["members"][2]["waits_for"] = "weights of step 120 of server 0";
   d["members"][0]["heard_seconds"] = 7.4;
-  d["members"].push_back(member("worker", 0, 99));
+  d["members"].push_back(some_member("worker", 0, 99));
   d["members"][3]["rank"] = nullptr;
   d["members"][3]["state"] = "spare";
   int found = 0;
-  for (const std::string& line : lines_of(status_table(d))) {
+  for (const std::string& line : printed_lines(status_table(d))) {
     const auto has = [&](const char* part) { return line.find(part) != std::string::npos; };
     found += has("worker 1 ") && has("STRAGGLER") ? 1 : 0;
     found += has("worker 0 ") && has("waits for weights of step 119 of server 0") ? 1 : 0;
@@ -100,7 +102,7 @@ TEST(StatusTable, NamesWhoeverHoldsTheOthersUpIsSilentOrWaits) {
 }
 
 TEST(StatusTable, SaysWhoIsMissingAndWhoHasLeft) {
-  ordered_json d = document();
+  ordered_json d = some_status();
   d["phase"] = "gathering";
   d["waiting_for"] = "waiting for members: 1 of 1 server, 1 of 2 workers";
   for (const char* field : {"step", "steps", "epoch", "samples", "loss", "seconds"}) d.erase(field);
@@ -121,7 +123,7 @@ TEST(StatusTable, SaysWhoIsMissingAndWhoHasLeft) {
 }
 
 TEST(StatusTable, PrintsNoControlsAndRefusesWhatIsNoStatus) {
-  ordered_json d = document();
+  ordered_json d = some_status();
   d["members"][0]["host"] = "\x1b[2J";
   EXPECT_THAT(status_table(d), Not(HasSubstr("\x1b")));
   d["members"][0]["pid"] = "seven";

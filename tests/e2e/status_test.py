@@ -131,5 +131,48 @@ def members_that_cannot_be_written_cost_no_training(lab):
     expect("members.json: Is a directory; training goes on" in run.text, f"nobody says why: {run.text[-800:]}")
 
 
+def lines_of(text):
+    """check -> (verdict, text) of `pushpull doctor`; checks may have spaces, verdicts and texts begin in columns."""
+    lines = [line for line in text.splitlines() if line.split(" ")[0] in ("ok", "warning", "ERROR")]
+    return {" ".join(line[9:].split("  ")[0].split()): (line[:9].strip(), line) for line in lines}
+
+
+def the_doctor_finds_nothing_wrong_with_a_job_that_runs(lab):
+    cluster = lab.cluster(lab.job(LONG), servers=2)
+    cluster.reaches(20)
+    code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
+    found = lines_of(text)
+    expect(code == 0 and "0 errors" in text, f"exit code {code}: {text}")
+    for check in ("name", "port", "version", "key", "clock", "server 0", "server 1", "disk", "files", "/dev/shm"):
+        expect(check in found, f"no line for {check}: {text}")
+    expect("latency" in found["server 1"][1] and "protocol version" in found["version"][1], text)
+    if "shared memory with" in "".join(worker.said() for worker in cluster.workers):
+        expect("can be shared" in found["shm of server 1"][1], text)
+    step = cluster.step()
+    lab.until(lambda: cluster.step() > step, 30, lambda: "training does not go on")
+    expect("dropped a" not in "".join(p.said() for p in cluster.servers), "a server refused something")
+
+
+def the_doctor_finds_a_job_that_gathers_well(lab):
+    cluster = lab.cluster(lab.job(LONG), servers=2, started=0, workers=1)
+    code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
+    expect(code == 0 and "latency" in lines_of(text)["server 1"][1], f"exit code {code}: {text}")
+
+
+def the_doctor_names_a_server_that_stands_still(lab):
+    cluster = lab.cluster(lab.job(LONG), servers=2)
+    cluster.reaches(20)
+    with cluster.servers[1].stands_still():
+        code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
+    verdict, line = lines_of(text)["server 1"]
+    expect(code == 4 and verdict == "ERROR" and "has not answered" in line, f"exit code {code}: {text}")
+    expect(lines_of(text)["server 0"][0] == "ok", text)
+
+
+def the_doctor_names_the_port_where_nobody_is(lab):
+    code, text = lab.call("pushpull", "doctor", "--join", "tcp://127.0.0.1:1")
+    expect(code == 4 and "tcp://127.0.0.1:1 " in text and "Connection refused" in text, f"exit code {code}: {text}")
+
+
 if __name__ == "__main__":
     base.main(globals())
