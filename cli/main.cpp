@@ -11,10 +11,12 @@
 
 #include "cli/bench/bench_command.h"
 #include "cli/compare/compare_command.h"
+#include "cli/doctor/doctor_command.h"
 #include "cli/eval_command.h"
 #include "cli/keygen_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/run/run_command.h"
+#include "cli/status/status_command.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -28,6 +30,8 @@ usage:
   pushpull compare --job FILE --strategies sync,async --workers 1,2
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
+  pushpull status --join tcp://HOST:PORT              who takes part in a running job, how it goes
+  pushpull doctor --join tcp://HOST:PORT              what keeps this host from taking part in it
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull keygen FILE                                a key for jobs that are not only yours
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
@@ -43,10 +47,12 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 6> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 8> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
+     {"status", status_command},
+     {"doctor", doctor_command},
      {"eval", eval_command},
      {"keygen", keygen_command},
      {"replay", replay_command}}};
@@ -69,10 +75,12 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] which command? run, compare, bench, eval, keygen or replay; --help "
-            "explains them"
+          ? "[pushpull] which command? run, compare, bench, status, doctor, eval, keygen or "
+            "replay; "
+            "--help explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, eval, keygen or replay; --help explains them");
+                "': must be run, compare, bench, status, doctor, eval, keygen or replay; --help "
+                "explains them");
 }
 
 // The parent may have closed descriptors 0 to 2; pipes must not get these numbers.

@@ -46,17 +46,26 @@ function(pushpull_library name)
   target_link_libraries(pushpull_${name} PUBLIC pushpull_flags ${ARG_LINK})
 endfunction()
 
-# pushpull_protobuf(TARGET FILE.proto): a library of generated code, as "FOLDER/FILE.pb.h". It is
-# compiled apart: our warnings are not its business.
-function(pushpull_protobuf target proto)
+# pushpull_protobuf(TARGET FILE.proto...): a library of generated code, as "FOLDER/FILE.pb.h". It is
+# compiled apart: our warnings are not its business. Imports are written from the root, which CMake's
+# own protobuf_generate cannot do.
+function(pushpull_protobuf target)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated/${folder})
+  set(generated ${PROJECT_BINARY_DIR}/generated)
+  file(MAKE_DIRECTORY ${generated}/${folder})
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE protos)
   add_library(${target} STATIC)
-  set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "")
+  foreach(proto ${protos})
+    cmake_path(GET proto STEM stem)
+    set(outputs ${generated}/${folder}/${stem}.pb.h ${generated}/${folder}/${stem}.pb.cc)
+    add_custom_command(OUTPUT ${outputs}
+      COMMAND protobuf::protoc --cpp_out ${generated} -I ${PROJECT_SOURCE_DIR} ${proto}
+      DEPENDS ${protos} protobuf::protoc VERBATIM)
+    target_sources(${target} PRIVATE ${outputs})
+  endforeach()
+  # each generated file has names that the others have, too
+  set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "" UNITY_BUILD OFF)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
-  protobuf_generate(TARGET ${target} LANGUAGE cpp
-    PROTOS ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
-    IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR} PROTOC_OUT_DIR ${PROJECT_BINARY_DIR}/generated/${folder})
   target_include_directories(${target} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/generated)
   if(PUSHPULL_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${PUSHPULL_SANITIZE})

@@ -239,13 +239,16 @@ JobEnd exchange(const ExchangeOptions& options, Control& control, zmq::context_t
   }
 }
 
-JoinOptions join_options(const CommandLine& line) {
+JoinOptions join_options(const CommandLine& line, const std::vector<device::DeviceName>& devices) {
   JoinOptions options;
   options.incarnation = random_id();
   options.host = host_name();
   options.pid = getpid();
   options.coordinator = line.local.at("join");
   options.timeout_s = seconds_of(line, "join-timeout", 60);
+  for (const device::DeviceName& device : devices) {
+    options.device += (options.device.empty() ? "" : ",") + device.to_string();
+  }
   return options;
 }
 
@@ -266,7 +269,7 @@ int work(const CommandLine& line, SignalFd& signals) {
   const Keys keys = keys_of(line);
   Control control(std::make_unique<Dealer>(control_context, address, control_limits(),
                                            keys.control_credentials()),
-                  join_options(line), signals, keys);
+                  join_options(line, devices), signals, keys);
   if (!control.wait_joined()) {
     const JobEnd why = *control.end();
     if (why.signal != 0) return why.exit_code();

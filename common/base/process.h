@@ -10,6 +10,9 @@ namespace pushpull {
 int64_t now_ms();
 double now_seconds();
 
+// The time of day, in milliseconds since 1970.
+int64_t utc_ms();
+
 // The time of day as ISO 8601, in UTC: "2026-01-31T23:59:59Z".
 std::string utc_now();
 

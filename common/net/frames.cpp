@@ -38,10 +38,12 @@ size_t expected_payloads_min(const wire::Header& header) {
   }
 }
 
-// Load, Fetched and Store carry the optimizer's state vectors after the weights.
+// Load, Fetched and Store carry the optimizer's state vectors after the weights; Ping and Pong may
+// carry bytes that are only measured.
 size_t expected_payloads_max(const wire::Header& header) {
   const size_t least = expected_payloads_min(header);
   const bool with_state = header.has_load() || header.has_fetched() || header.has_store();
+  if (header.has_ping() || header.has_pong()) return least + 1;
   return with_state ? least + 2 : least;
 }
 

@@ -21,6 +21,7 @@ Joining::Joining(const JoinOptions& options, const std::string& data_endpoint) :
   hello->set_incarnation(options.incarnation);
   hello->set_version(program_version());
   hello->set_data_endpoint(data_endpoint);
+  hello->set_device(options.device);
 }
 
 std::optional<Message> Joining::on_tick(int64_t now_ms) {

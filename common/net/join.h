@@ -20,6 +20,7 @@ struct JoinOptions {
   int64_t pid = 0;
   std::string coordinator;  // address where the coordinator listens, for messages
   double timeout_s = 60.0;  // --join-timeout
+  std::string device = {};  // that it computes on, or keeps weights on; for people
 };
 
 class Joining {

@@ -6,8 +6,6 @@
 namespace pushpull {
 
 // The answer to every other message of an observer is `Refused` (Router::receive).
-inline bool observer_may_send(const wire::Header& /*header*/) {
-  return false;  // no message asks for the status yet
-}
+inline bool observer_may_send(const wire::Header& header) { return header.has_status_request(); }
 
 }  // namespace pushpull

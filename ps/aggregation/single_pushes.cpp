@@ -50,8 +50,9 @@ bool SinglePushes::apply_due() {
 
 bool SinglePushes::finish(ReceivedPush push) {
   const bool counted = !ledger_.contains(push.step, push.range);
-  const Commit commit = commit_of(push, counted);
+  Commit commit = commit_of(push, counted);
   if (counted) {
+    commit.staleness = updates_ - push.reads[static_cast<size_t>(setup_.rank)];
     ledger_.add(push.step, push.range);
     count(std::move(push));
   }

@@ -82,7 +82,7 @@ class Coordinator : public TrainingObserver {
   const Membership& members() const { return members_; }
   // All zero before `start`.
   const Barriers& barriers() const;
-  // These five only after `start`.
+  bool started() const { return training_ != nullptr; }  // these five only then
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
   const TrainingProgress& training() const { return training_->progress(); }

@@ -124,7 +124,7 @@ class CoordinatorLoop : private JobEffects {
   void receive_written();
   void record_failure();
   void wait_for_writer();
-  Now now() { return {now_ms(), clock_.now_ms()}; }
+  Now now() { return {now_ms(), clock_.now_ms(), utc_ms()}; }
 
   bool send(const PeerId& to, const Message& message) override;
   TermIds begin_term(int64_t term, const RunHistory& history) override;
@@ -137,6 +137,7 @@ class CoordinatorLoop : private JobEffects {
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override { report_.moment(moment); }
+  void show_members(const std::string& json) override { report_.members(json); }
   void write_summary(const Coordinator& coordinator, Summary summary) override;
 
   const CoordinatorProgram& program_;
@@ -171,6 +172,8 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.self.host = host_name();
   options.self.pid = getpid();
   options.self.data_endpoint = advertised(data_.router().address(), program_.advertise);
+  options.self.device = program_.device ? program_.device->name() : "cpu";
+  options.out = std::filesystem::absolute(program_.out_dir).lexically_normal();
   return options;
 }
 

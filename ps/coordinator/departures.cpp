@@ -58,7 +58,7 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
     failed.rank = member.rank;
     failed_push_ = failed;
   }
-  members_.remove(member.incarnation);
+  members_.remove(member.incarnation, leave.text(), now_ms);
   fail_by(now_ms, member, code, leave.text(), leave.text() + " (" + member.name() + ")");
 }
 
@@ -109,7 +109,11 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
   const MemberInfo* found = members_.find(incarnation);
   if (found == nullptr) return;
   const MemberInfo member = *found;
-  members_.remove(incarnation);
+  if (phase_.ending()) {
+    members_.remove(incarnation);
+  } else {
+    members_.remove(incarnation, reason, now_ms);
+  }
   out_.state_changed();
   if (phase_.ending()) return;
   if (phase_.gathering()) {

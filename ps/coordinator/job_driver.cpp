@@ -25,9 +25,13 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       coordinator_(std::make_unique<Coordinator>(options_)),
       progress_(options_, history_),
       transfers_(options_, progress_, effects),
+      desk_(make_desk()),
       tick_(kTickMs) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
+  if (message.header.has_status_request()) {
+    return desk_->ask(now.awake_ms, peer, message.header.status_request());
+  }
   // none: this process, or a stranger, who is refused like a member that nobody knows
   const uint64_t run = message.header.run();
   if (run != 0 && run != options_.run) return on_other_term(now, peer, message);
@@ -78,6 +82,7 @@ void JobDriver::tick(Now now) {
   say_waiting(now);
   show_moments(now, false);
   if (coordinator_->wants_summary()) summarise(now);
+  tell_status(now);
 }
 
 // ---- the server in this process ----
@@ -128,6 +133,7 @@ void JobDriver::begin_term(Now now) {
   data_.end_term(coordinator_->run());
   progress_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
+  desk_ = make_desk();
   began_ms_.reset();
   quorum_ms_.reset();
   // whoever does not hear it learns of it by its next heartbeat
@@ -214,6 +220,26 @@ void JobDriver::summarise(Now now) {
   show_moments(now, true);
   effects_.write_summary(*coordinator_, progress_.summary(data_.stats()));
   coordinator_->finish();
+}
+
+std::unique_ptr<StatusDesk> JobDriver::make_desk() const {
+  return std::make_unique<StatusDesk>(coordinator_->members(), options_.self.incarnation);
+}
+
+void JobDriver::tell_status(Now now) {
+  if (desk_->due(now.awake_ms, coordinator_->phase())) {
+    const TrainingProgress* progress =
+        coordinator_->started() ? &coordinator_->training() : nullptr;
+    const wire::Stats own = data_.stats();
+    desk_->update(now.awake_ms, progress, own, progress_.facts(now.ms, own));
+  }
+  if (const auto text = desk_->take_file()) effects_.show_members(*text);
+  for (Outgoing& out : desk_->take_answers(now.awake_ms, now.utc_ms)) {
+    wire::StatusReply* reply = out.message.header.mutable_status_reply();
+    reply->set_first_run(options_.first_run);
+    reply->set_encrypt_data(options_.job.encrypt_data);
+    effects_.send(out.to, out.message);
+  }
 }
 
 void JobDriver::say_notices() {

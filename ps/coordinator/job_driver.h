@@ -19,6 +19,7 @@
 #include "ps/coordinator/transfers.h"
 #include "ps/files/run_history.h"
 #include "ps/server/served_data.h"
+#include "ps/status/status_desk.h"
 
 namespace pushpull {
 
@@ -76,6 +77,8 @@ class JobDriver {
   void say_waiting(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
+  void tell_status(Now now);
+  std::unique_ptr<StatusDesk> make_desk() const;
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
@@ -89,6 +92,7 @@ class JobDriver {
   std::unique_ptr<Coordinator> coordinator_;  // of the running term
   Progress progress_;
   Transfers transfers_;
+  std::unique_ptr<StatusDesk> desk_;  // of the running term
   Repeat tick_;
   Repeat line_{kWaitingMs};           // for people who wait for members
   std::optional<int64_t> began_ms_;   // to wait for members

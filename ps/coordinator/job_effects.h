@@ -20,6 +20,7 @@ namespace pushpull {
 struct Now {
   int64_t ms = 0;        // of a clock that goes on while the process stands still: what people wait
   int64_t awake_ms = 0;  // of one that does not: how long others are silent
+  int64_t utc_ms = 0;    // the time of day, since 1970
 };
 
 // Where a term starts.
@@ -61,6 +62,8 @@ class JobEffects {
   virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
   virtual void show_line(const std::string& line) = 0;
   virtual void show_moment(const Moment& moment) = 0;
+  // The newest text of members.json.
+  virtual void show_members(const std::string& json) = 0;
   // All is computed. The record of the run and its summary.
   virtual void write_summary(const Coordinator& coordinator, Summary summary) = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/layout/slice_map.h"
+#include "common/net/join.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {
@@ -74,15 +75,15 @@ std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, boo
   if (!due && evaluations.empty() && !last) return {};
   if (due) measure_rate(now_ms);
   // a line for each evaluation, and one in any case
-  std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), moment(now_ms, own.stats()));
+  std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), this->now(now_ms, own.stats()));
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
   return out;
 }
 
-Moment Progress::moment(int64_t now_ms, const wire::Stats& own) const {
+Moment Progress::now(int64_t now_ms, const wire::Stats& own) const {
   const TrainingProgress& record = coordinator().training();
   Moment m;
-  m.seconds = seconds_at(now_ms);
+  m.seconds = began_ms_ < 0 ? 0.0 : seconds_at(now_ms);
   m.step = record.floor();
   m.step_done = record.floor() - history_.first_step;
   m.end_step = coordinator().barriers().end_step;
@@ -113,6 +114,35 @@ void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t n
   m.test_seconds = seconds_at(opened.at_ms);
   m.test_samples = opened.samples;
   opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
+}
+
+JobFacts Progress::facts(int64_t now_ms, const wire::Stats& own) const {
+  JobFacts f;
+  f.phase = coordinator().phase();
+  f.waiting_for = coordinator().waiting_for();
+  f.failure = coordinator().failure_text();
+  f.run = options_.first_run;
+  f.version = program_version();
+  f.strategy = options_.job.strategy.to_string();
+  f.servers = options_.servers;
+  f.workers = options_.workers;
+  f.host = options_.self.host;
+  f.pid = options_.self.pid;
+  f.out = options_.out;
+  if (!coordinator().started()) return f;
+  const Moment m = now(now_ms, own);
+  f.step = m.step;
+  f.end_step = m.end_step;
+  f.epoch = m.step / m.steps_per_epoch;
+  f.samples = m.samples;
+  f.samples_per_second = m.samples_per_second;
+  f.learning_rate = m.learning_rate;
+  f.loss = m.loss;
+  f.staleness_mean = m.staleness_mean;
+  f.staleness_max = m.staleness_max;
+  f.seconds = m.seconds;
+  f.eta_seconds = seconds_left(m);
+  return f;
 }
 
 Summary Progress::summary(const wire::Stats& own) const {

@@ -11,6 +11,7 @@
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"
 #include "ps/server/served_data.h"
+#include "ps/status/job_facts.h"
 
 namespace pushpull {
 
@@ -40,6 +41,10 @@ class Progress {
   // Moments that are due: one for each evaluation, one for each quarter of a second. own: the
   // server in this process. last: in any case, the end of training.
   std::vector<Moment> moments(int64_t now_ms, const ServedData& own, bool last);
+  // One without an evaluation. own: of the server in this process.
+  Moment now(int64_t now_ms, const wire::Stats& own) const;
+  // For whoever asks how the job is.
+  JobFacts facts(int64_t now_ms, const wire::Stats& own) const;
   // All but what files know: from which step the run was resumed.
   Summary summary(const wire::Stats& own) const;
 
@@ -50,7 +55,6 @@ class Progress {
   };
 
   void measure_rate(int64_t now_ms);
-  Moment moment(int64_t now_ms, const wire::Stats& own) const;
   void add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms);
   std::map<int64_t, int64_t> staleness(const wire::Stats& own) const;
 

@@ -191,8 +191,16 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
   return out.str();
 }
 
+std::optional<double> seconds_left(const Moment& m) {
+  if (m.samples <= 0 || m.samples_per_second <= 0) return std::nullopt;
+  const double samples_of_step =
+      static_cast<double>(m.samples) / std::max<double>(1.0, static_cast<double>(m.step_done));
+  return static_cast<double>(m.end_step - m.step) * samples_of_step /
+         std::max(m.samples_per_second, 1e-9);
+}
+
 Report::Report(std::string dir, ProgressStyle style, bool goes_on)
-    : dir_(std::move(dir)), style_(style) {
+    : dir_(std::move(dir)), style_(style), members_(dir_ + "/members.json") {
   std::error_code error;
   std::filesystem::create_directories(dir_, error);
   if (error) {
@@ -206,7 +214,26 @@ Report::Report(std::string dir, ProgressStyle style, bool goes_on)
   metrics_ = std::make_unique<BackgroundWriter>(file.get());
 }
 
-Report::~Report() { finish_metrics(); }
+Report::~Report() {
+  finish_metrics();
+  members_.flush(kFlushMetricsMs);
+  explain_members();
+}
+
+void Report::members(const std::string& json) {
+  members_.put(json);
+  explain_members();
+}
+
+void Report::explain_members() {
+  const int error = members_.error();
+  if (members_explained_ || error == 0) return;
+  members_explained_ = true;
+  end_line();
+  Log("server 0")
+      .warn("[out] cannot write " + members_.path() + ": " + std::strerror(error) +
+            "; training goes on, the file is not up to date");
+}
 
 void Report::write_job(const std::string& ini) const { write_file(dir_ + "/job.ini", ini); }
 
@@ -223,17 +250,11 @@ void Report::progress(const Moment& m) {
   if (!terminal && m.step == last_plain_step_ && !m.evaluation) return;
   last_plain_step_ = m.step;
   last_plain_s_ = m.seconds;
-  const double left = m.samples > 0 && m.samples_per_second > 0
-                          ? static_cast<double>(m.end_step - m.step) *
-                                (static_cast<double>(m.samples) /
-                                 std::max<double>(1.0, static_cast<double>(m.step_done))) /
-                                std::max(m.samples_per_second, 1e-9)
-                          : NAN;
   std::ostringstream line;
   line << "step " << m.step << "/" << m.end_step << "  epoch " << m.step / m.steps_per_epoch
        << "  loss " << (m.loss ? fixed(*m.loss, 4) : "-") << "  " << fixed(m.samples_per_second, 0)
-       << " samples/s  ETA " << clock_text(left) << "  staleness " << fixed(m.staleness_mean, 1)
-       << " (max " << m.staleness_max << ")";
+       << " samples/s  ETA " << clock_text(seconds_left(m).value_or(NAN)) << "  staleness "
+       << fixed(m.staleness_mean, 1) << " (max " << m.staleness_max << ")";
   if (m.evaluation && m.evaluation->total > 0) {
     line << "  accuracy "
          << fixed(100.0 * static_cast<double>(m.evaluation->correct) /

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/background_writer.h"
+#include "common/io/latest_file.h"
 #include "common/job/job.h"
 #include "ps/files/run_totals.h"
 #include "ps/work/evaluations.h"
@@ -65,6 +66,9 @@ struct Moment {
   int64_t test_samples = 0;              // of this run, that are in these weights
 };
 
+// Until `end_step` at this rate; empty: nobody knows.
+std::optional<double> seconds_left(const Moment& moment);
+
 enum class ProgressStyle { kTerminal, kPlain };
 
 class Report {
@@ -72,7 +76,7 @@ class Report {
   // Makes `dir` and opens metrics.jsonl, anew or, for a run that goes on, where it ended; removes an
   // earlier run's summary. Throws Error(kIo) naming the file.
   Report(std::string dir, ProgressStyle style, bool goes_on);
-  // Waits some seconds for the last metrics.
+  // Waits some seconds for the last metrics and members.
   ~Report();
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
@@ -81,6 +85,8 @@ class Report {
   // A line of metrics, and the progress line where it is time for one. Waits for neither; metrics that
   // cannot be written are lost, and one line says so.
   void moment(const Moment& moment);
+  // members.json, whole or as it was. Does not wait either; one line says where it cannot be written.
+  void members(const std::string& json);
   // Ends the progress line, so that something else can be printed.
   void end_line();
   void write_summary(const Summary& summary);
@@ -91,12 +97,15 @@ class Report {
   void progress(const Moment& moment);
   void explain_metrics();
   void finish_metrics();
+  void explain_members();
 
   std::string dir_;
   ProgressStyle style_;
   std::unique_ptr<BackgroundWriter> metrics_;
   int64_t metrics_left_out_ = 0;
   bool metrics_explained_ = false;
+  LatestFile members_;
+  bool members_explained_ = false;
   double last_plain_s_ = -1e9;
   int64_t last_plain_step_ = -1;
   bool line_open_ = false;

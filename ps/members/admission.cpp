@@ -35,8 +35,8 @@ Checked check_hello(const wire::Hello& hello) {
     return refused("bad-role", "role server or worker", std::to_string(hello.role()));
   }
   if (hello.incarnation() == 0) return refused("no-incarnation", "an incarnation", "0");
-  const size_t longest =
-      std::max({hello.host().size(), hello.version().size(), hello.data_endpoint().size()});
+  const size_t longest = std::max({hello.host().size(), hello.version().size(),
+                                   hello.data_endpoint().size(), hello.device().size()});
   if (longest > kMaxWordBytes) {
     return refused("long-hello", "at most " + std::to_string(kMaxWordBytes) + " bytes a word",
                    std::to_string(longest));
@@ -168,6 +168,7 @@ void Admission::add_member(const wire::Hello& hello) {
   info.host = hello.host();
   info.pid = hello.pid();
   info.data_endpoint = hello.data_endpoint();
+  info.device = hello.device();
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);
   const MemberInfo& member = members_.add(info);

@@ -26,6 +26,7 @@ struct CoordinatorOptions {
   int workers = 1;
   MemberInfo self;        // server 0, in this process
   std::string grant_key;  // what servers check pushes with (Grants)
+  std::string out = {};   // folder of the run's output, absolute; for people
 };
 
 class Admission {

@@ -1,6 +1,7 @@
 #include "ps/members/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pushpull {
 
@@ -19,7 +20,21 @@ Membership::Membership(double heartbeat_timeout_s)
       closed_grace_ms_(std::min<int64_t>(2000, timeout_ms_)) {}
 
 MemberInfo& Membership::add(const MemberInfo& member) {
+  // whoever was given up before the start, and says Hello again, has not left
+  std::erase_if(former_, [&](const FormerMember& former) {
+    return former.member.incarnation == member.incarnation;
+  });
   return members_[member.incarnation] = member;
+}
+
+void Membership::remove(uint64_t incarnation, const std::string& reason, int64_t now_ms) {
+  const auto found = members_.find(incarnation);
+  if (found == members_.end()) return;
+  former_.push_back({std::move(found->second), reason, now_ms});
+  members_.erase(found);
+  if (former_.size() <= kMostFormer) return;
+  former_.pop_front();
+  ++forgotten_;
 }
 
 MemberInfo* Membership::find(uint64_t incarnation) {

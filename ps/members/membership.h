@@ -2,7 +2,9 @@
 // coordinator's state machine; time comes in as an argument. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@ struct MemberInfo {
   std::string host = {};
   int64_t pid = 0;
   std::string data_endpoint = {};
+  std::string device = {};         // that it computes on, or keeps weights on
   std::string peer_endpoint = {};  // all-reduce: where other workers reach this one
   PeerId peer = {};                // empty: the server in the coordinator's own process
   bool declared = false;
@@ -31,12 +34,27 @@ struct MemberInfo {
   std::string name() const;
 };
 
+// A member that is none any more.
+struct FormerMember {
+  MemberInfo member;
+  std::string reason;
+  int64_t at_ms = 0;
+};
+
 class Membership {
  public:
+  static constexpr size_t kMostFormer = 256;
+
   explicit Membership(double heartbeat_timeout_s);
 
   MemberInfo& add(const MemberInfo& member);
+  // It was never more than a guest, or the job is over.
   void remove(uint64_t incarnation) { members_.erase(incarnation); }
+  // It has left, or is lost, before the job was over.
+  void remove(uint64_t incarnation, const std::string& reason, int64_t now_ms);
+  // The newest ones of these, the latest last; and how many there were before them.
+  const std::deque<FormerMember>& former() const { return former_; }
+  int64_t forgotten() const { return forgotten_; }
   // Null: nobody.
   MemberInfo* find(uint64_t incarnation);
   const MemberInfo* find(uint64_t incarnation) const;
@@ -64,6 +82,8 @@ class Membership {
   int64_t timeout_ms_;
   int64_t closed_grace_ms_;  // a living peer reconnects within this
   std::map<uint64_t, MemberInfo> members_;
+  std::deque<FormerMember> former_;
+  int64_t forgotten_ = 0;
 };
 
 // "1.5" for 1500.

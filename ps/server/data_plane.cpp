@@ -97,6 +97,14 @@ void DataPlane::work() {
 }
 
 void DataPlane::take(const PeerId& peer, Message message) {
+  if (message.header.has_ping()) {
+    Message answer;
+    if (Checked refusal = pings_.take(now_ms(), message.header.ping(), answer)) {
+      return refuse(peer, *refusal);
+    }
+    router_.send(peer, answer);
+    return;
+  }
   if (memory_ && message.header.has_attach()) {
     // the answer says that what the worker has sent before is not read in its memory any more
     if (memory_->on_device()) work();

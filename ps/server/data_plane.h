@@ -14,6 +14,7 @@
 #include "common/net/local_socket.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
+#include "ps/ping/pings.h"
 #include "ps/server/attached_workers.h"
 #include "ps/server/served_data.h"
 
@@ -50,6 +51,7 @@ class DataPlane : private ServerParts {
   ZapHandler handler_;
   Router router_;
   Refusals refusals_;
+  Pings pings_;
   Log log_{"server"};
   std::unique_ptr<LocalSocketName> local_;   // transport = ipc
   std::unique_ptr<AttachedWorkers> memory_;  // made with the server, which lies in it

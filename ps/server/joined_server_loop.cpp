@@ -49,6 +49,7 @@ JoinOptions options_of(const JoinedServerProgram& program) {
   options.pid = getpid();
   options.coordinator = program.join;
   options.timeout_s = program.join_timeout_s;
+  options.device = program.device ? program.device->name() : "cpu";
   return options;
 }
 

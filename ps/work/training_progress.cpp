@@ -56,8 +56,9 @@ void TrainingProgress::add(const Commit& commit, int rank) {
     ++counts_.pushes_dropped;
     add_at(counts_.pushes_dropped_per_worker, rank, 1);
   }
-  if (!commit.counted) return;
   const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
+  add_to_process(commit, samples);
+  if (!commit.counted) return;
   add_push(counts_, commit, rank, samples);
   add_push(open_[commit.step + commit.steps - 1].counts, commit, rank, samples);
   // no losses at all, or those of each step
@@ -68,6 +69,18 @@ void TrainingProgress::add(const Commit& commit, int rank) {
                losses.subspan(static_cast<size_t>(i) * each, each), commit.range.size());
   }
   close_steps();
+}
+
+void TrainingProgress::add_to_process(const Commit& commit, int64_t samples) {
+  PushedWork& work = by_process_[commit.incarnation];
+  const int64_t behind = commit.step + commit.steps;
+  work.clock = std::max(work.clock, behind);
+  if (!commit.counted) return;
+  work.step = std::max(work.step, behind);
+  work.samples += samples;
+  ++work.pushes;
+  work.staleness_sum += commit.staleness;
+  work.staleness_max = std::max(work.staleness_max, commit.staleness);
 }
 
 void TrainingProgress::add_losses(int64_t step, int64_t lo, std::span<const float> losses,

@@ -16,6 +16,16 @@
 
 namespace pushpull {
 
+// What one process has pushed, at server 0.
+struct PushedWork {
+  int64_t samples = 0;  // that are in the weights
+  int64_t pushes = 0;   // that are
+  int64_t step = 0;     // behind the newest step of these
+  int64_t clock = 0;    // behind the newest step of all that it has pushed
+  int64_t staleness_sum = 0;
+  int64_t staleness_max = 0;
+};
+
 // The pushes, samples and losses that are in the weights, as server 0 commits them.
 class TrainingProgress {
  public:
@@ -32,6 +42,8 @@ class TrainingProgress {
   // Of the steps before `step`, one of the newest checkpoints' barriers that the floor has reached.
   // Null: of any other step.
   const RunCounts* counts_at(int64_t step) const;
+  // By incarnation: of workers that are gone, too, since ranks are used again. Of this term.
+  const std::map<uint64_t, PushedWork>& by_process() const { return by_process_; }
   // The first step that is not whole at server 0.
   int64_t floor() const { return floor_; }
   // Mean loss of the newest whole step; empty before the first.
@@ -45,6 +57,7 @@ class TrainingProgress {
     int64_t covered = 0;                           // micro-batches
     RunCounts counts;                              // of pushes that end with this step
   };
+  void add_to_process(const Commit& commit, int64_t samples);
   void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
   bool whole(const Step& step) const;
   void close_steps();
@@ -57,6 +70,7 @@ class TrainingProgress {
   RunCounts counts_;                   // of all commits
   RunCounts whole_;                    // of the steps before the floor
   std::map<int64_t, RunCounts> kept_;  // by barrier
+  std::map<uint64_t, PushedWork> by_process_;
   int64_t floor_;
   std::map<int64_t, Step> open_;
   std::deque<double> losses_;  // of the newest whole steps

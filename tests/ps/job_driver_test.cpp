@@ -115,6 +115,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   }
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
   void show_moment(const Moment& moment) override { moments_.push_back(moment); }
+  void show_members(const std::string& json) override { members_.push_back(json); }
   void write_summary(const Coordinator& /*coordinator*/, Summary summary) override {
     summaries_.push_back(std::move(summary));
   }
@@ -136,6 +137,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<int64_t> hashed_;
   std::vector<int64_t> written_;
   std::vector<Moment> moments_;
+  std::vector<std::string> members_;
   std::vector<Summary> summaries_;
   int started_ = 0;
   std::vector<int64_t> terms_;
@@ -277,6 +279,48 @@ TEST_F(JobDriverTest, ASignalEndsTheJobAndASecondOneTheProcess) {
   now_ += 400;
   EXPECT_TRUE(driver_->on_signal(now(), 15, "SIGTERM"));
   EXPECT_EQ(driver_->exit_code(), 143);
+}
+
+TEST_F(JobDriverTest, AQuestionIsAnsweredInEveryPhaseAndReachesNobodyElse) {
+  const auto ask = [this] {
+    now_ += 1000;
+    turn();
+    sent_.clear();
+    Message message;
+    message.header.mutable_status_request()->set_number(5);
+    EXPECT_FALSE(driver_->on_message(now(), "somebody", message));
+    turn();
+    const auto is_answer = [](const auto& out) { return out.second.header.has_status_reply(); };
+    EXPECT_EQ(std::count_if(sent_.begin(), sent_.end(), is_answer), 1);
+    for (const auto& [to, out] : sent_) EXPECT_EQ(to == "somebody", is_answer(std::pair{to, out}));
+    const auto found = std::find_if(sent_.begin(), sent_.end(), is_answer);
+    return found == sent_.end() ? "" : found->second.header.status_reply().json();
+  };
+  make();
+  EXPECT_THAT(ask(), HasSubstr("waiting for members: 1 of 1 server, 0 of 1 worker"));
+  EXPECT_EQ(driver_->coordinator().members().all().size(), 1U) << "who asks is no member";
+  join();
+  EXPECT_THAT(ask(), HasSubstr(R"("phase":"training","strategy":"sync")"));
+  driver_->fail(ErrorCode::kData, "[data] gone");
+  EXPECT_THAT(ask(), HasSubstr(R"("phase":"failed")"));
+}
+
+TEST_F(JobDriverTest, MembersAreWrittenBeforeTheFirstStepAndAtTheEnd) {
+  make();
+  turn();
+  ASSERT_EQ(members_.size(), 1U);
+  EXPECT_EQ(members_[0].find("worker"), std::string::npos);
+  join();
+  turn(60);
+  EXPECT_THAT(members_.back(), HasSubstr(R"("role":"worker","rank":0)"));
+  driver_->fail(ErrorCode::kData, "[data] gone");
+  turn(60);
+  Message message;
+  message.header.mutable_leave()->set_incarnation(kAnna);
+  driver_->on_message(now(), "anna", message);
+  turn(60);
+  turn(1000);
+  EXPECT_THAT(members_.back(), HasSubstr(R"("role":"worker","rank":0)")) << "as it was";
 }
 
 TEST_F(JobDriverTest, AClosedConnectionCountsAsALossLater) {

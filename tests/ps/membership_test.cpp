@@ -30,6 +30,29 @@ TEST_F(Members, AreNamedByRoleRankHostAndPid) {
   EXPECT_EQ(worker.name(), "worker 3 (node3, pid 44)");
 }
 
+TEST_F(Members, WhoHasLeftIsKnownWithTheReasonTheNewestOnly) {
+  members_.remove(7, "nobody", 1500);
+  EXPECT_TRUE(members_.former().empty());
+  members_.remove(2, "it left", 1500);
+  ASSERT_EQ(members_.former().size(), 1U);
+  EXPECT_EQ(members_.former()[0].member.host, "node3");
+  EXPECT_EQ(members_.former()[0].reason, "it left");
+  EXPECT_EQ(members_.former()[0].at_ms, 1500);
+  EXPECT_EQ(members_.find(2), nullptr);
+  members_.add({.role = wire::ROLE_WORKER, .incarnation = 2});
+  EXPECT_TRUE(members_.former().empty()) << "it is here again";
+  members_.remove(2, "it left", 1500);
+  for (uint64_t who = 10; who < 10 + Membership::kMostFormer; ++who) {
+    members_.add({.role = wire::ROLE_WORKER, .incarnation = who});
+    members_.remove(who, "lost", 2000);
+  }
+  EXPECT_EQ(members_.former().size(), Membership::kMostFormer);
+  EXPECT_EQ(members_.former().back().member.incarnation, 9 + Membership::kMostFormer);
+  EXPECT_EQ(members_.forgotten(), 1);
+  members_.remove(1);
+  EXPECT_EQ(members_.former().back().reason, "lost");
+}
+
 TEST_F(Members, AreFoundByIncarnationPeerAndRank) {
   EXPECT_EQ(members_.find(3), nullptr);
   EXPECT_EQ(members_.find_peer("peer"), members_.find(2));

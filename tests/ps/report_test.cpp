@@ -252,6 +252,15 @@ TEST(Report, WritesSummaryAndJob) {
   EXPECT_FALSE(std::filesystem::exists(folder / "summary.json.tmp"));
 }
 
+TEST(Report, ItsEndWaitsForTheNewestMembers) {
+  const ScratchFolder folder;
+  {
+    Report report(folder.path(), ProgressStyle::kPlain);
+    for (int i = 0; i <= 50; ++i) report.members(std::to_string(i));
+  }
+  EXPECT_EQ(read_bytes(folder / "members.json"), "50");
+}
+
 template <class Call>
 std::string io_error_of(const Call& call) {
   try {

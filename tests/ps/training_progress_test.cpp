@@ -33,6 +33,34 @@ TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
   EXPECT_EQ(progress.floor(), 2);
 }
 
+TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
+  TrainingProgress progress(job_of(), 2, 0);
+  progress.add(commit(0, {0, 2}, {1, 1}), 0);
+  Commit again = commit(0, {0, 2}, {1, 1}, false);
+  Commit dropped = commit(3, {0, 2}, {1, 1}, false);
+  dropped.dropped = true;
+  progress.add(again, 0);
+  progress.add(dropped, 0);
+  Commit other = commit(1, {2, 4}, {1, 1});
+  other.incarnation = 2;
+  other.staleness = 3;
+  progress.add(other, 0);  // the same rank, after the first one
+  other.step = 2;
+  other.staleness = 1;
+  progress.add(other, -1);  // it is no member any more
+  const PushedWork& first = progress.by_process().at(1);
+  EXPECT_EQ(first.samples, 4);
+  EXPECT_EQ(first.pushes, 1);
+  EXPECT_EQ(first.step, 1);
+  EXPECT_EQ(first.clock, 4) << "it goes on behind a push that was dropped";
+  const PushedWork& second = progress.by_process().at(2);
+  EXPECT_EQ(second.samples, 8);
+  EXPECT_EQ(second.step, 3);
+  EXPECT_EQ(second.staleness_sum, 4);
+  EXPECT_EQ(second.staleness_max, 3);
+  EXPECT_EQ(first.samples + second.samples, progress.samples());
+}
+
 TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
   const auto number = [](int last) {
     std::string bytes(HashSum::kBytes, '\0');

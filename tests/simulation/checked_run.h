@@ -7,7 +7,10 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/cluster.h"
@@ -177,6 +180,7 @@ class Run {
         cluster_->coordinator().training().counts().samples != steps * scenario_.job.global_batch) {
       return complain("samples were counted twice or not at all");
     }
+    check_members();
     if (backup()) return;  // counts what it has chosen
     HashSum drawn;
     for (int64_t step = scenario_.start_step; step < barriers.end_step; ++step) {
@@ -184,6 +188,28 @@ class Run {
     }
     if (cluster_->coordinator().training().counts().data_hash != drawn)
       complain("another data hash");
+  }
+
+  // The last members.json: all samples are somebody's, and every place of the last step is taken once.
+  void check_members() {
+    const auto document = nlohmann::json::parse(cluster_->members_json);
+    int64_t samples = 0;
+    for (const char* list : {"members", "left"}) {
+      for (const auto& row : document.at(list)) samples += row.at("samples").get<int64_t>();
+    }
+    if (samples != cluster_->coordinator().training().samples()) {
+      return complain("the members have computed " + std::to_string(samples) +
+                      " samples: " + cluster_->members_json);
+    }
+    std::set<std::pair<std::string, int>> places;
+    int servers = 0;
+    for (const auto& row : document.at("members")) {
+      servers += row.at("role") == "server" ? 1 : 0;
+      if (row.at("rank").is_null()) continue;
+      if (places.emplace(row.at("role"), row.at("rank")).second) continue;
+      return complain("a rank is there twice: " + cluster_->members_json);
+    }
+    if (servers != scenario_.servers) complain("other servers: " + cluster_->members_json);
   }
 
   // What is hashed as the initial weights.

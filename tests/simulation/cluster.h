@@ -65,6 +65,7 @@ class Cluster {
     std::map<int64_t, RunCounts> counts;  // by step
   } disk;
   int64_t recoveries = 0;    // terms after the first
+  std::string members_json;  // the newest members.json
   int64_t lost_members = 0;  // that the coordinator has given up, as it says
   int64_t early_tasks = 0;   // that have begun while their weights were coming
   int64_t early_waits = 0;   // of a layer of theirs

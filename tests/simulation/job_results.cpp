@@ -79,6 +79,8 @@ void JobResults::show_moment(const Moment& moment) {
   }
 }
 
+void JobResults::show_members(const std::string& json) { cluster_.members_json = json; }
+
 void JobResults::write_summary(const Coordinator& /*coordinator*/, Summary summary) {
   if (cluster_.summary) cluster_.wrong("the summary was written twice");
   cluster_.summary = std::move(summary);

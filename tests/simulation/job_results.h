@@ -29,6 +29,7 @@ class JobResults : public JobEffects {
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override;
+  void show_members(const std::string& json) override;
   void write_summary(const Coordinator& coordinator, Summary summary) override;
   void after_writing(std::function<void()> then);
 

@@ -66,6 +66,8 @@ bool check_decoding(std::vector<zmq::message_t> frames) {
     require(payloads >= 1 && payloads <= 3, "state vectors");
   } else if (header.has_peer_chunk()) {
     require(payloads == 1, "a chunk");
+  } else if (header.has_ping() || header.has_pong()) {
+    require(payloads <= 1, "bytes to measure");
   } else {
     require(payloads == 0, "payloads behind control");
   }

@@ -1,0 +1,35 @@
+// Calls that may never return, such as those of a name server or a file system that hangs, with a
+// deadline. Plain function; any thread.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace pushpull {
+
+// The result of `call`, or what it throws; empty: it has not returned in time. Its thread goes on
+// alone then, so it must own what it uses.
+template <class Result>
+std::optional<Result> within(double seconds, std::function<Result()> call) {
+  auto promise = std::make_shared<std::promise<Result>>();
+  std::future<Result> result = promise->get_future();
+  std::thread([promise, call = std::move(call)] {
+    try {
+      promise->set_value(call());
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  }).detach();
+  if (result.wait_for(std::chrono::duration<double>(seconds)) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return result.get();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,74 @@
+#include "cli/status/ask_status.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/base/repeat.h"
+#include "common/net/endpoint.h"
+#include "common/net/join.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kAskMs = 500;
+
+StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std::string& address) {
+  StatusAnswer answer;
+  answer.document = nlohmann::ordered_json::parse(reply.json(), nullptr, false);
+  if (!answer.document.is_object()) {
+    throw Error(ErrorCode::kProtocol, "[status] the answer of " + address + " is no JSON object");
+  }
+  answer.utc_ms = reply.utc_ms();
+  answer.first_run = reply.first_run();
+  answer.encrypt_data = reply.encrypt_data();
+  answer.heard_utc_ms = utc_ms();
+  answer.round_trip_ms = (now_seconds() - asked_s) * 1000.0;
+  return answer;
+}
+
+}  // namespace
+
+StatusAnswer ask_status(zmq::context_t& context, const std::string& address, const Keys& keys,
+                        double timeout_s) {
+  Dealer dealer(context, address, control_limits(), keys.control_credentials());
+  const double end_s = now_seconds() + timeout_s;
+  Repeat question(kAskMs);
+  std::map<int64_t, double> asked_s;  // by number
+  while (now_seconds() < end_s) {
+    if (question.due(now_ms())) {
+      Message message;
+      const int64_t number = std::ssize(asked_s) + 1;
+      message.header.mutable_status_request()->set_number(number);
+      asked_s[number] = now_seconds();
+      dealer.send(message);
+    }
+    zmq::pollitem_t item{dealer.socket().handle(), 0, ZMQ_POLLIN, 0};
+    const auto left_ms = static_cast<int>((end_s - now_seconds()) * 1000.0);
+    poll_sockets({&item, 1}, std::clamp(left_ms, 0, static_cast<int>(kAskMs)));
+    while (const auto message = dealer.receive()) {
+      const wire::Header& header = message->header;
+      if (header.has_refused()) {
+        throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
+      }
+      const auto asked = asked_s.find(header.status_reply().number());
+      if (header.has_status_reply() && asked != asked_s.end()) {
+        return answer_of(header.status_reply(), asked->second, address);
+      }
+    }
+    if (const auto why = dealer.refused()) throw Error(ErrorCode::kRefused, *why);
+    if (dealer.foreign_version() != 0) {
+      throw Error(ErrorCode::kProtocol, foreign_version_text(address, dealer.foreign_version()));
+    }
+  }
+  throw Error(ErrorCode::kUnreachable,
+              "[status] nobody has answered at " + address + " for " +
+                  std::to_string(static_cast<int64_t>(timeout_s)) +
+                  " s; is the job running there? `pushpull doctor --join " + address +
+                  "` looks for the reason, --join-timeout sets how long to wait");
+}
+
+}  // namespace pushpull

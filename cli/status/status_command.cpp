@@ -1,0 +1,65 @@
+#include "cli/status/status_command.h"
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/status/ask_status.h"
+#include "cli/status/status_table.h"
+#include "common/base/error.h"
+#include "common/job/command_line.h"
+#include "common/keys/key_flags.h"
+#include "common/net/address.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr double kStatusSeconds = 5.0;
+
+const std::vector<KeyHelp>& status_options() {
+  static const std::vector<KeyHelp> options = with_key_flags({
+      {"join", "", "address of the first server: tcp://HOST:PORT"},
+      {"join-timeout", "5", "seconds to wait for its answer"},
+      {"json", "", "print one JSON object", "", false},
+  });
+  return options;
+}
+
+}  // namespace
+
+int status_command(int argc, const char* const* argv) {
+  const CommandLine line = parse_command_line(argc, argv, status_options(), JobFlags::kRefuse);
+  if (line.help) {
+    std::cout << help_text("pushpull status: who takes part in a running job, and how it goes",
+                           {"pushpull status --join tcp://HOST:PORT [--json]"}, status_options(),
+                           JobFlags::kRefuse);
+    return 0;
+  }
+  if (line.version) {
+    std::cout << "pushpull " PUSHPULL_VERSION "\n";
+    return 0;
+  }
+  if (!line.positional.empty() || !line.local.contains("join")) {
+    throw Error(ErrorCode::kUsage,
+                "[status] the address of the first server is needed: --join tcp://HOST:PORT");
+  }
+  const std::string& address = line.local.at("join");
+  parse_address(address, "join");
+  zmq::context_t context(1);
+  const StatusAnswer answer =
+      ask_status(context, address, keys_of(line), seconds_of(line, "join-timeout", kStatusSeconds));
+  if (line.local.contains("json")) {
+    std::cout << answer.document.dump(2) << "\n";
+    return 0;
+  }
+  try {
+    std::cout << status_table(answer.document);
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ErrorCode::kProtocol,
+                "[status] the answer of " + address + " lacks something: " + e.what());
+  }
+  return 0;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,57 @@
+#include "ps/ping/pings.h"
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+bool Pings::within_limits(int64_t now_ms, int64_t bytes) {
+  if (now_ms - second_ms_ >= 1000) {
+    second_ms_ = now_ms;
+    answers_ = 0;
+    bytes_ = 0;
+  }
+  if (answers_ >= kMostPerSecond || bytes_ + bytes > kMostBytesPerSecond) return false;
+  ++answers_;
+  bytes_ += bytes;
+  return true;
+}
+
+Payload Pings::filler(int64_t bytes) {
+  if (!zeros_) zeros_ = std::make_shared<std::byte[]>(kMostBytes);
+  return {zeros_, std::span(zeros_.get(), static_cast<size_t>(bytes))};
+}
+
+// A page of ours for the asker to map. Who can do so is a process of this user on this host, which
+// could read all of our memory in any case.
+void Pings::offer_memory(const std::string& theirs, wire::Pong& pong) {
+  const std::string difference = host_difference(theirs, host_identity());
+  if (!difference.empty()) return pong.set_text(difference);
+  try {
+    if (!probe_) probe_.emplace(1);
+    *pong.mutable_probe() = probe_->description();
+  } catch (const Error& e) {
+    pong.set_text(e.what());
+  }
+}
+
+Checked Pings::take(int64_t now_ms, const wire::Ping& ping, Message& answer) {
+  const int64_t bytes = ping.answer_bytes();
+  if (bytes < 0 || bytes > kMostBytes || bytes % static_cast<int64_t>(sizeof(float)) != 0) {
+    return refused("ping-bytes",
+                   "a question for whole floats, at most " + std::to_string(kMostBytes) + " bytes",
+                   std::to_string(bytes));
+  }
+  if (!within_limits(now_ms, bytes)) {
+    return refused("ping-rate",
+                   std::to_string(kMostPerSecond) + " questions a second, and " +
+                       std::to_string(kMostBytesPerSecond) + " bytes",
+                   "more");
+  }
+  wire::Pong* pong = answer.header.mutable_pong();
+  pong->set_number(ping.number());
+  if (!ping.host().empty()) offer_memory(ping.host(), *pong);
+  if (bytes > 0) answer.payloads.push_back(filler(bytes));
+  return {};
+}
+
+}  // namespace pushpull

@@ -1,0 +1,108 @@
+#include "ps/status/status_desk.h"
+
+#include <functional>
+
+#include "ps/status/member_document.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kLookMs = 50;
+constexpr int64_t kWriteMs = 1000;
+constexpr int64_t kAnswerMs = 200;  // that an answer is used again
+
+void mix(size_t& hash, uint64_t value) {
+  hash ^= std::hash<uint64_t>()(value) + 0x9e3779b97f4a7c15ULL + (hash << 6U) + (hash >> 2U);
+}
+
+}  // namespace
+
+Checked StatusDesk::ask(int64_t now_ms, const PeerId& peer, const wire::StatusRequest& request) {
+  if (!limits_.take(now_ms, peer)) {
+    return refused("status-rate",
+                   "a question every " + std::to_string(AnswerLimits::kBetweenMs) + " ms, " +
+                       std::to_string(AnswerLimits::kMostOfConnection) + " on a connection",
+                   "one more");
+  }
+  questions_.push_back({peer, request.number()});
+  return {};
+}
+
+bool StatusDesk::fresh(int64_t now_ms) const {
+  return made_ms_ >= 0 && now_ms - made_ms_ < kAnswerMs;
+}
+
+// Changes when somebody comes, gets a rank or goes. Once the job is over, all go.
+size_t StatusDesk::fingerprint() const {
+  size_t hash = 0;
+  if (over_) return hash;
+  mix(hash, members_.former().size() + static_cast<uint64_t>(members_.forgotten()));
+  for (const auto& [incarnation, member] : members_.all()) {
+    mix(hash, incarnation);
+    mix(hash, static_cast<uint64_t>(member.rank + 1) * 2 + (member.declared ? 1 : 0));
+  }
+  return hash;
+}
+
+bool StatusDesk::due(int64_t now_ms, wire::Phase phase) {
+  if (!questions_.empty() && !fresh(now_ms)) return true;
+  // the last phase may be gone before the next look
+  if (phase != phase_ || now_ms - written_ms_ >= kWriteMs) return true;
+  if (now_ms - looked_ms_ < kLookMs) return false;
+  looked_ms_ = now_ms;
+  return fingerprint() != fingerprint_;
+}
+
+// Whoever leaves because the job is over stays in view; what the others report last still counts.
+void StatusDesk::choose_shown(const wire::Stats& own, wire::Phase phase) {
+  if (!over_) {
+    shown_ = members_.all();
+  } else {
+    for (auto& [incarnation, member] : shown_) {
+      const MemberInfo* now = members_.find(incarnation);
+      if (now == nullptr) continue;
+      member.stats = now->stats;
+      member.last_heard_ms = now->last_heard_ms;
+    }
+  }
+  over_ = over_ || phase >= wire::PHASE_FINISHING;
+  const auto self = shown_.find(self_);
+  if (self != shown_.end()) self->second.stats = own;
+}
+
+void StatusDesk::update(int64_t now_ms, const TrainingProgress* progress, const wire::Stats& own,
+                        const JobFacts& facts) {
+  if (began_ms_ < 0) began_ms_ = now_ms;
+  if (progress != nullptr && !over_) pace_.on_tick(now_ms, members_, *progress);
+  choose_shown(own, facts.phase);
+  const MembersView view{now_ms, began_ms_, &shown_, &members_, progress, &pace_};
+  const size_t newest = fingerprint();
+  if (newest != fingerprint_ || facts.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
+    file_ = members_json(view);
+    phase_ = facts.phase;
+    written_ms_ = now_ms;
+    fingerprint_ = newest;
+  }
+  if (questions_.empty() || fresh(now_ms)) return;
+  JobFacts shown = facts;
+  shown.up_ms = now_ms - began_ms_;
+  answer_ = status_json(view, shown);
+  made_ms_ = now_ms;
+}
+
+std::vector<Outgoing> StatusDesk::take_answers(int64_t now_ms, int64_t utc_ms) {
+  std::vector<Outgoing> out;
+  if (!fresh(now_ms)) return out;
+  for (const Question& question : std::exchange(questions_, {})) {
+    Message message;
+    wire::StatusReply* reply = message.header.mutable_status_reply();
+    reply->set_number(question.number);
+    reply->set_json(answer_);
+    reply->set_utc_ms(utc_ms);
+    out.push_back({question.peer, std::move(message)});
+  }
+  return out;
+}
+
+}  // namespace pushpull

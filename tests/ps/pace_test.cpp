@@ -1,0 +1,107 @@
+#include "ps/status/pace.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+constexpr uint64_t kCarla = 103;
+
+// Workers whose heartbeats and commits are played by the test; a step takes a second.
+class PaceTest : public testing::Test {
+ protected:
+  struct Second {
+    double busy = 0.0;
+    double wait = 0.0;
+    int64_t tasks = 1;
+    std::string waits_for = {};
+  };
+
+  PaceTest() {
+    int rank = 0;
+    for (const uint64_t who : {kAnna, kBert, kCarla}) {
+      members_.add({.role = wire::ROLE_WORKER, .rank = rank++, .incarnation = who});
+    }
+  }
+  void seconds(int count, const std::map<uint64_t, Second>& each, bool moves = true) {
+    for (int i = 0; i < count; ++i) {
+      now_ += 1000;
+      for (const auto& [who, second] : each) {
+        wire::Stats& stats = members_.find(who)->stats;
+        stats.set_compute_seconds(stats.compute_seconds() + second.busy);
+        stats.set_wait_seconds(stats.wait_seconds() + second.wait);
+        stats.set_computed(stats.computed() + second.tasks);
+        stats.set_waits_for(second.waits_for);
+      }
+      if (moves) progress_.add({kAnna, step_++, {0, 4}, {1, 1, 1, 1}, true}, 0);
+      pace_.on_tick(now_, members_, progress_);
+    }
+  }
+
+  Membership members_{5.0};
+  TrainingProgress progress_{job_of(), 3, 0};
+  Pace pace_;
+  int64_t now_ = 1'000'000;
+  int64_t step_ = 0;
+};
+
+TEST_F(PaceTest, ASlowWorkerThatTheOthersWaitForIsAStraggler) {
+  seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
+  EXPECT_TRUE(pace_.straggles(kAnna));
+  EXPECT_FALSE(pace_.straggles(kBert));
+  EXPECT_FALSE(pace_.straggles(kCarla));
+}
+
+TEST_F(PaceTest, NobodyIsOneAmongEqualsThatWaitForTheServer) {
+  seconds(4, {{kAnna, {0.35, 0.65}}, {kBert, {0.3, 0.7}}, {kCarla, {0.32, 0.68}}});
+  for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(pace_.straggles(who));
+}
+
+// async: each waits for the servers only.
+TEST_F(PaceTest, ASlowWorkerThatNobodyWaitsForIsNone) {
+  seconds(4, {{kAnna, {0.9, 0.1, 1}}, {kBert, {0.6, 0.4, 4}}, {kCarla, {0.6, 0.4, 4}}});
+  for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(pace_.straggles(who));
+}
+
+TEST_F(PaceTest, OneThatHasRecoveredIsNoneAfterSomeSeconds) {
+  seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
+  seconds(12, {{kAnna, {0.3, 0.1}}, {kBert, {0.3, 0.1}}, {kCarla, {0.3, 0.1}}});
+  EXPECT_FALSE(pace_.straggles(kAnna));
+}
+
+TEST_F(PaceTest, WhoeverDoesNotWaitWhileAStepStandsIsOne) {
+  seconds(3, {{kAnna, {0.5, 0.5}}, {kBert, {0.5, 0.5}}, {kCarla, {0.5, 0.5}}});
+  const Second waits{0.0, 0.0, 0, "weights"};
+  seconds(2, {{kAnna, {0.0, 0.0, 0}}, {kBert, waits}, {kCarla, waits}}, false);
+  EXPECT_FALSE(pace_.straggles(kAnna)) << "steps take a second";
+  seconds(2, {{kAnna, {0.0, 0.0, 0}}, {kBert, waits}, {kCarla, waits}}, false);
+  EXPECT_TRUE(pace_.straggles(kAnna));
+  EXPECT_FALSE(pace_.straggles(kBert));
+  seconds(1, {{kAnna, waits}, {kBert, waits}, {kCarla, waits}}, false);
+  EXPECT_FALSE(pace_.straggles(kAnna)) << "all wait for a server, or the disk";
+}
+
+TEST_F(PaceTest, CountsSamplesThatAreInTheWeights) {
+  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0);
+  seconds(5, {{kAnna, {0.5, 0.5}}, {kBert, {0.5, 0.5}}});
+  EXPECT_DOUBLE_EQ(pace_.samples_per_second(kAnna), 8.0);
+  EXPECT_EQ(pace_.samples_per_second(kBert), 0.0);
+  seconds(20, {{kAnna, {0.0, 1.0, 0}}}, false);
+  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0) << "of the last seconds";
+}
+
+TEST_F(PaceTest, OneThatIsGoneIsForgotten) {
+  seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
+  members_.remove(kAnna);
+  seconds(1, {{kBert, {0.3, 0.1}}});
+  EXPECT_FALSE(pace_.straggles(kAnna));
+  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0);
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,236 @@
+#include "ps/status/status_desk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr uint64_t kSelf = 1;
+
+// A job of one server and two workers, whose membership the test plays.
+class StatusDeskTest : public testing::Test {
+ protected:
+  StatusDeskTest() {
+    members_.add({.role = wire::ROLE_SERVER,
+                  .rank = 0,
+                  .incarnation = kSelf,
+                  .host = "head",
+                  .pid = 10,
+                  .data_endpoint = "tcp://head:5"});
+    facts_.run = kRun;
+    facts_.strategy = "sync";
+    facts_.workers = 2;
+  }
+  MemberInfo& add(uint64_t who, int rank) {
+    MemberInfo member{.role = wire::ROLE_WORKER, .rank = rank, .incarnation = who, .host = "node"};
+    member.pid = static_cast<int64_t>(1000 + who);
+    member.peer = "peer " + std::to_string(who);
+    member.declared = true;
+    member.last_heard_ms = now_;
+    return members_.add(member);
+  }
+  // As the driver does every few milliseconds. True: the file was written.
+  bool turn(int64_t ms) {
+    now_ += ms;
+    if (desk_.due(now_, facts_.phase)) {
+      const bool trains = facts_.phase != wire::PHASE_GATHERING;
+      desk_.update(now_, trains ? &progress_ : nullptr, own_, facts_);
+    }
+    for (const Outgoing& out : desk_.take_answers(now_, 777)) {
+      answers_.push_back({out.to, out.message.header.status_reply()});
+    }
+    const auto text = desk_.take_file();
+    if (!text) return false;
+    file_ = json::parse(*text);
+    return true;
+  }
+  std::string why_not(const PeerId& peer, int64_t number = 1) {
+    wire::StatusRequest request;
+    request.set_number(number);
+    return reason_of(desk_.ask(now_, peer, request));
+  }
+  std::vector<int64_t> pids() const {
+    std::vector<int64_t> out;
+    for (const json& member : file_.at("members")) out.push_back(member.at("pid"));
+    return out;
+  }
+
+  Membership members_{5.0};
+  StatusDesk desk_{members_, kSelf};
+  TrainingProgress progress_{job_of(), 2, 0};
+  wire::Stats own_;
+  JobFacts facts_;
+  int64_t now_ = 1'000'000;
+  json file_;
+  std::vector<std::pair<PeerId, wire::StatusReply>> answers_;
+};
+
+TEST_F(StatusDeskTest, TheFileIsThereBeforeAnybodyComes) {
+  EXPECT_TRUE(turn(5));
+  EXPECT_EQ(pids(), std::vector<int64_t>{10});
+  EXPECT_TRUE(file_.at("left").empty());
+  const json& server = file_.at("members")[0];
+  EXPECT_EQ(server.at("role"), "server");
+  EXPECT_EQ(server.at("rank"), 0);
+  EXPECT_EQ(server.at("host"), "head");
+  EXPECT_EQ(server.at("samples"), 0);
+  EXPECT_EQ(server.at("address"), "tcp://head:5");
+}
+
+TEST_F(StatusDeskTest, ItIsWrittenAtEachChangeAndOtherwiseEachSecond) {
+  turn(5);
+  int written = 0;
+  for (int i = 0; i < 1000; ++i) written += turn(5) ? 1 : 0;
+  EXPECT_EQ(written, 5);
+  add(kAnna, 0);
+  for (int i = 0; i < 11 && !turn(5); ++i) {
+  }
+  EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1101}));
+  members_.remove(kAnna, "it left", now_);
+  for (int i = 0; i < 11 && !turn(5); ++i) {
+  }
+  EXPECT_EQ(pids(), std::vector<int64_t>{10});
+  ASSERT_EQ(file_.at("left").size(), 1U);
+  EXPECT_EQ(file_.at("left")[0].at("pid"), 1101);
+  EXPECT_EQ(file_.at("left")[0].at("rank"), 0);
+  EXPECT_EQ(file_.at("left")[0].at("reason"), "it left");
+}
+
+TEST_F(StatusDeskTest, SamplesAreThoseOfTheProcessNotOfItsRank) {
+  add(kAnna, 0);
+  facts_.phase = wire::PHASE_TRAINING;
+  progress_.add({kAnna, 0, {0, 4}, {1, 1, 1, 1}, true}, 0);
+  members_.remove(kAnna, "no heartbeat for 5.2 s", now_);
+  add(kBert, 0);
+  progress_.add({kBert, 1, {0, 4}, {1, 1, 1, 1}, false}, 0);
+  turn(5);
+  EXPECT_EQ(file_.at("members")[1].at("samples"), 0) << "they were there already";
+  EXPECT_EQ(file_.at("members")[1].at("clock"), 2);
+  EXPECT_EQ(file_.at("members")[1].at("state"), "active");
+  EXPECT_EQ(file_.at("left")[0].at("samples"), 8);
+  EXPECT_EQ(file_.at("left")[0].at("step"), 1);
+}
+
+TEST_F(StatusDeskTest, AtTheEndItShowsTheMembersOfTheLastStep) {
+  add(kAnna, 0);
+  add(kBert, 1);
+  facts_.phase = wire::PHASE_TRAINING;
+  turn(5);
+  facts_.phase = wire::PHASE_FINISHING;
+  turn(60);
+  members_.find(kBert)->stats.set_waits_for("nothing");
+  progress_.add({kAnna, 0, {0, 4}, {1, 1, 1, 1}, true}, 0);
+  members_.remove(kAnna);
+  members_.find(kBert)->rank = 0;  // free now, and too late
+  facts_.phase = wire::PHASE_FINISHED;
+  EXPECT_TRUE(turn(60)) << "the last figures";
+  EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1101, 1102}));
+  EXPECT_EQ(file_.at("members")[1].at("samples"), 8);
+  EXPECT_EQ(file_.at("members")[2].at("waits_for"), "nothing");
+  EXPECT_EQ(file_.at("members")[2].at("rank"), 1);
+  members_.remove(kBert);
+  turn(1000);
+  EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1101, 1102}));
+}
+
+TEST_F(StatusDeskTest, AJobThatFailsKeepsThoseWhoWereLeft) {
+  add(kAnna, 0);
+  add(kBert, 1);
+  facts_.phase = wire::PHASE_TRAINING;
+  turn(5);
+  members_.remove(kAnna, "its connection closed 2.0 s ago", now_);
+  facts_.phase = wire::PHASE_FAILED;
+  turn(60);
+  members_.remove(kBert);
+  turn(1000);
+  EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1102}));
+  EXPECT_EQ(file_.at("left")[0].at("pid"), 1101);
+}
+
+TEST_F(StatusDeskTest, SparesHaveNoRankAndNoRankIsThereTwice) {
+  add(kAnna, 0);
+  add(kBert, -1);
+  add(kCoordinator, -1);
+  turn(5);
+  std::set<int> ranks;
+  for (const json& member : file_.at("members")) {
+    if (member.at("role") != "worker") continue;
+    EXPECT_EQ(member.at("rank").is_null(), member.at("state") == "spare");
+    if (member.at("rank").is_null()) continue;
+    EXPECT_TRUE(ranks.insert(member.at("rank").get<int>()).second);
+  }
+  EXPECT_EQ(ranks.size(), 1U);
+}
+
+TEST_F(StatusDeskTest, BytesThatAreNoTextDoNotBreakIt) {
+  MemberInfo& anna = add(kAnna, 0);
+  anna.host = "\x1b[31m\xff\"";
+  members_.remove(kAnna, std::string("\xc3\x28\n", 3), now_);
+  add(kBert, 0).host = std::string(5000, '\xfe');
+  turn(5);
+  EXPECT_EQ(file_.at("left")[0].at("host"), "\\x1b[31m\\xff\"");
+  EXPECT_LT(file_.at("members")[1].at("host").get<std::string>().size(), 2000U);
+}
+
+TEST_F(StatusDeskTest, AQuestionIsAnsweredWithMembersAndTheJob) {
+  add(kAnna, 0);
+  facts_.waiting_for = "waiting for members: 1 of 2 workers";
+  turn(5);
+  EXPECT_EQ(why_not("x", 42), "");
+  turn(5);
+  ASSERT_EQ(answers_.size(), 1U);
+  EXPECT_EQ(answers_[0].first, "x");
+  EXPECT_EQ(answers_[0].second.number(), 42);
+  EXPECT_EQ(answers_[0].second.utc_ms(), 777);
+  const json status = json::parse(answers_[0].second.json());
+  EXPECT_EQ(status.at("phase"), "gathering");
+  EXPECT_EQ(status.at("strategy"), "sync");
+  EXPECT_EQ(status.at("waiting_for"), facts_.waiting_for);
+  EXPECT_EQ(status.at("members").size(), 2U);
+  for (const char* field : {"role", "rank", "pid", "host", "step", "samples", "state"}) {
+    EXPECT_EQ(status.at("members")[1].at(field), file_.at("members")[1].at(field));
+  }
+  EXPECT_FALSE(status.contains("step"));
+}
+
+TEST_F(StatusDeskTest, NothingInItLetsAStrangerSpeakForAMember) {
+  constexpr uint64_t kSecret = 987'654'321'987'654'321;
+  add(kSecret, 0).pid = 5;
+  facts_.run = 0x123456789abcdef;
+  facts_.phase = wire::PHASE_TRAINING;
+  facts_.step = 7;
+  EXPECT_EQ(why_not("x"), "");
+  turn(5);
+  ASSERT_EQ(answers_.size(), 1U);
+  const std::string text = answers_[0].second.json();
+  for (const std::string& secret :
+       {std::to_string(facts_.run), std::string("123456789abcdef"), std::to_string(kSecret)}) {
+    EXPECT_EQ(text.find(secret), std::string::npos) << secret;
+  }
+  EXPECT_EQ(json::parse(text).at("step"), 7);
+}
+
+TEST_F(StatusDeskTest, AFloodOfQuestionsIsAnsweredFromFewTextsAndRarely) {
+  for (int64_t ms = 0; ms < 1000; ++ms) {
+    why_not("flood");
+    turn(1);
+  }
+  EXPECT_LE(answers_.size(), 6U);
+  EXPECT_EQ(why_not("flood"), "");
+  EXPECT_EQ(why_not("flood"), "status-rate");
+  EXPECT_EQ(why_not("another one"), "");
+}
+
+}  // namespace
+}  // namespace pushpull
