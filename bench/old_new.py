@@ -38,22 +38,23 @@ MOST = 1.02   # new over old, in the median
 NOISE = 0.01  # or above old over old
 
 
-def exchange_time(bin_dir, transport, size):
-    """Microseconds: the median over the exchanges of the slower worker's. The programs are those that `pushpull bench` starts; it would measure floors, too."""
+def exchange_time(bin_dir, transport, size, words=(), job=()):
+    """Microseconds: the median over the exchanges of the slower worker's. The programs are those that `pushpull bench` starts; it would measure floors, too.
+    words: for all programs; job: for the one that reads the job."""
     keys = {"strategy": "sync", "model": "mlp", "dataset": "dummy", "global-batch": WORKERS, "micro-batch": 1, "epochs": 0,
             "steps": WARM_UP + SIZES[size], "eval-every": 0, "transport": transport, "optimizer": "momentum", "lr": 0.1}
     with tempfile.TemporaryDirectory() as folder:
         address, announced = os.pipe()
         quiet = {"env": environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         programs = [subprocess.Popen([bin_dir / "pushpull-server", "--listen", "tcp://127.0.0.1:*", "--workers", str(WORKERS), "--out",
-                                      f"{folder}/out", "--announce-fd", str(announced),
+                                      f"{folder}/out", "--announce-fd", str(announced), *words, *job,
                                       *(str(word) for key, value in keys.items() for word in (f"--{key}", value))],
                                      pass_fds=[announced], **quiet)]
         os.close(announced)
         with os.fdopen(address) as lines:
             join = lines.readline().strip()
         times = [pathlib.Path(folder) / f"times-{i}" for i in range(WORKERS)]
-        programs += [subprocess.Popen([bin_dir / "pushpull-worker", "--join", join, "--exchange-bytes", str(size), "--exchange-times", file],
+        programs += [subprocess.Popen([bin_dir / "pushpull-worker", "--join", join, "--exchange-bytes", str(size), "--exchange-times", file, *words],
                                       **quiet) for file in times]
         codes = ends(programs)
         if any(codes):

@@ -231,7 +231,7 @@ void JobDriver::tell_status(Now now) {
     const TrainingProgress* progress =
         coordinator_->started() ? &coordinator_->training() : nullptr;
     const wire::Stats own = data_.stats();
-    desk_->update(now.awake_ms, progress, own, progress_.facts(now.ms, own));
+    desk_->update(now.awake_ms, progress, own, progress_.facts(now.ms, *coordinator_, own));
   }
   if (const auto text = desk_->take_file()) effects_.show_members(*text);
   for (Outgoing& out : desk_->take_answers(now.awake_ms, now.utc_ms)) {

@@ -116,11 +116,11 @@ void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t n
   opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
 }
 
-JobFacts Progress::facts(int64_t now_ms, const wire::Stats& own) const {
+JobFacts Progress::facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const {
   JobFacts f;
-  f.phase = coordinator().phase();
-  f.waiting_for = coordinator().waiting_for();
-  f.failure = coordinator().failure_text();
+  f.phase = of.phase();
+  f.waiting_for = of.waiting_for();
+  f.failure = of.failure_text();
   f.run = options_.first_run;
   f.version = program_version();
   f.strategy = options_.job.strategy.to_string();
@@ -129,7 +129,7 @@ JobFacts Progress::facts(int64_t now_ms, const wire::Stats& own) const {
   f.host = options_.self.host;
   f.pid = options_.self.pid;
   f.out = options_.out;
-  if (!coordinator().started()) return f;
+  if (!of.started()) return f;
   const Moment m = now(now_ms, own);
   f.step = m.step;
   f.end_step = m.end_step;

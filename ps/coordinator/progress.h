@@ -44,7 +44,7 @@ class Progress {
   // One without an evaluation. own: of the server in this process.
   Moment now(int64_t now_ms, const wire::Stats& own) const;
   // For whoever asks how the job is.
-  JobFacts facts(int64_t now_ms, const wire::Stats& own) const;
+  JobFacts facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const;
   // All but what files know: from which step the run was resumed.
   Summary summary(const wire::Stats& own) const;
 

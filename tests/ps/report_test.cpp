@@ -255,7 +255,7 @@ TEST(Report, WritesSummaryAndJob) {
 TEST(Report, ItsEndWaitsForTheNewestMembers) {
   const ScratchFolder folder;
   {
-    Report report(folder.path(), ProgressStyle::kPlain);
+    Report report(folder.path(), ProgressStyle::kPlain, false);
     for (int i = 0; i <= 50; ++i) report.members(std::to_string(i));
   }
   EXPECT_EQ(read_bytes(folder / "members.json"), "50");

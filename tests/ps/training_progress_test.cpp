@@ -34,7 +34,7 @@ TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
 }
 
 TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
-  TrainingProgress progress(job_of(), 2, 0);
+  TrainingProgress progress(job_of(), 2, from(0));
   progress.add(commit(0, {0, 2}, {1, 1}), 0);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
   Commit dropped = commit(3, {0, 2}, {1, 1}, false);
@@ -58,7 +58,7 @@ TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
   EXPECT_EQ(second.step, 3);
   EXPECT_EQ(second.staleness_sum, 4);
   EXPECT_EQ(second.staleness_max, 3);
-  EXPECT_EQ(first.samples + second.samples, progress.samples());
+  EXPECT_EQ(first.samples + second.samples, progress.counts().samples);
 }
 
 TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {

@@ -197,7 +197,9 @@ class Run {
     for (const char* list : {"members", "left"}) {
       for (const auto& row : document.at(list)) samples += row.at("samples").get<int64_t>();
     }
-    if (samples != cluster_->coordinator().training().samples()) {
+    // after a loss of servers, of the steps since the checkpoint only
+    const int64_t all = cluster_->coordinator().training().counts().samples;
+    if (cluster_->recoveries == 0 && samples != all) {
       return complain("the members have computed " + std::to_string(samples) +
                       " samples: " + cluster_->members_json);
     }
