@@ -200,7 +200,7 @@ JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
   } catch (const Error& e) {
     // a server or worker that does not answer may be one that the coordinator is about to give up
     const bool may_be_told = e.code() == ErrorCode::kUnreachable;
-    if (!may_be_told || !control.wait_for_reason() || !control.end()->next_term) throw;
+    if (!may_be_told || !control.wait_for_reason()) throw;
     return *control.end();
   }
 }
