@@ -71,10 +71,10 @@ class ControlWatch {
 
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
-  uint64_t run_ = 0;           // of the term
-  std::string digest_;         // that the coordinator has frozen in it
+  uint64_t run_ = 0;             // of the term
+  std::string digest_;           // that the coordinator has frozen in it
   std::set<uint64_t> declared_;  // who has declared it
-  std::vector<int64_t> pids_;  // of members, for as long as they are compared
+  std::vector<int64_t> pids_;    // of members, for as long as they are compared
   // while it takes a message in
   bool stranger_ = false;  // it comes from a process that was given up
   std::set<PeerId> refused_;
