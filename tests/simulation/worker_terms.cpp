@@ -4,7 +4,7 @@ namespace pushpull::sim {
 
 namespace {
 
-constexpr int64_t kReasonMs = 3000;  // as in worker/member/control.cpp
+constexpr int64_t kReasonMs = 5000;  // as in worker/member/control.cpp
 
 }  // namespace
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kPollMs = 50;
 constexpr int kLingerMs = 1000;
-// A coordinator knows that a connection is closed, and has said what follows, after 2 to 3 s.
-constexpr int64_t kReasonMs = 3000;
+// A coordinator that knows of the same silence has said by then what follows.
+constexpr int64_t kReasonMs = 5000;
 
 }  // namespace
 
