@@ -50,8 +50,8 @@ struct About {
 };
 
 inline JobKey entry(const About& about, std::string expects,
-             std::function<bool(Job&, const std::string&)> set,
-             std::function<std::string(const Job&)> get) {
+                    std::function<bool(Job&, const std::string&)> set,
+                    std::function<std::string(const Job&)> get) {
   std::string shown = *about.shown_default != '\0' ? about.shown_default : get(Job{});
   return {{about.key, std::move(shown), about.text},
           std::move(expects),

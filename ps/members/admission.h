@@ -86,7 +86,7 @@ class Admission {
   Membership& members_;
   Actions& out_;
   Declarations declarations_;
-  int64_t places_;  // of workers
+  int64_t places_;                            // of workers
   std::map<uint64_t, int64_t> replacements_;  // servers that no place is free for yet: since when
 };
 
