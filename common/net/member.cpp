@@ -25,7 +25,10 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
   heard_ms_ = now_ms;
   silence_said_ = false;
   if (joining_) {
-    if (!joining_->on_message(message)) return News::kNone;
+    const bool answered = joining_->on_message(message);
+    // the text of a new term may come twice, by itself: only a member is told the state
+    const bool again = earlier_run_ != 0 && options_.role == wire::ROLE_WORKER;
+    if (again ? !header.has_state() : !answered) return News::kNone;
     joining_.reset();
     if (header.has_job_text()) {
       text_ = header.job_text();

@@ -33,7 +33,8 @@ void WorkerMember::on_message(int64_t now_ms, const Message& message) {
     if (news == Member::News::kTerm) take_term();
     // also of an old State: not any more, once we were given up and joined anew
     if (header.has_state() && header.run() == run()) declared_ = header.state().declared();
-    if (news == Member::News::kState) take_state(member_.state());
+    const bool joined_anew = news == Member::News::kJoined && header.has_state();
+    if (news == Member::News::kState || joined_anew) take_state(member_.state());
     if (news == Member::News::kOther && header.has_eval_taken()) {
       results_.erase(header.eval_taken().number());
     }
