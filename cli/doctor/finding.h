@@ -1,4 +1,4 @@
-// What `pushpull doctor` has found: one line for each check, with the way out where something is
+// A finding of `pushpull doctor`: one line for each check, and the remedy where something is
 // wrong. Plain data.
 #pragma once
 

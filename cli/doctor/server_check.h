@@ -19,7 +19,7 @@ struct ServerWay {
   bool here = false;   // it is on this host
 };
 
-// What people are told. who: "server 1".
+// Turns a measurement into findings for people. who: "server 1".
 std::vector<Finding> findings_of(const std::string& who, const std::string& address,
                                  const ServerWay& way);
 

@@ -297,7 +297,7 @@ void Launcher::reap() {
   }
 }
 
-// What it said before a process ended is known before that is judged.
+// Reads the coordinator's last lines before it judges why a process ended.
 void Launcher::hear_coordinator() {
   if (address_.empty() || slots_[0].child == nullptr) return;
   const int fd = slots_[0].child->announcement.get();

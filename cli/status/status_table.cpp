@@ -30,7 +30,7 @@ std::string clock_of(const ordered_json& seconds) {
   return seconds.is_number() ? clock_text(seconds.get<double>()) : "?";
 }
 
-// What the coordinator has from others is shown as text, whatever bytes it has.
+// Members send these bytes, so they are made printable here.
 std::string text_of(const ordered_json& value) {
   return printable(value.get<std::string>(), kMostCell);
 }
