@@ -162,6 +162,20 @@ TEST(Member, ANewTermVoidsTheOldOneAndIsJoinedAnew) {
   EXPECT_EQ(member.run(), 6U);
 }
 
+TEST(Member, AWorkerHasJoinedANewTermOnceItIsToldTheState) {
+  JoinOptions worker = options();
+  worker.role = wire::ROLE_WORKER;
+  Member member(worker);
+  member.on_tick(0, stats);
+  EXPECT_EQ(member.on_message(0, job_text()), Member::News::kJoined);
+  EXPECT_EQ(member.on_message(10, job_text(6, 2)), Member::News::kTerm);
+  EXPECT_EQ(member.on_message(11, job_text(6, 2)), Member::News::kNone)
+      << "no answer to its Hello, which it has not said";
+  EXPECT_FALSE(member.joined());
+  EXPECT_EQ(member.on_message(12, state(1, 6)), Member::News::kJoined);
+  EXPECT_EQ(member.state().version(), 1);
+}
+
 TEST(Member, WhatIsSaidInAnotherTermDoesNotShowThatTheCoordinatorLives) {
   Member member = joined("on-server-loss = abort\n");
   for (int64_t now = 0; now <= 3000; now += 100) member.on_message(now, state(1, 4));
