@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "common/base/error.h"
@@ -115,7 +116,10 @@ std::string user_key_path() {
   }
   std::string home = variable("HOME");
   if (home.empty()) home = home_of_user();
-  return home.empty() ? "" : home + "/.config/pushpull/key";
+  // Accounts of services have a home that does not exist, often /nonexistent: it stays so.
+  std::error_code ignored;
+  const bool exists = !home.empty() && std::filesystem::is_directory(home, ignored);
+  return exists ? home + "/.config/pushpull/key" : "";
 }
 
 AnyKey read_key_file(const std::string& path) {

@@ -18,7 +18,8 @@ Keys find_keys(const std::string& named);
 // True: `find_keys("")` would have to make the user's own file, and cannot.
 bool no_home_for_a_key();
 
-// $XDG_CONFIG_HOME/pushpull/key or ~/.config/pushpull/key; empty where the user has no home.
+// $XDG_CONFIG_HOME/pushpull/key or ~/.config/pushpull/key; empty where the user's home folder does
+// not exist.
 std::string user_key_path();
 
 // Throws Error(kUsage): absent, not a key, or others than its owner can read it.

@@ -110,6 +110,17 @@ def a_run_without_a_home_has_a_key_of_its_own(lab):
     expect(code == USAGE and str(nowhere) in text and "--key" in text, f"{code}: {text}")
 
 
+def a_home_that_does_not_exist_stays_so(lab):
+    del lab.environment["XDG_CONFIG_HOME"]
+    home = lab.folder / "nonexistent"
+    lab.environment["HOME"] = str(home)
+    run = lab.run(lab.job(MLP), 1, 1)
+    expect(run.code == 0 and "a key of its own" in run.text, run.text[-800:])
+    code, text = lab.call("pushpull-server", "--job", lab.job(MLP))
+    expect(code == USAGE and "no home" in text and "--key" in text, f"{code}: {text}")
+    expect(not home.exists(), "the home was made")
+
+
 def a_key_that_others_can_read_is_refused(lab):
     keygen(lab, "job.key")
     for mode in (0o644, 0o640, 0o602):
