@@ -52,6 +52,11 @@ std::string home_of_user() {
   return found->pw_dir;
 }
 
+std::string user_home() {
+  const std::string home = variable("HOME");
+  return home.empty() ? home_of_user() : home;
+}
+
 // All bytes of `fd` from its start, up to one more than a key can have.
 std::string read_from(int fd) {
   std::string text(kMaxKeyTextBytes + 1, '\0');
@@ -114,8 +119,7 @@ std::string user_key_path() {
   if (const std::string config = variable("XDG_CONFIG_HOME"); config.starts_with('/')) {
     return config + "/pushpull/key";
   }
-  std::string home = variable("HOME");
-  if (home.empty()) home = home_of_user();
+  const std::string home = user_home();
   // Accounts of services have a home that does not exist, often /nonexistent: it stays so.
   std::error_code ignored;
   const bool exists = !home.empty() && std::filesystem::is_directory(home, ignored);
@@ -169,7 +173,9 @@ Keys find_keys(const std::string& named) {
   }
   if (const std::string file = variable(kFileVariable); !file.empty()) return keys_of_file(file);
   const std::string path = user_key_path();
-  if (path.empty()) refuse(std::string("this user has no home for a key") + kMakeOne);
+  if (path.empty()) {
+    refuse("this user has no home for a key: " + shown(user_home()) + " is no folder" + kMakeOne);
+  }
   try {
     make_user_key(path);
   } catch (const Error& e) {

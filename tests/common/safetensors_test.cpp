@@ -231,9 +231,8 @@ TEST(Safetensors, SaysWhyAPathCannotBeRead) {
 
 TEST(Safetensors, SaysWhyAPathCannotBeWritten) {
   const ScratchFolder folder;
-  for (const auto& [path, why] :
-       {std::pair(std::string("/dev/full"), "No space left on device"),
-        std::pair(folder / "absent/x", "No such file or directory")}) {
+  for (const auto& [path, why] : {std::pair(std::string("/dev/full"), "No space left on device"),
+                                  std::pair(folder / "absent/x", "No such file or directory")}) {
     try {
       write_safetensors(path, sample_tensors(), {});
       ADD_FAILURE() << path;
