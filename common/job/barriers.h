@@ -1,5 +1,5 @@
 // The steps at which every server pauses with exactly the updates of all earlier steps, under any
-// strategy: evaluations, checkpoints and the end. Under local:H the servers' weights change only at
+// strategy: evaluations, checkpoints, copies for a server's loss, and the end. Under local:H the servers' weights change only at
 // the end of a round; a barrier then moves to the first end of a round at or after its step, so
 // that observing does not change the training. Plain data; any thread.
 #pragma once
@@ -16,17 +16,21 @@ struct Barriers {
   int64_t checkpoint_every = 0;  // steps; 0: at the end only
   int64_t start_step = 0;        // no barrier is due at the start
   int64_t end_step = 0;
-  int64_t round = 1;  // length in steps; rounds end at its multiples, the last one at end_step
+  int64_t round = 1;       // length in steps; rounds end at its multiples, the last one at end_step
+  int64_t copy_every = 0;  // steps; 0: never
 
   bool evaluation_due(int64_t step) const { return due(step, eval_every); }
   bool checkpoint_due(int64_t step) const { return due(step, checkpoint_every); }
-  bool is_barrier(int64_t step) const { return evaluation_due(step) || checkpoint_due(step); }
+  // Server 0 gets a copy of the other servers; a checkpoint is one, too.
+  bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }
+  bool snapshot_due(int64_t step) const { return checkpoint_due(step) || copy_due(step); }
+  bool is_barrier(int64_t step) const { return evaluation_due(step) || snapshot_due(step); }
 
   // The last barrier at or before `step`, or start_step.
   int64_t last(int64_t step) const {
     if (step >= end_step) return end_step;
     int64_t found = start_step;
-    for (const int64_t every : {eval_every, checkpoint_every}) {
+    for (const int64_t every : {eval_every, checkpoint_every, copy_every}) {
       if (every == 0) continue;
       const int64_t multiple = step / round * round / every * every;
       if (multiple > start_step) found = std::max(found, end_of_round_at(multiple));
@@ -36,7 +40,8 @@ struct Barriers {
 
   // The first barrier after `step`.
   int64_t next(int64_t step) const {
-    return std::min(next_of(step, eval_every), next_of(step, checkpoint_every));
+    return std::min(
+        {next_of(step, eval_every), next_of(step, checkpoint_every), next_of(step, copy_every)});
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
 
@@ -63,7 +68,8 @@ struct Barriers {
 };
 
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
-  return {job.eval_every, job.checkpoint_every, start_step, end_step, job.strategy.local_steps};
+  return {job.eval_every, job.checkpoint_every,     start_step,
+          end_step,       job.strategy.local_steps, job.copy_distance()};
 }
 
 }  // namespace pushpull

@@ -18,6 +18,13 @@ constexpr int64_t kMaxRank = 1'000'000;
 
 }  // namespace
 
+int64_t Job::copy_distance() const {
+  const StrategyTraits& traits = strategy.traits();
+  const bool again = traits.step_versions && traits.whole_steps && !traits.workers_update;
+  const bool kept = recovery == Recovery::kPeers && on_server_loss == OnServerLoss::kRestart;
+  return again && kept ? copy_every : 0;
+}
+
 Straggler Straggler::parse(const std::string& text) {
   if (text == "none") return {};
   const size_t colon = text.find(':');

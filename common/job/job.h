@@ -32,6 +32,12 @@ enum class OnServerLoss {
   kAbort,
 };
 
+// Where a lost server's weights come from.
+enum class Recovery {
+  kCheckpoint,  // everybody goes back to the newest checkpoint
+  kPeers,       // server 0 has a copy, and workers keep what they have pushed since
+};
+
 enum class OnWorkerLoss {
   kAbort,     // the job ends and names the worker
   kWait,      // its share waits for a spare or new worker, up to replacement-timeout
@@ -105,11 +111,16 @@ struct Job {
   int64_t min_workers = 1;   // on-worker-loss = continue: with fewer, training stands
   int64_t max_workers = 0;   // ... more wait as spares; 0: any number takes part
   OnServerLoss on_server_loss = OnServerLoss::kRestart;
+  Recovery recovery = Recovery::kCheckpoint;
+  int64_t copy_every = 16;  // steps; recovery = peers
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
   double progress_timeout_s = 600.0;  // 0: none
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
+  // Steps between two copies of the servers' weights and state; 0: none are made. Pushes of a step can
+  // be sent again where its update takes them all.
+  int64_t copy_distance() const;
   // True if at least some gradients are encoded.
   bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
   friend bool operator==(const Job&, const Job&) = default;

@@ -291,6 +291,18 @@ Keys strategy_keys() {
             "abort",
             AtResume::kMayChange},
            field(&Job::on_server_loss), "restart or abort", kServerLosses),
+      word({"recovery",
+            "a lost server goes on from the newest checkpoint, with everybody, or from what its "
+            "peers "
+            "keep (sync, local): no step is repeated",
+            AtResume::kMayChange},
+           field(&Job::recovery), "checkpoint or peers",
+           std::array<std::pair<const char*, Recovery>, 2>{
+               {{"checkpoint", Recovery::kCheckpoint}, {"peers", Recovery::kPeers}}}),
+      integer({"copy-every",
+               "steps between two copies of the other servers on server 0 (recovery = peers)",
+               AtResume::kMayChange},
+              field(&Job::copy_every), 1, kMaxSteps),
   };
 }
 

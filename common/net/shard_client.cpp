@@ -63,12 +63,26 @@ void ShardClient::load(std::shared_ptr<const FlatState> state, int64_t now_ms) {
   begin(Mode::kLoad, all_slices(), now_ms);
 }
 
+void ShardClient::load(std::shared_ptr<const GatheredState> state, std::vector<int> slices,
+                       int64_t now_ms) {
+  to_load_again_ = std::move(state);
+  begin(Mode::kLoad, std::move(slices), now_ms);
+}
+
 void ShardClient::fetch(int64_t step, bool state, int64_t now_ms) {
+  begin_fetch(step, state, all_slices(), now_ms);
+}
+
+void ShardClient::fetch(int64_t step, std::vector<int> slices, int64_t now_ms) {
+  begin_fetch(step, true, std::move(slices), now_ms);
+}
+
+void ShardClient::begin_fetch(int64_t step, bool state, std::vector<int> slices, int64_t now_ms) {
   step_ = step;
   state_ = state;
   fetching_ = {step, 0, {}};
   fetching_.slices.resize(static_cast<size_t>(map_.slices()));
-  begin(Mode::kFetch, all_slices(), now_ms);
+  begin(Mode::kFetch, std::move(slices), now_ms);
 }
 
 void ShardClient::store(FlatStateView state, std::vector<int> slices, int64_t now_ms) {
@@ -98,6 +112,14 @@ Payload ShardClient::slice_of(std::span<const float> whole, int slice) const {
   return {std::move(copy), bytes};
 }
 
+// What a Load or Store of the slice brings.
+std::vector<Payload> ShardClient::payloads_of(int slice) const {
+  if (to_load_again_) return to_load_again_->slices[static_cast<size_t>(slice)];
+  std::vector<Payload> out{slice_of(to_send_.weights, slice)};
+  for (const auto& slot : to_send_.slots) out.push_back(slice_of(slot, slice));
+  return out;
+}
+
 void ShardClient::send(int slice) {
   ToShard out{map_.server_of(slice), {}};
   wire::Header& header = out.message.header;
@@ -112,8 +134,7 @@ void ShardClient::send(int slice) {
       header.mutable_store()->set_updates(to_send_.updates);
       sender = header.mutable_store()->mutable_sender();
     }
-    out.message.payloads.push_back(slice_of(to_send_.weights, slice));
-    for (const auto& slot : to_send_.slots) out.message.payloads.push_back(slice_of(slot, slice));
+    out.message.payloads = payloads_of(slice);
   } else {
     header.mutable_fetch()->set_slice(slice);
     header.mutable_fetch()->set_step(step_);
@@ -136,6 +157,7 @@ bool ShardClient::finish(int slice, int64_t now_ms) {
   if (!asked_.empty()) return true;
   if (mode_ == Mode::kFetch) fetched_ = std::exchange(fetching_, {});
   to_load_.reset();
+  to_load_again_.reset();
   to_send_ = {};
   mode_ = Mode::kIdle;
   return true;

@@ -38,7 +38,8 @@ struct FlatStateView {
   std::vector<std::span<const float>> slots;
 };
 
-// A snapshot as received: the payloads of each slice in order, weights first, then state vectors.
+// A snapshot as received: the payloads of each slice in order, weights first, then state vectors; none
+// of a slice that was not asked for.
 struct GatheredState {
   int64_t step = 0;
   int64_t updates = 0;
@@ -54,13 +55,21 @@ class ShardClient {
 
   // Starts one transfer; `busy` is true until every slice is answered. One at a time.
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
+  // slices: that are loaded alone.
+  void load(std::shared_ptr<const GatheredState> state, std::vector<int> slices, int64_t now_ms);
   // state: true fetches the optimizer's state vectors too.
   void fetch(int64_t step, bool state, int64_t now_ms);
+  // slices: that are fetched alone, with their state; at least one.
+  void fetch(int64_t step, std::vector<int> slices, int64_t now_ms);
   // state: must not change while `busy`. state.step is the barrier.
   // slices: those that this process keeps.
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
+  // The step of the fetch that is going on.
+  std::optional<int64_t> fetched_step() const {
+    return mode_ == Mode::kFetch ? std::optional(step_) : std::nullopt;
+  }
   // Both count over all transfers and never fall: slices that were transferred; answers, including
   // those of servers that are not ready.
   int64_t transferred() const { return transferred_; }
@@ -82,6 +91,8 @@ class ShardClient {
   };
 
   void begin(Mode mode, std::vector<int> slices, int64_t now_ms);
+  void begin_fetch(int64_t step, bool state, std::vector<int> slices, int64_t now_ms);
+  std::vector<Payload> payloads_of(int slice) const;
   void fill_window(int64_t now_ms);
   void send(int slice);
   bool finish(int slice, int64_t now_ms);
@@ -101,6 +112,8 @@ class ShardClient {
   int64_t transferred_ = 0;
   int64_t answers_ = 0;
   std::shared_ptr<const FlatState> to_load_;
+  std::shared_ptr<const GatheredState>
+      to_load_again_;      // as it was received; in the place of to_load_
   FlatStateView to_send_;  // of a load or store
   GatheredState fetching_;
   std::optional<GatheredState> fetched_;

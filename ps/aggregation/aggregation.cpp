@@ -11,9 +11,10 @@ Aggregation::Aggregation(AggregationSetup setup)
       floor_(setup_.gate.barriers().start_step),
       updates_(setup_.updates) {}
 
-// And one that a checkpoint may hold.
+// And one that a snapshot may hold.
 void Aggregation::reserve(int generations) {
-  shard().reserve(generations + (barriers().checkpoint_every > 0 ? 1 : 0));
+  shard().reserve(generations +
+                  (barriers().checkpoint_every > 0 || barriers().copy_every > 0 ? 1 : 0));
 }
 
 Checked Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) const {

@@ -8,7 +8,7 @@ namespace pushpull {
 namespace {
 
 // One that is being gathered, and the next one.
-constexpr size_t kMostCheckpoints = 2;
+constexpr size_t kMostSnapshots = 2;
 
 }  // namespace
 
@@ -20,10 +20,15 @@ bool BarrierGate::passes_with_update(int64_t step) const {
   const int64_t barrier = barriers_.last(step);
   if (open_ >= barrier) return true;
   if (barriers_.next(open_) != barrier) return false;
-  return !barriers_.checkpoint_due(barrier) || room_for_checkpoint();
+  return !wants_snapshot(barrier) || room_for_snapshot();
 }
 
-bool BarrierGate::room_for_checkpoint() const { return checkpoints_.size() < kMostCheckpoints; }
+// One that has been gathered, before this server took a lost one's place, is wanted no more.
+bool BarrierGate::wants_snapshot(int64_t step) const {
+  return barriers_.snapshot_due(step) && step > released_;
+}
+
+bool BarrierGate::room_for_snapshot() const { return snapshots_.size() < kMostSnapshots; }
 
 Snapshot BarrierGate::take(int64_t step, int64_t updates, bool state) {
   if (state) shard_.hold_state();
@@ -42,12 +47,12 @@ void BarrierGate::take_start(int64_t updates, bool state) {
 }
 
 bool BarrierGate::open(int64_t step, int64_t updates, bool keep_weights) {
-  if (barriers_.checkpoint_due(step)) {
-    if (!room_for_checkpoint()) {
+  if (wants_snapshot(step)) {
+    if (!room_for_snapshot()) {
       observer_.on_checkpoint_waits(step);
       return false;
     }
-    checkpoints_.push_back(take(step, updates, true));
+    snapshots_.push_back(take(step, updates, true));
   }
   if (keep_weights) kept_ = take(step, updates, false);
   open_ = step;
@@ -58,7 +63,7 @@ bool BarrierGate::open(int64_t step, int64_t updates, bool keep_weights) {
 bool BarrierGate::on_state(const wire::State& state) {
   released_ = std::max(released_, state.released_barrier());
   evaluated_ = std::max(evaluated_, state.evaluated_barrier());
-  while (!checkpoints_.empty() && checkpoints_.front().step <= released_) checkpoints_.pop_front();
+  while (!snapshots_.empty() && snapshots_.front().step <= released_) snapshots_.pop_front();
   if (released_ >= barriers_.start_step) start_ = {};
   const int64_t held = std::exchange(held_, state.held_step());
   return held > 0 && held_ != held;
@@ -67,9 +72,9 @@ bool BarrierGate::on_state(const wire::State& state) {
 const Snapshot* BarrierGate::find(int64_t step) const {
   if (step < 0) return nullptr;
   if (step == barriers_.start_step) return start_.step == step ? &start_ : nullptr;
-  const auto held = std::find_if(checkpoints_.begin(), checkpoints_.end(),
+  const auto held = std::find_if(snapshots_.begin(), snapshots_.end(),
                                  [&](const Snapshot& s) { return s.step == step; });
-  return held == checkpoints_.end() ? nullptr : &*held;
+  return held == snapshots_.end() ? nullptr : &*held;
 }
 
 }  // namespace pushpull

@@ -40,8 +40,8 @@ class BarrierGate {
 
   // The weights are those of the start. state: keeps the optimizer's state with them.
   void take_start(int64_t updates, bool state);
-  // Opens the barrier `step`: holds its checkpoint where one is due. Returns false while too many
-  // checkpoints are held; training then waits for a slow disk, and memory stays bounded.
+  // Opens the barrier `step`: holds its snapshot where one is due. Returns false while too many are
+  // held; training then waits until they are gathered, and memory stays bounded.
   //   keep_weights: pulls for this barrier are answered after the weights have moved on.
   bool open(int64_t step, int64_t updates, bool keep_weights);
   // Drops the snapshots that the coordinator has released. True: it holds steps no longer that it
@@ -55,7 +55,8 @@ class BarrierGate {
 
  private:
   Snapshot take(int64_t step, int64_t updates, bool state);
-  bool room_for_checkpoint() const;
+  bool wants_snapshot(int64_t step) const;
+  bool room_for_snapshot() const;
   bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
 
   const Barriers barriers_;
@@ -67,7 +68,7 @@ class BarrierGate {
   int64_t held_ = 0;  // no weights for steps from here on (State.held_step); 0: all
   Snapshot start_;
   Snapshot kept_;
-  std::deque<Snapshot> checkpoints_;  // with optimizer state, oldest first
+  std::deque<Snapshot> snapshots_;  // with optimizer state, oldest first
 };
 
 }  // namespace pushpull

@@ -11,14 +11,15 @@ BarrierSnapshots::BarrierSnapshots(const Barriers& barriers)
 
 void BarrierSnapshots::open(int64_t step, int64_t samples) {
   opened_.push_back({step, samples});
-  if (barriers_.checkpoint_due(step)) requests_.push_back(step);
+  if (barriers_.snapshot_due(step)) requests_.push_back(step);
 }
 
-std::optional<int64_t> BarrierSnapshots::take_request() {
+std::optional<int64_t> BarrierSnapshots::take_request(bool writing) {
   if (requests_.empty()) return std::nullopt;
   const int64_t step = requests_.front();
+  if (writing && is_written(step)) return std::nullopt;
   requests_.pop_front();
-  asked_barrier_ = step;
+  if (is_written(step)) asked_barrier_ = step;
   return step;
 }
 

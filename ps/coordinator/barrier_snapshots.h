@@ -1,5 +1,5 @@
-// The barriers that server 0 has opened, and the snapshot that is taken at each checkpoint among
-// them: requested, gathered (servers may let go of it), written. Part of the coordinator's state
+// The barriers that server 0 has opened, and the snapshot that is taken at each checkpoint and copy
+// among them: requested, gathered (servers may let go of it), and a checkpoint's written. Part of the coordinator's state
 // machine; one thread.
 //
 // The start counts as the first: its weights are gathered for their hash alone.
@@ -37,7 +37,12 @@ class BarrierSnapshots {
   // The barriers that have opened since the last call.
   std::vector<OpenedBarrier> take_opened() { return std::exchange(opened_, {}); }
   // The next barrier whose snapshot must be gathered; each once, in order.
-  std::optional<int64_t> take_request();
+  //   writing: an earlier one is still being written; a copy is not.
+  std::optional<int64_t> take_request(bool writing = false);
+  // It goes to the disk. Otherwise the servers' copy is all that is wanted.
+  bool is_written(int64_t step) const {
+    return step == barriers_.start_step || barriers_.checkpoint_due(step);
+  }
 
   // Snapshots up to this barrier have been gathered; -1: none.
   int64_t gathered_barrier() const { return gathered_barrier_; }

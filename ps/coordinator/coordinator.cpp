@@ -139,8 +139,8 @@ void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
   out_.state_changed();
 }
 
-std::optional<int64_t> Coordinator::take_snapshot_request() {
-  return training_ ? training_->snapshots().take_request() : std::nullopt;
+std::optional<int64_t> Coordinator::take_snapshot_request(bool writing) {
+  return training_ ? training_->snapshots().take_request(writing) : std::nullopt;
 }
 
 std::vector<OpenedBarrier> Coordinator::take_opened_barriers() {
@@ -209,7 +209,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
     training_->add_to_worker_state(&state, member);
     state.set_choices(admission_.declarations().shared_choices());
   } else {
-    training_->add_to_server_state(&state);
+    training_->add_to_server_state(&state, member);
     to_wire(declaration().table, state.mutable_tensors());
   }
   return state;
@@ -230,6 +230,8 @@ void Coordinator::send_states() {
 }
 
 void Coordinator::send_state(const MemberInfo& member) {
+  const bool server = member.role == wire::ROLE_SERVER;
+  if (server && training_ && !training_->places().is_settled(member)) return;
   Message message;
   *message.header.mutable_state() = state_for(member);
   out_.send(member.peer, std::move(message));

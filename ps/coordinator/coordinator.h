@@ -41,6 +41,8 @@ class Coordinator : public TrainingObserver {
   }
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
+  // A server has taken a lost one's place.
+  void places_changed() { out_.state_changed(); }
   // It is on disk; or, at the start, hashed.
   void checkpoint_done(int64_t now_ms, int64_t step);
   // The summary is written: all members may leave.
@@ -61,7 +63,8 @@ class Coordinator : public TrainingObserver {
   std::vector<std::string> take_notices() { return out_.take_notices(); }
   // The next barrier whose snapshot must be gathered and given back by checkpoint_done. The first
   // is the start: weights only, for their hash.
-  std::optional<int64_t> take_snapshot_request();
+  //   writing: an earlier one is still being written.
+  std::optional<int64_t> take_snapshot_request(bool writing = false);
   std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
   // All is computed, and every member has reported its Stats (or a deadline has passed).
@@ -82,12 +85,13 @@ class Coordinator : public TrainingObserver {
   const Membership& members() const { return members_; }
   // All zero before `start`.
   const Barriers& barriers() const;
-  bool started() const { return training_ != nullptr; }  // these five only then
+  bool started() const { return training_ != nullptr; }  // these six only then
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
   const TrainingProgress& training() const { return training_->progress(); }
   const Evaluations& evaluations() const { return training_->evaluations(); }
   const ServerLogs* logs() const { return training_->logs(); }
+  TrainingRun& training_run() { return *training_; }
   // One line that says what is being waited for, "" in training.
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }

@@ -68,7 +68,8 @@ void Departures::on_tick(int64_t now_ms) {
   }
   if (!phase_.training()) return;
   run_->work().on_tick();
-  const std::string overdue = run_->work().overdue(now_ms);
+  std::string overdue = run_->work().overdue(now_ms);
+  if (overdue.empty()) overdue = run_->places().overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
   check_stalls(now_ms);
 }
@@ -131,6 +132,11 @@ void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std
   const std::string text = lost_text(server, reason);
   const bool comes_back = job_.on_server_loss == OnServerLoss::kRestart && may_return(code);
   if (!comes_back) return fail_by(now_ms, server, code, reason, text + kWeightsAreGone);
+  if (run_->replaceable(now_ms, server)) {
+    return out_.notice(
+        text + "; waiting for another in its place, which goes on from its weights of step " +
+        std::to_string(run_->places().copied_step()));
+  }
   lost_server_ = text;
 }
 
@@ -141,6 +147,10 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
   const bool had_work = run_->work().lose(now_ms, worker);
   if (had_work && job_.on_worker_loss == OnWorkerLoss::kAbort) {
     return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
+  }
+  if (had_work && !run_->places().lost_worker(run_->progress().floor())) {
+    lost_server_ = text + "; a server that has been lost lacks what it has pushed";
+    return;
   }
   const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
   const bool others = members_.count(wire::ROLE_WORKER) > 0;

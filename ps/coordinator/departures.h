@@ -37,7 +37,8 @@ class Departures {
   // The server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
-  // A server is lost, and the job goes back to a checkpoint once another is there: what happened.
+  // A server is lost that nobody can replace within the term: the job goes back to a checkpoint once
+  // another is there. What happened.
   const std::optional<std::string>& lost_server() const { return lost_server_; }
   // The totals of workers that are gone, as they last reported them.
   const RunTotals& totals() const { return totals_; }

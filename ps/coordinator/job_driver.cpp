@@ -77,6 +77,9 @@ void JobDriver::tick(Now now) {
   coordinator_->on_tick(now.awake_ms);
   if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
     begin_term(now);
+  if (coordinator_->started()) {
+    history_.recoveries += coordinator_->training_run().places().take_recovered();
+  }
   if (ready(now)) start(now);
   transfers_.on_tick(now, *coordinator_);
   say_waiting(now);

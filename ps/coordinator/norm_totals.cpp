@@ -13,7 +13,12 @@ int NormTotals::servers() const { return std::min(map_.servers(), map_.slices())
 
 bool NormTotals::take(const wire::Norms& norms) {
   all_here_now_ = false;
-  if (total_ && total_->step() == norms.step()) return true;
+  if (const auto known = norms_.find(norms.step()); known != norms_.end()) {
+    total_.emplace();
+    total_->set_step(known->first);
+    total_->set_norm(known->second);
+    return true;
+  }
   if (norms.step() < step_) return false;
   if (norms.step() > step_) parts_.clear();
   step_ = norms.step();
@@ -29,6 +34,8 @@ bool NormTotals::take(const wire::Norms& norms) {
   total_->set_step(step_);
   total_->set_norm(std::sqrt(total_squares(std::move(nodes), map_.blocks())));
   parts_.clear();
+  norms_[step_] = total_->norm();
+  norms_.erase(norms_.begin(), norms_.lower_bound(step_ - kept_));
   all_here_now_ = true;
   return true;
 }

@@ -14,11 +14,14 @@ namespace pushpull {
 
 class NormTotals {
  public:
-  explicit NormTotals(const SliceMap& map) : map_(map) {}
+  // kept: steps below the newest whose totals are known, for a server that is sent their pushes again.
+  explicit NormTotals(const SliceMap& map, int64_t kept = 0) : map_(map), kept_(kept) {}
 
   // The squares that one server has of a step. True: `total` answers this server, or, when
   // `all_here_now`, all of them.
   bool take(const wire::Norms& norms);
+  // A server is lost: what it has said of a running step counts no longer.
+  void forget(uint64_t server) { parts_.erase(server); }
   bool all_here_now() const { return all_here_now_; }
   // Servers that hold slices: the others take no part in a step.
   int servers() const;
@@ -26,10 +29,12 @@ class NormTotals {
 
  private:
   SliceMap map_;
+  int64_t kept_;
   int64_t step_ = -1;
   std::map<uint64_t, wire::Norms> parts_;  // of step_, by the server's incarnation
   bool all_here_now_ = false;
   std::optional<wire::NormTotal> total_;
+  std::map<int64_t, double> norms_;  // by step: of the newest steps
 };
 
 }  // namespace pushpull

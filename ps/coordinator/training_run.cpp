@@ -1,7 +1,6 @@
 #include "ps/coordinator/training_run.h"
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "ps/members/message_checks.h"
@@ -9,6 +8,9 @@
 namespace pushpull {
 
 namespace {
+
+// A server that goes on from a copy is so many of them behind, at most: two may be under way.
+constexpr int64_t kKeptCopies = 4;
 
 Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps) {
   const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
@@ -29,7 +31,9 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       progress_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch),
       snapshots_(barriers_),
-      norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers)),
+      places_(options.job, options.servers, members),
+      norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
+             kKeptCopies * options.job.copy_distance()),
       grants_(options.grant_key) {
   const Job& job = options.job;
   if (!job.record.empty()) {
@@ -146,11 +150,7 @@ void TrainingRun::add_to_state(wire::State* state) const {
   state->set_end_step(barriers_.end_step);
   state->set_total_steps(total_steps_);
   state->set_shares(shares_);
-  std::map<int, std::string> endpoints;
-  for (const auto& [incarnation, member] : members_.all()) {
-    if (member.role == wire::ROLE_SERVER) endpoints[member.rank] = member.data_endpoint;
-  }
-  for (const auto& [rank, endpoint] : endpoints) state->add_data_endpoints(endpoint);
+  places_.add_to_state(state);
 }
 
 void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
@@ -158,7 +158,12 @@ void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& work
   work_->add_to_worker_state(state, worker);
 }
 
-void TrainingRun::add_to_server_state(wire::State* state) const {
+bool TrainingRun::replaceable(int64_t now_ms, const MemberInfo& server) {
+  norms_.forget(server.incarnation);
+  return places_.lost_server(now_ms, server.rank, progress_.floor());
+}
+
+void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& server) const {
   add_to_state(state);
   for (const auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared) continue;
@@ -170,6 +175,7 @@ void TrainingRun::add_to_server_state(wire::State* state) const {
   state->set_coordinator(options_.self.incarnation);
   state->set_updates(start_.updates);
   state->set_load(start_.load);
+  places_.add_start_to(state, server);
   state->set_released_barrier(snapshots_.gathered_barrier());
   work_->add_to_server_state(state);
 }

@@ -13,6 +13,7 @@
 #include "common/net/refusal.h"
 #include "ps/coordinator/barrier_snapshots.h"
 #include "ps/coordinator/norm_totals.h"
+#include "ps/coordinator/server_places.h"
 #include "ps/members/admission.h"
 #include "ps/record/server_logs.h"
 #include "ps/work/evaluations.h"
@@ -53,7 +54,9 @@ class TrainingRun {
   // Every server has handed in all that it says it has logged, where the job is recorded.
   bool logs_complete() const;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const;
-  void add_to_server_state(wire::State* state) const;
+  void add_to_server_state(wire::State* state, const MemberInfo& server) const;
+  // Another process may take this server's place.
+  bool replaceable(int64_t now_ms, const MemberInfo& server);
 
   const Barriers& barriers() const { return barriers_; }
   int64_t total_steps() const { return total_steps_; }
@@ -63,6 +66,8 @@ class TrainingRun {
   BarrierSnapshots& snapshots() { return snapshots_; }
   const BarrierSnapshots& snapshots() const { return snapshots_; }
   const TrainingProgress& progress() const { return progress_; }
+  ServerPlaces& places() { return places_; }
+  const ServerPlaces& places() const { return places_; }
   Evaluations& evaluations() { return evaluations_; }
   const Evaluations& evaluations() const { return evaluations_; }
   // Null where the job is not recorded.
@@ -81,6 +86,7 @@ class TrainingRun {
   TrainingProgress progress_;
   Evaluations evaluations_;
   BarrierSnapshots snapshots_;
+  ServerPlaces places_;
   NormTotals norms_;
   const Grants grants_;
   std::unique_ptr<ServerLogs> logs_;

@@ -16,10 +16,13 @@ Transfers::Transfers(const CoordinatorOptions& options, Progress& progress, JobE
 
 void Transfers::end_term() {
   client_.reset();
+  restoring_.reset();
+  copy_.reset();
   writing_ = on_disk_;
 }
 
 void Transfers::on_tick(Now now, Coordinator& coordinator) {
+  if (client_ && coordinator.phase() == wire::PHASE_TRAINING) restore(now, coordinator);
   request_snapshot(now, coordinator);
   watch(now, coordinator);
 }
@@ -28,8 +31,8 @@ void Transfers::on_tick(Now now, Coordinator& coordinator) {
 int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const StartPoint& point) {
   const wire::State state = coordinator.state_for_self();
   effects_.connect_shards({state.data_endpoints().begin(), state.data_endpoints().end()});
-  const SliceMap map(coordinator.declaration().table.total, options_.job.slice_bytes,
-                     options_.servers);
+  const SliceMap& map = map_.emplace(coordinator.declaration().table.total,
+                                     options_.job.slice_bytes, options_.servers);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
   // last: turns use it, and what it needs, as soon as it is there
   client_ = std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), map, slots);
@@ -38,22 +41,31 @@ int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const Sta
 }
 
 bool Transfers::on_message(Now now, const Message& message) {
-  return client_ && client_->on_message(message, now.ms);
+  const bool restores = restoring_ && restoring_->on_message(message, now.ms);
+  return (client_ && client_->on_message(message, now.ms)) || restores;
 }
 
 void Transfers::exchange(Now now, Coordinator& coordinator) {
   if (!client_) return;
-  client_->on_tick(now.ms);
-  for (const ToShard& out : client_->take_outgoing()) {
-    effects_.send_to_shard(out.server, out.message);
+  for (ShardClient* const client : {client_.get(), restoring_.get()}) {
+    if (client == nullptr) continue;
+    client->on_tick(now.ms);
+    for (const ToShard& out : client->take_outgoing()) {
+      effects_.send_to_shard(out.server, out.message);
+    }
   }
   if (auto fetched = client_->take_fetched()) take_snapshot(now, coordinator, std::move(*fetched));
 }
 
 void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
-  if (!client_ || client_->busy() || writing_) return;
-  const std::optional<int64_t> step = coordinator.take_snapshot_request();
+  if (!client_ || client_->busy()) return;
+  const std::optional<int64_t> step = coordinator.take_snapshot_request(writing_);
   if (!step) return;
+  if (!coordinator.training_run().snapshots().is_written(*step)) {
+    const std::vector<int> slices = slices_of_others();
+    if (slices.empty()) return coordinator.checkpoint_gathered(now.awake_ms, *step);
+    return client_->fetch(*step, slices, now.ms);
+  }
   writing_ = true;
   snapshot_step_ = *step;
   snapshot_term_ = options_.term;
@@ -63,20 +75,81 @@ void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   client_->fetch(*step, *step != coordinator.barriers().start_step, now.ms);
 }
 
-void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
-  const bool gathers = client_ && client_->busy();
-  if (!gathers && !writing_) return watch_.idle();
-  const std::string weights = "weights of step " + std::to_string(snapshot_step_);
-  if (gathers) {
-    const MemberInfo* server =
-        coordinator.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
-    const std::string name = server == nullptr ? "a server" : server->name();
-    const std::string what =
-        name + (writing_ ? " to hand over the " + weights : " to take its weights");
-    // a server that is not ready waits for pushes: that is the workers' matter
-    return watch_.running(now.awake_ms, what, client_->answers(), 0);
+// ---- a server in the place of a lost one ----
+
+std::vector<int> Transfers::slices_of_others() const {
+  std::vector<int> out;
+  for (int slice = 0; slice < map_->slices(); ++slice) {
+    if (map_->server_of(slice) != 0) out.push_back(slice);
   }
-  watch_.running(now.awake_ms, "the disk to take the " + weights, 0, snapshot_bytes_);
+  return out;
+}
+
+// The payloads are shared with whoever writes them.
+void Transfers::keep_copy(Coordinator& coordinator, const GatheredState& snapshot) {
+  if (options_.job.copy_distance() == 0 || snapshot.step == coordinator.barriers().start_step)
+    return;
+  auto copy = std::make_shared<GatheredState>();
+  copy->step = snapshot.step;
+  copy->updates = snapshot.updates;
+  copy->slices.resize(snapshot.slices.size());
+  for (const int slice : slices_of_others()) {
+    copy->slices[static_cast<size_t>(slice)] = snapshot.slices[static_cast<size_t>(slice)];
+  }
+  copy_ = std::move(copy);
+  coordinator.training_run().places().copied(snapshot.step, snapshot.updates);
+}
+
+// Loads the copy into one server after the other.
+void Transfers::restore(Now now, Coordinator& coordinator) {
+  ServerPlaces& places = coordinator.training_run().places();
+  if (restoring_) {
+    if (coordinator.members().find(restored_server_) == nullptr) {
+      restoring_.reset();  // lost again
+    } else if (!restoring_->busy()) {
+      restoring_.reset();
+      places.loaded(restored_server_);
+      effects_.show_line(coordinator.members().find(restored_server_)->name() +
+                         " has the weights of step " + std::to_string(copy_->step) +
+                         "; workers send it what they have pushed since");
+      coordinator.places_changed();
+    }
+    return;
+  }
+  const std::optional<int> rank = places.take_joined(coordinator.members());
+  if (!rank) return;
+  const MemberInfo& server = *coordinator.members().find_rank(wire::ROLE_SERVER, *rank);
+  restored_server_ = server.incarnation;
+  std::vector<std::string> endpoints;
+  for (int i = 0; i < options_.servers; ++i) {
+    const MemberInfo* const member = coordinator.members().find_rank(wire::ROLE_SERVER, i);
+    endpoints.push_back(member == nullptr ? places.endpoint(i) : member->data_endpoint);
+  }
+  effects_.connect_shards(endpoints);
+  const size_t slots = state_names(server_optimizer(options_.job).kind).size();
+  restoring_ =
+      std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), *map_, slots);
+  restoring_->load(copy_, map_->slices_of(*rank), now.ms);
+}
+
+// ---- how long it takes ----
+
+// The disk first: while it writes, servers hand over copies at most.
+void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
+  if (on_disk_) {
+    const std::string what =
+        "the disk to take the weights of step " + std::to_string(snapshot_step_);
+    return watch_.running(now.awake_ms, what, 0, snapshot_bytes_);
+  }
+  if (!client_ || !client_->busy()) return watch_.idle();
+  const MemberInfo* server =
+      coordinator.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
+  const std::optional<int64_t> step = client_->fetched_step();
+  const std::string what = (server == nullptr ? "a server" : server->name()) +
+                           (step ? " to hand over the weights of step " + std::to_string(*step)
+                                 : " to take its weights");
+  // a server that is not ready waits for pushes: that is the workers' matter
+  watch_.running(now.awake_ms, what, client_->answers(), 0);
 }
 
 void Transfers::watch(Now now, Coordinator& coordinator) {
@@ -84,13 +157,14 @@ void Transfers::watch(Now now, Coordinator& coordinator) {
   if (coordinator.phase() == wire::PHASE_FAILED) return;
   if (const auto notice = watch_.take_notice(now.awake_ms)) effects_.show_line(*notice);
   if (!watch_.overdue(now.awake_ms)) return;
-  const bool server = client_ && client_->busy();
-  coordinator.fail(server ? ErrorCode::kUnreachable : ErrorCode::kIo,
+  coordinator.fail(on_disk_ ? ErrorCode::kIo : ErrorCode::kUnreachable,
                    watch_.overdue_text(now.awake_ms));
 }
 
 void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState snapshot) {
   coordinator.checkpoint_gathered(now.awake_ms, snapshot.step);
+  keep_copy(coordinator, snapshot);
+  if (!coordinator.training_run().snapshots().is_written(snapshot.step)) return;
   on_disk_ = true;
   if (snapshot.step == coordinator.barriers().start_step) {
     return effects_.hash_weights(std::move(snapshot));

@@ -1,10 +1,12 @@
 // Weights between the coordinator and all servers, through a `ShardClient`: loaded at the start of a
-// term, fetched at each checkpoint and handed to the disk; and how long a server or the disk may take
-// for that. Part of the job driver's state machine; one thread.
+// term, fetched at each checkpoint and handed to the disk; fetched as a copy, and loaded by a server in
+// the place of a lost one; and how long a server or the disk may take for that. Part of the job driver's state machine; one thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "common/net/shard_client.h"
 #include "ps/coordinator/coordinator.h"
@@ -34,7 +36,7 @@ class Transfers {
   void on_written(Now now, Coordinator& coordinator, const Written& written);
 
   // There are answers to wait for.
-  bool busy() const { return client_ && client_->busy(); }
+  bool busy() const { return (client_ && client_->busy()) || restoring_; }
   // A snapshot is fetched, hashed or written; has been fetched.
   bool writing() const { return writing_; }
   bool on_disk() const { return on_disk_; }
@@ -47,6 +49,9 @@ class Transfers {
 
  private:
   void request_snapshot(Now now, Coordinator& coordinator);
+  std::vector<int> slices_of_others() const;
+  void keep_copy(Coordinator& coordinator, const GatheredState& snapshot);
+  void restore(Now now, Coordinator& coordinator);
   void note_transfer(Now now, const Coordinator& coordinator);
   void watch(Now now, Coordinator& coordinator);
   void take_snapshot(Now now, Coordinator& coordinator, GatheredState snapshot);
@@ -55,6 +60,11 @@ class Transfers {
   Progress& progress_;
   JobEffects& effects_;
   std::unique_ptr<ShardClient> client_;  // null between two terms
+  std::optional<SliceMap> map_;          // of the term
+  // recovery = peers: the newest copy of the other servers' slices; null: none yet
+  std::shared_ptr<const GatheredState> copy_;
+  std::unique_ptr<ShardClient> restoring_;  // loads it into the server with this incarnation
+  uint64_t restored_server_ = 0;
   bool writing_ = false;
   bool on_disk_ = false;
   int64_t snapshot_step_ = 0;

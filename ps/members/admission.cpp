@@ -134,7 +134,8 @@ bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hel
   }
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
-  if (servers >= options_.servers || phase != wire::PHASE_GATHERING) {
+  // in training, too, a place may be empty: then the running term goes on with whoever comes
+  if (servers >= options_.servers) {
     if (may_replace(now_ms, hello)) return true;  // it asks again
     out_.refuse(peer, ErrorCode::kUsage,
                 "[join] the job was started for " + counted(options_.servers, "server") +

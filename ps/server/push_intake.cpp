@@ -41,6 +41,11 @@ void PushIntake::add_cut(int64_t from_step, int shares) {
 void PushIntake::on_cuts(const wire::State& state) {
   for (const wire::Cut& cut : state.cuts()) {
     const bool possible = cut.shares() > 0 && cut.shares() <= micro_batches_;
+    // cuts of steps before those that this server is sent
+    if (possible && cut.from_step() <= barriers_.start_step && cuts_.size() == 1) {
+      cuts_.clear();
+      add_cut(barriers_.start_step, cut.shares());
+    }
     if (possible && cut.from_step() > cuts_.back().from_step) {
       add_cut(cut.from_step(), cut.shares());
     }
@@ -74,7 +79,12 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
         "one of the " + std::to_string(shares_at(push.step()).size()) + " shares of a step",
         share_text(push));
   }
-  const int64_t most = worker.pushes.through() + kMaxPushesAhead + std::ssize(cuts_.back().shares);
+  if (push.first() < 0 || push.first() > std::max<int64_t>(push.number(), 0)) {
+    return refused("push-first", "0 to " + std::to_string(push.number()),
+                   std::to_string(push.first()));
+  }
+  const int64_t through = std::max(worker.pushes.through(), push.first() - 1);
+  const int64_t most = through + kMaxPushesAhead + std::ssize(cuts_.back().shares);
   if (push.number() < 1 || push.number() > most) {
     return refused("push-number", "1 to " + std::to_string(most), std::to_string(push.number()));
   }
@@ -165,6 +175,7 @@ Checked PushIntake::check(uint64_t incarnation, const wire::Push& push,
 void PushIntake::take(uint64_t incarnation, const wire::Push& push,
                       std::vector<Payload>& payloads) {
   Worker& worker = workers_.at(incarnation);
+  worker.pushes.begin_at(push.first());
   if (worker.pushes.complete(push.number())) return;
   Assembly& assembly = worker.open[push.number()];
   ReceivedPush& received = assembly.push;

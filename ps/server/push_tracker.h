@@ -11,6 +11,8 @@ class PushTracker {
  public:
   bool complete(int64_t number) const { return number <= through_ || beyond_.contains(number); }
   void mark(int64_t number);
+  // Pushes below this number do not come.
+  void begin_at(int64_t first);
   // All pushes up to this number are complete.
   int64_t through() const { return through_; }
 

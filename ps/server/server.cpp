@@ -17,6 +17,18 @@ SliceMap map_of(const ServerSetup& setup) {
 constexpr int64_t kMostUnsentAnswers = 2;
 constexpr int64_t kUnsentSlack = int64_t{1} << 20;
 
+// For one worker: the pushes that it may send before the server has come to their steps.
+constexpr int64_t kMostEarlyPushes = 16;
+
+int64_t most_early_bytes(const ServerSetup& setup, const Shard& shard) {
+  int64_t elements = 0;
+  for (const int slice : shard.slices()) elements += shard.elements(slice);
+  // the parts of a share make up at most log2 of the micro-batches, on either side
+  int64_t parts = 1;
+  for (int64_t leaves = setup.job.micro_batches(); leaves > 1; leaves /= 2) parts += 2;
+  return kMostEarlyPushes * (kUnsentSlack + parts * elements * static_cast<int64_t>(sizeof(float)));
+}
+
 // Weights as they are at the start, or to be loaded.
 Shard shard_of(const ServerSetup& setup) {
   Shard shard(map_of(setup), setup.rank, setup.table, server_optimizer(setup.job),
@@ -67,6 +79,7 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
       aggregation_(make_aggregation(aggregation_setup())),
       pushes_(setup_.shares, setup_.job.micro_batches(), Grants(setup_.grant_key), setup_.barriers,
               shard_, *aggregation_),
+      early_(most_early_bytes(setup_, shard_)),
       pulls_(pull_setup(map_of(setup_)), *aggregation_, observer_,
              [this](uint64_t incarnation) { return pushes_.through(incarnation); }),
       transfers_(setup_.load, setup_.updates, shard_, gate_, *aggregation_) {}
@@ -78,7 +91,8 @@ Checked Server::on_data(const PeerId& peer, Message message) {
 }
 
 void Server::work() {
-  const bool opened = aggregation_->apply_due();
+  bool opened = aggregation_->apply_due();
+  while (take_early()) opened = aggregation_->apply_due() || opened;
   keep_waiting();
   if (std::exchange(to_answer_, false) || opened) answer_all();
 }
@@ -175,7 +189,7 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
     if (Checked refusal = aggregation_->check(pull)) return refusal;
     if (Checked refusal = pulls_.check(incarnation, pull)) return refusal;
   }
-  if (exchange.has_push()) {
+  if (exchange.has_push() && !wait_early(peer, exchange, payloads)) {
     if (Checked refusal = pushes_.check(incarnation, push, payloads)) return refusal;
     pushes_.take(incarnation, push, payloads);
     if (push.acknowledge() && pushes_.complete(incarnation, push.number())) {
@@ -185,6 +199,29 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   if (exchange.has_pull()) pulls_.take(peer, incarnation, pull);
   to_answer_ = true;
   return {};
+}
+
+// The pull that came with it does not wait.
+bool Server::wait_early(const PeerId& peer, const wire::Exchange& exchange,
+                        std::vector<Payload>& payloads) {
+  const int64_t step = exchange.push().step();
+  if (!setup_.replays || (step <= aggregation_->floor() && gate_.passed(step))) return false;
+  EarlyPushes::Early early{peer, exchange, std::move(payloads)};
+  early.exchange.clear_pull();
+  early_.keep(std::move(early));
+  return true;
+}
+
+// True: some have been taken, and updates may be due.
+bool Server::take_early() {
+  const int64_t floor = aggregation_->floor();
+  if (!early_.any_of(floor) || !gate_.passed(floor)) return false;
+  for (EarlyPushes::Early& early : early_.take(floor)) {
+    if (takes_part(early.exchange.sender().incarnation())) {
+      take_exchange(early.peer, early.exchange, early.payloads);
+    }
+  }
+  return true;
 }
 
 Checked Server::on_received(const wire::Received& received) {
@@ -210,7 +247,9 @@ void Server::on_state(const wire::State& state) {
 }
 
 void Server::on_norm_total(const wire::NormTotal& total) {
-  if (aggregation_->on_norm_total(total)) answer_all();
+  if (!aggregation_->on_norm_total(total)) return;
+  work();  // pushes of the next step may have come already
+  answer_all();
 }
 
 void Server::on_chosen(const wire::Chosen& chosen) {

@@ -20,6 +20,7 @@
 #include "ps/aggregation/commit.h"
 #include "ps/engine/shard.h"
 #include "ps/record/update_log.h"
+#include "ps/server/early_pushes.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pull_queue.h"
 #include "ps/server/push_intake.h"
@@ -83,6 +84,9 @@ class Server {
                       std::vector<Payload>& payloads);
   Checked take_exchange(const PeerId& peer, const wire::Exchange& exchange,
                         std::vector<Payload>& payloads);
+  bool wait_early(const PeerId& peer, const wire::Exchange& exchange,
+                  std::vector<Payload>& payloads);
+  bool take_early();
   Checked on_received(const wire::Received& received);
   void keep_waiting();
   void answer_all() { pulls_.answer_all(outbox_); }
@@ -97,6 +101,7 @@ class Server {
   UpdateLog log_;
   const std::unique_ptr<Aggregation> aggregation_;
   PushIntake pushes_;
+  EarlyPushes early_;
   PullQueue pulls_;
   SliceTransfers transfers_;
   std::map<uint64_t, int> members_;  // workers that may push and pull: rank by incarnation

@@ -20,6 +20,7 @@ ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnatio
   setup.updates = state.updates();
   setup.shares = state.shares();
   setup.load = state.load();
+  setup.replays = state.places().replays();
   return setup;
 }
 

@@ -28,6 +28,7 @@ struct ServerSetup {
   int64_t updates = 0;                  // that the loaded state has had
   int shares = 1;                       // shares that a step is cut into
   bool load = false;                    // initial weights come by Load
+  bool replays = false;                 // in a lost server's place: pushes come again
   FloatAllocator memory = heap_floats;  // of the weights
   // Sums and updates, for this server alone; null: the host, with weights in `memory`.
   std::shared_ptr<SliceEngine> engine;

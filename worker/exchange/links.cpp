@@ -20,28 +20,6 @@ constexpr int64_t kLetGoMs = 1000;
 constexpr auto kConnectApart = std::chrono::milliseconds(10);
 constexpr int kConnectTurns = 16;
 
-std::vector<std::vector<std::unique_ptr<Dealer>>> connect(const PushPull& push_pull,
-                                                          const JobView& run,
-                                                          const Control& control,
-                                                          zmq::context_t& context) {
-  std::vector<std::vector<std::unique_ptr<Dealer>>> out(
-      static_cast<size_t>(run.state.data_endpoints_size()));
-  std::this_thread::sleep_for(kConnectApart * (run.state.rank() % kConnectTurns));
-  EndpointLimits limits = data_limits(run.job.slice_bytes);
-  const Credentials credentials = control.data_credentials();
-  int connected = 0;
-  for (size_t server = 0; server < out.size(); ++server) {
-    const auto at = static_cast<int>(server);
-    const std::string address = data_address(run, at, control.address());
-    const int connections = push_pull.connections(at);
-    while (std::ssize(out[server]) < connections) {
-      limits.io_thread = connected++ % data_io_threads();
-      out[server].push_back(std::make_unique<Dealer>(context, address, limits, credentials));
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks) {
@@ -61,17 +39,53 @@ Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::con
              PagesMapped mapped, std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
-      state_version_(run.state.version()),
+      context_(context),
+      job_(run.job),
+      run_(run.run),
+      incarnation_(run.incarnation),
+      state_(run.state),
       log_("worker " + std::to_string(run.state.rank())),
       memory_(push_pull, run.state.rank(), std::move(mapped), std::move(device)),
-      servers_(connect(push_pull, run, control, context)) {
+      servers_(static_cast<size_t>(run.state.data_endpoints_size())) {
+  std::this_thread::sleep_for(kConnectApart * (run.state.rank() % kConnectTurns));
+  for (size_t server = 0; server < servers_.size(); ++server) connect(static_cast<int>(server));
+  poll_all();
+  push_pull_.on_state(run.state, now_ms());
+}
+
+void Links::connect(int server) {
+  EndpointLimits limits = data_limits(job_.slice_bytes);
+  const Credentials credentials = control_.data_credentials();
+  const std::string address =
+      data_address({job_, run_, incarnation_, state_}, server, control_.address());
+  auto& connections = servers_[static_cast<size_t>(server)];
+  connections.clear();
+  while (std::ssize(connections) < push_pull_.connections(server)) {
+    limits.io_thread = connected_++ % data_io_threads();
+    connections.push_back(std::make_unique<Dealer>(context_, address, limits, credentials));
+  }
+}
+
+void Links::poll_all() {
+  poll_items_.clear();
   for (const auto& connections : servers_) {
     for (const auto& connection : connections) {
       poll_items_.push_back({connection->socket().handle(), 0, ZMQ_POLLIN, 0});
     }
   }
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
-  push_pull_.on_state(run.state, now_ms());
+}
+
+// What another process in a server's place does not know of is not to go out to it: the connections
+// come first.
+void Links::follow_replaced() {
+  for (const int server : push_pull_.take_replaced()) {
+    log_.info("server " + std::to_string(server) + " is another process now, at " +
+              state_.data_endpoints(server));
+    memory_.start_over(server);
+    connect(server);
+    poll_all();
+  }
 }
 
 void Links::attach() {
@@ -107,6 +121,7 @@ void Links::let_go() {
 }
 
 void Links::send() {
+  follow_replaced();
   for (ToServer& out : push_pull_.take_outgoing()) {
     memory_.on_send(out);
     auto& connections = servers_[static_cast<size_t>(out.server)];
@@ -116,6 +131,7 @@ void Links::send() {
 
 void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
+  follow_replaced();  // not while their messages are taken in
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& connection : servers_[server]) {
       while (auto message = connection->receive()) {
@@ -143,10 +159,10 @@ void Links::wait() {
 }
 
 void Links::take_news() {
-  if (control_.state_version() <= state_version_) return;
+  if (control_.state_version() <= state_.version()) return;
   const auto state = control_.state();
   if (!state) return;  // a new term begins
-  state_version_ = state->version();
+  state_ = *state;
   push_pull_.on_state(*state, now_ms());
   listener_(*state);
 }

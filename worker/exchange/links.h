@@ -21,7 +21,7 @@ PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chun
 
 class Links {
  public:
-  // run: PushPull hears its state. mapped and device: as ServerAttachment takes them. References are
+  // run: PushPull hears its state; its job is borrowed. mapped and device: as ServerAttachment takes them. References are
   // borrowed.
   Links(const JobView& run, PushPull& push_pull, Control& control, zmq::context_t& context,
         PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
@@ -52,11 +52,19 @@ class Links {
 
  private:
   void take_news();
+  void connect(int server);
+  void poll_all();
+  void follow_replaced();
 
   PushPull& push_pull_;
   Control& control_;
+  zmq::context_t& context_;
+  const Job& job_;
+  const uint64_t run_;
+  const uint64_t incarnation_;
+  wire::State state_;  // the newest that PushPull knows
   std::function<void(const wire::State&)> listener_ = [](const wire::State&) {};
-  int64_t state_version_;  // that PushPull knows
+  int connected_ = 0;  // so far
   Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection

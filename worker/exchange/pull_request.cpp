@@ -97,7 +97,15 @@ void PullRequest::restart(int64_t now_ms) {
   }
 }
 
+void PullRequest::start_over(int server, int64_t now_ms) {
+  repeats_.begin(server);
+  repeats_.restart(server, now_ms);
+  in_place_.share(server, false, false);
+  if (running_ && !settled(server)) send(server, true, now_ms);
+}
+
 void PullRequest::on_tick(int64_t now_ms) {
+  for (const int server : absent_) repeats_.restart(server, now_ms);
   if (!running_) return;
   for (int server = 0; server < connections_.servers(); ++server) {
     const bool waits = !settled(server) || (aim_.leases && server == 0);

@@ -52,6 +52,10 @@ class PullRequest {
   void end();
   // It is waited for only from now on.
   void restart(int64_t now_ms);
+  // These servers are lost, and nobody has taken their place: their silence means nothing.
+  void set_absent(std::vector<int> servers) { absent_ = std::move(servers); }
+  // Another process is in this server's place, and knows nothing of what it was asked.
+  void start_over(int server, int64_t now_ms);
 
   // Weights, or a word, of a server that exists. May end the pull, for which there is another way
   // then: the schedule is to be asked anew.
@@ -98,6 +102,7 @@ class PullRequest {
   PullRepeats repeats_;
 
   PullAim aim_;  // of the running or last pull
+  std::vector<int> absent_;
   int64_t number_ = 0;
   bool running_ = false;
 };

@@ -1,6 +1,7 @@
 #include "worker/exchange/push_delivery.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/base/error.h"
@@ -12,6 +13,9 @@ namespace {
 // A message that only says where parts lie: not so often that it costs, not so late that the server
 // has nothing to do meanwhile.
 constexpr size_t kNotificationBytes = size_t{4} << 20;
+
+// Pushes that are under way to a process in a lost server's place: they follow its acknowledgements.
+constexpr int64_t kKeptWindow = 8;
 
 }  // namespace
 
@@ -69,6 +73,7 @@ void PushDelivery::open(Pending& pending, int server) {
   push->set_steps(static_cast<int32_t>(head_.steps));
   *push->mutable_grant() = head_.grant;
   push->set_acknowledge(options_.acknowledge);
+  push->set_first(at(server).first);
 }
 
 void PushDelivery::add_part(int slice, Range node, Payload payload) {
@@ -132,11 +137,14 @@ bool PushDelivery::take_along(int server, int connection, const wire::Pull& pull
 void PushDelivery::acknowledge(int server, int64_t through) {
   Server& s = at(server);
   while (!s.unacknowledged.empty() && s.unacknowledged.front().number <= through) {
-    if (s.reads_memory && !options_.acknowledged_is_applied) {
+    if (options_.keep && server != 0) {
+      s.kept.push_back(std::move(s.unacknowledged.front()));
+    } else if (s.reads_memory && !options_.acknowledged_is_applied) {
       s.unread.push_back(std::move(s.unacknowledged.front()));
     }
     s.unacknowledged.pop_front();
   }
+  if (s.sent_through < s.kept_through) send_kept(server);
 }
 
 void PushDelivery::applied(int64_t version) {
@@ -151,8 +159,52 @@ bool PushDelivery::arrived() const {
 }
 
 void PushDelivery::send_again(int server) {
-  for (const Sent& push : at(server).unacknowledged) {
-    outgoing_.insert(outgoing_.end(), push.messages.begin(), push.messages.end());
+  const Server& s = at(server);
+  for (const Sent& push : s.unacknowledged) {
+    if (push.number <= s.sent_through || push.number > s.kept_through) send_messages(push);
+  }
+}
+
+void PushDelivery::send_messages(const Sent& push) {
+  outgoing_.insert(outgoing_.end(), push.messages.begin(), push.messages.end());
+}
+
+// ---- a server in a lost one's place ----
+
+void PushDelivery::copied(int64_t step) {
+  for (Server& s : servers_) {
+    std::erase_if(s.kept, [&](const Sent& push) { return push.step < step; });
+  }
+}
+
+void PushDelivery::start_over(int server) {
+  PP_ASSERT(!running_);
+  Server& s = at(server);
+  if (connections_.slices(server).empty()) return;
+  s.unacknowledged.insert(s.unacknowledged.begin(), std::make_move_iterator(s.kept.begin()),
+                          std::make_move_iterator(s.kept.end()));
+  s.kept.clear();
+  s.first = s.unacknowledged.empty() ? next_number_ : s.unacknowledged.front().number;
+  s.sent_through = 0;
+  s.kept_through = s.unacknowledged.empty() ? 0 : s.unacknowledged.back().number;
+  for (Sent& push : s.unacknowledged) {
+    for (ToServer& out : push.messages) {
+      wire::Push* const head = out.message.header.mutable_exchange()->mutable_push();
+      head->set_first(s.first);
+      head->set_acknowledge(true);
+    }
+  }
+  send_kept(server);
+}
+
+void PushDelivery::send_kept(int server) {
+  Server& s = at(server);
+  const int64_t most = s.unacknowledged.empty() ? 0 : s.unacknowledged.front().number + kKeptWindow;
+  for (const Sent& push : s.unacknowledged) {
+    if (push.number <= s.sent_through) continue;
+    if (push.number >= most || push.number > s.kept_through) return;
+    send_messages(push);
+    s.sent_through = push.number;
   }
 }
 

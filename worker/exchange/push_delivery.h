@@ -1,6 +1,7 @@
 // Pushes from their first part until the servers need them no more: cut into messages on the
 // connections, kept until they are acknowledged, sent again where they are lost, and kept on where
-// a server may still read them in our memory. A pull can ride on a push's message. Knows no time
+// a server may still read them in our memory, or where a process in a lost server's place would need
+// them. A pull can ride on a push's message. Knows no time
 // and no socket: what is to be sent goes to a list of the caller. One thread.
 #pragma once
 
@@ -25,6 +26,8 @@ class PushDelivery {
     bool acknowledge = false;              // servers answer as soon as a push is complete
     // Servers acknowledge what they have applied; otherwise they may still read it then.
     bool acknowledged_is_applied = true;
+    // Pushes to all servers but the first are kept until `copied`.
+    bool keep = false;
   };
   // The fields that all messages of a push have.
   struct Head {
@@ -74,6 +77,13 @@ class PushDelivery {
   bool arrived(int server) const { return at(server).unacknowledged.empty(); }
   void send_again(int server);
 
+  // ---- a server in a lost one's place ----
+  // The servers' weights of this step are kept elsewhere, with all steps below it.
+  void copied(int64_t step);
+  // Another process has taken the server's place: it is sent all pushes that are kept, some at a time.
+  // Not between `begin` and `end`.
+  void start_over(int server);
+
  private:
   struct Sent {
     int64_t number = 0;
@@ -87,8 +97,12 @@ class PushDelivery {
   };
   struct Server {
     std::deque<Sent> unacknowledged;
-    std::deque<Sent> unread;       // arrived, and may still be read where they lie
-    bool reads_memory = false;     // shares memory with us, or did once
+    std::deque<Sent> unread;    // arrived, and may still be read where they lie
+    std::deque<Sent> kept;      // arrived, and not copied yet
+    int64_t first = 0;          // push that a process in a lost one's place was sent first; 0: all
+    int64_t sent_through = 0;   // ... and the newest of those that were kept for it
+    int64_t kept_through = 0;   // the last of them: what is newer goes out as it is made
+    bool reads_memory = false;  // shares memory with us, or did once
     std::vector<Pending> pending;  // by connection
   };
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }
@@ -96,6 +110,8 @@ class PushDelivery {
   Pending& pending_of(int slice);
   const Pending& pending_of(int slice) const;
   void open(Pending& pending, int server);
+  void send_kept(int server);
+  void send_messages(const Sent& push);
 
   const SenderId sender_;
   const ConnectionMap& connections_;

@@ -1,9 +1,24 @@
 #include "worker/exchange/push_pull.h"
 
+#include <algorithm>
+
 #include "common/base/error.h"
 #include "worker/schedule/make_schedule.h"
 
 namespace pushpull {
+
+namespace {
+
+// A silent server may be one that the coordinator is about to give up. Where another process can take
+// its place, this worker goes on: it waits until the coordinator has said so.
+constexpr int64_t kReasonMs = 5000;
+
+int64_t silence_ms(const Job& job) {
+  return static_cast<int64_t>(job.heartbeat_timeout_s * 1000) +
+         (job.copy_distance() > 0 ? kReasonMs : 0);
+}
+
+}  // namespace
 
 PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
@@ -14,28 +29,44 @@ PushPull::PushPull(PushPullSetup setup)
       weights_(connections_.map(), setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory,
                setup_.side_by_side),
       delivery_({setup_.run, setup_.incarnation}, connections_,
-                {setup_.flush_bytes, setup_.acknowledge, schedule_->acknowledged_is_applied()},
+                {setup_.flush_bytes, setup_.acknowledge, schedule_->acknowledged_is_applied(),
+                 setup_.job.copy_distance() > 0},
                 outgoing_),
       pull_({setup_.run, setup_.incarnation},
-            {2 * setup_.job.slice_bytes, setup_.window_bytes,
-             static_cast<int64_t>(setup_.job.heartbeat_timeout_s * 1000),
+            {2 * setup_.job.slice_bytes, setup_.window_bytes, silence_ms(setup_.job),
              setup_.job.pull_codec == Codec{}},
             {connections_, *schedule_, weights_, delivery_, outgoing_}),
       read_versions_(static_cast<size_t>(setup_.servers)) {}
 
 // ---- what to do next ----
 
-void PushPull::on_state(const wire::State& state, int64_t /*now_ms*/) {
+void PushPull::on_state(const wire::State& state, int64_t now_ms) {
   if (state.version() <= state_version_) return;
   state_version_ = state.version();
   if (delivery_.is_running()) {
     later_ = state;
   } else {
-    take_state(state);
+    take_state(state, now_ms);
   }
 }
 
-void PushPull::take_state(const wire::State& state) {
+// The first State says who is there.
+void PushPull::follow_servers(const wire::Places& places, int64_t now_ms) {
+  if (lives_.empty()) lives_.assign(places.lives().begin(), places.lives().end());
+  delivery_.copied(places.copied_step());
+  for (int server = 0; server < std::min<int>(places.lives_size(), setup_.servers); ++server) {
+    int32_t& life = lives_[static_cast<size_t>(server)];
+    if (places.lives(server) <= life) continue;
+    life = places.lives(server);
+    replaced_.push_back(server);
+    delivery_.start_over(server);
+    pull_.start_over(server, now_ms);
+  }
+  pull_.set_absent({places.absent().begin(), places.absent().end()});
+}
+
+void PushPull::take_state(const wire::State& state, int64_t now_ms) {
+  if (state.places().lives_size() == setup_.servers) follow_servers(state.places(), now_ms);
   const bool has_new_share = schedule_->on_shares(state);
   if (!has_new_share || !pull_.brings_weights() || !schedule_->gives_up(pull_.aim())) return;
   pull_.end();
@@ -153,7 +184,7 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   pull_answered_ = false;
   delivery_.end(losses, squares, data_hash);
   schedule_->on_pushed(delivery_.head().step, delivery_.head().range);
-  if (const auto later = std::exchange(later_, std::nullopt)) take_state(*later);
+  if (const auto later = std::exchange(later_, std::nullopt)) take_state(*later, now_ms);
   if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
   delivery_.flush_all();
   // a pull that began with the push is waited for from here on

@@ -87,6 +87,9 @@ class PushPull {
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<std::string> take_warnings() { return pull_.take_warnings(); }  // for people
+  // Servers whose place another process has taken: to be connected anew, as the newest State says,
+  // before anything else goes out.
+  std::vector<int> take_replaced() { return std::exchange(replaced_, {}); }
 
   const PushPullSetup& setup() const { return setup_; }
   const SliceMap& slices() const { return connections_.map(); }
@@ -99,7 +102,8 @@ class PushPull {
   std::string waiting_for() const;                       // in words
 
  private:
-  void take_state(const wire::State& state);
+  void take_state(const wire::State& state, int64_t now_ms);
+  void follow_servers(const wire::Places& places, int64_t now_ms);
   bool coming_for(const Task& task) const;
   void pull_while_pushing();
   void finish_if_complete(int64_t now_ms);
@@ -114,6 +118,8 @@ class PushPull {
   int64_t state_version_ = -1;
   std::optional<wire::State> later_;    // that came while a push was running
   std::vector<int64_t> read_versions_;  // by server, of the weights in use
+  std::vector<int32_t> lives_;          // of the servers' places, as the newest State says
+  std::vector<int> replaced_;
   bool pull_answered_ = false;
 };
 

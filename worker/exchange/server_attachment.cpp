@@ -217,6 +217,14 @@ void ServerAttachment::use_socket(int server, const std::string& why) {
     log_.warn("server " + std::to_string(server) + " is reached over its socket: " + s.why);
 }
 
+void ServerAttachment::start_over(int server) {
+  Server& s = servers_[static_cast<size_t>(server)];
+  if (s.path == Path::kSocket) return;
+  s = {};
+  s.silent = true;  // nobody waits for it
+  push_pull_.share_memory(server, false);
+}
+
 // One line for all servers.
 void ServerAttachment::say_if_settled() {
   if (said_ || !settled()) return;

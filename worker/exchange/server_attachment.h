@@ -31,6 +31,9 @@ class ServerAttachment {
   // Every server has answered, or has been silent for so long that its socket is used meanwhile.
   bool settled() const;
 
+  // Another process is in this server's place: it is asked anew, and its socket used meanwhile.
+  void start_over(int server);
+
   // Before this worker ends, and its device memory with it, although the job goes on: a question to
   // each server that reads there, on every connection. Its answer says that it no longer reads
   // there what was sent before.
