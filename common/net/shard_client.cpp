@@ -77,6 +77,12 @@ void ShardClient::fetch(int64_t step, std::vector<int> slices, int64_t now_ms) {
   begin_fetch(step, true, std::move(slices), now_ms);
 }
 
+void ShardClient::fetch_again(int64_t now_ms) {
+  if (mode_ != Mode::kFetch) return;
+  mode_ = Mode::kIdle;
+  begin_fetch(step_, state_, std::exchange(slices_, {}), now_ms);
+}
+
 void ShardClient::begin_fetch(int64_t step, bool state, std::vector<int> slices, int64_t now_ms) {
   step_ = step;
   state_ = state;

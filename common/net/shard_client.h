@@ -61,6 +61,8 @@ class ShardClient {
   void fetch(int64_t step, bool state, int64_t now_ms);
   // slices: that are fetched alone, with their state; at least one.
   void fetch(int64_t step, std::vector<int> slices, int64_t now_ms);
+  // Fetches all that has come so far once more: another process is in a server's place.
+  void fetch_again(int64_t now_ms);
   // state: must not change while `busy`. state.step is the barrier.
   // slices: those that this process keeps.
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);

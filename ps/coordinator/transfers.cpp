@@ -126,6 +126,8 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
     endpoints.push_back(member == nullptr ? places.endpoint(i) : member->data_endpoint);
   }
   effects_.connect_shards(endpoints);
+  // A copy that is whole shows that each server has come so far: workers let go of earlier pushes.
+  client_->fetch_again(now.ms);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
   restoring_ =
       std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), *map_, slots);

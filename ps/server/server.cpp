@@ -60,7 +60,8 @@ PullQueueSetup Server::pull_setup(const SliceMap& map) const {
   out.slices = shard_.slices();
   out.slice_elements = setup_.table.total == 0 ? 0 : map.elements(0).size();
   out.servers = setup_.servers;
-  out.start_step = setup_.barriers.start_step;
+  // a worker that has just joined may ask for weights from before this server's time
+  out.start_step = setup_.replays ? 0 : setup_.barriers.start_step;
   out.end_step = setup_.barriers.end_step;
   out.encode = setup_.job.pull_codec.kind != CodecKind::kFp32;
   int64_t elements = 0;

@@ -122,5 +122,18 @@ TEST(Barriers, OfAJobHaveItsRounds) {
   EXPECT_EQ(barriers_of(Job{}, 0, 100).round, 1);
 }
 
+TEST(Barriers, AJobWithoutServersToReplaceMakesNoCopies) {
+  const auto copies = [](const std::string& keys) {
+    return barriers_of(parse_job_text(keys, "test"), 0, 100).copy_every;
+  };
+  EXPECT_EQ(copies(""), 0);
+  EXPECT_EQ(copies("recovery = peers\n"), 16);
+  EXPECT_EQ(copies("recovery = peers\nstrategy = local:4\ncopy-every = 3\n"), 3);
+  EXPECT_EQ(copies("recovery = peers\non-server-loss = abort\n"), 0);
+  for (const char* other : {"async", "ssp:2", "backup:1", "buffered:2", "allreduce:ring"}) {
+    EXPECT_EQ(copies(std::string("recovery = peers\nstrategy = ") + other + "\n"), 0) << other;
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

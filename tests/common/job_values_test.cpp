@@ -92,6 +92,8 @@ std::vector<Range> ranges_of_running() {
       {"pull-codec", {"fp32", "bf16"}, {"int8", ""}},
       {"on-worker-loss", {"abort", "wait", "continue"}, {"ignore", ""}},
       {"on-server-loss", {"restart", "abort"}, {"wait", ""}},
+      {"recovery", {"checkpoint", "peers"}, {"replica", ""}},
+      {"copy-every", {"1", "16"}, {"0", "-1"}},
       {"eval-every", {"0", "5"}, {"-1"}},
       {"checkpoint-dir", {"", "out"}, {"a#"}},
       {"checkpoint-every", {"0", "5"}, {"-1"}},

@@ -104,6 +104,60 @@ def by_hand_the_same_command_brings_it_back(lab):
     expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
 
 
+def peers_bring_a_server_back_without_a_repeated_step(lab):
+    for keys, more in (({}, {}), ({"strategy": "local:2"}, {"transport": "tcp"}),
+                       ({"codec": "int8", "pull-codec": "bf16"}, {"connections": 2})):
+        keys = keys_of(lab, recovery="peers", **{"checkpoint-every": 0, **keys})
+        want = calm(lab, keys)
+        run = lab.launch(lab.job({**keys, **more}), 3, 2)
+        for step in (400, 1500):
+            kill_at(lab, run, step, coordinator=False)
+        expect(run.ends(120) == 0, f"{keys}: {run.said()[-800:]}")
+        got = summary_of(run.out)
+        same(want, got, "weights_sha256")
+        expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
+        expect(got["steps_repeated"] == 0, f"{got['steps_repeated']} steps repeated")
+        steps = [line["step"] for line in base.metrics_of(run.out) if line.get("step")]
+        expect(steps == sorted(steps), "metrics.jsonl goes back")
+
+
+def peers_do_without_a_stopped_server_that_wakes_up(lab):
+    keys = keys_of(lab, recovery="peers", **{"heartbeat-timeout": lab.seconds(3), "checkpoint-every": 0})
+    want = calm(lab, keys)
+    cluster = lab.cluster(lab.job(keys), 2, 2)
+    cluster.reaches(400)
+    stopped = cluster.servers[1]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    cluster.servers[0].says("waiting for another in its place")
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    cluster.servers[0].says("has the weights of step")
+    os.kill(stopped.pid, signal.SIGCONT)
+    expect(stopped.ends(60) == PEER_LOST, f"the one that woke up: {stopped.returncode}: {stopped.said()[-300:]}")
+    got = cluster.ends_well()
+    same(want, got, "weights_sha256")
+    expect(got["steps_repeated"] == 0, f"{got['steps_repeated']} steps repeated")
+
+
+def where_peers_cannot_everybody_goes_back(lab):
+    keys = keys_of(lab, recovery="peers", **{"on-worker-loss": "continue"})
+    want = calm(lab, keys)
+    run = lab.launch(lab.job(keys), 2, 2)
+    kill_at(lab, run, 600, coordinator=True)
+    expect(run.ends(120) == 0, run.said()[-800:])
+    same(want, summary_of(run.out), "weights_sha256")
+    cluster = lab.cluster(lab.job(keys), 2, 2)
+    cluster.reaches(400)
+    os.kill(cluster.servers[1].pid, signal.SIGKILL)
+    cluster.servers[0].says("waiting for another in its place")
+    os.kill(cluster.workers[1].pid, signal.SIGKILL)  # has pushed what the new server lacks
+    cluster.servers[0].says("lacks what it has pushed")
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    del cluster.workers[1]
+    got = cluster.ends_well()
+    same(want, got, "weights_sha256")
+    expect(got["recoveries"] >= 1, f"recoveries {got['recoveries']}")
+
+
 def who_does_not_come_back_is_waited_for_and_named(lab):
     keys = {**LONG, "replacement-timeout": lab.seconds(2), "heartbeat-timeout": lab.seconds(3)}
     cluster = lab.cluster(lab.job(keys), 2, 2)

@@ -85,5 +85,18 @@ TEST_F(BarrierGateTest, KeptWeightsStayAsTheyWere) {
   EXPECT_EQ(gate_->kept().weights.at(0).floats()[0], kept);
 }
 
+TEST_F(BarrierGateTest, ACopyIsASnapshotUntilItHasBeenGathered) {
+  make("recovery = peers\ncopy-every = 2\n");
+  EXPECT_FALSE(gate_->due(1));
+  EXPECT_TRUE(gate_->due(2));
+  gate_->open(2, 2, false);
+  gate_->open(4, 4, false);
+  ASSERT_NE(gate_->find(2), nullptr);
+  EXPECT_FALSE(gate_->open(6, 6, false)) << "there is no room";
+  release(6);
+  EXPECT_TRUE(gate_->open(6, 6, false));
+  EXPECT_EQ(gate_->find(6), nullptr) << "in a lost server's place: others have handed it over";
+}
+
 }  // namespace
 }  // namespace pushpull

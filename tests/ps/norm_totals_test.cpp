@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "common/update/norm.h"
@@ -62,6 +63,32 @@ TEST(NormTotals, AServerWithoutSlicesIsNotWaitedFor) {
   node->set_squares(4.0);
   EXPECT_TRUE(totals.take(norms));
   EXPECT_DOUBLE_EQ(totals.total()->norm(), 2.0);
+}
+
+TEST(NormTotals, OfEarlierStepsAreKnownToAServerThatComputesThemAgain) {
+  NormTotals totals(kMap, 2);
+  for (int64_t step = 0; step < 4; ++step) {
+    totals.take(norms_of(0, step, 3.0 + static_cast<double>(step)));
+    totals.take(norms_of(1, step, 3.0 + static_cast<double>(step)));
+  }
+  EXPECT_FALSE(totals.take(norms_of(1, 0))) << "too long ago";
+  for (const int64_t step : {1, 2, 3}) {
+    ASSERT_TRUE(totals.take(norms_of(1, step, 1.0))) << step;
+    EXPECT_FALSE(totals.all_here_now());
+    EXPECT_EQ(totals.total()->step(), step);
+    EXPECT_DOUBLE_EQ(totals.total()->norm(), std::sqrt(3.0 * (3.0 + static_cast<double>(step))));
+  }
+}
+
+TEST(NormTotals, WhatALostServerHasSaidDoesNotCount) {
+  NormTotals totals(kMap);
+  EXPECT_FALSE(totals.take(norms_of(1, 0, 100.0)));
+  totals.forget(101);
+  wire::Norms other = norms_of(1, 0);
+  other.set_incarnation(201);
+  EXPECT_FALSE(totals.take(other));
+  EXPECT_TRUE(totals.take(norms_of(0, 0)));
+  EXPECT_DOUBLE_EQ(totals.total()->norm(), 3.0);
 }
 
 }  // namespace

@@ -24,5 +24,20 @@ TEST(PushTracker, AcknowledgesOnlyWhatIsCompleteWithoutGap) {
   EXPECT_FALSE(pushes.complete(6));
 }
 
+TEST(PushTracker, MayBeginLater) {
+  PushTracker pushes;
+  pushes.mark(7);
+  pushes.begin_at(6);
+  EXPECT_EQ(pushes.through(), 5);
+  EXPECT_TRUE(pushes.complete(3));
+  pushes.mark(6);
+  EXPECT_EQ(pushes.through(), 7);
+  pushes.begin_at(2);
+  EXPECT_EQ(pushes.through(), 7) << "what is there stays";
+  pushes.mark(10);
+  pushes.begin_at(10);
+  EXPECT_EQ(pushes.through(), 10);
+}
+
 }  // namespace
 }  // namespace pushpull

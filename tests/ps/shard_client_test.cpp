@@ -111,6 +111,28 @@ TEST_F(Client, CopiesNothingWhileItGathers) {
   }
 }
 
+TEST_F(Client, OneServersSlicesAreFetchedAndLoadedIntoAnother) {
+  client_.load(some_state(), now_);
+  run();
+  one_step();
+  client_.fetch(1, map_.slices_of(1), now_);
+  EXPECT_EQ(client_.fetched_step(), 1);
+  run();
+  const auto copy = std::make_shared<const GatheredState>(*client_.take_fetched());
+  EXPECT_TRUE(copy->slices[0].empty()) << "of server 0";
+  ServerSetup setup = server_setup(job_, kElements, 1, kServers);
+  setup.load = true;
+  setup.barriers = {0, 0, 1, 2};
+  setup.updates = copy->updates;
+  servers_[1] = std::make_unique<Server>(setup, nullptr);
+  servers_[1]->on_state(state_with_workers({kAnna, kBert}));
+  EXPECT_FALSE(servers_[1]->ready());
+  client_.load(copy, map_.slices_of(1), now_);
+  run();
+  EXPECT_TRUE(servers_[1]->ready());
+  EXPECT_EQ(servers_[1]->floor(), 1);
+}
+
 TEST_F(Client, AsksForAFewSlicesAtATime) {
   client_.load(some_state(), now_);
   EXPECT_EQ(client_.take_outgoing().size(), 8U);

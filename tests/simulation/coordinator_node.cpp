@@ -67,9 +67,11 @@ bool CoordinatorNode::send(const PeerId& to, const Message& message) {
 void CoordinatorNode::connect_shards(const std::vector<std::string>& endpoints) {
   shards_.clear();
   const uint64_t run = driver_.coordinator().run();
-  const auto take = [this, run](const Message& message) {
+  const int64_t life = ++shard_lives_;
+  const auto take = [this, run, life](const Message& message) {
     happen([&] {
-      const bool earlier = driver_.coordinator().run() != run;  // an answer of the term before
+      // an answer of the term before, or on a connection that is closed
+      const bool earlier = driver_.coordinator().run() != run || life != shard_lives_;
       if (earlier || driver_.on_shard_message(now(), message)) return;
       cluster_.wrong("the shard client refused " + message.header.ShortDebugString());
     });

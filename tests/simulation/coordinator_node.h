@@ -42,6 +42,7 @@ class CoordinatorNode : private JobResults {
   JobDriver driver_;
   int control_;
   std::vector<int> shards_;  // dealers
+  int64_t shard_lives_ = 0;  // of the connections to all servers
   bool over_ = false;
   bool killed_ = false;
 };

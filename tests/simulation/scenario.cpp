@@ -27,7 +27,8 @@ enum class Part : uint64_t {
   kSharing = 8,
   kDevice = 9,
   kControl = 10,
-  kServers = 11
+  kServers = 11,
+  kPeers = 12
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -256,6 +257,10 @@ void add_server_losses(Scenario& s) {
   s.job.codec = {};                     // what it had kept back is lost with the term
   if (s.job.on_worker_loss == OnWorkerLoss::kAbort) s.job.on_worker_loss = OnWorkerLoss::kWait;
   s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // so that something is going on
+  // the start may come later than all of these
+  for (Accident& accident : s.accidents) {
+    if (accident.replaced_ms < 0) accident.replaced_ms = 10'000;
+  }
   int servers = s.servers;
   for (int64_t i = dice.between(1, 3); i > 0; --i) {
     ServerLoss loss;
@@ -265,6 +270,16 @@ void add_server_losses(Scenario& s) {
     servers += loss.server == 0 ? 0 : 1;
     s.server_losses.push_back(loss);
   }
+}
+
+void add_replaced_servers(Scenario& s) {
+  s.servers = std::max(s.servers, 2);
+  add_server_losses(s);
+  Dice dice = dice_for(s.seed, Part::kPeers);
+  s.job.recovery = Recovery::kPeers;
+  s.job.copy_every = dice.between(1, 3);
+  s.elements = std::max<int64_t>(s.elements, 1 + s.job.slice_bytes / 4);  // some for two servers
+  for (ServerLoss& loss : s.server_losses) loss.server = std::max(loss.server, 1);
 }
 
 std::string Scenario::to_string() const {
@@ -277,12 +292,12 @@ std::string Scenario::to_string() const {
       std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
       std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
       " micro-batches, evaluation every " + std::to_string(job.eval_every) + ", checkpoint every " +
-      std::to_string(job.checkpoint_every) + ", test samples " + std::to_string(test_samples) +
-      ", clip " + std::to_string(job.clip_norm) + ", codec " + job.codec.to_string() + ", pulls " +
-      job.pull_codec.to_string() + ", faults until " + std::to_string(faults.until_ms) +
-      " ms: lose " + std::to_string(faults.lose) + " duplicate " +
-      std::to_string(faults.duplicate) + " reorder " + std::to_string(faults.reorder) + " reset " +
-      std::to_string(faults.reset);
+      std::to_string(job.checkpoint_every) + ", copy every " + std::to_string(job.copy_distance()) +
+      ", test samples " + std::to_string(test_samples) + ", clip " + std::to_string(job.clip_norm) +
+      ", codec " + job.codec.to_string() + ", pulls " + job.pull_codec.to_string() +
+      ", faults until " + std::to_string(faults.until_ms) + " ms: lose " +
+      std::to_string(faults.lose) + " duplicate " + std::to_string(faults.duplicate) + " reorder " +
+      std::to_string(faults.reorder) + " reset " + std::to_string(faults.reset);
   if (sharing.on) {
     out += ", " + std::to_string(sharing.workers) + " of the workers share memory after at most " +
            std::to_string(sharing.late_ms) + " ms, ending " + std::to_string(sharing.ends) +

@@ -107,5 +107,7 @@ void add_control_faults(Scenario& scenario);
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
 // Servers die at random moments, the coordinator among them, and come back.
 void add_server_losses(Scenario& scenario);
+// ... which others replace within the term. The coordinator lives.
+void add_replaced_servers(Scenario& scenario);
 
 }  // namespace pushpull::sim

@@ -65,24 +65,43 @@ void WorkerTrainer::make(const wire::State& state) {
         std::make_unique<LocalSteps>(scenario.job, cluster_.toy().table(), push_pull_->slices(),
                                      state.total_steps(), LocalMemory{memory, heap_floats});
   }
-  for (int server = 0; server < state.data_endpoints_size(); ++server) {
-    const int router = cluster_.data_router(state.data_endpoints(server));
-    const auto take = [this, server](const Message& m) {
-      process_.happen([this, server, m] {
-        inbox_.emplace_back(server, m);
-        turn();
-      });
-    };
-    servers_.emplace_back();
-    for (int lane = 0; lane < push_pull_->connections(server); ++lane) {
-      servers_.back().push_back(cluster_.network().add_dealer(router, take));
-    }
-  }
+  servers_.resize(static_cast<size_t>(state.data_endpoints_size()));
+  for (int server = 0; server < state.data_endpoints_size(); ++server) connect(server, state);
   shares_.resize(servers_.size());
   plan_sharing();
+  push_pull_->on_state(state, cluster_.clock().now_ms());
+}
+
+void WorkerTrainer::connect(int server, const wire::State& state) {
+  const int router = cluster_.data_router(state.data_endpoints(server));
+  std::vector<int>& dealers = servers_[static_cast<size_t>(server)];
+  for (const int dealer : dealers) cluster_.network().close(dealer);
+  dealers.clear();
+  const int64_t life = ++lives_[server];
+  const auto take = [this, server, life](const Message& m) {
+    process_.happen([this, server, life, m] {
+      if (lives_[server] != life) return;  // of a connection that is closed
+      inbox_.emplace_back(server, m);
+      turn();
+    });
+  };
+  while (std::ssize(dealers) < push_pull_->connections(server)) {
+    dealers.push_back(cluster_.network().add_dealer(router, take));
+  }
+}
+
+// As Links does it; what the process before has said goes with its connection.
+void WorkerTrainer::follow_replaced() {
+  for (const int server : push_pull_->take_replaced()) {
+    connect(server, process_.member().state());
+    std::erase_if(inbox_, [server](const auto& from) { return from.first == server; });
+    shares_[static_cast<size_t>(server)] = false;
+    std::erase_if(changes_, [server](const auto& change) { return change.first == server; });
+  }
 }
 
 void WorkerTrainer::send() {
+  follow_replaced();
   std::vector<ToServer> messages = push_pull_->take_outgoing();
   if (busy_) check_read_versions(messages);
   for (ToServer& out : messages) {
@@ -98,6 +117,7 @@ void WorkerTrainer::send() {
 }
 
 void WorkerTrainer::exchange() {
+  follow_replaced();
   for (const auto& [server, shared] : std::exchange(changes_, {})) {
     shares_[static_cast<size_t>(server)] = shared;
     push_pull_->share_memory(server, shared);

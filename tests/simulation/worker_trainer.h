@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,8 @@ class WorkerTrainer {
   // Computes for at most so long, then does this.
   void compute_for(int64_t longest_us, std::function<void()> then);
   void make(const wire::State& state);
+  void connect(int server, const wire::State& state);
+  void follow_replaced();
   void plan_sharing();
   void exchange();
   void send();
@@ -70,6 +73,7 @@ class WorkerTrainer {
   const int number_;
   bool news_ = false;                          // the newest State has not been taken in
   std::vector<std::vector<int>> servers_;      // dealers, by server and lane
+  std::map<int, int64_t> lives_;               // of connections, by server
   SharedMemory memory_;                        // outlives the gradients in it
   std::vector<bool> shares_;                   // by server
   std::vector<std::pair<int, bool>> changes_;  // of these, to be made

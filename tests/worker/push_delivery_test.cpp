@@ -133,5 +133,69 @@ TEST_F(Delivery, WhatWentThroughASocketIsLetGoOnceItHasArrived) {
   EXPECT_TRUE(kept.expired());
 }
 
+TEST_F(Delivery, WhatHasNotBeenCopiedIsSentToWhoeverTakesALostServersPlace) {
+  make({.keep = true});
+  for (int64_t step = 0; step < 3; ++step) push(step);
+  delivery_->acknowledge(0, 2);
+  delivery_->acknowledge(1, 2);
+  delivery_->copied(1);
+  outgoing_.clear();
+  delivery_->start_over(1);
+  ASSERT_EQ(sent_to(1), 2) << "steps 1 and 2";
+  EXPECT_EQ(sent_to(0), 0);
+  for (const ToServer& out : outgoing_) {
+    EXPECT_EQ(out.message.header.exchange().push().first(), 2);
+    EXPECT_TRUE(out.message.header.exchange().push().acknowledge());
+  }
+  EXPECT_TRUE(delivery_->catches_up(1));
+  delivery_->acknowledge(1, 3);
+  EXPECT_FALSE(delivery_->catches_up(1));
+  outgoing_.clear();
+  push(3);
+  EXPECT_EQ(outgoing_.back().message.header.exchange().push().first(), 2)
+      << "it may not have heard of it yet";
+}
+
+TEST_F(Delivery, KeptPushesFollowTheirAcknowledgements) {
+  make({.keep = true});
+  for (int64_t step = 0; step < 20; ++step) push(step);
+  delivery_->acknowledge(1, 15);
+  outgoing_.clear();
+  delivery_->start_over(1);
+  EXPECT_EQ(sent_to(1), 8);
+  push(20);
+  EXPECT_EQ(sent_to(1), 9) << "a new one goes out at once";
+  outgoing_.clear();
+  delivery_->send_again(1);
+  EXPECT_EQ(sent_to(1), 9) << "what was sent, no more";
+  outgoing_.clear();
+  delivery_->acknowledge(1, 3);
+  EXPECT_EQ(sent_to(1), 3);
+  delivery_->acknowledge(1, 21);
+  EXPECT_TRUE(delivery_->arrived(1));
+}
+
+TEST_F(Delivery, APushThatWasCopiedButNotAcknowledgedIsNotSentAgain) {
+  make({.keep = true});
+  push(0);
+  push(1);
+  delivery_->copied(1);
+  outgoing_.clear();
+  delivery_->start_over(1);
+  ASSERT_EQ(sent_to(1), 1);
+  EXPECT_EQ(outgoing_[0].message.header.exchange().push().step(), 1);
+}
+
+TEST_F(Delivery, NothingIsKeptForTheFirstServerNorWithoutPeers) {
+  for (const bool keep : {false, true}) {
+    std::weak_ptr<const void> part;
+    make({.keep = keep});
+    push(0, &part);  // slice 0 is the first server's
+    delivery_->acknowledge(0, 1);
+    outgoing_.clear();
+    EXPECT_TRUE(part.expired());
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -106,7 +106,7 @@ void PullRequest::start_over(int server, int64_t now_ms) {
 
 void PullRequest::on_tick(int64_t now_ms) {
   for (const int server : absent_) repeats_.restart(server, now_ms);
-  if (!running_) return;
+  if (!running_) return repeat_kept(now_ms);
   for (int server = 0; server < connections_.servers(); ++server) {
     const bool waits = !settled(server) || (aim_.leases && server == 0);
     if (!waits || !repeats_.due(server, now_ms)) continue;
@@ -115,6 +115,15 @@ void PullRequest::on_tick(int64_t now_ms) {
     }
     repeats_.overdue(server);
     send(server, true, now_ms);
+  }
+}
+
+// Nothing is asked that would show what a process in a lost server's place lacks.
+void PullRequest::repeat_kept(int64_t now_ms) {
+  for (int server = 0; server < connections_.servers(); ++server) {
+    if (!delivery_.catches_up(server) || !repeats_.due(server, now_ms)) continue;
+    delivery_.send_again(server);
+    repeats_.wait(server, now_ms);
   }
 }
 

@@ -78,6 +78,7 @@ class PullRequest {
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
+  void repeat_kept(int64_t now_ms);
   std::string silence_text(int server, int64_t silent_ms) const;
   bool is_exact() const { return aim_.versions == PullAim::kExact; }
   int connections_asked(int server) const;

@@ -172,6 +172,7 @@ void PushDelivery::send_messages(const Sent& push) {
 // ---- a server in a lost one's place ----
 
 void PushDelivery::copied(int64_t step) {
+  copied_step_ = step;
   for (Server& s : servers_) {
     std::erase_if(s.kept, [&](const Sent& push) { return push.step < step; });
   }
@@ -184,6 +185,8 @@ void PushDelivery::start_over(int server) {
   s.unacknowledged.insert(s.unacknowledged.begin(), std::make_move_iterator(s.kept.begin()),
                           std::make_move_iterator(s.kept.end()));
   s.kept.clear();
+  // arrived at the server before, though it could not say so any more
+  std::erase_if(s.unacknowledged, [&](const Sent& push) { return push.step < copied_step_; });
   s.first = s.unacknowledged.empty() ? next_number_ : s.unacknowledged.front().number;
   s.sent_through = 0;
   s.kept_through = s.unacknowledged.empty() ? 0 : s.unacknowledged.back().number;

@@ -83,6 +83,8 @@ class PushDelivery {
   // Another process has taken the server's place: it is sent all pushes that are kept, some at a time.
   // Not between `begin` and `end`.
   void start_over(int server);
+  // It has not got all of these yet.
+  bool catches_up(int server) const { return at(server).first > 0 && !arrived(server); }
 
  private:
   struct Sent {
@@ -120,6 +122,7 @@ class PushDelivery {
   std::vector<Server> servers_;
   int64_t next_number_ = 1;
   int64_t number_ = 0;  // of the running or last push
+  int64_t copied_step_ = 0;
   Head head_;
   bool running_ = false;
 };

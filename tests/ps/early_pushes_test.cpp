@@ -1,0 +1,52 @@
+#include "ps/server/early_pushes.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace pushpull {
+namespace {
+
+EarlyPushes::Early early(uint64_t worker, int64_t number, int64_t step, size_t floats = 1) {
+  EarlyPushes::Early out;
+  out.peer = "peer";
+  out.exchange.mutable_sender()->set_incarnation(worker);
+  out.exchange.mutable_push()->set_number(number);
+  out.exchange.mutable_push()->set_step(step);
+  auto values = std::make_shared<std::vector<float>>(floats);
+  const auto bytes = std::as_bytes(std::span<const float>(*values));
+  out.payloads.push_back({std::move(values), bytes});
+  return out;
+}
+
+TEST(EarlyPushes, ComeOutWhenTheirStepIsThere) {
+  EarlyPushes pushes(1 << 20);
+  EXPECT_TRUE(pushes.keep(early(1, 6, 5)));
+  EXPECT_TRUE(pushes.keep(early(2, 9, 4)));
+  EXPECT_FALSE(pushes.any_of(3));
+  EXPECT_TRUE(pushes.any_of(4));
+  ASSERT_EQ(pushes.take(4).size(), 1U);
+  EXPECT_TRUE(pushes.take(4).empty());
+  ASSERT_EQ(pushes.take(7).size(), 1U);
+}
+
+TEST(EarlyPushes, OneThatComesAgainIsKeptOnce) {
+  EarlyPushes pushes(1 << 20);
+  EXPECT_TRUE(pushes.keep(early(1, 6, 5)));
+  EXPECT_FALSE(pushes.keep(early(1, 6, 5)));
+  EXPECT_TRUE(pushes.keep(early(2, 6, 5))) << "another worker's";
+  EXPECT_EQ(pushes.take(5).size(), 2U);
+  EXPECT_TRUE(pushes.keep(early(1, 6, 5)));
+}
+
+TEST(EarlyPushes, AWorkerFillsItsOwnRoomOnly) {
+  EarlyPushes pushes(10'000);
+  EXPECT_TRUE(pushes.keep(early(1, 1, 1, 2000)));
+  EXPECT_FALSE(pushes.keep(early(1, 2, 2, 2000)));
+  EXPECT_TRUE(pushes.keep(early(2, 1, 1, 2000)));
+  pushes.take(1);
+  EXPECT_TRUE(pushes.keep(early(1, 2, 2, 2000)));
+}
+
+}  // namespace
+}  // namespace pushpull

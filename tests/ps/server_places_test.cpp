@@ -1,0 +1,118 @@
+#include "ps/coordinator/server_places.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+class Places : public testing::Test {
+ protected:
+  Places() {
+    for (int rank = 0; rank < 3; ++rank) add(rank, 100 + static_cast<uint64_t>(rank));
+    places_ = std::make_unique<ServerPlaces>(job_, 3, members_);
+  }
+  void add(int rank, uint64_t incarnation) {
+    MemberInfo server;
+    server.role = wire::ROLE_SERVER;
+    server.rank = rank;
+    server.incarnation = incarnation;
+    server.data_endpoint = "tcp://host:" + std::to_string(incarnation);
+    members_.add(server);
+  }
+  wire::State state() const {
+    wire::State out;
+    places_->add_to_state(&out);
+    return out;
+  }
+
+  Job job_ = job_of("recovery = peers\nreplacement-timeout = 5\n");
+  Membership members_{10.0};
+  std::unique_ptr<ServerPlaces> places_;
+};
+
+TEST_F(Places, AnotherProcessTakesALostServersPlaceFromTheNewestCopy) {
+  EXPECT_FALSE(places_->lost_server(0, 1, 20)) << "there is no copy yet";
+  places_->copied(16, 16);
+  places_->copied(32, 32);
+  ASSERT_TRUE(places_->lost_server(1000, 1, 40));
+  members_.remove(101);
+  EXPECT_EQ(state().data_endpoints(1), "tcp://host:101") << "the number of servers stays";
+  EXPECT_EQ(state().places().absent(0), 1);
+  EXPECT_EQ(state().places().copied_step(), 32);
+  EXPECT_EQ(places_->take_joined(members_), std::nullopt);
+  add(1, 201);
+  const MemberInfo& server = *members_.find(201);
+  EXPECT_FALSE(places_->is_settled(server)) << "it must not begin with the initial weights";
+  EXPECT_EQ(places_->take_joined(members_), 1);
+  EXPECT_EQ(places_->take_joined(members_), std::nullopt) << "once";
+  EXPECT_TRUE(places_->is_settled(server));
+  wire::State start;
+  places_->add_start_to(&start, server);
+  EXPECT_EQ(start.start_step(), 32);
+  EXPECT_EQ(start.updates(), 32);
+  EXPECT_TRUE(start.load());
+  EXPECT_TRUE(start.places().replays());
+  EXPECT_EQ(state().places().absent_size(), 1) << "workers wait until it has its weights";
+  EXPECT_EQ(places_->take_recovered(), 0);
+  places_->loaded(201);
+  EXPECT_EQ(places_->take_recovered(), 1);
+  EXPECT_EQ(state().data_endpoints(1), "tcp://host:201");
+  EXPECT_EQ(state().places().lives(1), 1);
+  EXPECT_EQ(state().places().absent_size(), 0);
+  wire::State other;
+  places_->add_start_to(&other, *members_.find(102));
+  EXPECT_FALSE(other.load()) << "of whoever was there from the start";
+}
+
+TEST_F(Places, ServerZeroHoldsTheCopiesAndIsNotReplaced) {
+  places_->copied(16, 16);
+  EXPECT_FALSE(places_->lost_server(0, 0, 20));
+}
+
+TEST_F(Places, PushesOfAWorkerThatIsGoneMustBeInTheCopy) {
+  places_->copied(16, 16);
+  EXPECT_TRUE(places_->lost_worker(20)) << "every server has its pushes";
+  EXPECT_FALSE(places_->lost_server(0, 1, 25));
+  places_->copied(32, 32);
+  EXPECT_TRUE(places_->lost_server(0, 1, 40));
+  EXPECT_FALSE(places_->lost_worker(40)) << "server 1 lacks what it has pushed";
+}
+
+TEST_F(Places, AServerHasCaughtUpWithTheFirstCopyThatItHandsOver) {
+  places_->copied(16, 16);
+  ASSERT_TRUE(places_->lost_server(0, 2, 20));
+  members_.remove(102);
+  add(2, 202);
+  places_->take_joined(members_);
+  places_->loaded(202);
+  EXPECT_FALSE(places_->lost_worker(21));
+  places_->copied(32, 32);
+  EXPECT_TRUE(places_->lost_worker(33));
+}
+
+TEST_F(Places, OneThatIsLostAgainIsReplacedAgain) {
+  places_->copied(16, 16);
+  ASSERT_TRUE(places_->lost_server(1000, 1, 20));
+  members_.remove(101);
+  add(1, 201);
+  places_->take_joined(members_);
+  members_.remove(201);
+  ASSERT_TRUE(places_->lost_server(2000, 1, 20));
+  places_->loaded(201);
+  EXPECT_EQ(state().places().absent_size(), 1) << "it is gone";
+  add(1, 301);
+  EXPECT_EQ(places_->take_joined(members_), 1);
+}
+
+TEST_F(Places, AnEmptyPlaceIsNotWaitedForForEver) {
+  places_->copied(16, 16);
+  ASSERT_TRUE(places_->lost_server(1000, 1, 20));
+  EXPECT_EQ(places_->overdue(6000), "");
+  EXPECT_EQ(places_->overdue(6001),
+            "[job] no server has come to the place of server 1 within replacement-timeout = 5.0 s");
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,70 @@
+// A server in a lost one's place: workers send it again what they have pushed since the copy that it
+// has been given.
+#include <gtest/gtest.h>
+
+#include "tests/ps/refusals.h"
+#include "tests/ps/server_fixture.h"
+
+namespace pushpull {
+namespace {
+
+class Replaced : public ServerTest {
+ protected:
+  void begin(const std::string& keys, bool replays = true) {
+    setup_ = server_setup(job_of(keys), kServerElements);
+    setup_.barriers.start_step = 4;
+    setup_.replays = replays;
+    make_from_setup();
+  }
+  Checked push_from(uint64_t who, int64_t number, int64_t first, int64_t step, Range share) {
+    Message message = push_message(setup_, who, number, step, share, 1.0F);
+    message.header.mutable_exchange()->mutable_push()->set_first(first);
+    return server_->on_data(peer_of(who), std::move(message));
+  }
+};
+
+TEST_F(Replaced, PushesOfLaterStepsWaitForTheOthers) {
+  begin("recovery = peers\n");
+  for (int64_t i = 0; i < 4; ++i) EXPECT_TRUE(taken(push_from(kAnna, 6 + i, 6, 4 + i, kFirst)));
+  EXPECT_EQ(server_->floor(), 4);
+  EXPECT_TRUE(taken(push_from(kBert, 10, 9, 5, kSecond)));
+  EXPECT_TRUE(taken(push_from(kBert, 9, 9, 4, kSecond)));
+  EXPECT_EQ(server_->floor(), 6);
+  EXPECT_TRUE(taken(push_from(kBert, 11, 9, 6, kSecond)));
+  EXPECT_TRUE(taken(push_from(kBert, 12, 9, 7, kSecond)));
+  EXPECT_EQ(server_->floor(), 8);
+}
+
+TEST_F(Replaced, AcknowledgesFromTheFirstPushOn) {
+  begin("recovery = peers\n");
+  push_from(kAnna, 36, 36, 4, kFirst);
+  push_from(kBert, 36, 36, 4, kSecond);
+  EXPECT_TRUE(taken(pull(kAnna, 1, 5)));
+  int64_t through = 0;
+  for (const Outgoing& out : server_->take_outgoing()) {
+    if (out.message.header.has_weights()) through = out.message.header.weights().pushes_through();
+  }
+  EXPECT_EQ(through, 36);
+}
+
+TEST_F(Replaced, APushCannotBeginBehindItself) {
+  begin("recovery = peers\n");
+  EXPECT_EQ(reason_of(push_from(kAnna, 6, 7, 4, kFirst)), "push-first");
+  EXPECT_EQ(reason_of(push_from(kAnna, 6, -1, 4, kFirst)), "push-first");
+  EXPECT_EQ(reason_of(push_from(kAnna, 60, 6, 4, kFirst)), "push-number");
+}
+
+TEST_F(Replaced, WeightsFromBeforeItsTimeArePast) {
+  begin("recovery = peers\n");
+  EXPECT_TRUE(taken(pull(kAnna, 1, 2)));
+  EXPECT_FALSE(answered(kAnna));
+}
+
+TEST_F(Replaced, OtherServersRefuseWhatComesTooEarly) {
+  begin("recovery = peers\n", false);
+  EXPECT_EQ(reason_of(push_from(kAnna, 1, 0, 5, kFirst)), "push-early");
+  EXPECT_EQ(reason_of(pull(kAnna, 1, 2)), "pull-clock");
+}
+
+}  // namespace
+}  // namespace pushpull

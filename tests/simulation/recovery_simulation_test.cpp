@@ -1,0 +1,76 @@
+// Servers that are lost and replaced within a term (recovery = peers), in simulated clusters: the bits
+// of a calm run, whatever happens beside it.
+#include <gtest/gtest.h>
+
+#include "tests/simulation/checked_run.h"
+
+namespace pushpull::sim {
+namespace {
+
+// Runs that had servers replaced, and terms that began.
+struct Count {
+  int64_t replaced = 0;
+  int64_t terms = 0;
+};
+
+bool passes(const Scenario& scenario, Count& count) {
+  Run run(scenario);
+  run.go();
+  run.check();
+  if (::testing::Test::HasFailure()) return false;
+  count.terms += run.cluster().recoveries;
+  count.replaced += run.cluster().summary->recoveries - run.cluster().recoveries;
+  return true;
+}
+
+TEST(RecoverySimulation, SyncGoesOnThoughServersAreReplaced) {
+  Count count;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = draw(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    add_replaced_servers(scenario);
+    if (!passes(scenario, count)) return;
+  }
+  EXPECT_GT(count.replaced, 0);
+}
+
+TEST(RecoverySimulation, SyncKeepsItsBitsThoughWorkersDieBesideReplacedServers) {
+  Count count;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = draw(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    add_accidents(scenario, seed % 3 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
+    add_replaced_servers(scenario);
+    if (seed % 4 == 0) scenario.server_losses.front().server = 0;
+    if (!passes(scenario, count)) return;
+  }
+  EXPECT_GT(count.replaced, 0);
+  EXPECT_GT(count.terms, 0);
+}
+
+TEST(RecoverySimulation, SyncKeepsItsBitsInSharedMemoryThoughServersAreReplaced) {
+  Count count;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, "sync");
+    add_sharing(scenario);
+    add_replaced_servers(scenario);
+    if (!passes(scenario, count)) return;
+  }
+  EXPECT_GT(count.replaced, 0);
+}
+
+TEST(RecoverySimulation, LocalStepsKeepTheirBitsThoughServersAreReplaced) {
+  Count count;
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw(seed, rounds_of(seed));
+    // the state of others is gone with a worker that is lost by mistake
+    scenario.job.optimizer.kind = OptimizerKind::kSgd;
+    if (seed % 2 == 0) add_faults(scenario);
+    add_replaced_servers(scenario);
+    if (!passes(scenario, count)) return;
+  }
+  EXPECT_GT(count.replaced, 0);
+}
+
+}  // namespace
+}  // namespace pushpull::sim
