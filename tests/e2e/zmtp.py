@@ -40,7 +40,7 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 8  # kProtocolVersion
+VERSION = 9  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):
