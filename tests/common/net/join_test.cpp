@@ -114,9 +114,9 @@ TEST(Join, WhoeverWaitsIsToldForWhat) {
 }
 
 TEST(Join, AnotherReleaseIsToldApartByBothVersions) {
-  const std::string text = foreign_version_text("tcp://head:5555", 9);
+  const std::string text = foreign_version_text("tcp://head:5555", 10);
   EXPECT_THAT(text, HasSubstr("tcp://head:5555"));
-  EXPECT_THAT(text, HasSubstr("version 9"));
+  EXPECT_THAT(text, HasSubstr("version 10"));
   EXPECT_THAT(text, HasSubstr("version " + std::to_string(kProtocolVersion) + ";"));
 }
 
