@@ -85,7 +85,7 @@ TEST_F(TrainingRunTest, ServersWithoutSlicesAreSaidAloud) {
 TEST_F(TrainingRunTest, AStateSaysWhereTheServersAreAndWhatWasResumed) {
   TrainingRun& run = make("", 3000, {.step = 4, .updates = 4, .load = true});
   wire::State state;
-  run.add_to_server_state(&state);
+  run.add_to_server_state(&state, *members_.find_rank(wire::ROLE_SERVER, 0));
   EXPECT_EQ(state.start_step(), 4);
   EXPECT_TRUE(state.load());
   EXPECT_EQ(state.released_barrier(), 3);
