@@ -28,6 +28,8 @@ const char* code_name(int code) {
       return "device";
     case ErrorCode::kInternal:
       return "internal";
+    case ErrorCode::kStopped:
+      return "stopped with a checkpoint";
     case ErrorCode::kRefused:
       return "refused";
   }

@@ -203,6 +203,7 @@ void Launcher::announced(const std::string& bytes) {
       continue;
     }
     if (line.starts_with("tcp://")) {  // a restarted one
+      act(supervisor_.listens_again());
       if (line != address_) {
         act(supervisor_.give_up("the restarted coordinator listens on " + line + ", not on " +
                                     address_ + ", where the others look for it",
@@ -236,6 +237,10 @@ void Launcher::act(const SupervisorActions& actions) {
   if (actions.signal_all != 0) {
     signal_all(actions.signal_all);
     signal_all(SIGCONT);  // a stopped process could not end
+  }
+  if (actions.signal_coordinator != 0 && slots_[0].child != nullptr) {
+    slots_[0].child->send(actions.signal_coordinator);
+    signal_all(SIGCONT);  // a stopped process could not take part
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};

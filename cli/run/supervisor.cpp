@@ -9,12 +9,15 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kEchoMs = 300;  // a signal repeated within this time is the same one
-
 // A process that ends like this was healthy itself: another one is the cause.
 bool is_consequence(const Ending& ending) {
   return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
                                 ending.code == static_cast<int>(ErrorCode::kPeerLost));
+}
+
+// The coordinator has stopped the job, and everybody ends like this.
+bool is_stop(const Ending& ending) {
+  return ending.signal == 0 && ending.code == static_cast<int>(ErrorCode::kStopped);
 }
 
 // A replacement would end the same way.
@@ -97,17 +100,22 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
 // A killed server: one that gives up by itself does so again.
 bool Supervisor::comes_back(size_t slot, const Ending& ending) const {
   return !is_worker(slot) && options_.on_server_loss == OnServerLoss::kRestart && listens_ &&
-         phase_ == Phase::kRunning && ending.signal != 0 &&
+         (phase_ == Phase::kRunning || phase_ == Phase::kTold) && ending.signal != 0 &&
          members_[slot].replacements < options_.replacements;
+}
+
+bool Supervisor::running() const {
+  return phase_ == Phase::kRunning || phase_ == Phase::kTold || phase_ == Phase::kFinishing;
 }
 
 SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   members_[slot].alive = false;
-  members_[slot].succeeded = ending.success();
+  const bool well = ending.success() || is_stop(ending);
+  members_[slot].succeeded = well;
+  stopped_ = stopped_ || is_stop(ending);
   SupervisorActions actions;
-  const bool running = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
-  if (!ending.success()) {
-    if (running && may_be_lost(slot, ending)) {
+  if (!well) {
+    if (running() && may_be_lost(slot, ending)) {
       actions = lost_worker(slot, ending);
     } else if (comes_back(slot, ending)) {
       actions = lost_server(slot, ending);
@@ -118,13 +126,13 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
     } else {
       members_[slot].failure = ending;
       members_[slot].failure_order = ++failures_;
-      if (running) {
+      if (running()) {
         phase_ = Phase::kSettling;
         began_ms_ = now_ms;
         actions.hold = true;
       }
     }
-  } else if (slot == 0 && phase_ == Phase::kRunning) {
+  } else if (slot == 0 && (phase_ == Phase::kRunning || phase_ == Phase::kTold)) {
     phase_ = Phase::kFinishing;
     began_ms_ = now_ms;
   }
@@ -132,8 +140,8 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
     settle(actions);
   }
   // a signal that came when the job was done has broken nothing
-  if (by_signal_ && all_ended() && failures_ == 0) {
-    exit_code_ = 0;
+  if (all_ended() && failures_ == 0 && phase_ != Phase::kKilled) {
+    exit_code_ = stopped_ ? static_cast<int>(ErrorCode::kStopped) : 0;
   }
   return actions;
 }
@@ -202,8 +210,13 @@ size_t Supervisor::cause() const {
 void Supervisor::settle(SupervisorActions& actions) {
   const size_t slot = cause();
   const std::optional<Ending>& failure = members_[slot].failure;
-  // the process blamed may still be ending: the coordinator waits for the others
-  exit_code_ = failure ? failure->exit_code() : blame_->code;
+  // the process blamed may still be ending: the coordinator waits for the others.
+  // Nobody is to blame for what a signal has done.
+  if (!request_.asked() || blame_) {
+    exit_code_ = failure ? failure->exit_code() : blame_->code;
+  } else if (stopped_) {
+    exit_code_ = static_cast<int>(ErrorCode::kStopped);
+  }
   actions.release = slot;
   const std::string how = failure ? failure->describe() : "failed with " + code_text(blame_->code);
   const bool killed = failure && failure->signal != 0;
@@ -219,29 +232,43 @@ void Supervisor::stop(SupervisorActions& actions, int signal) {
 
 SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
   SupervisorActions actions;
-  if (phase_ == Phase::kStopping || phase_ == Phase::kSettling) {
-    // a second Ctrl-C ends the grace period; other signals do not, since schedulers repeat them.
-    // One Ctrl-C can arrive twice, from the terminal and from a wrapper such as timeout(1).
-    const bool echo = by_signal_ && now_ms - began_ms_ < kEchoMs;
-    if (signal == SIGINT && !echo) {
-      if (phase_ == Phase::kSettling) {
-        settle(actions);
-      }
-      actions.say.push_back("[run] SIGINT again: killing what still runs");
-      stop(actions, SIGKILL);
-    }
-    return actions;
-  }
   if (phase_ == Phase::kKilled) {
     return actions;
   }
-  by_signal_ = true;
+  // where the others are being told to end already, the first Ctrl-C ends the grace
+  const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kSettling;
+  const bool impatient = ending && !request_.asked() && signal == SIGINT;
+  const bool first = !ending && !request_.asked();
+  if (request_.take(now_ms, signal) || impatient) {
+    if (phase_ == Phase::kSettling) {
+      settle(actions);
+    } else if (phase_ == Phase::kTold) {
+      exit_code_ = 128 + signal;
+    }
+    actions.say.push_back("[run] SIGINT again: killing what still runs");
+    stop(actions, SIGKILL);
+    return actions;
+  }
+  if (!first) {
+    return actions;
+  }
   exit_code_ = 128 + signal;
   began_ms_ = now_ms;
   actions.release = slots();
   actions.say.push_back("[run] " + signal_name(signal) + ": stopping the job" +
                         (signal == SIGINT ? "; once more kills it" : ""));
-  stop(actions, signal);
+  if (phase_ == Phase::kFinishing || !members_.front().alive) {
+    stop(actions, signal);
+  } else {
+    actions.signal_coordinator = signal;
+    phase_ = Phase::kTold;
+  }
+  return actions;
+}
+
+SupervisorActions Supervisor::listens_again() const {
+  SupervisorActions actions;
+  if (phase_ == Phase::kTold) actions.signal_coordinator = request_.signal();
   return actions;
 }
 
@@ -263,6 +290,13 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
   SupervisorActions actions;
   if (phase_ == Phase::kSettling && now_ms >= began_ms_ + options_.settle_ms) {
     settle(actions);
+    return actions;
+  }
+  if (phase_ == Phase::kTold && now_ms >= began_ms_ + options_.stop_ms) {
+    actions.say.push_back("[run] the coordinator did not stop the job within " +
+                          std::to_string(options_.stop_ms / 1000) + " s; ending all processes");
+    began_ms_ = now_ms;
+    stop(actions, SIGTERM);
     return actions;
   }
   if ((phase_ != Phase::kStopping && phase_ != Phase::kFinishing) ||
@@ -287,6 +321,9 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
 std::optional<int64_t> Supervisor::deadline_ms() const {
   if (phase_ == Phase::kSettling) {
     return began_ms_ + options_.settle_ms;
+  }
+  if (phase_ == Phase::kTold) {
+    return began_ms_ + options_.stop_ms;
   }
   if (phase_ == Phase::kStopping || phase_ == Phase::kFinishing) {
     return began_ms_ + options_.grace_ms;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/run/ending.h"
+#include "common/base/end_request.h"
 #include "common/job/job.h"
 
 namespace pushpull {
@@ -20,6 +21,9 @@ struct SupervisorOptions {
   OnServerLoss on_server_loss = OnServerLoss::kAbort;
   int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
                              // know the cause, and end by themselves
+  int64_t stop_ms =
+      30000;  // from a signal until the others are told, too: the coordinator stops the job
+              // within a grace of its own
   int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
   int64_t replacements = 3;  // per process, if the job waits for one
 };
@@ -29,6 +33,7 @@ struct SupervisorActions {
   bool hold = false;              // a process failed; its cause will follow
   std::optional<size_t> release;  // slot of the cause, now known (or slots(): none)
   int signal_all = 0;             // to send to every living process
+  int signal_coordinator = 0;     // to send to the coordinator alone
   std::optional<size_t> restart;  // slot to restart
 };
 
@@ -44,6 +49,8 @@ class Supervisor {
   void started(size_t slot, int64_t pid);
   // The coordinator listens: others know where, and it can be restarted.
   void listens() { listens_ = true; }
+  // So does the one that was started in its place: it must be told what the first one was told.
+  SupervisorActions listens_again() const;
   SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
   // The coordinator reports that this process failed the job, with the job's exit code and the
   // reason. All processes end with that code, so nothing else identifies the cause.
@@ -68,6 +75,7 @@ class Supervisor {
  private:
   enum class Phase {
     kRunning,
+    kTold,       // a signal has come: the coordinator stops the job
     kFinishing,  // the coordinator has succeeded; the others should end
     kSettling,   // a failure occurred; its cause is being looked for
     kStopping,   // the others were signalled to end
@@ -93,6 +101,7 @@ class Supervisor {
   bool comes_back(size_t slot, const Ending& ending) const;
   bool may_be_lost(size_t slot, const Ending& ending) const;
   bool may_be_lost_before_start(const Ending& ending) const;
+  bool running() const;
   void settle(SupervisorActions& actions);
   void stop(SupervisorActions& actions, int signal);
   size_t cause() const;
@@ -105,7 +114,8 @@ class Supervisor {
   int64_t failures_ = 0;
   bool training_began_ = false;
   std::optional<Blame> blame_;
-  bool by_signal_ = false;
+  EndRequest request_;
+  bool stopped_ = false;  // the job was, with a checkpoint
   bool listens_ = false;
   int exit_code_ = 0;
 };

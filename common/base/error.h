@@ -19,6 +19,7 @@ enum class ErrorCode {
   kIo = 8,           // a file could not be written: disk full, permissions
   kDevice = 9,       // a GPU: missing, out of memory, or lost during the run
   kInternal = 70,    // our mistake
+  kStopped = 75,     // no failure: a signal has stopped the job at a checkpoint; run it again
   kRefused = 77,     // no key, another key, or a role that may not do this
 };
 

@@ -18,9 +18,11 @@ struct Barriers {
   int64_t end_step = 0;
   int64_t round = 1;       // length in steps; rounds end at its multiples, the last one at end_step
   int64_t copy_every = 0;  // steps; 0: never
+  int64_t stop_step = 0;   // a checkpoint more, after which the run stops; 0: none
 
   bool evaluation_due(int64_t step) const { return due(step, eval_every); }
-  bool checkpoint_due(int64_t step) const { return due(step, checkpoint_every); }
+  bool checkpoint_due(int64_t step) const { return due(step, checkpoint_every) || stops_at(step); }
+  bool stops_at(int64_t step) const { return stop_step > 0 && step == stop_step; }
   // Server 0 gets a copy of the other servers; a checkpoint is one, too.
   bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }
   bool snapshot_due(int64_t step) const { return checkpoint_due(step) || copy_due(step); }
@@ -44,6 +46,8 @@ struct Barriers {
         {next_of(step, eval_every), next_of(step, checkpoint_every), next_of(step, copy_every)});
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
+  // Of those that the job asks for.
+  int64_t next_checkpoint(int64_t step) const { return next_of(step, checkpoint_every); }
 
   // [step, round_end(step)) is a round if starts_round(step).
   bool starts_round(int64_t step) const { return step == start_step || step % round == 0; }
@@ -68,8 +72,14 @@ struct Barriers {
 };
 
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
-  return {job.eval_every, job.checkpoint_every,     start_step,
-          end_step,       job.strategy.local_steps, job.copy_distance()};
+  Barriers out;
+  out.eval_every = job.eval_every;
+  out.checkpoint_every = job.checkpoint_every;
+  out.start_step = start_step;
+  out.end_step = end_step;
+  out.round = job.strategy.local_steps;
+  out.copy_every = job.copy_distance();
+  return out;
 }
 
 }  // namespace pushpull

@@ -100,6 +100,7 @@ void Member::heartbeat(const wire::Stats& stats) {
   wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
   heartbeat->set_incarnation(options_.incarnation);
   heartbeat->set_state_version(state_.version());
+  heartbeat->set_told_to_end(told_);
   *heartbeat->mutable_stats() = stats;
   send(std::move(message));
 }

@@ -55,6 +55,17 @@ class Member {
   // answered the Hello in time, Error(kPeerLost) where the coordinator has fallen silent, and has not
   // been restarted within replacement-timeout where the job waits for that.
   void on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats);
+  // This process was told to end: the coordinator hears of it at once, and says when it may.
+  void told_to_end(int signal) {
+    told_ = signal;
+    heartbeat_.expire();
+  }
+  // It takes part in a run: who is told to end keeps its place until the coordinator lets it go.
+  bool takes_part() const {
+    const bool runs =
+        state_.phase() == wire::PHASE_TRAINING || state_.phase() == wire::PHASE_FINISHING;
+    return runs || earlier_run_ != 0;
+  }
   // A server that listens now: says Hello again, as a member to be.
   void join_as_server(const std::string& data_endpoint);
   void send(Message message);
@@ -101,6 +112,7 @@ class Member {
   wire::State state_ = no_state();
   int64_t heard_ms_ = 0;
   bool silence_said_ = false;
+  int told_ = 0;  // signal
   Repeat heartbeat_{0};
   std::vector<Message> outgoing_;
   std::vector<std::string> notices_;

@@ -57,9 +57,12 @@ class BarrierGate {
   Snapshot take(int64_t step, int64_t updates, bool state);
   bool wants_snapshot(int64_t step) const;
   bool room_for_snapshot() const;
-  bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
+  bool holds(int64_t step) const {
+    const int64_t stop = barriers_.stop_step;
+    return (held_ > 0 && step >= held_) || (stop > 0 && step >= stop);
+  }
 
-  const Barriers barriers_;
+  Barriers barriers_;  // stop_step: as the coordinator has said
   Shard& shard_;
   TrainingObserver& observer_;
   int64_t open_;

@@ -27,6 +27,8 @@ class BarrierSnapshots {
   BarrierSnapshots() = default;
   explicit BarrierSnapshots(const Barriers& barriers);
 
+  // The run stops with the checkpoint at `step`, which is not open.
+  void stop_at(int64_t step) { barriers_.stop_step = step; }
   // The weights of barrier `step` exist.
   void open(int64_t step, int64_t samples);
   void gathered(int64_t step);
@@ -53,6 +55,10 @@ class BarrierSnapshots {
   // The number of slices that have been loaded and gathered so far.
   void note_transferred(int64_t slices) { transferred_ = slices; }
   int64_t transferred() const { return transferred_; }
+  // The checkpoint that the run stops with is on disk.
+  bool stopped() const {
+    return barriers_.stop_step > 0 && written_barrier_ >= barriers_.stop_step;
+  }
   // Everything up to the end is on disk.
   bool complete() const { return written_barrier_ >= barriers_.end_step; }
 

@@ -95,6 +95,7 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   }
   members_.heard(*member, peer, now_ms);
   member->state_version = std::max(member->state_version, heartbeat.state_version());
+  if (heartbeat.told_to_end() != 0 && member->told_ms < 0) member->told_ms = now_ms;
   member->stats = heartbeat.stats();
   member->stats.DiscardUnknownFields();
   if (member->role == wire::ROLE_WORKER) member->stats.clear_staleness();
@@ -162,10 +163,12 @@ void Coordinator::fail_here(ErrorCode code, const std::string& reason) {
   departures_.fail_here(now_ms_, *members_.find(self_incarnation()), code, reason);
 }
 
+bool Coordinator::stop() { return training_ && phase_.training() && training_->stop(); }
+
 void Coordinator::finish() { phase_.enter(now_ms_, wire::PHASE_FINISHED); }
 
 void Coordinator::check_finish(int64_t now_ms) {
-  if (phase_.training() && training_->complete()) {
+  if (phase_.training() && (training_->complete() || training_->stopped())) {
     phase_.enter(now_ms, wire::PHASE_FINISHING);
     const std::string notice = training_->work().closing_notice();
     if (!notice.empty()) out_.notice(notice);
@@ -204,6 +207,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   phase_.add_to(&state);
   state.set_rank(member.rank);
   state.set_declared(member.declared);
+  state.set_let_go(member.let_go);
   if (!training_) return state;
   if (member.role == wire::ROLE_WORKER) {
     training_->add_to_worker_state(&state, member);

@@ -45,6 +45,12 @@ class Coordinator : public TrainingObserver {
   void places_changed() { out_.state_changed(); }
   // It is on disk; or, at the start, hashed.
   void checkpoint_done(int64_t now_ms, int64_t step);
+  // The run ends at the nearest consistent cut, with a checkpoint. False: that is its end anyway.
+  bool stop();
+  // The job is being stopped: whoever is told to end, like everybody else, keeps its place.
+  void keep_members() { departures_.keep_told(); }
+  // The summary of a run that has been stopped is written: all members may leave. text: for all.
+  void finish_stopped(const std::string& text) { fail(ErrorCode::kStopped, text); }
   // The summary is written: all members may leave.
   void finish();
   // Ends the job for all members, through no member's fault.

@@ -255,8 +255,10 @@ int CoordinatorLoop::run() {
   }
   report_.end_line();
   if (driver_.coordinator().phase() == wire::PHASE_FAILED) {
-    log_.error(driver_.coordinator().failure_text());
-    record_failure();
+    const bool stopped = driver_.coordinator().failure_code() == ErrorCode::kStopped;
+    stopped ? log_.info(driver_.coordinator().failure_text())
+            : log_.error(driver_.coordinator().failure_text());
+    if (!stopped) record_failure();
   }
   wait_for_writer();
   remove_term(program_.out_dir);
@@ -304,7 +306,7 @@ void CoordinatorLoop::turn(bool signalled) {
   receive_shards();
   receive_written();
   if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
-    if (driver_.on_signal(now(), signal, signal_name(signal))) {
+    if (driver_.on_signal(now(), signal)) {
       flush_output();
       _exit(128 + signal);
     }
@@ -428,7 +430,11 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());
   summary.totals.refused_peers += handler_.refused_peers();
-  if (recorder_) recorder_->finish(coordinator, summary.weights_sha256, "");
+  if (recorder_ && summary.stopped_by) {
+    recorder_->finish(coordinator, "", "stopped by " + *summary.stopped_by);
+  } else if (recorder_) {
+    recorder_->finish(coordinator, summary.weights_sha256, "");
+  }
   report_.write_summary(summary);
 }
 

@@ -8,6 +8,8 @@ namespace pushpull {
 
 namespace {
 
+// Signals to a whole job arrive within milliseconds of each other, a launcher's a little later.
+constexpr int64_t kTogetherMs = 1000;
 constexpr size_t kMostWordsBytes = 1024;  // of a member's last ones
 constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
 
@@ -66,12 +68,23 @@ void Departures::on_tick(int64_t now_ms) {
   for (const Membership::Loss& loss : members_.lost(now_ms)) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
+  let_go(now_ms);
   if (!phase_.training()) return;
   run_->work().on_tick();
   std::string overdue = run_->work().overdue(now_ms);
   if (overdue.empty()) overdue = run_->places().overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
   check_stalls(now_ms);
+}
+
+// A member that was told to end has said so. Where nobody stops the job, it was meant alone.
+void Departures::let_go(int64_t now_ms) {
+  if (keeps_told_) return;
+  for (const auto& [incarnation, listed] : members_.all()) {
+    if (listed.told_ms < 0 || listed.let_go || now_ms - listed.told_ms < kTogetherMs) continue;
+    members_.find(incarnation)->let_go = true;
+    out_.state_changed();
+  }
 }
 
 void Departures::check_stalls(int64_t now_ms) {

@@ -34,6 +34,8 @@ class Departures {
   void on_leave(int64_t now_ms, const wire::Leave& leave);
   // Members that have fallen silent or stand still, and work that nobody has come for in time.
   void on_tick(int64_t now_ms);
+  // The whole job is about to stop: nobody who is told to end is let go.
+  void keep_told() { keeps_told_ = true; }
   // The server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
@@ -48,6 +50,7 @@ class Departures {
  private:
   void fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code, const std::string& reason,
                const std::string& text);
+  void let_go(int64_t now_ms);
   void check_stalls(int64_t now_ms);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
   void lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,
@@ -64,6 +67,7 @@ class Departures {
   TrainingRun* run_ = nullptr;  // null: before the start
   std::optional<StallWatch> stalls_;
   std::optional<std::string> lost_server_;
+  bool keeps_told_ = false;
   RunTotals totals_;
   std::optional<RecordedPush> failed_push_;
 };

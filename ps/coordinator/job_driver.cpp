@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/make_aggregation.h"
@@ -11,7 +12,6 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kTickMs = 5;
-constexpr int64_t kEchoMs = 300;  // of one signal
 
 }  // namespace
 
@@ -49,17 +49,43 @@ Checked JobDriver::on_other_term(Now now, const PeerId& peer, const Message& mes
   return std::nullopt;
 }
 
-bool JobDriver::on_signal(Now now, int signal, const std::string& name) {
-  // the same signal may come from the terminal and from a wrapper at once
-  if (signal_ != 0 && now.ms - signal_ms_ > kEchoMs) return true;
-  if (signal_ == 0) signal_ms_ = now.ms;
-  signal_ = signal;
-  fail(ErrorCode::kFailed, "[job] ended by " + name);
+bool JobDriver::on_signal(Now now, int signal) {
+  if (end_.take(now.ms, signal)) return true;
+  stop(now);
   return false;
 }
 
+std::string JobDriver::stop_cause() const {
+  return signal_name(end_.signal()) + " (server 0 (" + options_.self.host + ", pid " +
+         std::to_string(options_.self.pid) + "))";
+}
+
+// In each term again: a stop is asked of the run, not of a term.
+void JobDriver::stop(Now now) {
+  coordinator_->keep_members();
+  const wire::Phase phase = coordinator_->phase();
+  if (phase >= wire::PHASE_FINISHING) return;
+  const bool untouched = phase == wire::PHASE_GATHERING && options_.term == 1;
+  if (untouched || end_.overdue(now.ms)) {
+    ended_by_signal_ = true;
+    const std::string late = "; the next consistent cut was not on disk within the grace of " +
+                             std::to_string(EndRequest::kGraceMs / 1000) +
+                             " s: resume from the last checkpoint";
+    return coordinator_->fail(ErrorCode::kFailed,
+                              "[job] ended by " + stop_cause() + (untouched ? "" : late));
+  }
+  if (phase != wire::PHASE_TRAINING || coordinator_->barriers().stop_step > 0) return;
+  const bool stops = coordinator_->stop();
+  if (stops || !std::exchange(stop_said_, true)) {
+    effects_.show_line("[job] " + stop_cause() + ": the run " +
+                       (stops ? "stops with a checkpoint at step " +
+                                    std::to_string(coordinator_->barriers().stop_step)
+                              : "has no consistent cut before its end"));
+  }
+}
+
 int JobDriver::exit_code() const {
-  if (signal_ != 0) return 128 + signal_;
+  if (ended_by_signal_) return 128 + end_.signal();
   if (coordinator_->phase() != wire::PHASE_FAILED) return 0;
   return static_cast<int>(coordinator_->failure_code());
 }
@@ -81,6 +107,7 @@ void JobDriver::tick(Now now) {
     history_.recoveries += coordinator_->training_run().places().take_recovered();
   }
   if (ready(now)) start(now);
+  if (end_.asked()) stop(now);
   transfers_.on_tick(now, *coordinator_);
   say_waiting(now);
   show_moments(now, false);
@@ -221,8 +248,17 @@ void JobDriver::show_moments(Now now, bool last) {
 
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
-  effects_.write_summary(*coordinator_, progress_.summary(data_.stats()));
-  coordinator_->finish();
+  Summary summary = progress_.summary(data_.stats());
+  const int64_t stopped_at = coordinator_->barriers().stop_step;
+  if (stopped_at == 0) {
+    effects_.write_summary(*coordinator_, std::move(summary));
+    return coordinator_->finish();
+  }
+  summary.stopped_by = stop_cause();
+  effects_.write_summary(*coordinator_, std::move(summary));
+  coordinator_->finish_stopped("[job] stopped by " + stop_cause() + " at step " +
+                               std::to_string(stopped_at) +
+                               ": its checkpoint is on disk, the same command with resume goes on");
 }
 
 std::unique_ptr<StatusDesk> JobDriver::make_desk() const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/end_request.h"
 #include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "common/net/refusal.h"
@@ -40,8 +41,9 @@ class JobDriver {
   void on_written(Now now, const Written& written) {
     transfers_.on_written(now, *coordinator_, written);
   }
-  // True: asked twice, the process must end at once.
-  bool on_signal(Now now, int signal, const std::string& name);
+  // The job stops at the nearest consistent cut, with a checkpoint; before the first step, without any. True:
+  // the process must end at once.
+  bool on_signal(Now now, int signal);
   // The server in this process has taken in what came for it.
   void on_data_taken(Now now) { progress_.note_barriers(now.ms); }
   // Something in this process has failed: ends the job for everybody.
@@ -66,6 +68,8 @@ class JobDriver {
 
  private:
   void tick(Now now);
+  void stop(Now now);
+  std::string stop_cause() const;
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
   void begin_term(Now now);
@@ -97,8 +101,9 @@ class JobDriver {
   Repeat line_{kWaitingMs};           // for people who wait for members
   std::optional<int64_t> began_ms_;   // to wait for members
   std::optional<int64_t> quorum_ms_;  // since when the term could do without the others
-  int signal_ = 0;
-  int64_t signal_ms_ = 0;
+  EndRequest end_;
+  bool stop_said_ = false;
+  bool ended_by_signal_ = false;  // without a checkpoint
 };
 
 }  // namespace pushpull

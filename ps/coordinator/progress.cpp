@@ -34,7 +34,8 @@ void Progress::note_barriers(int64_t now_ms) {
   if (coordinator_ == nullptr) return;
   for (const auto& [step, samples] : coordinator().take_opened_barriers()) {
     if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
-    if (step == coordinator().barriers().end_step) ended_ms_ = now_ms;
+    const Barriers& barriers = coordinator().barriers();
+    if (step == barriers.end_step || barriers.stops_at(step)) ended_ms_ = now_ms;
   }
 }
 
@@ -153,12 +154,16 @@ Summary Progress::summary(const wire::Stats& own) const {
   s.strategy = job.strategy.to_string();
   s.workers = options_.workers;
   s.servers = options_.servers;
-  s.steps = coordinator().barriers().end_step;
-  s.samples = record.counts().samples;
-  s.samples_per_worker = record.counts().samples_per_worker;
-  s.pushes_applied = record.counts().pushes_applied;
-  s.pushes_dropped = record.counts().pushes_dropped;
-  s.pushes_dropped_per_worker = record.counts().pushes_dropped_per_worker;
+  const int64_t stopped_at = coordinator().barriers().stop_step;
+  s.steps = stopped_at > 0 ? stopped_at : coordinator().barriers().end_step;
+  // in all-reduce workers may have gone on meanwhile
+  const RunCounts* at_stop = stopped_at > 0 ? record.counts_at(stopped_at) : nullptr;
+  const RunCounts& counts = at_stop != nullptr ? *at_stop : record.counts();
+  s.samples = counts.samples;
+  s.samples_per_worker = counts.samples_per_worker;
+  s.pushes_applied = counts.pushes_applied;
+  s.pushes_dropped = counts.pushes_dropped;
+  s.pushes_dropped_per_worker = counts.pushes_dropped_per_worker;
   s.seconds = seconds_at(ended_ms_);
   s.resumed_from_step = history_.resumed_from_step;
   s.recoveries = history_.recoveries;
@@ -177,7 +182,7 @@ Summary Progress::summary(const wire::Stats& own) const {
   s.staleness = staleness(own);
   s.initial_weights_sha256 = initial_weights_sha256_;
   s.weights_sha256 = weights_sha256_;
-  s.data_order_sha256 = record.counts().data_hash.hex();
+  s.data_order_sha256 = counts.data_hash.hex();
   s.totals = coordinator().departures().totals();
   s.totals.add(wire::ROLE_SERVER, own);
   for (const auto& [incarnation, member] : coordinator().members().all()) {

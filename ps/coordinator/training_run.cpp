@@ -127,6 +127,18 @@ Checked TrainingRun::on_record_part(const PeerId& peer, const wire::RecordPart& 
   return std::nullopt;
 }
 
+// Server 0 is told before it takes in anything else: it hands out no weights from there on.
+bool TrainingRun::stop() {
+  const int64_t step = work_->nearest_cut();
+  if (step >= barriers_.end_step) return false;
+  barriers_.stop_step = step;
+  progress_.stop_at(step);
+  snapshots_.stop_at(step);
+  work_->stop_at(step);
+  out_.state_changed();
+  return true;
+}
+
 bool TrainingRun::complete() const {
   return progress_.floor() >= barriers_.end_step && snapshots_.complete() &&
          evaluations_.complete(barriers_.end_step);
@@ -177,6 +189,7 @@ void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& serv
   state->set_load(start_.load);
   places_.add_start_to(state, server);
   state->set_released_barrier(snapshots_.gathered_barrier());
+  state->set_stop_step(barriers_.stop_step);
   work_->add_to_server_state(state);
 }
 

@@ -49,6 +49,10 @@ class TrainingRun {
   Checked on_arrived(const wire::Arrived& arrived);
   Checked on_record_part(const PeerId& peer, const wire::RecordPart& part);
 
+  // The run stops at the nearest step at which there is a consistent cut. False: that is its end anyway.
+  bool stop();
+  // The checkpoint that it stops with is on disk.
+  bool stopped() const { return snapshots_.stopped(); }
   // Everything is computed, evaluated and on disk.
   bool complete() const;
   // Every server has handed in all that it says it has logged, where the job is recorded.
@@ -81,7 +85,7 @@ class TrainingRun {
   const Membership& members_;
   Actions& out_;
   const int64_t total_steps_;
-  const Barriers barriers_;
+  Barriers barriers_;
   const int shares_;
   TrainingProgress progress_;
   Evaluations evaluations_;

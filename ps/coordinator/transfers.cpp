@@ -186,7 +186,8 @@ void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState s
     state.counts = *counts;
   }
   // the summary tells that one alone
-  const bool last = state.step == coordinator.barriers().end_step;
+  const Barriers& barriers = coordinator.barriers();
+  const bool last = state.step == barriers.end_step || barriers.stops_at(state.step);
   effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
 }
 

@@ -111,6 +111,7 @@ std::string summary_json(const Summary& s) {
   j["seconds"] = json_number(s.seconds);
   j["recoveries"] = s.recoveries;
   j["steps_repeated"] = s.steps_repeated;
+  j["stopped_by"] = s.stopped_by ? ordered_json(*s.stopped_by) : nullptr;
   j["samples_per_second"] = json_number(s.samples_per_second);
   j["train_loss"] = json_number(s.train_loss);
   j["test_loss"] = json_number(s.test_loss);

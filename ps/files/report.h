@@ -36,6 +36,7 @@ struct Summary {
   std::optional<double> test_loss;
   int64_t test_correct = 0;
   int64_t test_total = 0;
+  std::optional<std::string> stopped_by;  // the signal, and the process that got it
   std::string initial_weights_sha256;
   std::string data_order_sha256;  // of the samples that this run has drawn
   std::string weights_sha256;

@@ -28,6 +28,8 @@ struct MemberInfo {
   int64_t last_heard_ms = 0;
   int64_t gone_since_ms = -1;  // the connection was closed; -1: open
   int64_t state_version = -1;  // newest that the member has taken in
+  int64_t told_ms = -1;        // it said that it was told to end; -1: it was not
+  bool let_go = false;         // it may
   wire::Stats stats = {};
 
   // "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".

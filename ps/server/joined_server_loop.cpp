@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/net/address.h"
@@ -117,7 +118,10 @@ void JoinedServerLoop::turn() {
   member_.on_tick(clock_.now_ms());
   if (data_) data_->send();
   if (const int signal = signals_.take(); signal != 0) {
-    member_.on_signal(signal, signal_name(signal));
+    if (member_.on_signal(clock_.now_ms(), signal)) {
+      flush_output();
+      _exit(128 + signal);
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "ps/server/server_member.h"
 
+#include "common/base/process.h"
+
 namespace pushpull {
 
 namespace {
@@ -71,6 +73,9 @@ void ServerMember::take_state() {
 }
 
 void ServerMember::on_tick(int64_t now_ms) {
+  if (end_) return;
+  const bool let_go = told_.asked() && member_.state().let_go();
+  if (let_go || told_.overdue(now_ms)) return leave_by_signal();
   guarded([&] {
     if (member_.joined() && server() != nullptr) report_waiting(now_ms);
     member_.on_tick(now_ms, [this] { return host_.data().stats(); });
@@ -100,10 +105,20 @@ void ServerMember::send_part(wire::RecordPart part) {
   member_.send(std::move(message));
 }
 
-void ServerMember::on_signal(int signal, const std::string& name) {
-  if (end_) return;
-  leave(static_cast<int>(ErrorCode::kPeerLost), "it was ended by " + name,
-        {false, ErrorCode::kFailed, "", signal});
+bool ServerMember::on_signal(int64_t now_ms, int signal) {
+  if (told_.take(now_ms, signal)) return true;
+  if (end_) return false;
+  if (member_.takes_part()) {
+    member_.told_to_end(told_.signal());
+  } else {
+    leave_by_signal();
+  }
+  return false;
+}
+
+void ServerMember::leave_by_signal() {
+  leave(static_cast<int>(ErrorCode::kPeerLost), "it was ended by " + signal_name(told_.signal()),
+        {false, ErrorCode::kFailed, "", told_.signal()});
 }
 
 void ServerMember::fail(ErrorCode code, const std::string& text) {

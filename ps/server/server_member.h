@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/end_request.h"
 #include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "common/net/member.h"
@@ -39,7 +40,9 @@ class ServerMember {
   // ---- events; after any of them, take what is to be sent ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
-  void on_signal(int signal, const std::string& name);
+  // A server of a run keeps its place until the coordinator lets it go, or the grace is over. True: the
+  // process must end at once.
+  bool on_signal(int64_t now_ms, int signal);
   // Something in this process has failed: leaves with the reason.
   void fail(ErrorCode code, const std::string& text);
 
@@ -65,6 +68,7 @@ class ServerMember {
   void report_waiting(int64_t now_ms);
   void send_part(wire::RecordPart part);
   void leave(int code, const std::string& text, JobEnd end);
+  void leave_by_signal();
   Server* server() const { return listening_ ? host_.data().server() : nullptr; }
 
   ServerHost& host_;
@@ -73,6 +77,7 @@ class ServerMember {
   std::string endpoint_;
   RepeatOf<int64_t> norms_{kStepRequestMs};                    // by step
   RepeatOf<std::pair<int64_t, int>> arrived_{kStepRequestMs};  // by step and pushes
+  EndRequest told_;
   std::optional<JobEnd> end_;
 };
 

@@ -91,6 +91,14 @@ void FixedShares::cut_anew() {
   held_ = true;
 }
 
+// Server 0 lacks some push of the round at its floor, so nobody has all weights for the round behind it (in ssp: for
+// steps beyond the bound), and no other server can be past the barrier there.
+int64_t FixedShares::nearest_cut() const {
+  const Barriers& barriers = setup().barriers;
+  const int64_t floor = setup().progress.floor();
+  return barriers.round_end(barriers.round_end(floor)) + setup().job.strategy.staleness;
+}
+
 // The server in the coordinator's own process hears of each state at once.
 bool FixedShares::everybody_knows() const {
   const auto& all = setup().members.all();

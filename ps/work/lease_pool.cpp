@@ -25,6 +25,7 @@ std::optional<wire::Lease> LeasePool::draw() {
   // steps behind a barrier wait until every server has passed it
   if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
   if (step_ >= barriers_.end_step) return std::nullopt;
+  if (barriers_.stop_step > 0 && step_ >= barriers_.stop_step) return std::nullopt;
   // servers keep the weights of one barrier: its evaluation must end before the next can come
   if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
   const Range range = share_range(share_, shares_, micro_batches_);
@@ -37,6 +38,12 @@ std::optional<wire::Lease> LeasePool::draw() {
     ++step_;
   }
   return lease;
+}
+
+int64_t LeasePool::nearest_cut() const {
+  const int64_t step = std::max(step_ + (share_ > 0 ? 1 : 0), open_barrier_ + 1);
+  const bool may_be_open = barriers_.is_barrier(step) && !barriers_.checkpoint_due(step);
+  return step + (may_be_open ? 1 : 0);
 }
 
 // No evaluation waits in first_ when this is asked: that is drawn before.

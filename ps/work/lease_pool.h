@@ -28,6 +28,10 @@ class LeasePool {
   std::vector<wire::Lease> grant(uint64_t incarnation);
   // The servers have passed barrier `step`: its evaluation and the leases behind it may be drawn.
   void open_barrier(int64_t step);
+  // The first step of which nothing has been drawn, and whose barrier no server can have opened without a
+  // checkpoint; none is drawn from there on.
+  int64_t nearest_cut() const;
+  void stop_at(int64_t step) { barriers_.stop_step = step; }
   // A push was taken in by server 0.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);

@@ -28,6 +28,8 @@ class LeasedWork final : public WorkAssignment {
   bool lacks_workers() const override { return workers_with_rank() == 0 || stands(); }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
+  int64_t nearest_cut() const override { return pool_.nearest_cut(); }
+  void stop_at(int64_t step) override { pool_.stop_at(step); }
 
  private:
   void assign() override {}  // workers draw by themselves

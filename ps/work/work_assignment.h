@@ -78,6 +78,12 @@ class WorkAssignment {
   // Everything that the worker holds and has not finished, topped up; empty without a pool.
   virtual std::vector<wire::Lease> leases(const MemberInfo& worker);
 
+  // The nearest step before which nobody can have begun anything of it, or a later one: where every server
+  // can still pause with exactly the updates of all earlier steps.
+  virtual int64_t nearest_cut() const = 0;
+  // Nothing of steps from `step` on is begun.
+  virtual void stop_at(int64_t /*step*/) {}
+
   // Fields of the state that depend on how work is divided.
   virtual void add_to_worker_state(wire::State* /*state*/, const MemberInfo& /*worker*/) const {}
   virtual void add_to_server_state(wire::State* /*state*/) const {}

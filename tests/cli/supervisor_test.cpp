@@ -19,8 +19,9 @@ Ending code(int value) { return {.code = value, .signal = 0}; }
 // Two servers in slots 0 and 1, three workers in 2 to 4, pids 100 to 104.
 class SupervisorTest : public ::testing::Test {
  protected:
-  static Supervisor make(OnWorkerLoss policy) {
-    Supervisor supervisor({.servers = 2, .workers = 3, .on_worker_loss = policy});
+  static Supervisor make(OnWorkerLoss policy, OnServerLoss servers = OnServerLoss::kAbort) {
+    Supervisor supervisor(
+        {.servers = 2, .workers = 3, .on_worker_loss = policy, .on_server_loss = servers});
     for (size_t slot = 0; slot < 5; ++slot) {
       supervisor.started(slot, 100 + static_cast<int64_t>(slot));
     }
@@ -160,7 +161,8 @@ TEST_F(SupervisorTest, WhoDoesNotEndWithinTheGraceIsKilledAndNamed) {
 TEST_F(SupervisorTest, AnInterruptIsForwardedOnceAndTheSecondKills) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   SupervisorActions actions = supervisor.signalled(SIGINT, 0);
-  EXPECT_EQ(actions.signal_all, SIGINT);
+  EXPECT_EQ(actions.signal_coordinator, SIGINT);
+  EXPECT_EQ(actions.signal_all, 0) << "the coordinator alone is told";
   EXPECT_THAT(actions.say, ElementsAre("[run] SIGINT: stopping the job; once more kills it"));
   EXPECT_EQ(supervisor.signalled(SIGTERM, 1).signal_all, 0) << "a scheduler's echo";
   end_all(supervisor, {1, 2}, code(130));
@@ -175,11 +177,53 @@ TEST_F(SupervisorTest, AnInterruptIsForwardedOnceAndTheSecondKills) {
 TEST_F(SupervisorTest, OtherSignalsAreForwardedAsTheyAre) {
   for (const int signal : {SIGTERM, SIGHUP}) {
     Supervisor supervisor = make(OnWorkerLoss::kWait);
-    EXPECT_EQ(supervisor.signalled(signal, 0).signal_all, signal);
+    EXPECT_EQ(supervisor.signalled(signal, 0).signal_coordinator, signal);
     EXPECT_EQ(supervisor.ended(3, {.code = 0, .signal = signal}, 1).restart, std::nullopt);
     end_all(supervisor, {0, 1, 2, 4}, {.code = 0, .signal = signal});
     EXPECT_EQ(supervisor.exit_code(), 128 + signal);
   }
+}
+
+TEST_F(SupervisorTest, AStoppedJobEndsWithItsOwnCodeWhoeverWasTold) {
+  for (const bool launcher : {true, false}) {
+    Supervisor supervisor = make(OnWorkerLoss::kAbort);
+    if (launcher) supervisor.signalled(SIGTERM, 0);
+    for (int64_t at_ms : {100, 1000, 20000}) {
+      EXPECT_EQ(supervisor.signalled(SIGTERM, at_ms).signal_all, 0) << "schedulers repeat it";
+      if (!launcher) break;
+    }
+    for (size_t slot : {3, 0, 1, 2, 4}) {
+      const SupervisorActions actions = supervisor.ended(slot, code(75), 20001);
+      EXPECT_FALSE(actions.hold);
+      EXPECT_THAT(actions.say, IsEmpty());
+      EXPECT_EQ(actions.restart, std::nullopt);
+    }
+    EXPECT_EQ(supervisor.exit_code(), 75);
+  }
+}
+
+TEST_F(SupervisorTest, WhereTheCoordinatorDoesNotStopTheJobTheOthersAreTold) {
+  Supervisor supervisor = make(OnWorkerLoss::kAbort);
+  supervisor.signalled(SIGTERM, 0);
+  EXPECT_EQ(supervisor.deadline_ms(), 30000);
+  EXPECT_EQ(supervisor.tick(29999).signal_all, 0);
+  EXPECT_EQ(supervisor.tick(30000).signal_all, SIGTERM);
+  EXPECT_EQ(supervisor.tick(40000).signal_all, SIGKILL);
+  end_all(supervisor, {0, 1, 2, 3, 4}, kShot);
+  EXPECT_EQ(supervisor.exit_code(), 143);
+}
+
+TEST_F(SupervisorTest, ACoordinatorThatIsKilledWhileItStopsTheJobIsToldAgain) {
+  Supervisor supervisor = make(OnWorkerLoss::kWait, OnServerLoss::kRestart);
+  supervisor.listens();
+  supervisor.training_began();
+  EXPECT_EQ(supervisor.listens_again().signal_coordinator, 0);
+  supervisor.signalled(SIGTERM, 0);
+  EXPECT_EQ(supervisor.ended(0, kShot, 10).restart, 0U);
+  supervisor.started(0, 200);
+  EXPECT_EQ(supervisor.listens_again().signal_coordinator, SIGTERM);
+  end_all(supervisor, {0, 1, 2, 3, 4}, code(75));
+  EXPECT_EQ(supervisor.exit_code(), 75);
 }
 
 TEST_F(SupervisorTest, ASignalThatCameWhenTheJobWasDoneBreaksNothing) {

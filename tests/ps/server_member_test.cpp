@@ -177,9 +177,23 @@ TEST_F(ServerMemberTest, AFailedJobGivesItsCodeAndText) {
 
 TEST_F(ServerMemberTest, ASignalIsSaidAndGivesTheExitCode) {
   join();
-  member_.on_signal(15, "SIGTERM");
+  EXPECT_FALSE(member_.on_signal(now_, 15));
   EXPECT_EQ(said(), Said{"leave 5"});
   EXPECT_THAT(said_[0].header.leave().text(), HasSubstr("SIGTERM"));
+  EXPECT_EQ(member_.end()->exit_code(), 143);
+}
+
+TEST_F(ServerMemberTest, InARunItKeepsItsPlaceUntilTheGraceIsOver) {
+  join();
+  say_state(2, wire::PHASE_TRAINING);
+  said();
+  EXPECT_FALSE(member_.on_signal(now_, 15));
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";
+  tick(1);
+  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
+  EXPECT_FALSE(member_.end());
+  tick(EndRequest::kGraceMs);
+  ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 

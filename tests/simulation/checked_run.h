@@ -56,8 +56,9 @@ class Run {
     cluster_ = std::make_unique<Cluster>(scenario_, start);
     cluster_->run();
     if (!cluster_->trouble().empty()) return complain(cluster_->trouble());
-    if (cluster_->coordinator().phase() != wire::PHASE_FINISHED) complain("it did not finish");
-    check_start(start);
+    const bool finished = cluster_->coordinator().phase() == wire::PHASE_FINISHED;
+    if (!finished && scenario_.stop_ms < 0) complain("it did not finish");
+    if (!cluster_->start_weights.empty()) check_start(start);
   }
 
   FlatState start_state() {
@@ -75,6 +76,8 @@ class Run {
   Barriers barriers_of_run() const {
     Barriers barriers = cluster_->coordinator().barriers();
     barriers.start_step = scenario_.start_step;
+    // a run that was stopped ended there
+    if (barriers.stop_step > 0) barriers.end_step = std::exchange(barriers.stop_step, 0);
     return barriers;
   }
 
@@ -115,7 +118,7 @@ class Run {
         return complain("another evaluation at step " + std::to_string(step));
       }
     }
-    if (backup()) check_sets();
+    if (backup() && cluster_->coordinator().barriers().stop_step == 0) check_sets();
   }
 
   void check_sets() {
@@ -222,6 +225,32 @@ class Run {
   void check_start(const std::shared_ptr<const FlatState>& start) {
     const std::vector<float>& want = start ? start->weights : reference_.at(0).weights;
     if (!same_bits(cluster_->start_weights, want)) complain("other weights at the start");
+  }
+
+  // It was told to end. True: it has stopped, with a checkpoint at the last of its steps, which holds all of
+  // these and nothing else; a resume there is that of any checkpoint.
+  bool check_stopped() {
+    const Coordinator& coordinator = cluster_->coordinator();
+    const ErrorCode code = coordinator.failure_code();
+    if (code != ErrorCode::kStopped) {
+      const bool ended = coordinator.failure_text().find("ended by SIGTERM") != std::string::npos;
+      if (!ended) complain("it failed: " + coordinator.failure_text());
+      if (cluster_->summary) complain("a run that has not come to a cut has a summary");
+      return false;
+    }
+    const int64_t step = coordinator.barriers().stop_step;
+    if (!cluster_->summary || cluster_->summary->steps != step || !cluster_->summary->stopped_by) {
+      complain("no summary of the run that was stopped at step " + std::to_string(step));
+    } else if (!backup() && cluster_->summary->samples !=
+                                (step - scenario_.start_step) * scenario_.job.global_batch) {
+      complain("the summary has " + std::to_string(cluster_->summary->samples) + " samples");
+    }
+    if (!cluster_->checkpoints.contains(step) || cluster_->checkpoints.rbegin()->first != step) {
+      complain("no checkpoint at step " + std::to_string(step) + ", or a later one");
+    }
+    if (::testing::Test::HasFailure()) return false;
+    scenario_.counting ? check_counting() : by_shares() ? check_shares() : check_sync();
+    return true;
   }
 
   void check() {

@@ -44,6 +44,9 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   if (scenario.declares_again_ms >= 0) {
     clock_.after(scenario.declares_again_ms * 1000, [this] { declare_again(0); });
   }
+  if (scenario.stop_ms >= 0) {
+    clock_.after(scenario.stop_ms * 1000, [this] { tell_to_end(); });
+  }
   if (scenario.server_killed_ms >= 0) {
     clock_.after(scenario.server_killed_ms * 1000, [this] { servers_.front()->kill(); });
   }
@@ -179,7 +182,20 @@ void Cluster::lose_server(const ServerLoss& loss) {
     const int control = coordinator_->control_router();
     dead_.push_back(std::move(coordinator_));
     coordinator_ = std::make_unique<CoordinatorNode>(*this, control);
+    if (told_) coordinator_->tell_to_end();  // as the launcher does
   });
+}
+
+void Cluster::tell_to_end() {
+  told_ = true;
+  clock_.after(dice_.between(0, 500'000), [this] { coordinator_->tell_to_end(); });
+  if (!scenario_.all_are_told) return;
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    clock_.after(dice_.between(0, 500'000), [this, i] { servers_[i]->tell_to_end(); });
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    clock_.after(dice_.between(0, 500'000), [this, i] { workers_[i]->tell_to_end(); });
+  }
 }
 
 void Cluster::replace_server() {

@@ -115,6 +115,7 @@ class Cluster {
   void plan(const Accident& accident);
   void plan(const ServerLoss& loss);
   void lose_server(const ServerLoss& loss);
+  void tell_to_end();
   bool everybody_gone() const;
 
   const Scenario& scenario_;
@@ -125,6 +126,7 @@ class Cluster {
   Toy toy_;
   ControlWatch watch_{*this};
   std::string trouble_;
+  bool told_ = false;  // the job is told to end
   std::unique_ptr<CoordinatorNode> coordinator_;
   std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // events of theirs may still come
   std::vector<std::unique_ptr<ServerNode>> servers_;    // all but the first

@@ -1,5 +1,7 @@
 #include "tests/simulation/coordinator_node.h"
 
+#include <csignal>
+
 namespace pushpull::sim {
 
 CoordinatorNode::CoordinatorNode(Cluster& cluster, int control)
@@ -23,6 +25,10 @@ CoordinatorNode::CoordinatorNode(Cluster& cluster, int control)
 void CoordinatorNode::kill() {
   killed_ = over_ = true;
   data_.close();
+}
+
+void CoordinatorNode::tell_to_end() {
+  happen([this] { driver_.on_signal(now(), SIGTERM); });
 }
 
 Now CoordinatorNode::now() const { return {cluster_.clock().now_ms(), cluster_.clock().now_ms()}; }

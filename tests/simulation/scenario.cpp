@@ -28,7 +28,8 @@ enum class Part : uint64_t {
   kDevice = 9,
   kControl = 10,
   kServers = 11,
-  kPeers = 12
+  kPeers = 12,
+  kStop = 13
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -282,6 +283,13 @@ void add_replaced_servers(Scenario& s) {
   for (ServerLoss& loss : s.server_losses) loss.server = std::max(loss.server, 1);
 }
 
+void add_stop(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kStop);
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // so that something is going on
+  s.stop_ms = dice.between(0, dice.chance(0.6) ? 600 : 6000);
+  s.all_are_told = dice.chance(0.5);
+}
+
 std::string Scenario::to_string() const {
   std::string out =
       "seed " + std::to_string(seed) + ", " + job.strategy.to_string() + ", " +
@@ -304,6 +312,10 @@ std::string Scenario::to_string() const {
            (sharing.again ? " and again" : "");
   }
   if (on_device) out += ", servers on devices";
+  if (stop_ms >= 0) {
+    out += std::string(all_are_told ? ", all are" : ", the coordinator is") + " told to end at " +
+           std::to_string(stop_ms) + " ms";
+  }
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   if (servers_lossy) out += ", servers' control is lossy";
   if (join_timeout_s != 60.0) out += ", join timeout " + std::to_string(join_timeout_s) + " s";

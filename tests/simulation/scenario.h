@@ -72,6 +72,8 @@ struct Scenario {
   double join_timeout_s = 60.0;    // of whoever joins
   double start_timeout_s = 1e6;    // of the coordinator, for all to come
   int64_t servers_late_ms = 0;     // all but the first start so much later
+  int64_t stop_ms = -1;            // the coordinator is told to end then; -1: never
+  bool all_are_told = false;       // and so is everybody else, within half a second
   int64_t server_killed_ms = -1;   // the second server dies then; -1: never
   int64_t compute_us = 1000;       // longest time for one micro-batch
   int64_t write_us = 1000;         // longest time for a checkpoint
@@ -105,6 +107,8 @@ void add_disorder(Scenario& scenario);
 void add_control_faults(Scenario& scenario);
 // Workers die or freeze at random moments; every share finds somebody in the end.
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
+// The job is told to end at a random moment: its coordinator, or everybody.
+void add_stop(Scenario& scenario);
 // Servers die at random moments, the coordinator among them, and come back.
 void add_server_losses(Scenario& scenario);
 // ... which others replace within the term. The coordinator lives.

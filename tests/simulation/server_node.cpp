@@ -1,5 +1,7 @@
 #include "tests/simulation/server_node.h"
 
+#include <csignal>
+
 #include "tests/simulation/describe.h"
 
 namespace pushpull::sim {
@@ -60,13 +62,24 @@ void ServerNode::check_end() {
   // the job has all of its servers, or is over
   const bool refused = end.code == ErrorCode::kUsage || end.code == ErrorCode::kUnreachable;
   const bool late = end.text == "[join] the job is over";  // its predecessor died at the very end
-  const bool told = end.success || late || member_.state().phase() == wire::PHASE_FAILED;
+  // nobody but the coordinator is told of a job that ends before its first step
+  const bool signalled = end.signal != 0 && cluster_.scenario().all_are_told;
+  const bool told =
+      end.success || late || signalled || member_.state().phase() == wire::PHASE_FAILED;
   // one that was given up by mistake is replaced
   const bool given_up = end.code == ErrorCode::kPeerLost;
   if (given_up && !cluster_.scenario().server_losses.empty()) return cluster_.replace_server();
   if (surplus_ ? !refused : !told && !cluster_.over()) {
     cluster_.wrong("server process " + std::to_string(number_) + " ended: " + end.text);
   }
+}
+
+void ServerNode::tell_to_end() {
+  if (over_) return;
+  cluster_.guarded("server " + std::to_string(number_), [&] {
+    member_.on_signal(cluster_.clock().now_ms(), SIGTERM);
+    send();
+  });
 }
 
 void ServerNode::kill() {

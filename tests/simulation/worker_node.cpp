@@ -1,5 +1,7 @@
 #include "tests/simulation/worker_node.h"
 
+#include <csignal>
+
 #include "tests/simulation/describe.h"
 
 namespace pushpull::sim {
@@ -24,6 +26,13 @@ bool WorkerNode::ends_with(const Error& error) {
   member_.leave(static_cast<int>(error.code()), error.what());
   end({false, error.code(), error.what(), 0});
   return true;
+}
+
+void WorkerNode::tell_to_end() {
+  happen([this] {
+    member_.on_signal(now_ms(), SIGTERM);
+    step();
+  });
 }
 
 void WorkerNode::kill() {

@@ -14,6 +14,7 @@ class WorkerNode : public WorkerTerms {
   WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer);
 
   void kill();
+  void tell_to_end();
   // Empty while it runs, and when it was killed.
   const std::optional<int>& exit_code() const { return exit_code_; }
   int control() const { return control_; }

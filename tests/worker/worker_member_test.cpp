@@ -155,12 +155,61 @@ TEST_F(WorkerMemberTest, WhoHasNotJoinedHasNothingToLeave) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(WorkerMemberTest, ASignalEndsItAndASecondOneAtOnce) {
+TEST_F(WorkerMemberTest, BeforeTheRunASignalEndsItAndASecondCtrlCAtOnce) {
   join();
-  EXPECT_FALSE(member_.on_signal(now_, 15, "SIGTERM"));
+  EXPECT_FALSE(member_.on_signal(now_, 15));
   EXPECT_EQ(member_.end()->exit_code(), 143);
-  EXPECT_FALSE(member_.on_signal(now_ + 200, 15, "SIGTERM")) << "an echo of the same";
-  EXPECT_TRUE(member_.on_signal(now_ + 400, 15, "SIGTERM"));
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 2));
+  EXPECT_FALSE(member_.on_signal(now_ + 1299, 2)) << "an echo of the same";
+  EXPECT_TRUE(member_.on_signal(now_ + 1300, 2));
+}
+
+TEST_F(WorkerMemberTest, InARunItKeepsItsPlaceUntilItIsLetGo) {
+  join();
+  say_state(1, wire::PHASE_TRAINING, true);
+  EXPECT_FALSE(member_.on_signal(now_, 15));
+  tick(1);
+  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15) << "at once";
+  tick(5000);
+  EXPECT_FALSE(member_.end());
+  Message message;
+  message.header.set_run(5);
+  message.header.mutable_state()->set_version(2);
+  message.header.mutable_state()->set_phase(wire::PHASE_TRAINING);
+  message.header.mutable_state()->set_let_go(true);
+  member_.on_message(now_, message);
+  tick(1);
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->exit_code(), 143);
+}
+
+TEST_F(WorkerMemberTest, WhoeverIsNotLetGoLeavesWhenTheGraceIsOver) {
+  join();
+  say_state(1, wire::PHASE_TRAINING, true);
+  member_.on_signal(now_, 15);
+  const int64_t told_ms = now_;
+  for (int64_t version = 2; now_ + 10 < told_ms + EndRequest::kGraceMs; ++version) {
+    tick();
+    if (version % 100 == 0) say_state(version, wire::PHASE_TRAINING, true);
+    ASSERT_FALSE(member_.end());
+  }
+  tick();
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->exit_code(), 143);
+}
+
+TEST_F(WorkerMemberTest, AStoppedRunEndsItWithItsCodeThoughItWasToldToEnd) {
+  join();
+  say_state(1, wire::PHASE_TRAINING, true);
+  member_.on_signal(now_, 15);
+  Message message;
+  message.header.set_run(5);
+  message.header.mutable_state()->set_version(2);
+  message.header.mutable_state()->set_phase(wire::PHASE_FAILED);
+  message.header.mutable_state()->set_code(75);
+  member_.on_message(now_, message);
+  EXPECT_EQ(member_.end()->exit_code(), 75);
 }
 
 TEST_F(WorkerMemberTest, AComputationThatDoesNotStopIsNoticed) {

@@ -165,7 +165,7 @@ void Control::turn() {
     if (const auto why = dealer_->refused()) member_.fail(ErrorCode::kRefused, *why);
   }
   if (const int signal = signals_.take(); signal != 0) {
-    if (member_.on_signal(now, signal, signal_name(signal))) {
+    if (member_.on_signal(now, signal)) {
       flush_output();
       _exit(128 + signal);
     }

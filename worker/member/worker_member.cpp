@@ -1,11 +1,12 @@
 #include "worker/member/worker_member.h"
 
+#include "common/base/process.h"
+
 namespace pushpull {
 
 namespace {
 
 constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to notice that the job is over
-constexpr int64_t kEchoMs = 300;           // of one signal
 
 JoinOptions as_worker(JoinOptions options) {
   options.role = wire::ROLE_WORKER;
@@ -57,6 +58,8 @@ void WorkerMember::take_state(const wire::State& state) {
 void WorkerMember::on_tick(int64_t now_ms) {
   now_ms_ = now_ms;
   if (left_) return;
+  const bool let_go = told_.asked() && member_.state().let_go();
+  if (let_go || told_.overdue(now_ms)) finish_by_signal();
   guarded([&] {
     if (member_.joined()) repeat_requests(now_ms);
     // heartbeats go on until the last words: the computation may take its time
@@ -77,12 +80,19 @@ void WorkerMember::repeat_requests(int64_t now_ms) {
   }
 }
 
-bool WorkerMember::on_signal(int64_t now_ms, int signal, const std::string& name) {
+bool WorkerMember::on_signal(int64_t now_ms, int signal) {
   now_ms_ = now_ms;
-  // the same signal may come from the terminal and from a wrapper at once
-  if (end_ && now_ms - end_ms_ > kEchoMs) return true;
-  finish({false, ErrorCode::kFailed, "ended by " + name, signal});
+  if (told_.take(now_ms, signal)) return true;
+  if (member_.takes_part()) {
+    member_.told_to_end(told_.signal());
+  } else {
+    finish_by_signal();
+  }
   return false;
+}
+
+void WorkerMember::finish_by_signal() {
+  finish({false, ErrorCode::kFailed, "ended by " + signal_name(told_.signal()), told_.signal()});
 }
 
 void WorkerMember::fail(ErrorCode code, const std::string& text) { finish({false, code, text, 0}); }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/end_request.h"
 #include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "common/net/member.h"
@@ -24,8 +25,9 @@ class WorkerMember {
   // ---- events; after any of them, take what is to be sent ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
-  // True: asked twice, the process must end at once.
-  bool on_signal(int64_t now_ms, int signal, const std::string& name);
+  // A worker of a run keeps its place until the coordinator lets it go, or the grace is over. True: the
+  // process must end at once.
+  bool on_signal(int64_t now_ms, int signal);
   // Something on the connection has failed: the job is over for this worker.
   void fail(ErrorCode code, const std::string& text);
 
@@ -66,6 +68,7 @@ class WorkerMember {
   void take_state(const wire::State& state);
   void repeat_requests(int64_t now_ms);
   void finish(JobEnd end);
+  void finish_by_signal();
 
   Member member_;
   const std::function<wire::Stats()> stats_;
@@ -74,6 +77,7 @@ class WorkerMember {
   std::map<int64_t, wire::EvalResult> results_;  // not taken yet, by number
   int64_t next_result_ = 1;
   std::optional<wire::Applied> failed_;
+  EndRequest told_;
   Repeat requests_{kRequestMs};
   std::optional<JobEnd> end_;
   bool left_ = false;   // nothing is said after the last words

@@ -1,0 +1,40 @@
+// What signals ask of a process: the first one asks it to end in order, and only a second SIGINT ends it at
+// once. Schedulers repeat SIGTERM, terminals and dying parents signal everybody, and one Ctrl-C may arrive twice,
+// from the terminal and from a wrapper such as timeout(1). Knows no clock. One thread.
+#pragma once
+
+#include <csignal>
+#include <cstdint>
+#include <optional>
+
+namespace pushpull {
+
+class EndRequest {
+ public:
+  static constexpr int64_t kEchoMs = 300;     // between two that are the same Ctrl-C
+  static constexpr int64_t kGraceMs = 25000;  // for an end in order; schedulers kill after 30 s
+
+  // True: the process must end at once.
+  bool take(int64_t now_ms, int signal) {
+    if (signal_ == 0) {
+      signal_ = signal;
+      asked_ms_ = now_ms;
+    }
+    if (signal != SIGINT) return false;
+    if (!interrupt_ms_) interrupt_ms_ = now_ms;
+    return now_ms - *interrupt_ms_ >= kEchoMs;
+  }
+
+  bool asked() const { return signal_ != 0; }
+  // The first one; 0: none.
+  int signal() const { return signal_; }
+  // The grace is over.
+  bool overdue(int64_t now_ms) const { return asked() && now_ms - asked_ms_ >= kGraceMs; }
+
+ private:
+  int signal_ = 0;
+  int64_t asked_ms_ = 0;
+  std::optional<int64_t> interrupt_ms_;  // of the first SIGINT
+};
+
+}  // namespace pushpull

@@ -1,0 +1,141 @@
+"""Jobs that are told to end: a checkpoint at the nearest cut, code 75, nobody left, and the same command goes on."""
+import os
+import pathlib
+import signal
+import time
+
+import lab as base
+from lab import LONG, MLP, expect, living_below, metrics_of, summary_of
+
+STOPPED, SIGINT_CODE, SIGTERM_CODE = 75, 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+
+def step_of(run):
+    return max([line["step"] for line in metrics_of(run.out)], default=-1)
+
+
+def trains(lab, run, step=1):
+    def reached():
+        expect(run.poll() is None, f"ended before step {step}: {run.said()[-800:]}")
+        return step_of(run) >= step
+    lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
+
+
+def stopped(lab, run, by, code=STOPPED):
+    expect(run.ends(60) == code, f"exit code {run.returncode}: {run.said()[-1200:]}")
+    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
+    summary = summary_of(run.out)
+    expect(summary["stopped_by"] and by in summary["stopped_by"], f"stopped_by {summary['stopped_by']}")
+    step = summary["steps"]
+    expect((run.out / "checkpoints" / f"step-{step:08d}" / "DONE").exists(), f"no checkpoint of step {step}")
+    return summary
+
+
+def servers_of(run, coordinator):
+    for pid in living_below(run.pid):
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if words[0].endswith("pushpull-server") and ("--job" in words) == coordinator:
+            yield pid
+
+
+def a_stopped_run_goes_on_to_the_same_bits(lab):
+    keys = {**lab.in_parts(MLP, 6000), "resume": "auto"}
+    want = lab.train(lab.job(keys), 1, 1)
+    expect(want["stopped_by"] is None, f"stopped_by {want['stopped_by']}")
+    out = lab.folder / "stopped"
+    for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGINT")):
+        run = lab.launch(lab.job(keys), 2, 2, out=out)
+        trains(lab, run, 1 if number == signal.SIGTERM else keys["steps"] // 2)
+        run.send_signal(number)
+        part = stopped(lab, run, name)
+        expect(part["steps"] < want["steps"], "it was not stopped in the middle")
+        expect(part["samples"] == part["steps"] * 64 or part["resumed_from_step"], f"{part['samples']} samples")
+    got = lab.train(lab.job(keys), 1, 3, out=out)
+    expect(got["resumed_from_step"] == part["steps"], f"resumed at {got['resumed_from_step']}")
+    expect(got["weights_sha256"] == want["weights_sha256"], "other bits than the run that was never stopped")
+
+
+def every_strategy_stops(lab):
+    for strategy in ("async", "ssp:2", "buffered:3", "backup:1", "local:7", "allreduce:tree"):
+        # workers of all-reduce pause where all know that a checkpoint is due
+        every = {"checkpoint-every": 500} if strategy.startswith("allreduce") else {}
+        keys = {**LONG, "strategy": strategy, "resume": "auto", **every}
+        out = lab.folder / strategy.replace(":", "-")
+        for _ in range(2):
+            run = lab.launch(lab.job(keys), 2, 3, out=out)
+            trains(lab, run, (summary_of(out)["steps"] if (out / "summary.json").exists() else 0) + 50)
+            run.send_signal(signal.SIGTERM)
+            stopped(lab, run, "SIGTERM")
+        expect(summary_of(out)["resumed_from_step"], f"{strategy}: the second run was no resume")
+
+
+def everybody_may_be_told_at_once_and_again(lab):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        cluster = lab.cluster(lab.job(LONG), 2, 2)
+        cluster.reaches(5)
+        for turn in range(2):
+            for process in reversed(cluster.all()):  # the coordinator last
+                process.send_signal(number)
+            if turn == 0:
+                time.sleep(0.05)
+        for process in cluster.all():
+            expect(process.ends(60) == STOPPED, f"{process.name}: {process.returncode}: {process.said()[-600:]}")
+        expect(signal.Signals(number).name in summary_of(cluster.out)["stopped_by"], "not said by what")
+
+
+def a_worker_alone_leaves(lab):
+    cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "continue"}), 1, 2)
+    cluster.reaches(5)
+    gone = cluster.workers[1]
+    gone.send_signal(signal.SIGTERM)
+    expect(gone.ends(10) == SIGTERM_CODE, f"exit code {gone.returncode}: {gone.said()[-600:]}")
+    cluster.servers[0].says("ended by SIGTERM")
+    before = cluster.step()
+    lab.until(lambda: cluster.step() > before + 50, 60, lambda: cluster.servers[0].said()[-600:])
+
+
+def only_a_second_ctrl_c_ends_at_once(lab):
+    # all-reduce without checkpoints has no cut before its end
+    run = lab.launch(lab.job({**LONG, "strategy": "allreduce:tree"}), 1, 2)
+    trains(lab, run)
+    for _ in range(3):
+        run.send_signal(signal.SIGTERM)
+        time.sleep(0.4)
+    run.send_signal(signal.SIGINT)
+    run.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    expect(run.poll() is None, f"it has not waited: {run.said()[-600:]}")
+    run.send_signal(signal.SIGINT)
+    expect(run.ends(10) == SIGINT_CODE, f"exit code {run.returncode}: {run.said()[-600:]}")
+    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
+    expect(not (run.out / "summary.json").exists(), "a run that was killed has a summary")
+
+
+def before_the_first_step_nothing_is_touched(lab):
+    job = lab.job(MLP)
+    out = lab.folder / "out"
+    lab.train(job, 1, 1, out=out)
+    folder = out / "checkpoints"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    for number, code in ((signal.SIGTERM, SIGTERM_CODE), (signal.SIGINT, SIGINT_CODE)):
+        alone = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.1:*", "--workers", 2, "--out", out)
+        alone.says("waiting for members")
+        alone.send_signal(number)
+        expect(alone.ends(20) == code, f"exit code {alone.returncode}: {alone.said()[-600:]}")
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    expect(before == after, "the checkpoints were touched")
+
+
+def it_stops_though_a_server_is_being_restarted(lab):
+    for coordinator in (False, True):
+        keys = {**LONG, "checkpoint-every": 100, "on-server-loss": "restart"}
+        run = lab.launch(lab.job(keys), 2, 2)
+        trains(lab, run, 150)
+        os.kill(next(servers_of(run, coordinator)), signal.SIGKILL)
+        run.says("starting a replacement")
+        run.send_signal(signal.SIGTERM)
+        stopped(lab, run, "SIGTERM")
+
+
+if __name__ == "__main__":
+    base.main(globals())

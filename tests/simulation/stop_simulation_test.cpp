@@ -1,0 +1,94 @@
+// Jobs that are told to end, in whole clusters on a simulated network: whatever else happens, the run stops
+// at a consistent cut, its checkpoint is exactly what has been computed, and nobody is left behind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/simulation/checked_run.h"
+
+namespace pushpull::sim {
+namespace {
+
+// Runs it, and counts those that were stopped.
+void stop(Scenario scenario, int& stopped) {
+  add_stop(scenario);
+  sim::Run run(scenario);
+  run.go();
+  if (::testing::Test::HasFailure()) return;
+  if (run.cluster().coordinator().phase() == wire::PHASE_FINISHED) return run.check();
+  if (!run.check_stopped()) return;
+  ++stopped;
+  // all who were there have heard of it
+  for (int worker = 0; worker < run.cluster().workers(); ++worker) {
+    const std::optional<int> code = run.cluster().exit_code(worker);
+    if (!scenario.faults.until_ms && scenario.accidents.empty() && scenario.server_losses.empty()) {
+      EXPECT_EQ(code, 75) << scenario.to_string();
+    }
+    EXPECT_NE(code, 0) << scenario.to_string();
+  }
+}
+
+const char* any_of(uint64_t seed) {
+  switch (seed % 6) {
+    case 0:
+    case 1:
+      return "sync";
+    case 2:
+      return strategy_of(seed / 6);
+    case 3:
+      return buffers_of(seed / 6);
+    case 4:
+      return backups_of(seed / 6);
+    default:
+      return rounds_of(seed / 6);
+  }
+}
+
+// The state of a worker's own optimizer is lost with the worker.
+Scenario job_of(uint64_t seed, const char* strategy) {
+  Scenario scenario = draw(seed, strategy);
+  if (scenario.job.strategy.kind == StrategyKind::kLocal) {
+    scenario.job.optimizer.kind = OptimizerKind::kSgd;
+  }
+  return scenario;
+}
+
+TEST(StopSimulation, ACalmJobStopsWithTheBitsOfItsSteps) {
+  int stopped = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    stop(job_of(seed, any_of(seed)), stopped);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST(StopSimulation, AJobStopsOnABadNetworkThoughWorkersDie) {
+  int stopped = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = job_of(seed, any_of(seed));
+    if (seed % 4 != 3) add_faults(scenario);
+    const bool backup = scenario.job.strategy.kind == StrategyKind::kBackup;
+    if (seed % 4 >= 2) {
+      add_accidents(scenario, backup ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
+    }
+    stop(scenario, stopped);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST(StopSimulation, AJobStopsThoughServersDie) {
+  int stopped = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = job_of(seed, any_of(seed));
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kContinue);
+    add_server_losses(scenario);
+    stop(scenario, stopped);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+}  // namespace
+}  // namespace pushpull::sim
