@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "common/base/error.h"
+
 namespace pushpull {
 
 // How a process ended: with an exit code, or by a signal (then `signal` is not 0).
@@ -11,6 +13,8 @@ struct Ending {
   int signal = 0;
 
   bool success() const { return code == 0 && signal == 0; }
+  // With the job, which has stopped with a checkpoint.
+  bool stopped() const { return signal == 0 && code == static_cast<int>(ErrorCode::kStopped); }
   // The exit code that a shell reports: the code, or 128 + signal.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
   // "ended with exit code 3 (data)", "was killed by signal 9 (SIGKILL)".

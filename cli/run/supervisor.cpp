@@ -15,11 +15,6 @@ bool is_consequence(const Ending& ending) {
                                 ending.code == static_cast<int>(ErrorCode::kPeerLost));
 }
 
-// The coordinator has stopped the job, and everybody ends like this.
-bool is_stop(const Ending& ending) {
-  return ending.signal == 0 && ending.code == static_cast<int>(ErrorCode::kStopped);
-}
-
 // A replacement would end the same way.
 bool is_for_good(const Ending& ending) {
   if (ending.signal != 0) {
@@ -110,9 +105,9 @@ bool Supervisor::running() const {
 
 SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   members_[slot].alive = false;
-  const bool well = ending.success() || is_stop(ending);
+  const bool well = ending.success() || ending.stopped();
   members_[slot].succeeded = well;
-  stopped_ = stopped_ || is_stop(ending);
+  stopped_ = stopped_ || ending.stopped();
   SupervisorActions actions;
   if (!well) {
     if (running() && may_be_lost(slot, ending)) {

@@ -21,9 +21,7 @@ struct SupervisorOptions {
   OnServerLoss on_server_loss = OnServerLoss::kAbort;
   int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
                              // know the cause, and end by themselves
-  int64_t stop_ms =
-      30000;  // from a signal until the others are told, too: the coordinator stops the job
-              // within a grace of its own
+  int64_t stop_ms = 30000;   // from a signal to the coordinator until the others are told, too
   int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
   int64_t replacements = 3;  // per process, if the job waits for one
 };
@@ -49,7 +47,7 @@ class Supervisor {
   void started(size_t slot, int64_t pid);
   // The coordinator listens: others know where, and it can be restarted.
   void listens() { listens_ = true; }
-  // So does the one that was started in its place: it must be told what the first one was told.
+  // One that was started in its place: it must be told what the first one was.
   SupervisorActions listens_again() const;
   SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
   // The coordinator reports that this process failed the job, with the job's exit code and the

@@ -163,7 +163,10 @@ void Coordinator::fail_here(ErrorCode code, const std::string& reason) {
   departures_.fail_here(now_ms_, *members_.find(self_incarnation()), code, reason);
 }
 
-bool Coordinator::stop() { return training_ && phase_.training() && training_->stop(); }
+bool Coordinator::stop() {
+  departures_.keep_told();
+  return phase_.training() && training_->stop();
+}
 
 void Coordinator::finish() { phase_.enter(now_ms_, wire::PHASE_FINISHED); }
 

@@ -41,18 +41,11 @@ class Coordinator : public TrainingObserver {
   }
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
-  // A server has taken a lost one's place.
-  void places_changed() { out_.state_changed(); }
-  // It is on disk; or, at the start, hashed.
-  void checkpoint_done(int64_t now_ms, int64_t step);
-  // The run ends at the nearest consistent cut, with a checkpoint. False: that is its end anyway.
+  void places_changed() { out_.state_changed(); }  // a server has taken a lost one's place
+  void checkpoint_done(int64_t now_ms, int64_t step);  // on disk; or, at the start, hashed
+  // The job is told to end: nobody is let go, and the run ends at the nearest cut. False: there is none.
   bool stop();
-  // The job is being stopped: whoever is told to end, like everybody else, keeps its place.
-  void keep_members() { departures_.keep_told(); }
-  // The summary of a run that has been stopped is written: all members may leave. text: for all.
-  void finish_stopped(const std::string& text) { fail(ErrorCode::kStopped, text); }
-  // The summary is written: all members may leave.
-  void finish();
+  void finish();  // the summary is written: all members may leave
   // Ends the job for all members, through no member's fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
   // Ends the job because the server in this process has failed.

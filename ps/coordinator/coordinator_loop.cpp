@@ -269,11 +269,12 @@ int CoordinatorLoop::run() {
 // no thread can be ended that stands in a system call.
 void CoordinatorLoop::wait_for_writer() {
   while (writer_ && writer_->busy()) {
-    const bool signalled = poll();
+    const int signal = poll() ? signals_.take() : 0;
+    const bool at_once = signal != 0 && driver_.on_signal(now(), signal);
     receive_control();
     driver_.on_turn(now());
     if (writer_->take()) return;
-    if (!signalled && !driver_.transfer_overdue(now())) continue;
+    if (!at_once && !driver_.transfer_overdue(now())) continue;
     log_.error("[checkpoint] the disk has not taken a checkpoint; it is left unfinished");
     flush_output();
     _exit(driver_.exit_code());

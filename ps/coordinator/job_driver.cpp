@@ -62,7 +62,6 @@ std::string JobDriver::stop_cause() const {
 
 // In each term again: a stop is asked of the run, not of a term.
 void JobDriver::stop(Now now) {
-  coordinator_->keep_members();
   const wire::Phase phase = coordinator_->phase();
   if (phase >= wire::PHASE_FINISHING) return;
   const bool untouched = phase == wire::PHASE_GATHERING && options_.term == 1;
@@ -74,9 +73,12 @@ void JobDriver::stop(Now now) {
     return coordinator_->fail(ErrorCode::kFailed,
                               "[job] ended by " + stop_cause() + (untouched ? "" : late));
   }
-  if (phase != wire::PHASE_TRAINING || coordinator_->barriers().stop_step > 0) return;
+  if (coordinator_->barriers().stop_step > 0) return;
+  data_.work();  // what has come counts before the cut is named
   const bool stops = coordinator_->stop();
-  if (stops || !std::exchange(stop_said_, true)) {
+  if (stops) tell_server_here(coordinator_->state_for_self());
+  const bool trains = phase == wire::PHASE_TRAINING;
+  if (stops || (trains && !std::exchange(stop_said_, true))) {
     effects_.show_line("[job] " + stop_cause() + ": the run " +
                        (stops ? "stops with a checkpoint at step " +
                                     std::to_string(coordinator_->barriers().stop_step)
@@ -256,9 +258,9 @@ void JobDriver::summarise(Now now) {
   }
   summary.stopped_by = stop_cause();
   effects_.write_summary(*coordinator_, std::move(summary));
-  coordinator_->finish_stopped("[job] stopped by " + stop_cause() + " at step " +
-                               std::to_string(stopped_at) +
-                               ": its checkpoint is on disk, the same command with resume goes on");
+  coordinator_->fail(ErrorCode::kStopped,
+                     "[job] stopped by " + stop_cause() + " at step " + std::to_string(stopped_at) +
+                         ": its checkpoint is on disk, the same command with resume goes on");
 }
 
 std::unique_ptr<StatusDesk> JobDriver::make_desk() const {
@@ -318,10 +320,14 @@ void JobDriver::send(Now now, const PeerId& to, Message message) {
   if (!effects_.send(to, message)) coordinator_->on_gone(now.awake_ms, to);
 }
 
+void JobDriver::tell_server_here(const wire::State& state) {
+  data_.on_state({options_.job, options_.run, coordinator_->self_incarnation(), state},
+                 coordinator_.get());
+}
+
 bool JobDriver::deliver_here(const wire::Header& header) {
   if (header.has_state()) {
-    data_.on_state({options_.job, options_.run, coordinator_->self_incarnation(), header.state()},
-                   coordinator_.get());
+    tell_server_here(header.state());
   }
   data_.on_answer(header);
   return header.has_chosen() && data_.server() != nullptr;

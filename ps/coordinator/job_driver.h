@@ -59,8 +59,9 @@ class JobDriver {
   // There are answers to wait for on the connections for weights.
   bool waits_for_shards() const { return transfers_.busy(); }
   bool writing() const { return transfers_.writing(); }
-  // A server or the disk has made no progress for progress-timeout: the caller may stop waiting.
-  bool transfer_overdue(Now now) const { return transfers_.overdue(now); }
+  // A server or the disk has made no progress for progress-timeout, or the process was told to end and the
+  // grace is over: the caller may stop waiting.
+  bool transfer_overdue(Now now) const { return end_.overdue(now.ms) || transfers_.overdue(now); }
   bool over() const { return coordinator_->over(); }
   int exit_code() const;
   // Server that has not answered for weights, for messages. -1: none.
@@ -86,6 +87,7 @@ class JobDriver {
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
+  void tell_server_here(const wire::State& state);
   void say_notices();
 
   CoordinatorOptions options_;  // run, term and grant_key change with the term

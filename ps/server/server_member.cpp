@@ -106,14 +106,14 @@ void ServerMember::send_part(wire::RecordPart part) {
 }
 
 bool ServerMember::on_signal(int64_t now_ms, int signal) {
-  if (told_.take(now_ms, signal)) return true;
-  if (end_) return false;
+  const bool at_once = told_.take(now_ms, signal);
+  if (at_once || end_) return at_once;
   if (member_.takes_part()) {
     member_.told_to_end(told_.signal());
   } else {
     leave_by_signal();
   }
-  return false;
+  return at_once;
 }
 
 void ServerMember::leave_by_signal() {

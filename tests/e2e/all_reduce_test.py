@@ -132,14 +132,26 @@ def a_lost_server_ends_the_job_and_is_named(lab):
             os.kill(lost.pid, signal.SIGKILL)
 
 
-def ctrl_c_ends_the_job(lab):
+def ctrl_c_stops_the_job_at_its_next_checkpoint(lab):
     for kind in built(lab):
-        cluster = lab.cluster(lab.job(reduced(LONG, kind)), 1, 2)
+        cluster = lab.cluster(lab.job({**reduced(LONG, kind), "checkpoint-every": 500}), 1, 2)
         cluster.reaches(5)
         os.kill(cluster.servers[0].pid, signal.SIGINT)
-        expect(cluster.servers[0].ends(30) == 130, f"exit code {cluster.servers[0].returncode}")
+        expect(cluster.servers[0].ends(60) == 75, f"exit code {cluster.servers[0].returncode}")
+        summary = base.summary_of(cluster.out)
+        expect(summary["steps"] % 500 == 0 and summary["samples"] == summary["steps"] * 64, f"{summary}")
         for worker in cluster.workers:
-            expect(worker.ends(30) == 1 and "SIGINT" in worker.said(), worker.said()[-600:])
+            expect(worker.ends(30) == 75 and "SIGINT" in worker.said(), worker.said()[-600:])
+
+
+def without_a_checkpoint_due_the_grace_ends_the_job(lab):
+    cluster = lab.cluster(lab.job(reduced(LONG, "tree")), 1, 2)
+    cluster.reaches(5)
+    os.kill(cluster.servers[0].pid, signal.SIGTERM)
+    cluster.servers[0].says("has no consistent cut before its end")
+    expect(cluster.servers[0].ends(60) == 143, f"exit code {cluster.servers[0].returncode}")
+    for worker in cluster.workers:
+        expect(worker.ends(30) == 1 and "within the grace of 25 s" in worker.said(), worker.said()[-600:])
 
 
 def a_stopped_job_goes_on(lab):
