@@ -204,7 +204,11 @@ def ending_the_coordinator_stops_the_job(lab):
     cluster.reaches(5)
     ended = kill(cluster.servers[0], signal.SIGTERM)
     expect(ended.ends(30) == STOPPED, f"exit code {ended.returncode}")
-    survivors_name(cluster, ended, ("SIGTERM", "server 0"), codes=(STOPPED,))
+    for process in cluster.all():
+        expect(process.ends(30) == STOPPED, f"{process.name} ended with {process.returncode}: {process.said()[-600:]}")
+        last = process.said().splitlines()[-1]
+        expect("SIGTERM" in last and "server 0" in last, f"{process.name} does not name it: {last}")
+    expect("SIGTERM" in base.summary_of(cluster.out)["stopped_by"], "not said by what")
 
 
 if __name__ == "__main__":
