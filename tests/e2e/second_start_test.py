@@ -1,8 +1,9 @@
 """The same command twice, while the first one runs and after it: nothing that was trained is lost."""
+import os
 import signal
 
 import lab as base
-from lab import LONG, MLP, expect, summary_of
+from lab import LONG, MLP, expect, living_below, summary_of
 
 USAGE = 2
 
@@ -77,6 +78,9 @@ def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
     fresh.says(f"the checkpoints of an earlier run are in {out / 'checkpoints.1'}")
     fresh.says("training starts")
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
+    fresh.send_signal(signal.SIGSTOP)
+    for pid in living_below(fresh.pid):  # told to end, they would write a checkpoint
+        os.kill(pid, signal.SIGKILL)
     fresh.kill()
     lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")

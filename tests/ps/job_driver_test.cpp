@@ -346,7 +346,9 @@ TEST_F(JobDriverTest, AWorkerThatIsToldToEndIsLetGoUnlessTheJobStops) {
     };
     turn(900);
     EXPECT_FALSE(let_go());
-    if (stops) EXPECT_FALSE(driver_->on_signal(now(), 15));
+    if (stops) {
+      EXPECT_FALSE(driver_->on_signal(now(), 15));
+    }
     turn(200);
     turn();
     EXPECT_EQ(let_go(), !stops);
