@@ -38,6 +38,12 @@ enum class Recovery {
   kPeers,       // server 0 has a copy, and workers keep what they have pushed since
 };
 
+// A checkpoint cannot be written.
+enum class OnCheckpointFailure {
+  kAbort,
+  kContinue,  // it is counted, and training goes on
+};
+
 enum class OnWorkerLoss {
   kAbort,     // the job ends and names the worker
   kWait,      // its share waits for a spare or new worker, up to replacement-timeout
@@ -104,6 +110,7 @@ struct Job {
   std::string checkpoint_dir;    // empty: OUT/checkpoints
   int64_t checkpoint_every = 0;  // steps; 0: at the end only
   int64_t checkpoint_keep = 3;
+  OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
   std::string init_from;  // safetensors file with initial weights; empty: init rules
   OnWorkerLoss on_worker_loss =

@@ -309,6 +309,8 @@ Keys strategy_keys() {
 Keys checkpoint_keys() {
   constexpr std::array<std::pair<const char*, Resume>, 3> kResumes = {
       {{"false", Resume::kFalse}, {"true", Resume::kTrue}, {"auto", Resume::kAuto}}};
+  constexpr std::array<std::pair<const char*, OnCheckpointFailure>, 2> kFailures = {
+      {{"abort", OnCheckpointFailure::kAbort}, {"continue", OnCheckpointFailure::kContinue}}};
   return {
       integer({"eval-every", "evaluate every N steps; 0: at the end only", AtResume::kMayChange},
               field(&Job::eval_every), 0, kMaxSteps),
@@ -319,6 +321,10 @@ Keys checkpoint_keys() {
               field(&Job::checkpoint_every), 0, kMaxSteps),
       integer({"checkpoint-keep", "newest checkpoints to keep", AtResume::kMayChange},
               field(&Job::checkpoint_keep), 1, 1'000'000),
+      word({"on-checkpoint-failure",
+            "a checkpoint that cannot be written: abort, or continue (go on without it)",
+            AtResume::kMayChange},
+           field(&Job::on_checkpoint_failure), "abort or continue", kFailures),
       word({"resume", "resume from the newest checkpoint: false, true, or auto (if there is one)",
             AtResume::kMayChange},
            field(&Job::resume), "false, true or auto", kResumes),

@@ -30,6 +30,7 @@ class BarrierSnapshots {
   // The weights of barrier `step` exist.
   void open(int64_t step, int64_t samples);
   void gathered(int64_t step);
+  // On disk, or given up.
   void written(int64_t step);
   // Training waits for a snapshot. True the first time.
   bool waits() { return !std::exchange(has_waited_, true); }

@@ -43,7 +43,7 @@ class Coordinator : public TrainingObserver {
   void checkpoint_gathered(int64_t now_ms, int64_t step);
   // A server has taken a lost one's place.
   void places_changed() { out_.state_changed(); }
-  // It is on disk; or, at the start, hashed.
+  // It is on disk, or given up; or, at the start, hashed.
   void checkpoint_done(int64_t now_ms, int64_t step);
   // The summary is written: all members may leave.
   void finish();

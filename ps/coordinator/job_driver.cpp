@@ -60,7 +60,9 @@ bool JobDriver::on_signal(Now now, int signal, const std::string& name) {
 
 int JobDriver::exit_code() const {
   if (signal_ != 0) return 128 + signal_;
-  if (coordinator_->phase() != wire::PHASE_FAILED) return 0;
+  if (coordinator_->phase() != wire::PHASE_FAILED) {
+    return end_failure().empty() ? 0 : static_cast<int>(ErrorCode::kIo);
+  }
   return static_cast<int>(coordinator_->failure_code());
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/make_aggregation.h"
@@ -37,6 +38,9 @@ int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const Sta
   // last: turns use it, and what it needs, as soon as it is there
   client_ = std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), map, slots);
   if (point.weights) client_->load(point.weights, now.ms);
+  whole_step_.reset();
+  if (point.resumed) whole_step_ = point.weights->step;
+  end_failure_.clear();
   return map.slices();
 }
 
@@ -190,13 +194,51 @@ void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState s
   effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
 }
 
-void Transfers::on_written(Now now, Coordinator& coordinator, const Written& written) {
+bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& written) {
   writing_ = false;
   on_disk_ = false;
-  if (snapshot_term_ != options_.term) return;  // the new term writes its own
-  if (written.error) std::rethrow_exception(written.error);
+  const bool failed = may_fail(written);
+  if (failed) tell_failure(coordinator, written);
+  // a new term writes its own
+  if (snapshot_term_ != options_.term) return !failed;
+  if (written.error && !failed) std::rethrow_exception(written.error);
   progress_.note_hash(written.step, written.weights_sha256);
   coordinator.checkpoint_done(now.awake_ms, written.step);
+  if (!failed && written.step != coordinator.barriers().start_step) whole_step_ = written.step;
+  return !failed;
+}
+
+// A file could not be written, and the job takes that.
+bool Transfers::may_fail(const Written& written) const {
+  if (!written.error || options_.job.on_checkpoint_failure == OnCheckpointFailure::kAbort) {
+    return false;
+  }
+  try {
+    std::rethrow_exception(written.error);
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::kIo || e.code() == ErrorCode::kData;  // or listed
+  } catch (...) {
+    return false;
+  }
+}
+
+void Transfers::tell_failure(const Coordinator& coordinator, const Written& written) {
+  std::string why;
+  try {
+    std::rethrow_exception(written.error);
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  const std::string step = std::to_string(written.step);
+  const bool end = snapshot_term_ == options_.term && coordinator.started() &&
+                   written.step == coordinator.barriers().end_step;
+  const std::string newest =
+      whole_step_ ? "the newest checkpoint on disk is that of step " + std::to_string(*whole_step_)
+                  : "there is no checkpoint of this run on disk";
+  const std::string lost = why + "; the checkpoint of step " + step + " is lost, ";
+  if (end) end_failure_ = lost + "the last one: " + newest + "; make room, and resume from it";
+  effects_.show_line(end ? lost + "summary.json is written all the same"
+                         : lost + "training goes on (on-checkpoint-failure = continue): " + newest);
 }
 
 }  // namespace pushpull

@@ -111,6 +111,7 @@ std::string summary_json(const Summary& s) {
   j["seconds"] = json_number(s.seconds);
   j["recoveries"] = s.recoveries;
   j["steps_repeated"] = s.steps_repeated;
+  j["checkpoints_failed"] = s.checkpoints_failed;
   j["samples_per_second"] = json_number(s.samples_per_second);
   j["train_loss"] = json_number(s.train_loss);
   j["test_loss"] = json_number(s.test_loss);
@@ -169,6 +170,8 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
     row("recoveries", plural(s.recoveries, "lost server") + ", " +
                           plural(s.steps_repeated, "step") + " repeated");
   }
+  if (s.checkpoints_failed > 0)
+    row("checkpoints", std::to_string(s.checkpoints_failed) + " failed");
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));
   if (s.test_total > 0) {

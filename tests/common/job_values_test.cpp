@@ -98,6 +98,7 @@ std::vector<Range> ranges_of_running() {
       {"checkpoint-dir", {"", "out"}, {"a#"}},
       {"checkpoint-every", {"0", "5"}, {"-1"}},
       {"checkpoint-keep", {"1", "5"}, {"0", "-1"}},
+      {"on-checkpoint-failure", {"abort", "continue"}, {"wait", ""}},
       {"resume", {"false", "true", "auto"}, {"no", ""}},
       {"heartbeat-timeout", {"0.1", "1000000"}, {"0", "0.05", "1000001"}},
       {"min-workers", {"1", "8"}, {"0", "-1", "1000001"}},

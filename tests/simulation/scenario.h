@@ -75,6 +75,7 @@ struct Scenario {
   int64_t server_killed_ms = -1;   // the second server dies then; -1: never
   int64_t compute_us = 1000;       // longest time for one micro-batch
   int64_t write_us = 1000;         // longest time for a checkpoint
+  double write_fails = 0.0;        // probability that one but the last cannot be written
   size_t flush_bytes = 1 << 20;    // of a push's message
   bool early = true;               // workers begin while their weights are still coming
   int64_t window_bytes = 0;        // of a pull; 0: none

@@ -253,6 +253,25 @@ TEST(Simulation, ADiskThatIsFarBehindIsWaitedForAndSaidOnce) {
   EXPECT_EQ(behind.checkpoint_waits, 0);
 }
 
+// A term goes back to the newest one that is whole.
+TEST(Simulation, CheckpointsThatCannotBeWrittenCostNeitherBitsNorMicroBatches) {
+  int64_t lost = 0;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
+    scenario.job.checkpoint_every = 1 + static_cast<int64_t>(seed % 3);
+    scenario.job.on_checkpoint_failure = OnCheckpointFailure::kContinue;
+    scenario.write_fails = 0.5;
+    if (seed % 4 < 2) add_faults(scenario);
+    if (seed % 3 > 0) add_server_losses(scenario);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (HasFailure()) return;
+    lost += std::ssize(run.cluster().lost_checkpoints);
+  }
+  EXPECT_GT(lost, 0) << "nothing was tested";
+}
+
 // ---- codecs ----
 
 // Checkpoints of a job whose workers all live.
