@@ -129,6 +129,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
                    {"samples_per_worker", state.counts.samples_per_worker},
                    {"pushes_applied", state.counts.pushes_applied},
                    {"pushes_dropped", state.counts.pushes_dropped},
+                   {"bad_gradients", state.counts.bad_gradients},
                    {"pushes_dropped_per_worker", state.counts.pushes_dropped_per_worker},
                    {"data_order_sha256", state.counts.data_hash.hex()},
                    {"initial_weights_sha256", state.initial_weights_sha256}};

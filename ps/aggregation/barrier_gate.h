@@ -59,7 +59,7 @@ class BarrierGate {
   bool room_for_snapshot() const;
   bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
 
-  const Barriers barriers_;
+  Barriers barriers_;
   Shard& shard_;
   TrainingObserver& observer_;
   int64_t open_;

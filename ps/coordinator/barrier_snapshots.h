@@ -27,6 +27,8 @@ class BarrierSnapshots {
   BarrierSnapshots() = default;
   explicit BarrierSnapshots(const Barriers& barriers);
 
+  // A checkpoint will be at `step`, too, which has not been reached.
+  void choose(int64_t step) { barriers_.choose(step); }
   // The weights of barrier `step` exist.
   void open(int64_t step, int64_t samples);
   void gathered(int64_t step);

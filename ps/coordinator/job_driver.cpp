@@ -125,6 +125,7 @@ void JobDriver::begin_term(Now now) {
   effects_.show_line(*coordinator_->departures().lost_server() +
                      "; everybody goes back to the newest checkpoint once another server is there");
   ++history_.recoveries;
+  history_.quarantined += coordinator_->departures().quarantined();
   history_.reached_step = coordinator_->training().floor();
   const TermIds ids = effects_.begin_term(options_.term + 1, history_);
   ++options_.term;

@@ -9,6 +9,12 @@
 
 namespace pushpull {
 
+namespace {
+
+constexpr double kAheadMs = 100;  // several round trips of control messages
+
+}  // namespace
+
 Transfers::Transfers(const CoordinatorOptions& options, Progress& progress, JobEffects& effects)
     : options_(options),
       progress_(progress),
@@ -24,6 +30,7 @@ void Transfers::end_term() {
 
 void Transfers::on_tick(Now now, Coordinator& coordinator) {
   if (client_ && coordinator.phase() == wire::PHASE_TRAINING) restore(now, coordinator);
+  choose_checkpoint(now, coordinator);
   request_snapshot(now, coordinator);
   watch(now, coordinator);
 }
@@ -41,6 +48,7 @@ int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const Sta
   whole_step_.reset();
   if (point.resumed) whole_step_ = point.weights->step;
   end_failure_.clear();
+  pace_.begin(now.ms, coordinator.barriers().start_step);
   return map.slices();
 }
 
@@ -61,6 +69,15 @@ void Transfers::exchange(Now now, Coordinator& coordinator) {
   if (auto fetched = client_->take_fetched()) take_snapshot(now, coordinator, std::move(*fetched));
 }
 
+// checkpoint-every = auto. Far enough ahead for all to know of it when they come there.
+void Transfers::choose_checkpoint(Now now, Coordinator& coordinator) {
+  if (!options_.job.checkpoint_auto || coordinator.phase() != wire::PHASE_TRAINING) return;
+  if (!pace_.due(now.ms) || writing_) return;
+  const int64_t step = coordinator.training().floor();
+  pace_.reach(now.ms, step);
+  if (coordinator.choose_checkpoint(pace_.steps_in(kAheadMs))) pace_.chosen(now.ms, step);
+}
+
 void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   if (!client_ || client_->busy()) return;
   const std::optional<int64_t> step = coordinator.take_snapshot_request(writing_);
@@ -72,6 +89,7 @@ void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   }
   writing_ = true;
   snapshot_step_ = *step;
+  pace_.cut(now.ms, *step);
   snapshot_term_ = options_.term;
   const size_t vectors = 1 + state_names(server_optimizer(options_.job).kind).size();
   snapshot_bytes_ =
@@ -205,7 +223,15 @@ bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& wri
   progress_.note_hash(written.step, written.weights_sha256);
   coordinator.checkpoint_done(now.awake_ms, written.step);
   if (!failed && written.step != coordinator.barriers().start_step) whole_step_ = written.step;
+  measure(now, coordinator, written.step);
   return !failed;
+}
+
+void Transfers::measure(Now now, const Coordinator& coordinator, int64_t step) {
+  const Barriers& barriers = coordinator.barriers();
+  if (!options_.job.checkpoint_auto || step == barriers.start_step) return;
+  pace_.done(now.ms, coordinator.training().floor());
+  if (step < barriers.end_step) effects_.show_line(pace_.line());
 }
 
 // A file could not be written, and the job takes that.

@@ -14,6 +14,7 @@
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/progress.h"
 #include "ps/coordinator/transfer_watch.h"
+#include "ps/files/checkpoint_pace.h"
 
 namespace pushpull {
 
@@ -52,6 +53,7 @@ class Transfers {
   int slow_shard() const { return client_ ? client_->waiting_for() : -1; }
 
  private:
+  void choose_checkpoint(Now now, Coordinator& coordinator);
   void request_snapshot(Now now, Coordinator& coordinator);
   std::vector<int> slices_of_others() const;
   void keep_copy(Coordinator& coordinator, const GatheredState& snapshot);
@@ -59,6 +61,7 @@ class Transfers {
   void note_transfer(Now now, const Coordinator& coordinator);
   void watch(Now now, Coordinator& coordinator);
   void take_snapshot(Now now, Coordinator& coordinator, GatheredState snapshot);
+  void measure(Now now, const Coordinator& coordinator, int64_t step);
   bool may_fail(const Written& written) const;
   void tell_failure(const Coordinator& coordinator, const Written& written);
 
@@ -79,6 +82,7 @@ class Transfers {
   std::optional<int64_t> whole_step_;  // of the newest checkpoint on disk, as far as is known
   std::string end_failure_;
   TransferWatch watch_;
+  CheckpointPace pace_;
 };
 
 }  // namespace pushpull

@@ -28,6 +28,13 @@ class LeasePool {
   std::vector<wire::Lease> grant(uint64_t incarnation);
   // The servers have passed barrier `step`: its evaluation and the leases behind it may be drawn.
   void open_barrier(int64_t step);
+  // A barrier will be at `step`, too. held: no lease behind it is drawn, though it be open.
+  void choose(int64_t step, bool held) {
+    barriers_.choose(step);
+    held_step_ = held ? step : 0;
+  }
+  // The first step of which no lease has been drawn.
+  int64_t undrawn() const { return share_ == 0 ? step_ : step_ + 1; }
   // A push was taken in by server 0.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
@@ -61,6 +68,7 @@ class LeasePool {
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;
+  int64_t held_step_ = 0;          // 0: none
   std::deque<wire::Lease> first_;  // drawn before the pool: returned leases, evaluations
   std::map<uint64_t, Holder> holders_;
 };

@@ -28,6 +28,8 @@ class LeasedWork final : public WorkAssignment {
   bool lacks_workers() const override { return workers_with_rank() == 0 || stands(); }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
+  int64_t first_unbegun_step() const override { return pool_.undrawn(); }
+  void on_chosen(int64_t step, bool held) override { pool_.choose(step, held); }
 
  private:
   void assign() override {}  // workers draw by themselves

@@ -36,6 +36,8 @@ class TrainingProgress {
   TrainingProgress(const Job& job, int workers, const Barriers& barriers, RunCounts counts = {});
 
   void add(const Commit& commit, int rank);
+  // A checkpoint will be at `step`, too, which the floor has not reached.
+  void choose(int64_t step) { barriers_.choose(step); }
 
   // Of pushes that are in the weights, and of those that backup:B has dropped, at server 0.
   const RunCounts& counts() const { return counts_; }
@@ -66,7 +68,7 @@ class TrainingProgress {
   int64_t micro_batch_;
   int64_t leaves_;
   int64_t pushes_of_step_;  // that make a step whole; 0: every micro-batch must be in
-  const Barriers barriers_;
+  Barriers barriers_;
   RunCounts counts_;                   // of all commits
   RunCounts whole_;                    // of the steps before the floor
   std::map<int64_t, RunCounts> kept_;  // by barrier

@@ -78,6 +78,11 @@ class WorkAssignment {
   // Everything that the worker holds and has not finished, topped up; empty without a pool.
   virtual std::vector<wire::Lease> leases(const MemberInfo& worker);
 
+  // Nobody can have begun to compute this step, or pushes for it.
+  virtual int64_t first_unbegun_step() const = 0;
+  // A checkpoint will be at `step`, too, which nobody has begun. held: not everybody knows yet.
+  virtual void on_chosen(int64_t /*step*/, bool /*held*/) {}
+
   // Fields of the state that depend on how work is divided.
   virtual void add_to_worker_state(wire::State* /*state*/, const MemberInfo& /*worker*/) const {}
   virtual void add_to_server_state(wire::State* /*state*/) const {}

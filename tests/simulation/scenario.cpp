@@ -28,7 +28,8 @@ enum class Part : uint64_t {
   kDevice = 9,
   kControl = 10,
   kServers = 11,
-  kPeers = 12
+  kPeers = 12,
+  kChosen = 13
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -248,6 +249,17 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
     started += accident.replaced_ms >= 0 ? 1 : 0;
     s.accidents.push_back(accident);
   }
+}
+
+void add_chosen_checkpoints(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kChosen);
+  s.job.checkpoint_every = 0;
+  s.job.checkpoint_auto = true;
+  s.job.steps = s.start_step + dice.between(20, 60);
+  s.job.stop_after = 0;
+  s.job.eval_every = dice.chance(0.5) ? 0 : dice.between(3, 20);
+  s.compute_us = dice.between(500'000, 2'000'000);
+  s.write_us = dice.chance(0.5) ? 1000 : 400'000;
 }
 
 void add_server_losses(Scenario& s) {

@@ -106,6 +106,8 @@ void add_disorder(Scenario& scenario);
 void add_control_faults(Scenario& scenario);
 // Workers die or freeze at random moments; every share finds somebody in the end.
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
+// The coordinator chooses when there are checkpoints, and there is time for some.
+void add_chosen_checkpoints(Scenario& scenario);
 // Servers die at random moments, the coordinator among them, and come back.
 void add_server_losses(Scenario& scenario);
 // ... which others replace within the term. The coordinator lives.

@@ -264,6 +264,8 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   *push->mutable_grant() = grant_;
   push->mutable_losses()->Assign(losses.begin(), losses.end());
   push->set_data_hash(compute_.take_data_hash().bytes());
+  const std::vector<wire::BadGradient> bad = compute_.take_bad();
+  push->mutable_bad()->Assign(bad.begin(), bad.end());
   push->set_acknowledge(true);
   if (reports_.empty()) heard_ms_[0] = out.sent_ms;
   servers_[0]->send(out.message);

@@ -61,6 +61,9 @@ class Compute {
   bool node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
             const WeightsNeeded& needed = {});
 
+  // What counts as zeros of all nodes since the last call (on-bad-gradient = skip), each with its
+  // place among the losses.
+  std::vector<wire::BadGradient> take_bad() { return std::exchange(bad_, {}); }
   // The hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
@@ -102,6 +105,9 @@ class Compute {
   void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
   void sleep(double seconds) const;
   void count(int64_t micro_batches);
+  bool skips() const { return job_.on_bad_gradient == OnBadGradient::kSkip; }
+  void end_backward(const Node& node);
+  float take_leaf(const Node& node, std::span<float> leaf, float loss, size_t place);
   void check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
 
@@ -121,6 +127,7 @@ class Compute {
   std::function<bool()> over_;
   Straggling straggling_;
   HashSum data_hash_;
+  std::vector<wire::BadGradient> bad_;
   int rank_ = -1;
   Trace* trace_ = nullptr;
   Activity* activity_ = nullptr;               // null: nobody asks
