@@ -88,6 +88,10 @@ struct Barriers {
   }
 };
 
+// In all-reduce: losses that a worker has sent and server 0 has not acknowledged; a server takes in 16.
+// So far, and not further, are workers ahead of it.
+inline constexpr int64_t kMostReports = 8;
+
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
   return {job.eval_every,           job.checkpoint_every, start_step,         end_step,
           job.strategy.local_steps, job.copy_distance(),  job.checkpoint_auto};

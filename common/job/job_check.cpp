@@ -169,13 +169,6 @@ void check_bad_gradients(const Job& job, const Settings& given) {
   }
 }
 
-void check_checkpoints(const Job& job, const Settings& given) {
-  if (!job.checkpoint_auto || !job.strategy.traits().workers_update) return;
-  refuse_job(said(job, given, "checkpoint-every") + " needs servers that can hold a step back; " +
-             "under " + said(job, given, "strategy") +
-             " none is on its path: take a number of steps");
-}
-
 void check_numbers_of_workers(const Job& job, const Settings& given) {
   if (job.min_workers > job.micro_batches()) {
     refuse_job(said(job, given, "min-workers") + " is more than the " +
@@ -196,7 +189,6 @@ void check_combinations(const Job& job, const Settings& given) {
   check_schedule(job, given);
   check_numbers_of_workers(job, given);
   check_bad_gradients(job, given);
-  check_checkpoints(job, given);
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
     refuse_job(said(job, given, "global-batch") + " is more than " +
                said(job, given, "train-samples") + ": no step would be complete");

@@ -35,6 +35,8 @@ class BarrierGate {
   bool passed(int64_t step) const { return !holds(step) && open_ >= barriers_.last(step); }
   // It is open, or nothing can keep it from opening with the update that makes its weights.
   bool passes_with_update(int64_t step) const;
+  // The coordinator holds this step: not everybody knows what changes there.
+  bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
   // `step` is a barrier that is still closed.
   bool due(int64_t step) const { return step > open_ && barriers_.is_barrier(step); }
 
@@ -57,7 +59,6 @@ class BarrierGate {
   Snapshot take(int64_t step, int64_t updates, bool state);
   bool wants_snapshot(int64_t step) const;
   bool room_for_snapshot() const;
-  bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
 
   Barriers barriers_;
   Shard& shard_;

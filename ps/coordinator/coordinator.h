@@ -39,11 +39,6 @@ class Coordinator : public TrainingObserver {
   void note_transferred(int64_t slices) {
     if (training_) training_->snapshots().note_transferred(slices);
   }
-  // checkpoint-every = auto: a checkpoint is due, after so many steps more. Where it will be; empty:
-  // not now, or only at the end.
-  std::optional<int64_t> choose_checkpoint(int64_t steps_ahead) {
-    return training_->choose_checkpoint(steps_ahead);
-  }
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
   // A server has taken a lost one's place.

@@ -96,7 +96,7 @@ std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
   if (chosen_.held()) return std::nullopt;
   const int64_t first = std::max(work_->first_unbegun_step(), progress_.floor() + steps_ahead);
   const int64_t step = barriers_.end_of_round_at(first);
-  if (step >= barriers_.end_step) return std::nullopt;
+  if (step <= barriers_.start_step || step >= barriers_.end_step) return std::nullopt;
   barriers_.choose(step);
   progress_.choose(step);
   snapshots_.choose(step);

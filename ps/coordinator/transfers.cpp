@@ -75,7 +75,8 @@ void Transfers::choose_checkpoint(Now now, Coordinator& coordinator) {
   if (!pace_.due(now.ms) || writing_) return;
   const int64_t step = coordinator.training().floor();
   pace_.reach(now.ms, step);
-  if (coordinator.choose_checkpoint(pace_.steps_in(kAheadMs))) pace_.chosen(now.ms, step);
+  if (coordinator.training_run().choose_checkpoint(pace_.steps_in(kAheadMs)))
+    pace_.chosen(now.ms, step);
 }
 
 void Transfers::request_snapshot(Now now, Coordinator& coordinator) {

@@ -59,10 +59,10 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   return next(fd, bytes, size);
 }
 
-int fsync(int fd) {
+// What a process has written is there when it is gone, on disk or not.
+int fsync(int /*fd*/) {
   end_at("fsync");
-  static auto* const next = real<int(int)>("fsync");
-  return next(fd);
+  return 0;
 }
 
 int close(int fd) {
@@ -216,7 +216,7 @@ class CheckpointKill : public testing::Test {
     write_step(store, deed.step, 3.0F);
     EXPECT_EQ(read_checkpoint(dir).weights, values_of(3.0F));
     EXPECT_EQ(store.steps(), std::vector<int64_t>{deed.step});
-    EXPECT_TRUE(folders_aside(dir).empty());
+    EXPECT_THAT(folders_aside(dir), testing::IsEmpty());
   }
 
   ScratchFolder scratch_;

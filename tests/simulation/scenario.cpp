@@ -258,7 +258,10 @@ void add_chosen_checkpoints(Scenario& s) {
   s.job.steps = s.start_step + dice.between(20, 60);
   s.job.stop_after = 0;
   s.job.eval_every = dice.chance(0.5) ? 0 : dice.between(3, 20);
-  s.compute_us = dice.between(500'000, 2'000'000);
+  s.workers = std::min(s.workers, 3);
+  // some 15 to 25 s, the first checkpoint being due after 10
+  const int64_t tasks = (s.job.steps - s.start_step) * s.job.micro_batches();
+  s.compute_us = 2 * dice.between(15'000'000, 25'000'000) * s.workers / tasks;
   s.write_us = dice.chance(0.5) ? 1000 : 400'000;
 }
 

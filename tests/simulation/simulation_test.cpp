@@ -268,8 +268,9 @@ TEST(Simulation, CheckpointsThatTheCoordinatorChoosesChangeNoBits) {
     if (seed % 5 < 2) {
       add_accidents(scenario, goes_on ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
     }
+    const int64_t compute_us = scenario.compute_us;
     if (seed % 3 == 0) add_server_losses(scenario);
-    scenario.compute_us = std::max<int64_t>(scenario.compute_us, 500'000);
+    scenario.compute_us = compute_us;
     sim::Run run(scenario);
     run.go();
     run.check();

@@ -14,7 +14,6 @@
 #include "common/base/process.h"
 #include "common/update/norm.h"
 #include "models/device_step.h"
-#include "worker/compute/finite.h"
 
 namespace pushpull {
 
@@ -38,10 +37,8 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       ahead_(devices_.size()),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
-  if (skips() && !devices_.empty()) {
-    throw Error(ErrorCode::kUsage,
-                "[train] on-bad-gradient = skip looks at each micro-batch in host memory, and this "
-                "worker computes on a device: take abort or quarantine, or --device cpu");
+  if (job.on_bad_gradient == OnBadGradient::kSkip) {
+    skipped_.emplace(model.table(), devices_.empty());
   }
   if (devices_.empty()) {
     gradient_ = make_host_sum(model.table(), map, std::move(memory.host));
@@ -133,7 +130,7 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
   double forward_s = 0.0;  // where it has ended; 0: not yet
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (traced() && forward_s == 0.0) forward_s = now_seconds();
-    if (gradient_->in_last_leaf() && !skips()) gradient_->tensor_ready(tensor, node.ready);
+    if (gradient_->in_last_leaf() && !skipped_) gradient_->tensor_ready(tensor, node.ready);
   };
   for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
     if (over_()) return false;
@@ -145,13 +142,10 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
     const std::span<float> leaf = gradient_->leaf();
     const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(), leaf,
                                     tensor_ready, node.needed);
-    if (skips()) {
-      losses.push_back(take_leaf(node, leaf, loss, losses.size()));
-      end_backward(node);
-    } else {
-      check_loss(node.step, m, loss);
-      losses.push_back(loss);
-    }
+    losses.push_back(skipped_ ? skipped_->take({leaf, loss, losses.size()}, weights_, node.needed)
+                              : check_loss(node.step, m, loss));
+    // nothing of a micro-batch may go out before all of it is known
+    if (skipped_ && gradient_->in_last_leaf()) gradient_->all_ready(node.ready);
     gradient_->end_leaf();
     if (traced()) {
       trace_->add(Trace::kForward, node.step, m, begin_s, forward_s);
@@ -162,41 +156,6 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
   }
   gradient_->finish(node.ready);
   return true;
-}
-
-// Nothing of a micro-batch may go out before all of it is known.
-void Compute::end_backward(const Node& node) {
-  if (!gradient_->in_last_leaf()) return;
-  for (size_t tensor = model_.table().tensors.size(); tensor-- > 0;) {
-    gradient_->tensor_ready(tensor, node.ready);
-  }
-}
-
-// Returns the loss that counts. A micro-batch that is not finite counts as zeros, whoever computes
-// it: so do the bits of sync not depend on the shares. Its batch statistics count as the running
-// ones, which it then leaves as they are.
-float Compute::take_leaf(const Node& node, std::span<float> leaf, float loss, size_t place) {
-  const std::vector<TensorInfo>& tensors = model_.table().tensors;
-  const auto of = [&](const TensorInfo& tensor) {
-    return leaf.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size));
-  };
-  size_t bad = 0;
-  while (bad < tensors.size() && all_finite(of(tensors[bad]).data(), tensors[bad].size)) ++bad;
-  if (std::isfinite(loss) && bad == tensors.size()) return loss;
-  wire::BadGradient& found = bad_.emplace_back();
-  found.set_loss(static_cast<int32_t>(place));
-  if (std::isfinite(loss)) found.set_tensor(static_cast<int32_t>(bad) + 1);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].rule != UpdateRule::kAverage) {
-      std::ranges::fill(of(tensors[i]), 0.0F);
-      continue;
-    }
-    if (node.needed) node.needed(i);
-    std::ranges::copy(weights_.subspan(static_cast<size_t>(tensors[i].offset),
-                                       static_cast<size_t>(tensors[i].size)),
-                      of(tensors[i]).begin());
-  }
-  return 0.0F;
 }
 
 void Compute::count(int64_t micro_batches) {
@@ -320,8 +279,8 @@ double Compute::squares(std::span<const float> sum, int64_t micro_batches) const
   return whole_.all_squares(sum.data(), static_cast<double>(micro_batches));
 }
 
-void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
-  if (std::isfinite(loss)) return;
+float Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
+  if (std::isfinite(loss)) return loss;
   throw Error(ErrorCode::kNotFinite, "[train] the loss of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) + ", micro-batch " +
                                          std::to_string(micro_batch) + " is " +
