@@ -19,6 +19,10 @@ Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps
   return barriers_of(job, start_step, end);
 }
 
+bool concerns_workers(const StrategyTraits& traits) {
+  return traits.leases || traits.workers_update;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
@@ -38,7 +42,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
       grants_(options.grant_key),
-      chosen_(members, out) {
+      chosen_(members, concerns_workers(options.job.strategy.traits()), out) {
   const Job& job = options.job;
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);

@@ -24,6 +24,7 @@ bool ChosenCheckpoints::everybody_knows() const {
   const auto& all = members_.all();
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
     const MemberInfo& member = entry.second;
+    if (member.role == wire::ROLE_WORKER && !workers_) return true;
     return member.peer.empty() || member.rank < 0 || member.state_version >= said_in_version_;
   });
 }

@@ -1,5 +1,5 @@
 // Checkpoints that the coordinator adds while training goes on (checkpoint-every = auto): when all
-// members know of the newest one. Part of the coordinator's state machine; one thread.
+// whom it concerns know of the newest one. Part of the coordinator's state machine; one thread.
 //
 // A checkpoint is a cut between the same two steps everywhere, so nobody may pass it without knowing
 // of it. It is named before anybody can have begun the step behind it; servers hold back weights for
@@ -15,8 +15,10 @@ namespace pushpull {
 
 class ChosenCheckpoints {
  public:
-  // Both borrowed.
-  ChosenCheckpoints(const Membership& members, Actions& out) : members_(members), out_(out) {}
+  // members, out: borrowed. workers: they have to know, too: of leases, and where they keep the weights.
+  // Elsewhere servers alone hold a worker back.
+  ChosenCheckpoints(const Membership& members, bool workers, Actions& out)
+      : members_(members), workers_(workers), out_(out) {}
 
   // A step that nobody can have begun.
   void choose(int64_t step);
@@ -30,6 +32,7 @@ class ChosenCheckpoints {
   bool everybody_knows() const;
 
   const Membership& members_;
+  const bool workers_;
   Actions& out_;
   int64_t newest_ = -1;
   int64_t said_in_version_ = -1;  // of the state, for the first time

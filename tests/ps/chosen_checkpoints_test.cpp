@@ -20,7 +20,7 @@ class ChosenTest : public testing::Test {
 
   Membership members_{10};
   Actions out_;
-  ChosenCheckpoints chosen_{members_, out_};
+  ChosenCheckpoints chosen_{members_, true, out_};
 };
 
 TEST_F(ChosenTest, IsHeldUntilAllWithARankHaveToldThatTheyKnow) {
@@ -38,6 +38,14 @@ TEST_F(ChosenTest, IsHeldUntilAllWithARankHaveToldThatTheyKnow) {
   EXPECT_FALSE(chosen_.held());
   EXPECT_TRUE(out_.take_state_wanted()) << "servers need not hold it back any more";
   EXPECT_FALSE(chosen_.on_tick()) << "once";
+}
+
+TEST_F(ChosenTest, WhereServersHoldWorkersBackTheseNeedNotKnow) {
+  ChosenCheckpoints of_servers(members_, false, out_);
+  of_servers.choose(12);
+  EXPECT_FALSE(of_servers.on_tick());
+  knows(2);
+  EXPECT_TRUE(of_servers.on_tick());
 }
 
 TEST_F(ChosenTest, AStateOfBeforeDoesNotCount) {
