@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/error.h"
+
 namespace pushpull {
 
 LocalRounds::LocalRounds(Compute& compute, LocalSteps steps)
@@ -19,7 +21,12 @@ std::optional<TaskComputer::Result> LocalRounds::run(const Task& task, TaskHost&
     } else {
       host.hint_next();
     }
-    if (!compute_.node(keep, result.losses, host.weights_needed())) return std::nullopt;
+    try {
+      if (!compute_.node(keep, result.losses, host.weights_needed())) return std::nullopt;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::kNotFinite) host.note_not_finite();
+      throw;
+    }
     if (i == 0) {
       host.begin_push();
       steps_.begin(task.range, host.weights());

@@ -111,6 +111,7 @@ void Trainer::compute(const Task& task) {
     if (const auto result = computer_->run(task, *this)) finish_push(*result);
   } catch (const Dropped&) {
     compute_.take_data_hash();
+    compute_.take_bad();
     split_.enter(TimeSplit::kWait);
   }
   if (trace_.on()) waits_since_s_ = now_seconds();
@@ -182,7 +183,8 @@ void Trainer::push(Range node, int slice, Payload part, bool may_go) {
 void Trainer::finish_push(const TaskComputer::Result& result) {
   split_.enter(TimeSplit::kPush);
   const double begin_s = trace_.on() ? now_seconds() : 0.0;
-  push_pull_.end_push(result.losses, result.squares, now_ms(), compute_.take_data_hash().bytes());
+  push_pull_.end_push(result.losses, result.squares, now_ms(), compute_.take_data_hash().bytes(),
+                      compute_.take_bad());
   links_.send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, -1, begin_s, now_seconds());
   split_.enter(TimeSplit::kWait);
@@ -192,12 +194,13 @@ void Trainer::finish_push(const TaskComputer::Result& result) {
 
 // While weights are still coming, nothing says what was computed on.
 void Trainer::note_not_finite() {
-  if (!push_pull_.all_here()) return;
   wire::Applied push;
   push.set_step(task_.step);
   push.set_lo(static_cast<int32_t>(task_.range.lo));
   push.set_hi(static_cast<int32_t>(task_.range.hi));
-  for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
+  if (push_pull_.all_here()) {
+    for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
+  }
   control_.note_failed(std::move(push));
 }
 

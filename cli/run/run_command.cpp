@@ -84,6 +84,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   check_job_against_workers(job, options.supervisor.workers);
   options.supervisor.on_worker_loss = job.on_worker_loss;
   options.supervisor.on_server_loss = job.on_server_loss;
+  options.supervisor.quarantine = job.on_bad_gradient == OnBadGradient::kQuarantine;
   options.server_program = program_dir + "/pushpull-server";
   options.server_devices = devices(line, "server-device", options.supervisor.servers);
   options.worker_devices = devices(line, "device", options.supervisor.workers);

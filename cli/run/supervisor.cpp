@@ -68,8 +68,10 @@ bool Supervisor::may_be_lost_before_start(const Ending& ending) const {
 }
 
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
+  const bool in_quarantine = options_.quarantine && training_began_ && ending.signal == 0 &&
+                             ending.code == static_cast<int>(ErrorCode::kNotFinite);
   // once the job is done, no worker can fail it
-  if (!is_worker(slot) || (is_for_good(ending) && phase_ != Phase::kFinishing)) {
+  if (!is_worker(slot) || (is_for_good(ending) && !in_quarantine && phase_ != Phase::kFinishing)) {
     return false;
   }
   if (!training_began_) {

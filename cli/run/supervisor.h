@@ -19,6 +19,8 @@ struct SupervisorOptions {
   int64_t workers = 1;
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
   OnServerLoss on_server_loss = OnServerLoss::kAbort;
+  // A worker with a bad gradient is lost; if another one has the same, the coordinator ends the job.
+  bool quarantine = false;
   int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
                              // know the cause, and end by themselves
   int64_t stop_ms = 30000;   // from a signal to the coordinator until the others are told, too

@@ -129,6 +129,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
                    {"samples_per_worker", state.counts.samples_per_worker},
                    {"pushes_applied", state.counts.pushes_applied},
                    {"pushes_dropped", state.counts.pushes_dropped},
+                   {"bad_gradients", state.counts.bad_gradients},
                    {"pushes_dropped_per_worker", state.counts.pushes_dropped_per_worker},
                    {"data_order_sha256", state.counts.data_hash.hex()},
                    {"initial_weights_sha256", state.initial_weights_sha256}};
@@ -160,20 +161,6 @@ void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
   if (replaces) delete_folder(old_path);
 }
 
-// Deletes the checkpoints of stores that were moved aside, and their folders where nothing else is in
-// them. A failure costs nothing but room: the new checkpoint is whole.
-void delete_stores_aside(const std::string& dir) {
-  std::error_code ignored;
-  try {
-    for (const std::string& store : folders_aside(dir)) {
-      for (const auto& [step, path] : whole_checkpoints(store)) fs::remove_all(path, ignored);
-      fs::remove(store, ignored);
-    }
-  } catch (const Error&) {
-    return;  // a folder cannot be listed
-  }
-}
-
 // Renames first, so that a half-deleted folder never has a checkpoint's name.
 void delete_checkpoint(const std::string& dir, int64_t step, const std::string& path) {
   const std::string doomed = dir + "/" + aside_name(".del-", step);
@@ -183,31 +170,54 @@ void delete_checkpoint(const std::string& dir, int64_t step, const std::string& 
   delete_folder(doomed);
 }
 
-}  // namespace
-
-CheckpointStore::CheckpointStore(std::string dir, int64_t keep)
-    : dir_(std::move(dir)), keep_(keep) {
-  PP_ASSERT(keep_ >= 1);
-  create_folders(dir_);
+// What writers have left that were killed: half a checkpoint goes, and one that was moved out of the
+// way of another comes back where that is absent.
+void clean_store(const std::string& dir) {
   std::error_code error;
   std::vector<std::string> names;
-  fs::directory_iterator entry(dir_, error);
+  fs::directory_iterator entry(dir, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
-  if (error) throw_io_error("list folder", dir_, error.value());
+  if (error) throw_io_error("list folder", dir, error.value());
   for (const std::string& name : names) {
-    const std::string path = dir_ + "/" + name;
+    const std::string path = dir + "/" + name;
     if (step_of_aside(name, ".tmp-") || step_of_aside(name, ".del-")) delete_folder(path);
     const auto old_step = step_of_aside(name, ".old-");
     if (!old_step) continue;
-    const std::string final_path = dir_ + "/" + step_folder_name(*old_step);
+    const std::string final_path = dir + "/" + step_folder_name(*old_step);
     if (fs::exists(final_path, error)) {
       delete_folder(path);
     } else {
       rename_folder(path, final_path);
     }
   }
+}
+
+// Deletes the checkpoints of stores that were moved aside, and their folders where nothing else is in
+// them. A failure costs nothing but room: the new checkpoint is whole.
+void delete_stores_aside(const std::string& dir) {
+  std::error_code ignored;
+  try {
+    for (const std::string& store : folders_aside(dir)) {
+      clean_store(store);
+      for (const auto& [step, path] : whole_checkpoints(store)) {
+        delete_checkpoint(store, step, path);
+      }
+      fs::remove(store, ignored);
+    }
+  } catch (const Error&) {
+    return;  // a folder cannot be listed, or is another's
+  }
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(std::string dir, int64_t keep)
+    : dir_(std::move(dir)), keep_(keep) {
+  PP_ASSERT(keep_ >= 1);
+  create_folders(dir_);
+  clean_store(dir_);
 }
 
 void CheckpointStore::write(const CheckpointState& state, const TensorTable& table,

@@ -38,6 +38,7 @@ void parse_run(const nlohmann::json& json, CheckpointState& state) {
   counts.samples = json.at("samples").get<int64_t>();
   counts.pushes_applied = json.at("pushes_applied").get<int64_t>();
   counts.pushes_dropped = json.at("pushes_dropped").get<int64_t>();
+  counts.bad_gradients = json.value("bad_gradients", int64_t{0});
   counts.samples_per_worker = json.at("samples_per_worker").get<std::vector<int64_t>>();
   counts.pushes_dropped_per_worker =
       json.at("pushes_dropped_per_worker").get<std::vector<int64_t>>();

@@ -13,6 +13,7 @@ struct RunCounts {
   int64_t samples = 0;
   int64_t pushes_applied = 0;
   int64_t pushes_dropped = 0;               // backup:B
+  int64_t bad_gradients = 0;                // micro-batches that count as zeros
   std::vector<int64_t> samples_per_worker;  // by rank
   std::vector<int64_t> pushes_dropped_per_worker;
   HashSum data_hash;  // sum of the hashes of all samples

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "common/job/job.h"
 
@@ -19,9 +21,22 @@ struct Barriers {
   int64_t round = 1;       // length in steps; rounds end at its multiples, the last one at end_step
   int64_t copy_every = 0;  // steps; 0: never
   int64_t stop_step = 0;   // a checkpoint more, after which the run stops; 0: none
+  bool may_choose = false;           // the coordinator adds checkpoints while training goes on
+  std::vector<int64_t> chosen = {};  // the newest of these, ascending
+
+  // A checkpoint is due at `step`, too, the end of a round. What is known already changes nothing.
+  void choose(int64_t step) {
+    if (step <= start_step || step >= end_step) return;
+    if (!chosen.empty() && step <= chosen.back()) return;
+    chosen.push_back(step);
+    if (chosen.size() > kMostChosen) chosen.erase(chosen.begin());
+  }
 
   bool evaluation_due(int64_t step) const { return due(step, eval_every); }
-  bool checkpoint_due(int64_t step) const { return due(step, checkpoint_every) || stops_at(step); }
+  bool checkpoint_due(int64_t step) const {
+    return due(step, checkpoint_every) || stops_at(step) ||
+           std::ranges::find(chosen, step) != chosen.end();
+  }
   bool stops_at(int64_t step) const { return stop_step > 0 && step == stop_step; }
   // Server 0 gets a copy of the other servers; a checkpoint is one, too.
   bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }
@@ -37,13 +52,18 @@ struct Barriers {
       const int64_t multiple = step / round * round / every * every;
       if (multiple > start_step) found = std::max(found, end_of_round_at(multiple));
     }
+    for (const int64_t checkpoint : chosen) {
+      if (checkpoint <= step) found = std::max(found, checkpoint);
+    }
     return found;
   }
 
   // The first barrier after `step`.
   int64_t next(int64_t step) const {
-    return std::min(
+    const int64_t next = std::min(
         {next_of(step, eval_every), next_of(step, checkpoint_every), next_of(step, copy_every)});
+    const auto behind = std::ranges::upper_bound(chosen, step);
+    return behind == chosen.end() ? next : std::min(next, *behind);
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
   // Of those that the job asks for.
@@ -52,9 +72,11 @@ struct Barriers {
   // [step, round_end(step)) is a round if starts_round(step).
   bool starts_round(int64_t step) const { return step == start_step || step % round == 0; }
   int64_t round_end(int64_t step) const { return std::min((step / round + 1) * round, end_step); }
+  // The first end of a round at or after `step`, but for the last one.
+  int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }
 
  private:
-  int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }
+  static constexpr size_t kMostChosen = 2;  // nobody is behind the one before the newest
 
   // True if a multiple of `every` lies in the steps since the end of the previous round.
   bool due(int64_t step, int64_t every) const {
@@ -71,6 +93,10 @@ struct Barriers {
   }
 };
 
+// In all-reduce: losses that a worker has sent and server 0 has not acknowledged; a server takes in 16.
+// So far, and not further, are workers ahead of it.
+inline constexpr int64_t kMostReports = 8;
+
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
   Barriers out;
   out.eval_every = job.eval_every;
@@ -79,6 +105,7 @@ inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step
   out.end_step = end_step;
   out.round = job.strategy.local_steps;
   out.copy_every = job.copy_distance();
+  out.may_choose = job.checkpoint_auto;
   return out;
 }
 

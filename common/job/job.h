@@ -38,6 +38,19 @@ enum class Recovery {
   kPeers,       // server 0 has a copy, and workers keep what they have pushed since
 };
 
+// A checkpoint cannot be written.
+enum class OnCheckpointFailure {
+  kAbort,
+  kContinue,  // it is counted, and training goes on
+};
+
+// A loss or gradient of a micro-batch is not finite.
+enum class OnBadGradient {
+  kAbort,
+  kSkip,        // the micro-batch counts as zeros
+  kQuarantine,  // its worker ends, and another one computes it again
+};
+
 enum class OnWorkerLoss {
   kAbort,     // the job ends and names the worker
   kWait,      // its share waits for a spare or new worker, up to replacement-timeout
@@ -103,7 +116,9 @@ struct Job {
   int64_t eval_every = 0;        // steps; 0: at the end only
   std::string checkpoint_dir;    // empty: OUT/checkpoints
   int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  bool checkpoint_auto = false;  // the coordinator chooses when; checkpoint_every is 0
   int64_t checkpoint_keep = 3;
+  OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
   std::string init_from;  // safetensors file with initial weights; empty: init rules
   OnWorkerLoss on_worker_loss =
@@ -113,6 +128,7 @@ struct Job {
   OnServerLoss on_server_loss = OnServerLoss::kRestart;
   Recovery recovery = Recovery::kCheckpoint;
   int64_t copy_every = 16;  // steps; recovery = peers
+  OnBadGradient on_bad_gradient = OnBadGradient::kAbort;
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
   double progress_timeout_s = 600.0;  // 0: none

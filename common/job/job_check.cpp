@@ -157,6 +157,18 @@ void check_strategy(const Job& job, const Settings& given) {
   }
 }
 
+// Who ends with a bad gradient is a worker that is lost.
+void check_bad_gradients(const Job& job, const Settings& given) {
+  if (job.on_bad_gradient == OnBadGradient::kQuarantine &&
+      job.on_worker_loss == OnWorkerLoss::kAbort) {
+    refuse_job(said(job, given, "on-bad-gradient") +
+               " needs another worker that takes over, but under " +
+               (job.strategy.traits().workers_update
+                    ? said(job, given, "strategy") + " nobody can: take abort or skip"
+                    : said(job, given, "on-worker-loss") + " nobody does: take continue or wait"));
+  }
+}
+
 void check_numbers_of_workers(const Job& job, const Settings& given) {
   if (job.min_workers > job.micro_batches()) {
     refuse_job(said(job, given, "min-workers") + " is more than the " +
@@ -176,6 +188,7 @@ void check_combinations(const Job& job, const Settings& given) {
   check_length(job, given);
   check_schedule(job, given);
   check_numbers_of_workers(job, given);
+  check_bad_gradients(job, given);
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
     refuse_job(said(job, given, "global-batch") + " is more than " +
                said(job, given, "train-samples") + ": no step would be complete");

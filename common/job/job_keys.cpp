@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -83,6 +84,14 @@ std::string get_input(const Job& job) {
   const InputShape& shape = job.input;
   if (shape.height == 1 && shape.width == 1) return std::to_string(shape.channels);
   return join({shape.channels, shape.height, shape.width}, 'x');
+}
+
+bool set_checkpoint_every(Job& job, const std::string& text) {
+  job.checkpoint_auto = text == "auto";
+  const std::optional<int64_t> steps = job.checkpoint_auto ? 0 : parse_int64(text);
+  if (!steps || *steps < 0 || *steps > kMaxSteps) return false;
+  job.checkpoint_every = *steps;
+  return true;
 }
 
 // An entry whose value is the word itself.
@@ -227,6 +236,10 @@ Keys strategy_keys() {
        {"continue", OnWorkerLoss::kContinue}}};
   constexpr std::array<std::pair<const char*, OnServerLoss>, 2> kServerLosses = {
       {{"restart", OnServerLoss::kRestart}, {"abort", OnServerLoss::kAbort}}};
+  constexpr std::array<std::pair<const char*, OnBadGradient>, 3> kBadGradients = {
+      {{"abort", OnBadGradient::kAbort},
+       {"skip", OnBadGradient::kSkip},
+       {"quarantine", OnBadGradient::kQuarantine}}};
   constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
       {{"false", false}, {"true", true}}};
   constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
@@ -303,22 +316,40 @@ Keys strategy_keys() {
                "steps between two copies of the other servers on server 0 (recovery = peers)",
                AtResume::kMayChange},
               field(&Job::copy_every), 1, kMaxSteps),
+      word(
+          {"on-bad-gradient",
+           "a gradient that is not finite: abort, skip (counts as zeros) or quarantine (its worker "
+           "ends, another computes it again)",
+           AtResume::kMayChange},
+          field(&Job::on_bad_gradient), "abort, skip or quarantine", kBadGradients),
   };
 }
 
 Keys checkpoint_keys() {
   constexpr std::array<std::pair<const char*, Resume>, 3> kResumes = {
       {{"false", Resume::kFalse}, {"true", Resume::kTrue}, {"auto", Resume::kAuto}}};
+  constexpr std::array<std::pair<const char*, OnCheckpointFailure>, 2> kFailures = {
+      {{"abort", OnCheckpointFailure::kAbort}, {"continue", OnCheckpointFailure::kContinue}}};
   return {
       integer({"eval-every", "evaluate every N steps; 0: at the end only", AtResume::kMayChange},
               field(&Job::eval_every), 0, kMaxSteps),
       path({"checkpoint-dir", "folder of the checkpoints", AtResume::kMayChange, "OUT/checkpoints"},
            &Job::checkpoint_dir),
-      integer({"checkpoint-every", "checkpoint every N steps; 0: at the end only",
-               AtResume::kMayChange},
-              field(&Job::checkpoint_every), 0, kMaxSteps),
+      entry(
+          {"checkpoint-every",
+           "checkpoint every N steps; 0: at the end only; auto: as often as 1 % of the time allows",
+           AtResume::kMayChange},
+          "a whole number from 0 to " + std::to_string(kMaxSteps) + ", or auto",
+          set_checkpoint_every,
+          [](const Job& job) {
+            return job.checkpoint_auto ? "auto" : std::to_string(job.checkpoint_every);
+          }),
       integer({"checkpoint-keep", "newest checkpoints to keep", AtResume::kMayChange},
               field(&Job::checkpoint_keep), 1, 1'000'000),
+      word({"on-checkpoint-failure",
+            "a checkpoint that cannot be written: abort, or continue (go on without it)",
+            AtResume::kMayChange},
+           field(&Job::on_checkpoint_failure), "abort or continue", kFailures),
       word({"resume", "resume from the newest checkpoint: false, true, or auto (if there is one)",
             AtResume::kMayChange},
            field(&Job::resume), "false, true or auto", kResumes),

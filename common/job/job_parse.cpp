@@ -22,7 +22,11 @@ void set_value(Job& job, const JobKey& key, const Setting& given) {
 // Sets the defaults that depend on other keys.
 void fill_in(Job& job, const Settings& given) {
   if (!given.contains("epochs") && job.steps == 0) job.epochs = 1;
-  if (!given.contains("on-worker-loss") && job.strategy.traits().recordable) {
+  const StrategyTraits& traits = job.strategy.traits();
+  const bool others_go_on =
+      traits.recordable ||
+      (job.on_bad_gradient == OnBadGradient::kQuarantine && !traits.workers_update);
+  if (!given.contains("on-worker-loss") && others_go_on) {
     job.on_worker_loss = OnWorkerLoss::kContinue;
   }
 }

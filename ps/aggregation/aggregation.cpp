@@ -13,8 +13,9 @@ Aggregation::Aggregation(AggregationSetup setup)
 
 // And one that a snapshot may hold.
 void Aggregation::reserve(int generations) {
-  shard().reserve(generations +
-                  (barriers().checkpoint_every > 0 || barriers().copy_every > 0 ? 1 : 0));
+  const Barriers& due = barriers();
+  const bool snapshots = due.checkpoint_every > 0 || due.copy_every > 0 || due.may_choose;
+  shard().reserve(generations + (snapshots ? 1 : 0));
 }
 
 Checked Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) const {

@@ -72,6 +72,8 @@ class Aggregation {
   virtual Checked check(const wire::Store& store) const;
   // False: not yet, the snapshot of the barrier before must be taken first.
   virtual bool take_stored(const wire::Store& /*s*/, std::span<const Payload>) { return false; }
+  // It is not taken in now, so that its worker does not come to a step that is held; it comes again.
+  virtual bool puts_off(const wire::Push& /*push*/) const { return false; }
   // Workers fetch the optimizer's state at the start.
   virtual bool start_has_state() const { return false; }
 

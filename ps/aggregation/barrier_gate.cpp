@@ -66,6 +66,7 @@ bool BarrierGate::on_state(const wire::State& state) {
   while (!snapshots_.empty() && snapshots_.front().step <= released_) snapshots_.pop_front();
   if (released_ >= barriers_.start_step) start_ = {};
   barriers_.stop_step = state.stop_step();
+  for (const int64_t step : state.chosen_checkpoints()) barriers_.choose(step);
   const int64_t held = std::exchange(held_, state.held_step());
   return held > 0 && held_ != held;
 }

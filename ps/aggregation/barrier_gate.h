@@ -35,6 +35,8 @@ class BarrierGate {
   bool passed(int64_t step) const { return !holds(step) && open_ >= barriers_.last(step); }
   // It is open, or nothing can keep it from opening with the update that makes its weights.
   bool passes_with_update(int64_t step) const;
+  // The coordinator holds this step: not everybody knows what changes there.
+  bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
   // `step` is a barrier that is still closed.
   bool due(int64_t step) const { return step > open_ && barriers_.is_barrier(step); }
 
@@ -62,7 +64,7 @@ class BarrierGate {
     return (held_ > 0 && step >= held_) || (stop > 0 && step >= stop);
   }
 
-  Barriers barriers_;  // stop_step: as the coordinator has said
+  Barriers barriers_;  // stop_step and chosen ones: as the coordinator has said
   Shard& shard_;
   TrainingObserver& observer_;
   int64_t open_;

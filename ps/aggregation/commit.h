@@ -21,7 +21,8 @@ struct Commit {
   HashSum data_hash = {};     // of the samples that were drawn
   bool dropped = false;       // backup:B: the step was made of other pushes
   int64_t steps = 1;          // local:H: it covers [step, step + steps)
-  int64_t staleness = 0;      // updates since the weights that it was computed on
+  std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros
+  int64_t staleness = 0;                    // updates since the weights that it was computed on
 };
 
 class TrainingObserver {

@@ -9,6 +9,7 @@
 
 #include "common/base/hash_sum.h"
 #include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
 #include "ps/aggregation/commit.h"
 #include "ps/engine/slice_engine.h"
 
@@ -23,8 +24,9 @@ struct ReceivedPush {
   std::vector<float> losses;  // of each micro-batch, step by step; empty: told to server 0 only
   double squares = 0.0;       // of its mean gradient over all servers, where clipping is per push
   HashSum data_hash = {};     // of the samples that were drawn
-  std::vector<int64_t> reads = {};       // by server: version that it was computed on
-  std::map<int, PartialSum> parts = {};  // by slice, where the rule has not taken them yet
+  std::vector<wire::BadGradient> bad = {};  // that count as zeros; told to server 0 only
+  std::vector<int64_t> reads = {};          // by server: version that it was computed on
+  std::map<int, PartialSum> parts = {};     // by slice, where the rule has not taken them yet
 };
 
 // counted: its micro-batches enter the weights by this push. Takes the losses.
@@ -32,6 +34,7 @@ inline Commit commit_of(ReceivedPush& push, bool counted) {
   Commit commit{push.incarnation, push.step, push.range, std::move(push.losses), counted};
   commit.data_hash = push.data_hash;
   commit.steps = push.steps;
+  commit.bad = std::move(push.bad);
   return commit;
 }
 

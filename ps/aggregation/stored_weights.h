@@ -20,6 +20,10 @@ class StoredWeights : public Aggregation {
   // A push brings the losses of its share alone.
   std::vector<Range> nodes_of(Range /*share*/) const override { return {}; }
   Checked check(const wire::Push& push) const override;
+  // Workers go on until kMostReports losses have no answer, and no pull holds them back.
+  bool puts_off(const wire::Push& push) const override {
+    return setup_.gate.holds(push.step() + kMostReports + 2);
+  }
   Checked check(const wire::Pull& pull) const override;
   Checked check(const wire::Store& store) const override;
   void take_part(ReceivedPush& /*push*/, int /*slice*/, PartialSum /*part*/) override {}

@@ -29,9 +29,12 @@ class BarrierSnapshots {
 
   // The run stops with the checkpoint at `step`, which is not open.
   void stop_at(int64_t step) { barriers_.stop_step = step; }
+  // A checkpoint will be at `step`, too, which has not been reached.
+  void choose(int64_t step) { barriers_.choose(step); }
   // The weights of barrier `step` exist.
   void open(int64_t step, int64_t samples);
   void gathered(int64_t step);
+  // On disk, or given up.
   void written(int64_t step);
   // Training waits for a snapshot. True the first time.
   bool waits() { return !std::exchange(has_waited_, true); }

@@ -42,7 +42,7 @@ class Coordinator : public TrainingObserver {
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
   void places_changed() { out_.state_changed(); }      // a server has taken a lost one's place
-  void checkpoint_done(int64_t now_ms, int64_t step);  // on disk; at the start, hashed
+  void checkpoint_done(int64_t now_ms, int64_t step);  // on disk, or given up; hashed
   // The job is told to end: nobody is let go, and the run ends at the nearest cut. False: there is none.
   bool stop();
   void finish();  // the summary is written: all members may leave

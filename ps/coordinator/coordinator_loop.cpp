@@ -115,6 +115,7 @@ class CoordinatorLoop : private JobEffects {
   void announce();
   bool tell_launcher(const std::string& text);
   void announce_failure();
+  void announce_end_failure();
   bool poll();
   void turn(bool signalled);
   void receive_control();
@@ -241,6 +242,13 @@ void CoordinatorLoop::announce_failure() {
   announce_.reset();
 }
 
+// The others have done all that they had to do, and end with 0.
+void CoordinatorLoop::announce_end_failure() {
+  log_.error(driver_.end_failure());
+  tell_launcher("failed " + std::to_string(getpid()) + " " + std::to_string(driver_.exit_code()) +
+                " " + printable(driver_.end_failure(), kMostCulpritBytes));
+}
+
 int CoordinatorLoop::run() {
   while (!driver_.over()) {
     const bool signalled = poll();
@@ -259,6 +267,8 @@ int CoordinatorLoop::run() {
     stopped ? log_.info(driver_.coordinator().failure_text())
             : log_.error(driver_.coordinator().failure_text());
     if (!stopped) record_failure();
+  } else if (!driver_.end_failure().empty()) {
+    announce_end_failure();
   }
   wait_for_writer();
   remove_term(program_.out_dir);

@@ -1,5 +1,6 @@
 #include "ps/coordinator/departures.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "common/base/text.h"
@@ -54,6 +55,13 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   if (code != ErrorCode::kNotFinite || !has_computed) {
     return lose(now_ms, member.incarnation, printable(leave.text(), kMostWordsBytes), code);
   }
+  if (may_be_quarantined(member, leave)) {
+    quarantined_.push_back(leave.failed());
+    return lose(now_ms, member.incarnation,
+                printable(leave.text(), kMostWordsBytes) +
+                    "; another worker computes it again (on-bad-gradient = quarantine)",
+                code);
+  }
   const ServerLogs* logs = run_ == nullptr ? nullptr : run_->logs();
   RecordedPush failed;
   if (logs != nullptr && leave.has_failed() && !logs->to_push(leave.failed(), failed)) {
@@ -64,13 +72,24 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   fail_by(now_ms, member, code, leave.text(), leave.text() + " (" + member.name() + ")");
 }
 
+// Not where another one has found the same, or nobody else is there to look.
+bool Departures::may_be_quarantined(const MemberInfo& worker, const wire::Leave& leave) const {
+  if (job_.on_bad_gradient != OnBadGradient::kQuarantine || !leave.has_failed()) return false;
+  const wire::Applied& mine = leave.failed();
+  const bool again = std::any_of(quarantined_.begin(), quarantined_.end(), [&](const auto& before) {
+    return before.step() == mine.step() && before.lo() < mine.hi() && mine.lo() < before.hi();
+  });
+  const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
+  return !again && (waits || members_.count(worker.role) > 1);
+}
+
 void Departures::on_tick(int64_t now_ms) {
   for (const Membership::Loss& loss : members_.lost(now_ms)) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
   let_go(now_ms);
   if (!phase_.training()) return;
-  run_->work().on_tick();
+  run_->on_tick();
   std::string overdue = run_->work().overdue(now_ms);
   if (overdue.empty()) overdue = run_->places().overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});

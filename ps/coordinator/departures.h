@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/io/record.h"
@@ -44,6 +46,8 @@ class Departures {
   const std::optional<std::string>& lost_server() const { return lost_server_; }
   // The totals of workers that are gone, as they last reported them.
   const RunTotals& totals() const { return totals_; }
+  // Workers that are gone because of a loss or gradient, while the job goes on.
+  int64_t quarantined() const { return std::ssize(quarantined_); }
   // The push whose loss or gradient was not finite, where that has ended the job.
   const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
 
@@ -51,6 +55,7 @@ class Departures {
   void fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code, const std::string& reason,
                const std::string& text);
   void let_go(int64_t now_ms);
+  bool may_be_quarantined(const MemberInfo& worker, const wire::Leave& leave) const;
   void check_stalls(int64_t now_ms);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
   void lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,
@@ -69,6 +74,7 @@ class Departures {
   std::optional<std::string> lost_server_;
   bool keeps_told_ = false;
   RunTotals totals_;
+  std::vector<wire::Applied> quarantined_;  // what they could not push
   std::optional<RecordedPush> failed_push_;
 };
 

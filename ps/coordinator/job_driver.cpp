@@ -88,7 +88,9 @@ void JobDriver::stop(Now now) {
 
 int JobDriver::exit_code() const {
   if (ended_by_signal_) return 128 + end_.signal();
-  if (coordinator_->phase() != wire::PHASE_FAILED) return 0;
+  if (coordinator_->phase() != wire::PHASE_FAILED) {
+    return end_failure().empty() ? 0 : static_cast<int>(ErrorCode::kIo);
+  }
   return static_cast<int>(coordinator_->failure_code());
 }
 
@@ -152,6 +154,7 @@ void JobDriver::begin_term(Now now) {
   effects_.show_line(*coordinator_->departures().lost_server() +
                      "; everybody goes back to the newest checkpoint once another server is there");
   ++history_.recoveries;
+  history_.quarantined += coordinator_->departures().quarantined();
   history_.reached_step = coordinator_->training().floor();
   const TermIds ids = effects_.begin_term(options_.term + 1, history_);
   ++options_.term;

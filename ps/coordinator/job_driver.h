@@ -39,7 +39,7 @@ class JobDriver {
     return transfers_.on_message(now, message);
   }
   void on_written(Now now, const Written& written) {
-    transfers_.on_written(now, *coordinator_, written);
+    if (!transfers_.on_written(now, *coordinator_, written)) ++history_.checkpoints_failed;
   }
   // The job stops at the nearest consistent cut, with a checkpoint; before the first step, without any. True:
   // the process must end at once.
@@ -64,6 +64,8 @@ class JobDriver {
   bool transfer_overdue(Now now) const { return end_.overdue(now.ms) || transfers_.overdue(now); }
   bool over() const { return coordinator_->over(); }
   int exit_code() const;
+  // Why a job that is done ends with code 8: its last checkpoint is not on disk. "": it is.
+  const std::string& end_failure() const { return transfers_.end_failure(); }
   // Server that has not answered for weights, for messages. -1: none.
   int slow_shard() const { return transfers_.slow_shard(); }
 

@@ -168,6 +168,9 @@ Summary Progress::summary(const wire::Stats& own) const {
   s.resumed_from_step = history_.resumed_from_step;
   s.recoveries = history_.recoveries;
   s.steps_repeated = history_.steps_repeated;
+  s.checkpoints_failed = history_.checkpoints_failed;
+  s.bad_gradients = record.counts().bad_gradients + history_.quarantined +
+                    coordinator().departures().quarantined();
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
   if (const auto& evaluation = coordinator().evaluations().newest()) {

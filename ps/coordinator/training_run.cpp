@@ -1,8 +1,10 @@
 #include "ps/coordinator/training_run.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
+#include "common/base/text.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -17,6 +19,10 @@ Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps
   return barriers_of(job, start_step, end);
 }
 
+bool concerns_workers(const StrategyTraits& traits) {
+  return traits.leases || traits.workers_update;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
@@ -28,13 +34,15 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       total_steps_(pushpull::total_steps(options.job, declaration.train_samples)),
       barriers_(barriers_of_run(options.job, start.step, total_steps_)),
       shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
+      table_(declaration.table),
       progress_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch),
       snapshots_(barriers_),
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
-      grants_(options.grant_key) {
+      grants_(options.grant_key),
+      chosen_(members, concerns_workers(options.job.strategy.traits()), out) {
   const Job& job = options.job;
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
@@ -52,7 +60,27 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
 void TrainingRun::on_commit(const Commit& commit) {
   const MemberInfo* member = members_.find(commit.incarnation);
   progress_.add(commit, member == nullptr ? -1 : member->rank);
+  if (commit.counted && !commit.bad.empty()) tell_bad(commit);
   work_->on_commit(commit);
+}
+
+// The first ones, and then each time that they have doubled.
+void TrainingRun::tell_bad(const Commit& commit) {
+  constexpr uint64_t kAll = 8;
+  const auto now = static_cast<uint64_t>(progress_.counts().bad_gradients);
+  const uint64_t before = now - commit.bad.size();
+  if (now > kAll && std::bit_width(now) == std::bit_width(before)) return;
+  const MemberInfo* member = members_.find(commit.incarnation);
+  const wire::BadGradient& bad = commit.bad.front();
+  const int64_t micro_batch = commit.range.lo + bad.loss() % commit.range.size();
+  const auto tensor = static_cast<size_t>(bad.tensor());
+  const bool known = tensor > 0 && tensor <= table_.tensors.size();
+  out_.notice("[train] the " + std::string(tensor > 0 ? "gradient" : "loss") + " of " +
+              (member == nullptr ? "a worker" : member->name()) + " at step " +
+              std::to_string(commit.step + bad.loss() / commit.range.size()) + ", micro-batch " +
+              std::to_string(micro_batch) + ", is not finite" +
+              (known ? " in tensor " + printable(table_.tensors[tensor - 1].name) : "") +
+              ": it counts as zeros (on-bad-gradient = skip), " + std::to_string(now) + " so far");
 }
 
 void TrainingRun::on_barrier_open(int64_t step) {
@@ -66,6 +94,24 @@ void TrainingRun::on_checkpoint_waits(int64_t step) {
               " until an earlier checkpoint is written: checkpoint-every = " +
               std::to_string(options_.job.checkpoint_every) +
               " is faster than the disk; where that matters, raise it");
+}
+
+std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
+  if (chosen_.held()) return std::nullopt;
+  const int64_t first = std::max(work_->first_unbegun_step(), progress_.floor() + steps_ahead);
+  const int64_t step = barriers_.end_of_round_at(first);
+  if (step <= barriers_.start_step || step >= barriers_.end_step) return std::nullopt;
+  barriers_.choose(step);
+  progress_.choose(step);
+  snapshots_.choose(step);
+  chosen_.choose(step);
+  work_->on_chosen(step, true);
+  return step;
+}
+
+void TrainingRun::on_tick() {
+  work_->on_tick();
+  if (chosen_.on_tick()) work_->on_chosen(chosen_.newest(), false);
 }
 
 Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
@@ -163,6 +209,7 @@ void TrainingRun::add_to_state(wire::State* state) const {
   state->set_total_steps(total_steps_);
   state->set_shares(shares_);
   places_.add_to_state(state);
+  for (const int64_t step : barriers_.chosen) state->add_chosen_checkpoints(step);
 }
 
 void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
@@ -190,6 +237,7 @@ void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& serv
   places_.add_start_to(state, server);
   state->set_released_barrier(snapshots_.gathered_barrier());
   state->set_stop_step(barriers_.stop_step);
+  if (chosen_.held()) state->set_held_step(chosen_.newest());
   work_->add_to_server_state(state);
 }
 

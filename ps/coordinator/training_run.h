@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "ps/coordinator/server_places.h"
 #include "ps/members/admission.h"
 #include "ps/record/server_logs.h"
+#include "ps/work/chosen_checkpoints.h"
 #include "ps/work/evaluations.h"
 #include "ps/work/training_progress.h"
 #include "ps/work/work_assignment.h"
@@ -43,6 +45,11 @@ class TrainingRun {
   void on_commit(const Commit& commit);
   void on_barrier_open(int64_t step);
   void on_checkpoint_waits(int64_t step);
+  // checkpoint-every = auto: a checkpoint is due, after some steps more. Returns where it will be;
+  // empty: not now, or only at the end.
+  std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
+  // Before each state goes out.
+  void on_tick();
   // Messages of members.
   Checked on_eval_result(const PeerId& peer, const wire::EvalResult& result);
   Checked on_norms(const wire::Norms& norms);
@@ -79,6 +86,7 @@ class TrainingRun {
 
  private:
   void add_to_state(wire::State* state) const;
+  void tell_bad(const Commit& commit);
 
   const CoordinatorOptions& options_;
   const Start start_;
@@ -87,6 +95,7 @@ class TrainingRun {
   const int64_t total_steps_;
   Barriers barriers_;
   const int shares_;
+  const TensorTable table_;
   TrainingProgress progress_;
   Evaluations evaluations_;
   BarrierSnapshots snapshots_;
@@ -95,6 +104,7 @@ class TrainingRun {
   const Grants grants_;
   std::unique_ptr<ServerLogs> logs_;
   std::unique_ptr<WorkAssignment> work_;
+  ChosenCheckpoints chosen_;
 };
 
 }  // namespace pushpull

@@ -2,11 +2,18 @@
 
 #include <utility>
 
+#include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/make_aggregation.h"
 
 namespace pushpull {
+
+namespace {
+
+constexpr double kAheadMs = 100;  // several round trips of control messages
+
+}  // namespace
 
 Transfers::Transfers(const CoordinatorOptions& options, Progress& progress, JobEffects& effects)
     : options_(options),
@@ -23,6 +30,7 @@ void Transfers::end_term() {
 
 void Transfers::on_tick(Now now, Coordinator& coordinator) {
   if (client_ && coordinator.phase() == wire::PHASE_TRAINING) restore(now, coordinator);
+  choose_checkpoint(now, coordinator);
   request_snapshot(now, coordinator);
   watch(now, coordinator);
 }
@@ -37,6 +45,10 @@ int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const Sta
   // last: turns use it, and what it needs, as soon as it is there
   client_ = std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), map, slots);
   if (point.weights) client_->load(point.weights, now.ms);
+  whole_step_.reset();
+  if (point.resumed) whole_step_ = point.weights->step;
+  end_failure_.clear();
+  pace_.begin(now.ms, coordinator.barriers().start_step);
   return map.slices();
 }
 
@@ -57,6 +69,16 @@ void Transfers::exchange(Now now, Coordinator& coordinator) {
   if (auto fetched = client_->take_fetched()) take_snapshot(now, coordinator, std::move(*fetched));
 }
 
+// checkpoint-every = auto. Far enough ahead for all to know of it when they come there.
+void Transfers::choose_checkpoint(Now now, Coordinator& coordinator) {
+  if (!options_.job.checkpoint_auto || coordinator.phase() != wire::PHASE_TRAINING) return;
+  if (!pace_.due(now.ms) || writing_) return;
+  const int64_t step = coordinator.training().floor();
+  pace_.reach(now.ms, step);
+  if (coordinator.training_run().choose_checkpoint(pace_.steps_in(kAheadMs)))
+    pace_.chosen(now.ms, step);
+}
+
 void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   if (!client_ || client_->busy()) return;
   const std::optional<int64_t> step = coordinator.take_snapshot_request(writing_);
@@ -68,6 +90,7 @@ void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   }
   writing_ = true;
   snapshot_step_ = *step;
+  pace_.cut(now.ms, *step);
   snapshot_term_ = options_.term;
   const size_t vectors = 1 + state_names(server_optimizer(options_.job).kind).size();
   snapshot_bytes_ =
@@ -191,13 +214,59 @@ void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState s
   effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
 }
 
-void Transfers::on_written(Now now, Coordinator& coordinator, const Written& written) {
+bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& written) {
   writing_ = false;
   on_disk_ = false;
-  if (snapshot_term_ != options_.term) return;  // the new term writes its own
-  if (written.error) std::rethrow_exception(written.error);
+  const bool failed = may_fail(written);
+  if (failed) tell_failure(coordinator, written);
+  // a new term writes its own
+  if (snapshot_term_ != options_.term) return !failed;
+  if (written.error && !failed) std::rethrow_exception(written.error);
   progress_.note_hash(written.step, written.weights_sha256);
   coordinator.checkpoint_done(now.awake_ms, written.step);
+  if (!failed && written.step != coordinator.barriers().start_step) whole_step_ = written.step;
+  measure(now, coordinator, written.step);
+  return !failed;
+}
+
+void Transfers::measure(Now now, const Coordinator& coordinator, int64_t step) {
+  const Barriers& barriers = coordinator.barriers();
+  if (!options_.job.checkpoint_auto || step == barriers.start_step) return;
+  pace_.done(now.ms, coordinator.training().floor());
+  if (step < barriers.end_step) effects_.show_line(pace_.line());
+}
+
+// A file could not be written, and the job takes that.
+bool Transfers::may_fail(const Written& written) const {
+  if (!written.error || options_.job.on_checkpoint_failure == OnCheckpointFailure::kAbort) {
+    return false;
+  }
+  try {
+    std::rethrow_exception(written.error);
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::kIo || e.code() == ErrorCode::kData;  // or listed
+  } catch (...) {
+    return false;
+  }
+}
+
+void Transfers::tell_failure(const Coordinator& coordinator, const Written& written) {
+  std::string why;
+  try {
+    std::rethrow_exception(written.error);
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  const std::string step = std::to_string(written.step);
+  const bool end = snapshot_term_ == options_.term && coordinator.started() &&
+                   written.step == coordinator.barriers().end_step;
+  const std::string newest =
+      whole_step_ ? "the newest checkpoint on disk is that of step " + std::to_string(*whole_step_)
+                  : "there is no checkpoint of this run on disk";
+  const std::string lost = why + "; the checkpoint of step " + step + " is lost, ";
+  if (end) end_failure_ = lost + "the last one: " + newest + "; make room, and resume from it";
+  effects_.show_line(end ? lost + "summary.json is written all the same"
+                         : lost + "training goes on (on-checkpoint-failure = continue): " + newest);
 }
 
 }  // namespace pushpull

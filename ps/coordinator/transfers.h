@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/net/shard_client.h"
@@ -13,6 +14,7 @@
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/progress.h"
 #include "ps/coordinator/transfer_watch.h"
+#include "ps/files/checkpoint_pace.h"
 
 namespace pushpull {
 
@@ -32,8 +34,9 @@ class Transfers {
   void exchange(Now now, Coordinator& coordinator);
   // Begins with the next snapshot where one is due; ends the job where this takes too long.
   void on_tick(Now now, Coordinator& coordinator);
-  // A snapshot is hashed or on disk. Throws what kept it from being written.
-  void on_written(Now now, Coordinator& coordinator, const Written& written);
+  // A snapshot is hashed or on disk. False: it could not be written, and the job goes on without it.
+  // Throws what kept it from being written where the job does not.
+  bool on_written(Now now, Coordinator& coordinator, const Written& written);
 
   // There are answers to wait for.
   bool busy() const { return (client_ && client_->busy()) || restoring_; }
@@ -44,10 +47,13 @@ class Transfers {
   int64_t transferred() const { return client_ ? client_->transferred() : 0; }
   // A server or the disk has made no progress for progress-timeout.
   bool overdue(Now now) const { return watch_.overdue(now.awake_ms); }
+  // Why the end of the run is not on disk, in a job that goes on without; "": it is, or is not yet.
+  const std::string& end_failure() const { return end_failure_; }
   // Server that has not answered, for messages. -1: none.
   int slow_shard() const { return client_ ? client_->waiting_for() : -1; }
 
  private:
+  void choose_checkpoint(Now now, Coordinator& coordinator);
   void request_snapshot(Now now, Coordinator& coordinator);
   std::vector<int> slices_of_others() const;
   void keep_copy(Coordinator& coordinator, const GatheredState& snapshot);
@@ -55,6 +61,9 @@ class Transfers {
   void note_transfer(Now now, const Coordinator& coordinator);
   void watch(Now now, Coordinator& coordinator);
   void take_snapshot(Now now, Coordinator& coordinator, GatheredState snapshot);
+  void measure(Now now, const Coordinator& coordinator, int64_t step);
+  bool may_fail(const Written& written) const;
+  void tell_failure(const Coordinator& coordinator, const Written& written);
 
   const CoordinatorOptions& options_;
   Progress& progress_;
@@ -70,7 +79,10 @@ class Transfers {
   int64_t snapshot_step_ = 0;
   int64_t snapshot_term_ = 0;
   int64_t snapshot_bytes_ = 0;
+  std::optional<int64_t> whole_step_;  // of the newest checkpoint on disk, as far as is known
+  std::string end_failure_;
   TransferWatch watch_;
+  CheckpointPace pace_;
 };
 
 }  // namespace pushpull

@@ -112,6 +112,8 @@ std::string summary_json(const Summary& s) {
   j["recoveries"] = s.recoveries;
   j["steps_repeated"] = s.steps_repeated;
   j["stopped_by"] = s.stopped_by ? ordered_json(*s.stopped_by) : nullptr;
+  j["checkpoints_failed"] = s.checkpoints_failed;
+  j["bad_gradients"] = s.bad_gradients;
   j["samples_per_second"] = json_number(s.samples_per_second);
   j["train_loss"] = json_number(s.train_loss);
   j["test_loss"] = json_number(s.test_loss);
@@ -170,6 +172,9 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
     row("recoveries", plural(s.recoveries, "lost server") + ", " +
                           plural(s.steps_repeated, "step") + " repeated");
   }
+  if (s.checkpoints_failed > 0)
+    row("checkpoints", std::to_string(s.checkpoints_failed) + " failed");
+  if (s.bad_gradients > 0) row("bad gradients", std::to_string(s.bad_gradients));
   row("train loss", or_none(s.train_loss));
   row("test loss", or_none(s.test_loss));
   if (s.test_total > 0) {

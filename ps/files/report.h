@@ -31,6 +31,8 @@ struct Summary {
   double seconds = 0.0;
   int64_t recoveries = 0;  // servers that were lost and came back
   int64_t steps_repeated = 0;
+  int64_t checkpoints_failed = 0;
+  int64_t bad_gradients = 0;  // that were skipped, or whose worker was
   double samples_per_second = 0.0;
   std::optional<double> train_loss;  // mean over the newest epoch, of this run's steps only
   std::optional<double> test_loss;

@@ -13,7 +13,9 @@ struct RunHistory {
   double seconds = 0.0;                      // of training in earlier lives of the coordinator
   int64_t recoveries = 0;                    // terms that began because a server was lost
   int64_t steps_repeated = 0;
-  int64_t reached_step = -1;  // when the term before was left; -1: it had not begun to train
+  int64_t checkpoints_failed = 0;  // that could not be written
+  int64_t quarantined = 0;         // workers with a bad gradient, in earlier terms
+  int64_t reached_step = -1;       // when the term before was left; -1: it had not begun to train
 };
 
 }  // namespace pushpull

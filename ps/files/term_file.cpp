@@ -31,6 +31,8 @@ TermRecord parse_term(const nlohmann::json& json) {
   if (!resumed.is_null()) out.history.resumed_from_step = resumed.get<int64_t>();
   out.history.recoveries = json.at("recoveries").get<int64_t>();
   out.history.steps_repeated = json.at("steps_repeated").get<int64_t>();
+  out.history.quarantined = json.value("quarantined", int64_t{0});
+  out.history.checkpoints_failed = json.value("checkpoints_failed", int64_t{0});
   return out;
 }
 
@@ -64,6 +66,8 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
                                   : nullptr;
   json["recoveries"] = record.history.recoveries;
   json["steps_repeated"] = record.history.steps_repeated;
+  json["quarantined"] = record.history.quarantined;
+  json["checkpoints_failed"] = record.history.checkpoints_failed;
   json["job"] = record.job_ini;
   write_file(path_of(out_dir),
              json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

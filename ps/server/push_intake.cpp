@@ -126,6 +126,12 @@ Checked PushIntake::check_lists(const wire::Push& push,
   if (push.losses_size() != 0 && push.losses_size() != losses) {
     return refused("push-losses", losses, push.losses_size());
   }
+  for (const wire::BadGradient& bad : push.bad()) {
+    if (bad.loss() >= 0 && bad.loss() < push.losses_size() && bad.tensor() >= 0) continue;
+    return refused("push-bad",
+                   "the place of one of " + std::to_string(push.losses_size()) + " losses",
+                   std::to_string(bad.loss()) + ", tensor " + std::to_string(bad.tensor()));
+  }
   if (!push.data_hash().empty() && push.data_hash().size() != HashSum::kBytes) {
     return refused("push-data-hash", static_cast<int64_t>(HashSum::kBytes),
                    std::ssize(push.data_hash()));
@@ -185,6 +191,7 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   received.steps = steps_of(push);
   received.range = {push.lo(), push.hi()};
   if (push.losses_size() != 0) received.losses.assign(push.losses().begin(), push.losses().end());
+  if (push.bad_size() != 0) received.bad.assign(push.bad().begin(), push.bad().end());
   if (push.squares() != 0.0) received.squares = push.squares();
   if (!push.data_hash().empty()) received.data_hash = HashSum::from_bytes(push.data_hash());
   // the values that `part.lo` can have, so that every part has a number

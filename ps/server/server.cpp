@@ -192,6 +192,7 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   }
   if (exchange.has_push() && !wait_early(peer, exchange, payloads)) {
     if (Checked refusal = pushes_.check(incarnation, push, payloads)) return refusal;
+    if (aggregation_->puts_off(push)) return {};
     pushes_.take(incarnation, push, payloads);
     if (push.acknowledge() && pushes_.complete(incarnation, push.number())) {
       add_status(outbox_, peer, 0, pushes_.through(incarnation));

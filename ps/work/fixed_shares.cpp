@@ -66,12 +66,17 @@ void FixedShares::on_tick() {
 }
 
 // Server 0 has all of no step from its floor on, so nobody has the weights of the one behind it. The
-// next is a step further on, for good measure.
+// next is a step further on, for good measure. In ssp workers may be further on, twice: of server 0,
+// and of whoever has told it so.
+int64_t FixedShares::first_unbegun_step() const {
+  return setup().progress.floor() + 2 + 2 * setup().job.strategy.staleness;
+}
+
 void FixedShares::cut_anew() {
   if (!continues() || !setup().job.strategy.traits().same_bits || stands() || lacks_workers())
     return;
   const auto shares = static_cast<int>(std::min(workers_with_rank(), setup().job.micro_batches()));
-  const int64_t from = setup().progress.floor() + 2;
+  const int64_t from = first_unbegun_step();
   if (shares <= table_.shares() || from >= setup().barriers.end_step) return;
   const size_t before = table_.all().size();
   table_.cut(shares, from);
@@ -188,7 +193,10 @@ void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& work
 
 void FixedShares::add_to_server_state(wire::State* state) const {
   state->mutable_cuts()->Assign(cuts_.begin(), cuts_.end());
-  if (held_) state->set_held_step(cuts_.back().from_step());
+  if (!held_) return;
+  // what else is held may begin earlier
+  const int64_t from = cuts_.back().from_step();
+  state->set_held_step(state->held_step() > 0 ? std::min(state->held_step(), from) : from);
 }
 
 }  // namespace pushpull

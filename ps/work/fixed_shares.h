@@ -32,6 +32,7 @@ class FixedShares : public WorkAssignment {
   bool lacks_workers() const override;
   std::string overdue(int64_t now_ms) override;
   int64_t nearest_cut() const override;
+  int64_t first_unbegun_step() const override;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
   void add_to_server_state(wire::State* state) const override;
 

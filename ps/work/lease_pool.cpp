@@ -26,6 +26,7 @@ std::optional<wire::Lease> LeasePool::draw() {
   if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
   if (step_ >= barriers_.end_step) return std::nullopt;
   if (barriers_.stop_step > 0 && step_ >= barriers_.stop_step) return std::nullopt;
+  if (held_step_ > 0 && step_ >= held_step_) return std::nullopt;
   // servers keep the weights of one barrier: its evaluation must end before the next can come
   if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
   const Range range = share_range(share_, shares_, micro_batches_);

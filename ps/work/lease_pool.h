@@ -32,6 +32,13 @@ class LeasePool {
   // checkpoint; none is drawn from there on.
   int64_t nearest_cut() const;
   void stop_at(int64_t step) { barriers_.stop_step = step; }
+  // A barrier will be at `step`, too. held: no lease behind it is drawn, though it be open.
+  void choose(int64_t step, bool held) {
+    barriers_.choose(step);
+    held_step_ = held ? step : 0;
+  }
+  // The first step of which no lease has been drawn.
+  int64_t undrawn() const { return share_ == 0 ? step_ : step_ + 1; }
   // A push was taken in by server 0.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
@@ -65,6 +72,7 @@ class LeasePool {
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;
+  int64_t held_step_ = 0;          // 0: none
   std::deque<wire::Lease> first_;  // drawn before the pool: returned leases, evaluations
   std::map<uint64_t, Holder> holders_;
 };

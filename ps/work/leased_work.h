@@ -30,6 +30,8 @@ class LeasedWork final : public WorkAssignment {
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
   int64_t nearest_cut() const override { return pool_.nearest_cut(); }
   void stop_at(int64_t step) override { pool_.stop_at(step); }
+  int64_t first_unbegun_step() const override { return pool_.undrawn(); }
+  void on_chosen(int64_t step, bool held) override { pool_.choose(step, held); }
 
  private:
   void assign() override {}  // workers draw by themselves

@@ -18,6 +18,7 @@ void add_at(std::vector<int64_t>& by_rank, int rank, int64_t value) {
 void add_push(RunCounts& counts, const Commit& commit, int rank, int64_t samples) {
   ++counts.pushes_applied;
   counts.samples += samples;
+  counts.bad_gradients += std::ssize(commit.bad);
   counts.data_hash += commit.data_hash;
   add_at(counts.samples_per_worker, rank, samples);
 }
@@ -25,6 +26,7 @@ void add_push(RunCounts& counts, const Commit& commit, int rank, int64_t samples
 void add_counts(RunCounts& to, const RunCounts& more) {
   to.pushes_applied += more.pushes_applied;
   to.samples += more.samples;
+  to.bad_gradients += more.bad_gradients;
   to.data_hash += more.data_hash;
   for (size_t rank = 0; rank < more.samples_per_worker.size(); ++rank) {
     add_at(to.samples_per_worker, static_cast<int>(rank), more.samples_per_worker[rank]);

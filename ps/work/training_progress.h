@@ -38,6 +38,8 @@ class TrainingProgress {
   void add(const Commit& commit, int rank);
   // The run stops with the checkpoint at `step`, which the floor has not reached.
   void stop_at(int64_t step) { barriers_.stop_step = step; }
+  // A checkpoint will be at `step`, too, which the floor has not reached.
+  void choose(int64_t step) { barriers_.choose(step); }
 
   // Of pushes that are in the weights, and of those that backup:B has dropped, at server 0.
   const RunCounts& counts() const { return counts_; }

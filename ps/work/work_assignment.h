@@ -83,6 +83,10 @@ class WorkAssignment {
   virtual int64_t nearest_cut() const = 0;
   // Nothing of steps from `step` on is begun.
   virtual void stop_at(int64_t /*step*/) {}
+  // Nobody can have begun to compute this step, or pushes for it.
+  virtual int64_t first_unbegun_step() const = 0;
+  // A checkpoint will be at `step`, too, which nobody has begun. held: not everybody knows yet.
+  virtual void on_chosen(int64_t /*step*/, bool /*held*/) {}
 
   // Fields of the state that depend on how work is divided.
   virtual void add_to_worker_state(wire::State* /*state*/, const MemberInfo& /*worker*/) const {}

@@ -394,6 +394,22 @@ TEST_F(SupervisorTest, AKilledServerIsStartedAgainThreeTimes) {
   }
 }
 
+TEST_F(SupervisorTest, AWorkerInQuarantineIsALossLikeOthers) {
+  for (const bool quarantine : {false, true}) {
+    Supervisor supervisor({.servers = 1,
+                           .workers = 2,
+                           .on_worker_loss = OnWorkerLoss::kContinue,
+                           .quarantine = quarantine});
+    for (size_t slot = 0; slot < 3; ++slot) supervisor.started(slot, 100);
+    supervisor.training_began();
+    const SupervisorActions first = supervisor.ended(1, code(7), 0);
+    EXPECT_EQ(first.hold, !quarantine);
+    if (!quarantine) continue;
+    EXPECT_THAT(first.say, ElementsAre(HasSubstr("the job goes on without it")));
+    EXPECT_TRUE(supervisor.ended(2, code(7), 0).hold) << "nobody is left";
+  }
+}
+
 TEST_F(SupervisorTest, AServerThatGivesUpIsNotStartedAgain) {
   for (const int error : {1, 2, 5, 9}) {
     Supervisor supervisor = make_restarting();

@@ -135,5 +135,28 @@ TEST(Barriers, AJobWithoutServersToReplaceMakesNoCopies) {
   }
 }
 
+TEST(Barriers, AChosenCheckpointIsABarrierFromThenOn) {
+  Barriers b{7, 0, 0, 30};
+  EXPECT_FALSE(b.is_barrier(10));
+  for (int twice = 0; twice < 2; ++twice) b.choose(10);
+  EXPECT_TRUE(b.checkpoint_due(10));
+  EXPECT_FALSE(b.evaluation_due(10));
+  EXPECT_EQ(b.last(9), 7);
+  EXPECT_EQ(b.last(13), 10);
+  EXPECT_EQ(b.next(7), 10);
+  EXPECT_EQ(b.next(10), 14);
+  EXPECT_EQ(b.chosen, std::vector<int64_t>{10});
+}
+
+TEST(Barriers, ChosenCheckpointsLieWithinTheRunAndAscendAndTheNewestAreKept) {
+  Barriers b{0, 0, 5, 30};
+  for (const int64_t step : {5, 3, 30, 31}) b.choose(step);
+  EXPECT_TRUE(b.chosen.empty());
+  for (const int64_t step : {10, 20, 15, 25}) b.choose(step);
+  EXPECT_EQ(b.chosen, (std::vector<int64_t>{20, 25}));
+  EXPECT_EQ(b.next(25), 30);
+  EXPECT_EQ(b.last(30), 30);
+}
+
 }  // namespace
 }  // namespace pushpull

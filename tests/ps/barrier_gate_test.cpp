@@ -42,6 +42,21 @@ TEST_F(BarrierGateTest, TheCoordinatorMayHoldStepsForAWhile) {
   EXPECT_TRUE(gate_->passes_with_update(4));
 }
 
+TEST_F(BarrierGateTest, AChosenCheckpointIsABarrierThoughItsStepHasBeenReached) {
+  make("checkpoint-every = auto\n");
+  EXPECT_TRUE(gate_->passed(4));
+  EXPECT_FALSE(gate_->due(3));
+  wire::State state;
+  state.add_chosen_checkpoints(3);
+  gate_->on_state(state);
+  EXPECT_TRUE(gate_->passed(2));
+  EXPECT_FALSE(gate_->passed(3));
+  EXPECT_TRUE(gate_->due(3));
+  EXPECT_TRUE(gate_->open(3, 3, false));
+  EXPECT_NE(gate_->find(3), nullptr) << "its state is kept";
+  EXPECT_TRUE(gate_->passed(4));
+}
+
 TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomKeepsTheNextBarrierClosed) {
   make("checkpoint-every = 1\n");
   EXPECT_TRUE(gate_->passes_with_update(1));

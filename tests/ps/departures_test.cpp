@@ -64,6 +64,17 @@ class DeparturesTest : public testing::Test {
     leave.set_text(text);
     departures_->on_leave(0, leave);
   }
+  // Its gradient of these micro-batches was not finite.
+  void find_bad(uint64_t who, int64_t step, Range range) {
+    wire::Leave leave;
+    leave.set_incarnation(who);
+    leave.set_code(static_cast<int>(ErrorCode::kNotFinite));
+    leave.set_text("[train] the loss is nan");
+    leave.mutable_failed()->set_step(step);
+    leave.mutable_failed()->set_lo(static_cast<int32_t>(range.lo));
+    leave.mutable_failed()->set_hi(static_cast<int32_t>(range.hi));
+    departures_->on_leave(0, leave);
+  }
   std::string notices() {
     std::string all;
     for (const std::string& line : out_.take_notices()) all += line + "\n";
@@ -139,6 +150,57 @@ TEST_F(DeparturesTest, ALossThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   leave(kBert, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
   EXPECT_EQ(phase_.failure_code(), ErrorCode::kNotFinite);
   EXPECT_EQ(phase_.failure_text(), "[train] the loss is nan (worker 1 (node, pid 1102))");
+}
+
+TEST_F(DeparturesTest, AWorkerInQuarantineIsLostAndItsShareGoesToAnother) {
+  make("on-bad-gradient = quarantine\n");
+  start();
+  find_bad(kBert, 7, {2, 4});
+  EXPECT_TRUE(phase_.training());
+  EXPECT_EQ(members_.find(kBert), nullptr);
+  EXPECT_EQ(departures_->quarantined(), 1);
+  const std::string said = notices();
+  EXPECT_THAT(said, HasSubstr("lost worker 1 (node, pid 1102) at step 0: [train] the loss is nan; "
+                              "another worker computes it again (on-bad-gradient = quarantine)"));
+  EXPECT_THAT(said, HasSubstr("micro-batches 2 to 3 go to worker 0"));
+}
+
+TEST_F(DeparturesTest, WhatIsBadAgainEndsTheJob) {
+  make("on-bad-gradient = quarantine\n");
+  join(kSpare);
+  start();
+  find_bad(kBert, 7, {2, 4});
+  find_bad(kAnna, 7, {0, 3});
+  EXPECT_EQ(phase_.failure_code(), ErrorCode::kNotFinite) << "micro-batch 2";
+  EXPECT_EQ(departures_->quarantined(), 1);
+}
+
+TEST_F(DeparturesTest, WhatIsBadElsewhereIsAnotherMatter) {
+  make("on-bad-gradient = quarantine\n");
+  join(kSpare);
+  join(106);
+  start();
+  find_bad(kBert, 7, {2, 4});
+  find_bad(kAnna, 8, {2, 4});
+  find_bad(kSpare, 7, {0, 2});
+  EXPECT_TRUE(phase_.training());
+  EXPECT_EQ(departures_->quarantined(), 3);
+}
+
+TEST_F(DeparturesTest, TheLastWorkerIsNotPutIntoQuarantineWhereNobodyIsWaitedFor) {
+  make("on-bad-gradient = quarantine\non-worker-loss = continue\n");
+  start();
+  leave(kAnna, 1, "killed");
+  find_bad(kBert, 7, {2, 4});
+  EXPECT_EQ(phase_.failure_code(), ErrorCode::kNotFinite);
+}
+
+TEST_F(DeparturesTest, TheLastWorkerInQuarantineIsWaitedForWhereTheJobSaysSo) {
+  make("on-bad-gradient = quarantine\non-worker-loss = wait\n");
+  start();
+  find_bad(kAnna, 7, {0, 2});
+  find_bad(kBert, 7, {2, 4});
+  EXPECT_TRUE(phase_.training());
 }
 
 TEST_F(DeparturesTest, ASpareThatSaysSoIsOnlyLost) {

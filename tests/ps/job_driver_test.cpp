@@ -84,6 +84,36 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     }
   }
 
+  // The job has begun, and its first weights are hashed.
+  void train_one_worker(const std::string& keys) {
+    keys_ = keys;
+    make(keys);
+    join();
+    exchange_with_shards();
+    driver_->on_written(now(), {0, "first", nullptr});
+  }
+  // The worker pushes the step. error: of the checkpoint after it, where one is due.
+  void finish_step(int64_t step, const std::exception_ptr& error) {
+    const ServerSetup setup = server_setup(job_of(keys_ + "slice-bytes = 4096\n"), 3000, 0, 1, 1);
+    data_.take("anna", push_message(setup, kAnna, step + 1, step, {0, 4}, 1.0F));
+    data_.work();
+    driver_->on_data_taken(now());
+    turn();
+    exchange_with_shards();
+    if (written_.empty() || written_.back() != step + 1) return;
+    driver_->on_written(now(), {step + 1, "of step " + std::to_string(step + 1), error});
+    turn();
+  }
+  // The worker has heard that the job is done.
+  void leave_when_done() {
+    Message message;
+    message.header.mutable_heartbeat()->set_incarnation(kAnna);
+    message.header.mutable_heartbeat()->set_state_version(1'000);
+    message.header.set_run(kRun);
+    driver_->on_message(now(), "anna", message);
+    turn();
+  }
+
   bool send(const PeerId& to, const Message& message) override {
     sent_.push_back({to, message});
     return !closed_;
@@ -111,7 +141,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   void hash_weights(GatheredState snapshot) override { hashed_.push_back(snapshot.step); }
   void write_checkpoint(GatheredState /*snapshot*/, CheckpointState state, bool hash) override {
     written_.push_back(state.step);
-    EXPECT_TRUE(hash) << "it is the last one";
+    EXPECT_EQ(hash, state.step == driver_->coordinator().barriers().end_step);
   }
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
   void show_moment(const Moment& moment) override { moments_.push_back(moment); }
@@ -134,6 +164,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::shared_ptr<const FlatState> start_;
   std::string start_error_;
   std::string lines_;
+  std::string keys_;
   std::vector<int64_t> hashed_;
   std::vector<int64_t> written_;
   std::vector<Moment> moments_;
@@ -233,6 +264,49 @@ TEST_F(JobDriverTest, AFullDiskComesOutOfItsEvent) {
   join();
   exchange_with_shards();
   const auto error = std::make_exception_ptr(Error(ErrorCode::kIo, "[checkpoint] disk full"));
+  EXPECT_THROW(driver_->on_written(now(), {0, "", error}), Error);
+}
+
+std::exception_ptr full_disk() {
+  return std::make_exception_ptr(Error(ErrorCode::kIo, "[file] cannot write c/x: full"));
+}
+
+TEST_F(JobDriverTest, ACheckpointThatCannotBeWrittenIsLeftOutAndALaterOneCounts) {
+  train_one_worker("steps = 3\ncheckpoint-every = 1\non-checkpoint-failure = continue\n");
+  finish_step(0, full_disk());
+  EXPECT_THAT(lines_, HasSubstr("[file] cannot write c/x: full; the checkpoint of step 1 is lost, "
+                                "training goes on (on-checkpoint-failure = continue): there is no "
+                                "checkpoint of this run on disk"));
+  finish_step(1, nullptr);
+  finish_step(2, nullptr);
+  EXPECT_EQ(written_, (std::vector<int64_t>{1, 2, 3}));
+  leave_when_done();
+  ASSERT_EQ(summaries_.size(), 1U);
+  EXPECT_EQ(summaries_[0].checkpoints_failed, 1);
+  EXPECT_EQ(driver_->end_failure(), "");
+  EXPECT_EQ(driver_->exit_code(), 0);
+}
+
+TEST_F(JobDriverTest, AnEndThatCannotBeWrittenStillHasItsSummaryAndEndsWithCodeEight) {
+  train_one_worker("steps = 3\ncheckpoint-every = 2\non-checkpoint-failure = continue\n");
+  finish_step(0, nullptr);
+  finish_step(1, nullptr);
+  finish_step(2, full_disk());
+  leave_when_done();
+  ASSERT_EQ(summaries_.size(), 1U);
+  EXPECT_EQ(summaries_[0].checkpoints_failed, 1);
+  EXPECT_EQ(summaries_[0].weights_sha256, "of step 3");
+  EXPECT_EQ(driver_->end_failure(),
+            "[file] cannot write c/x: full; the checkpoint of step 3 is lost, the last one: the "
+            "newest checkpoint on disk is that of step 2; make room, and resume from it");
+  EXPECT_EQ(driver_->exit_code(), 8);
+}
+
+TEST_F(JobDriverTest, AFailureThatIsNoFilesEndsTheJobThatGoesOnWithoutCheckpoints) {
+  make("on-checkpoint-failure = continue\n");
+  join();
+  exchange_with_shards();
+  const auto error = std::make_exception_ptr(Error(ErrorCode::kInternal, "[internal] memory"));
   EXPECT_THROW(driver_->on_written(now(), {0, "", error}), Error);
 }
 

@@ -164,5 +164,24 @@ TEST(LeasePool, EveryShareIsComputedWhoeverDies) {
   }
 }
 
+TEST(LeasePool, LeasesBehindAChosenCheckpointWaitForItAndForAllToKnow) {
+  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
+  EXPECT_EQ(pool.undrawn(), 0);
+  pool.grant(kAnna);
+  pool.finish_training(kAnna, 0, {0, 4});
+  pool.grant(kAnna);
+  EXPECT_EQ(pool.undrawn(), 2) << "a part of step 1 is drawn";
+  pool.choose(2, true);
+  pool.finish_training(kAnna, 0, {4, 8});
+  EXPECT_EQ(work_of(pool.grant(kAnna).back()), (Work{1, 4, 8}));
+  pool.finish_training(kAnna, 1, {0, 4});
+  pool.finish_training(kAnna, 1, {4, 8});
+  EXPECT_TRUE(pool.grant(kAnna).empty()) << "the barrier is closed";
+  pool.open_barrier(2);
+  EXPECT_TRUE(pool.grant(kAnna).empty()) << "not all know of it";
+  pool.choose(2, false);
+  EXPECT_EQ(pool.grant(kAnna).size(), 2U);
+}
+
 }  // namespace
 }  // namespace pushpull

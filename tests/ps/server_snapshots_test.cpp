@@ -42,6 +42,26 @@ TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
   EXPECT_EQ(floats_of(now[0].message.payloads[1]), floats_of(then[0].message.payloads[1]));
 }
 
+TEST_F(ServerTest, WhoeverHearsOfAChosenCheckpointAtItsStepTakesItThen) {
+  make("strategy = sync\noptimizer = momentum\nlr = 0.1\ncheckpoint-every = auto\n");
+  for (int64_t s = 0; s < 2; ++s) {
+    push(kAnna, s + 1, s, kFirst, 1.0F);
+    push(kBert, s + 1, s, kSecond, 1.0F);
+  }
+  EXPECT_TRUE(observer_.barriers.empty());
+  wire::State state = state_with_workers({kAnna, kBert});
+  state.add_chosen_checkpoints(2);
+  server_->on_state(state);
+  EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2}));
+  push(kAnna, 3, 2, kFirst, 1.0F);
+  push(kBert, 3, 2, kSecond, 1.0F);
+  server_->take_outgoing();
+  server_->on_data("c", fetch_message(0, 2));
+  const auto out = server_->take_outgoing();
+  ASSERT_EQ(out[0].message.payloads.size(), 2U);
+  EXPECT_EQ(out[0].message.header.fetched().updates(), 2) << "those of step 2";
+}
+
 TEST_F(ServerTest, OnlyTheCoordinatorFetchesWhereServersKeepTheWeights) {
   make("strategy = sync\n");
   Message mine = fetch_message(0, 0);

@@ -41,6 +41,21 @@ TEST_F(StoredWeightsTest, AnEvaluationAloneNeedsNoWeights) {
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
 }
 
+TEST_F(StoredWeightsTest, LossesNearAStepThatIsHeldArePutOff) {
+  make("strategy = allreduce:tree\ncheckpoint-every = auto\n");
+  wire::Push push;
+  push.set_step(5);
+  EXPECT_FALSE(rule_->puts_off(push));
+  wire::State state;
+  state.set_held_step(16);
+  gate_->on_state(state);
+  EXPECT_FALSE(rule_->puts_off(push)) << "8 further on is 13, and 14 after that step";
+  push.set_step(6);
+  EXPECT_TRUE(rule_->puts_off(push));
+  gate_->on_state({});
+  EXPECT_FALSE(rule_->puts_off(push));
+}
+
 TEST_F(StoredWeightsTest, NeitherPullsNorGradientsBelongHere) {
   make("strategy = allreduce:tree\n");
   EXPECT_TRUE(rule_->nodes_of({0, 2}).empty());

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
@@ -69,6 +70,72 @@ TEST_F(TrainingRunTest, IsCompleteWhenAllIsComputedEvaluatedAndOnDisk) {
   run.on_barrier_open(10);
   run.snapshots().written(10);
   EXPECT_TRUE(run.complete());
+}
+
+TEST_F(TrainingRunTest, AChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
+  TrainingRun& run = make("checkpoint-every = auto\n");
+  EXPECT_EQ(run.choose_checkpoint(0), 2) << "nobody has the weights of step 1";
+  EXPECT_FALSE(run.choose_checkpoint(0)) << "one at a time";
+  EXPECT_TRUE(run.barriers().checkpoint_due(2));
+  wire::State state;
+  run.add_to_server_state(&state, *members_.find(1));
+  EXPECT_EQ(state.held_step(), 2);
+  EXPECT_EQ(state.chosen_checkpoints(0), 2);
+  wire::State for_worker;
+  run.add_to_worker_state(&for_worker, *members_.find(kAnna));
+  EXPECT_EQ(for_worker.chosen_checkpoints(0), 2);
+  run.on_tick();
+  for (const uint64_t who : {uint64_t{50}, kAnna}) {
+    members_.find(who)->state_version = out_.state_version();
+  }
+  run.on_tick();
+  state.Clear();
+  run.add_to_server_state(&state, *members_.find(1));
+  EXPECT_EQ(state.held_step(), 0);
+  EXPECT_EQ(state.chosen_checkpoints(0), 2);
+  run.snapshots().take_request();
+  run.on_barrier_open(2);
+  EXPECT_EQ(run.snapshots().take_request(), 2) << "it is gathered";
+  EXPECT_EQ(run.choose_checkpoint(5), 5);
+}
+
+TEST_F(TrainingRunTest, TheEndNeedsNoChosenCheckpoint) {
+  TrainingRun& run = make("checkpoint-every = auto\n");
+  EXPECT_FALSE(run.choose_checkpoint(10));
+  EXPECT_EQ(run.choose_checkpoint(9), 9);
+}
+
+TEST_F(TrainingRunTest, AStrategySaysWhereNobodyCanHaveBegun) {
+  for (const auto& [strategy, step] :
+       {std::pair<const char*, int64_t>{"sync", 2}, {"ssp:2", 6}, {"local:4", 4}, {"async", 0}}) {
+    members_ = Membership(10);
+    TrainingRun& run = make("checkpoint-every = auto\nstrategy = " + std::string(strategy) + "\n");
+    EXPECT_EQ(run.choose_checkpoint(0).value_or(0), step) << strategy;
+  }
+}
+
+TEST_F(TrainingRunTest, WhatCountsAsZerosIsToldTheFirstTimesAndAtEachDoubling) {
+  TrainingRun& run = make("on-bad-gradient = skip\nsteps = 200\n");
+  Commit commit{kAnna, 3, {0, 4}, {}, true};
+  wire::BadGradient bad;
+  bad.set_loss(2);
+  bad.set_tensor(1);
+  commit.bad = {bad};
+  run.on_commit(commit);
+  EXPECT_THAT(
+      out_.take_notices(),
+      testing::Contains(AllOf(HasSubstr("[train] the gradient of worker 0"),
+                              HasSubstr("at step 3, micro-batch 2, is not finite in tensor "),
+                              HasSubstr(": it counts as zeros"), HasSubstr("1 so far"))));
+  size_t said = 1;
+  for (commit.step = 4; commit.step < 104; ++commit.step) {
+    run.on_commit(commit);
+    said += out_.take_notices().size();
+  }
+  EXPECT_EQ(said, 8U + 3U) << "at 16, 32 and 64";
+  commit.counted = false;
+  run.on_commit(commit);
+  EXPECT_EQ(run.progress().counts().bad_gradients, 101);
 }
 
 TEST_F(TrainingRunTest, StopAfterEndsItEarlier) {

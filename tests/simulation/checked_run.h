@@ -174,7 +174,8 @@ class Run {
   void check_whole() {
     const Barriers& barriers = cluster_->coordinator().barriers();
     for (int64_t step = scenario_.start_step + 1; step <= barriers.end_step; ++step) {
-      if (barriers.checkpoint_due(step) && !cluster_->checkpoints.contains(step)) {
+      if (barriers.checkpoint_due(step) && !cluster_->checkpoints.contains(step) &&
+          !cluster_->lost_checkpoints.contains(step)) {
         return complain("no checkpoint at step " + std::to_string(step));
       }
     }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ class Cluster {
   std::string describe() const;
   const Coordinator& coordinator() const;
   std::map<int64_t, FlatState> checkpoints;   // by step
+  std::set<int64_t> lost_checkpoints;         // that could not be written
   std::vector<float> start_weights;           // as the servers held them before the first push
   std::map<int64_t, Evaluation> evaluations;  // by step
   // backup: first micro-batches of the pushes that make up each step.

@@ -35,7 +35,7 @@ class CoordinatorNode : private JobResults {
   bool send(const PeerId& to, const Message& message) override;
   void connect_shards(const std::vector<std::string>& endpoints) override;
   void send_to_shard(int server, const Message& message) override;
-  void written(int64_t step) override;
+  void written(int64_t step, const std::exception_ptr& error) override;
   bool alive() const override { return !killed_; }
 
   Cluster& cluster_;

@@ -1,5 +1,7 @@
 #include "tests/simulation/job_results.h"
 
+#include "common/base/error.h"
+
 namespace pushpull::sim {
 
 RunHistory JobResults::history_of_run() {
@@ -45,6 +47,14 @@ void JobResults::hash_weights(GatheredState snapshot) {
 }
 
 void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState state, bool /*hash*/) {
+  const Job& job = cluster_.scenario().job;
+  const bool last = state.step == (job.stop_after > 0 ? job.stop_after : job.steps);
+  if (!last && cluster_.dice().chance(cluster_.scenario().write_fails)) {
+    cluster_.lost_checkpoints.insert(state.step);
+    return after_writing([this, step = state.step] {
+      written(step, std::make_exception_ptr(Error(ErrorCode::kIo, "[file] full")));
+    });
+  }
   after_writing([this, flat = flatten(std::move(snapshot)), counts = state.counts] {
     const bool again = !cluster_.checkpoints.insert_or_assign(flat.step, flat).second;
     if (again && cluster_.recoveries == 0) {

@@ -15,7 +15,7 @@ class JobResults : public JobEffects {
 
  protected:
   // The disk has what it was given.
-  virtual void written(int64_t step) = 0;
+  virtual void written(int64_t step, const std::exception_ptr& error = nullptr) = 0;
   virtual bool alive() const = 0;
   // Of an earlier life, as the disk tells it.
   RunHistory history_of_run();

@@ -29,7 +29,8 @@ enum class Part : uint64_t {
   kControl = 10,
   kServers = 11,
   kPeers = 12,
-  kStop = 13
+  kStop = 13,
+  kChosen = 14
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -249,6 +250,20 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
     started += accident.replaced_ms >= 0 ? 1 : 0;
     s.accidents.push_back(accident);
   }
+}
+
+void add_chosen_checkpoints(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kChosen);
+  s.job.checkpoint_every = 0;
+  s.job.checkpoint_auto = true;
+  s.job.steps = s.start_step + dice.between(20, 60);
+  s.job.stop_after = 0;
+  s.job.eval_every = dice.chance(0.5) ? 0 : dice.between(3, 20);
+  s.workers = std::min(s.workers, 3);
+  // some 15 to 25 s, the first checkpoint being due after 10
+  const int64_t tasks = (s.job.steps - s.start_step) * s.job.micro_batches();
+  s.compute_us = 2 * dice.between(15'000'000, 25'000'000) * s.workers / tasks;
+  s.write_us = dice.chance(0.5) ? 1000 : 400'000;
 }
 
 void add_server_losses(Scenario& s) {

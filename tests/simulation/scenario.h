@@ -77,6 +77,7 @@ struct Scenario {
   int64_t server_killed_ms = -1;   // the second server dies then; -1: never
   int64_t compute_us = 1000;       // longest time for one micro-batch
   int64_t write_us = 1000;         // longest time for a checkpoint
+  double write_fails = 0.0;        // probability that one but the last cannot be written
   size_t flush_bytes = 1 << 20;    // of a push's message
   bool early = true;               // workers begin while their weights are still coming
   int64_t window_bytes = 0;        // of a pull; 0: none
@@ -109,6 +110,8 @@ void add_control_faults(Scenario& scenario);
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
 // The job is told to end at a random moment: its coordinator, or everybody.
 void add_stop(Scenario& scenario);
+// The coordinator chooses when there are checkpoints, and there is time for some.
+void add_chosen_checkpoints(Scenario& scenario);
 // Servers die at random moments, the coordinator among them, and come back.
 void add_server_losses(Scenario& scenario);
 // ... which others replace within the term. The coordinator lives.

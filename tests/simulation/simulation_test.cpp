@@ -253,6 +253,54 @@ TEST(Simulation, ADiskThatIsFarBehindIsWaitedForAndSaidOnce) {
   EXPECT_EQ(behind.checkpoint_waits, 0);
 }
 
+// A cut between the same two steps everywhere, though nobody knew of it before.
+TEST(Simulation, CheckpointsThatTheCoordinatorChoosesChangeNoBits) {
+  constexpr const char* kStrategies[] = {"sync",  "local:3", "backup:1",   "async",
+                                         "ssp:1", "ssp:5",   "buffered:3", "sync"};
+  std::map<std::string, int64_t> chosen;
+  for (const uint64_t seed : seeds(800)) {
+    const std::string strategy = kStrategies[seed % 8];
+    Scenario scenario = draw(seed, strategy);
+    if (strategy == "local:3") scenario.job.optimizer.kind = OptimizerKind::kSgd;
+    add_chosen_checkpoints(scenario);
+    if (seed % 16 >= 8) add_faults(scenario);
+    const bool goes_on = strategy != "local:3" && seed % 8 > 0;
+    if (seed % 5 < 2) {
+      add_accidents(scenario, goes_on ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
+    }
+    const int64_t compute_us = scenario.compute_us;
+    if (seed % 3 == 0) add_server_losses(scenario);
+    scenario.compute_us = compute_us;
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (HasFailure()) return;
+    chosen[strategy] += std::ssize(run.cluster().checkpoints) - 1;
+  }
+  for (const char* strategy : kStrategies) {
+    EXPECT_GT(chosen[strategy], 0) << strategy << ": nothing was tested";
+  }
+}
+
+// A term goes back to the newest one that is whole.
+TEST(Simulation, CheckpointsThatCannotBeWrittenCostNeitherBitsNorMicroBatches) {
+  int64_t lost = 0;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
+    scenario.job.checkpoint_every = 1 + static_cast<int64_t>(seed % 3);
+    scenario.job.on_checkpoint_failure = OnCheckpointFailure::kContinue;
+    scenario.write_fails = 0.5;
+    if (seed % 4 < 2) add_faults(scenario);
+    if (seed % 3 > 0) add_server_losses(scenario);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (HasFailure()) return;
+    lost += std::ssize(run.cluster().lost_checkpoints);
+  }
+  EXPECT_GT(lost, 0) << "nothing was tested";
+}
+
 // ---- codecs ----
 
 // Checkpoints of a job whose workers all live.

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kTrainerPollMs = 20;
 constexpr int64_t kRepeatMs = 1000;
-constexpr size_t kMostReports = 8;  // that are not acknowledged; a server takes in 16
 // PyTorch's DDP has the same sizes.
 constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 constexpr int64_t kBucketBytes = int64_t{25} << 20;
@@ -106,9 +105,18 @@ void AllReduceTrainer::train_to_the_end() {
   fetch_start();
   for (int64_t s = barriers_.start_step; s < barriers_.end_step; ++s) {
     step(s);
+    learn_barriers();
     if (barriers_.is_barrier(s + 1)) barrier(s + 1);
   }
   until([] { return false; }, "the end of the job");
+}
+
+// Server 0 has acknowledged the losses of the steps before only once everybody knows.
+void AllReduceTrainer::learn_barriers() {
+  if (!job_.checkpoint_auto) return;
+  const std::optional<wire::State> state = control_.state();
+  if (!state) return;
+  for (const int64_t step : state->chosen_checkpoints()) barriers_.choose(step);
 }
 
 void AllReduceTrainer::fetch_start() {
@@ -264,13 +272,15 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   *push->mutable_grant() = grant_;
   push->mutable_losses()->Assign(losses.begin(), losses.end());
   push->set_data_hash(compute_.take_data_hash().bytes());
+  const std::vector<wire::BadGradient> bad = compute_.take_bad();
+  push->mutable_bad()->Assign(bad.begin(), bad.end());
   push->set_acknowledge(true);
   if (reports_.empty()) heard_ms_[0] = out.sent_ms;
   servers_[0]->send(out.message);
   reports_.push_back(std::move(out));
   exchange();
-  if (reports_.size() <= kMostReports) return;
-  until([this] { return reports_.size() <= kMostReports; }, "an answer to losses");
+  if (std::ssize(reports_) <= kMostReports) return;
+  until([this] { return std::ssize(reports_) <= kMostReports; }, "an answer to losses");
 }
 
 void AllReduceTrainer::take(const Message& message) {

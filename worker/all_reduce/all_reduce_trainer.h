@@ -49,6 +49,7 @@ class AllReduceTrainer {
   };
 
   void train_to_the_end();
+  void learn_barriers();
   void fetch_start();
   void step(int64_t step);
   bool compute(int64_t step, std::vector<float>& losses);
@@ -73,7 +74,7 @@ class AllReduceTrainer {
   const Job& job_;
   const SenderId sender_;
   Control& control_;
-  const Barriers barriers_;
+  Barriers barriers_;
   const int64_t total_steps_;
   const int shares_;
   const int share_;

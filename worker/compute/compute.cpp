@@ -37,6 +37,9 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       ahead_(devices_.size()),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
+  if (job.on_bad_gradient == OnBadGradient::kSkip) {
+    skipped_.emplace(model.table(), devices_.empty());
+  }
   if (devices_.empty()) {
     gradient_ = make_host_sum(model.table(), map, std::move(memory.host));
   } else if (devices_.size() == 1) {
@@ -127,7 +130,7 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
   double forward_s = 0.0;  // where it has ended; 0: not yet
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (traced() && forward_s == 0.0) forward_s = now_seconds();
-    if (gradient_->in_last_leaf()) gradient_->tensor_ready(tensor, node.ready);
+    if (gradient_->in_last_leaf() && !skipped_) gradient_->tensor_ready(tensor, node.ready);
   };
   for (int64_t m = node.range.lo; m < node.range.hi; ++m) {
     if (over_()) return false;
@@ -136,10 +139,13 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
     straggling_.resume();
     forward_s = 0.0;
     if (traced()) begin_s = now_seconds();
-    const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(),
-                                    gradient_->leaf(), tensor_ready, node.needed);
-    check_loss(node.step, m, loss);
-    losses.push_back(loss);
+    const std::span<float> leaf = gradient_->leaf();
+    const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(), leaf,
+                                    tensor_ready, node.needed);
+    losses.push_back(skipped_ ? skipped_->take({leaf, loss, losses.size()}, weights_, node.needed)
+                              : check_loss(node.step, m, loss));
+    // nothing of a micro-batch may go out before all of it is known
+    if (skipped_ && gradient_->in_last_leaf()) gradient_->all_ready(node.ready);
     gradient_->end_leaf();
     if (traced()) {
       trace_->add(Trace::kForward, node.step, m, begin_s, forward_s);
@@ -273,8 +279,8 @@ double Compute::squares(std::span<const float> sum, int64_t micro_batches) const
   return whole_.all_squares(sum.data(), static_cast<double>(micro_batches));
 }
 
-void Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
-  if (std::isfinite(loss)) return;
+float Compute::check_loss(int64_t step, int64_t micro_batch, float loss) const {
+  if (std::isfinite(loss)) return loss;
   throw Error(ErrorCode::kNotFinite, "[train] the loss of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) + ", micro-batch " +
                                          std::to_string(micro_batch) + " is " +

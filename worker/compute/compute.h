@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "worker/compute/device_team.h"
 #include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
+#include "worker/compute/skipped_gradients.h"
 #include "worker/compute/straggling.h"
 #include "worker/trace/activity.h"
 #include "worker/trace/trace.h"
@@ -61,6 +63,11 @@ class Compute {
   bool node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
             const WeightsNeeded& needed = {});
 
+  // What counts as zeros of all nodes since the last call (on-bad-gradient = skip), each with its
+  // place among the losses.
+  std::vector<wire::BadGradient> take_bad() {
+    return skipped_ ? skipped_->take_found() : std::vector<wire::BadGradient>();
+  }
   // The hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
@@ -102,7 +109,7 @@ class Compute {
   void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
   void sleep(double seconds) const;
   void count(int64_t micro_batches);
-  void check_loss(int64_t step, int64_t micro_batch, float loss) const;
+  float check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
 
   const Job& job_;
@@ -121,6 +128,7 @@ class Compute {
   std::function<bool()> over_;
   Straggling straggling_;
   HashSum data_hash_;
+  std::optional<SkippedGradients> skipped_;  // on-bad-gradient = skip
   int rank_ = -1;
   Trace* trace_ = nullptr;
   Activity* activity_ = nullptr;               // null: nobody asks

@@ -55,6 +55,10 @@ void GradientSum::tensor_ready(size_t tensor, const SliceReady& ready) {
   }
 }
 
+void GradientSum::all_ready(const SliceReady& ready) {
+  for (size_t tensor = tensor_elements_.size(); tensor-- > 0;) tensor_ready(tensor, ready);
+}
+
 void GradientSum::end_leaf() {
   if (in_last_leaf()) {
     // tensor_ready has added them all

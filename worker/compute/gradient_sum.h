@@ -34,6 +34,8 @@ class GradientSum {
   // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out
   // slices.
   void tensor_ready(size_t tensor, const SliceReady& ready);
+  // The same for all tensors, the last one first.
+  void all_ready(const SliceReady& ready);
   bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
   // The micro-batch is done. After the last one the sum is complete.
   void end_leaf();

@@ -99,8 +99,8 @@ void PushDelivery::flush(int server, int connection) {
   outgoing_.push_back({server, std::move(message), connection});
 }
 
-void PushDelivery::end(std::span<const float> losses, double squares,
-                       const std::string& data_hash) {
+void PushDelivery::end(std::span<const float> losses, double squares, const std::string& data_hash,
+                       std::span<const wire::BadGradient> bad) {
   running_ = false;
   for (int server = 0; server < connections_.servers(); ++server) {
     if (connections_.slices(server).empty()) continue;
@@ -112,6 +112,7 @@ void PushDelivery::end(std::span<const float> losses, double squares,
     if (server != 0) continue;
     push->mutable_losses()->Assign(losses.begin(), losses.end());
     push->set_data_hash(data_hash);
+    push->mutable_bad()->Assign(bad.begin(), bad.end());
   }
 }
 

@@ -56,8 +56,9 @@ class PushDelivery {
   // Sends what has been added on this connection.
   void flush(int server, int connection);
   // No more parts come. The last messages go out with flush_all.
-  //   losses, data_hash: for server 0. squares: for all.
-  void end(std::span<const float> losses, double squares, const std::string& data_hash);
+  //   losses, data_hash, bad: for server 0. squares: for all.
+  void end(std::span<const float> losses, double squares, const std::string& data_hash,
+           std::span<const wire::BadGradient> bad = {});
   void flush_all();
   // Between `begin` and `end`.
   bool is_running() const { return running_; }

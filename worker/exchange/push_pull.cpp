@@ -180,9 +180,9 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
 }
 
 void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
-                        const std::string& data_hash) {
+                        const std::string& data_hash, std::span<const wire::BadGradient> bad) {
   pull_answered_ = false;
-  delivery_.end(losses, squares, data_hash);
+  delivery_.end(losses, squares, data_hash, bad);
   schedule_->on_pushed(delivery_.head().step, delivery_.head().range);
   if (const auto later = std::exchange(later_, std::nullopt)) take_state(*later, now_ms);
   if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along

@@ -80,9 +80,9 @@ class PushPull {
   void begin_push(int64_t step, Range range);
   void add_part(int slice, Range node, Payload payload);
   // losses: of each micro-batch, step by step; squares: of the mean gradient, where clip-norm works
-  // per push; data_hash: of the samples, HashSum::bytes().
+  // per push; data_hash: of the samples, HashSum::bytes(); bad: what counts as zeros.
   void end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
-                const std::string& data_hash = {});
+                const std::string& data_hash = {}, std::span<const wire::BadGradient> bad = {});
   void finish_evaluation() { schedule_->on_evaluated(); }
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }

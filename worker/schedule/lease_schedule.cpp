@@ -4,6 +4,12 @@
 
 namespace pushpull {
 
+// There are no shares, but barriers that the coordinator has added.
+bool LeaseSchedule::on_shares(const wire::State& state) {
+  for (const int64_t step : state.chosen_checkpoints()) plan_.barriers.choose(step);
+  return false;
+}
+
 bool LeaseSchedule::on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
   for (const wire::Lease& lease : leases) {
     if (lease.number() <= newest_lease_ || !fits(lease)) continue;

@@ -14,6 +14,7 @@ class LeaseSchedule : public Schedule {
  public:
   explicit LeaseSchedule(const WorkPlan& plan) : plan_(plan) {}
 
+  bool on_shares(const wire::State& state) override;
   bool on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) override;
   std::optional<PullAim> on_weights(const PulledWeights& weights) override;
   void on_weights_let_go() override { clock_ = -1; }
@@ -37,7 +38,7 @@ class LeaseSchedule : public Schedule {
  private:
   bool fits(const wire::Lease& lease) const;
 
-  const WorkPlan plan_;
+  WorkPlan plan_;
   std::deque<wire::Lease> leases_;
   int64_t newest_lease_ = 0;
   int64_t clock_ = -1;       // that the weights in use were pulled for; -1: there are none

@@ -1,0 +1,32 @@
+#include "ps/work/chosen_checkpoints.h"
+
+#include <algorithm>
+
+namespace pushpull {
+
+void ChosenCheckpoints::choose(int64_t step) {
+  newest_ = step;
+  held_ = true;
+  out_.state_changed();
+  said_in_version_ = out_.state_version();
+}
+
+bool ChosenCheckpoints::on_tick() {
+  if (!held_ || !everybody_knows()) return false;
+  held_ = false;
+  out_.state_changed();
+  return true;
+}
+
+// The server in the coordinator's own process hears of each state at once. A spare has no rank, and
+// gets its first work with a state that names the checkpoint.
+bool ChosenCheckpoints::everybody_knows() const {
+  const auto& all = members_.all();
+  return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+    const MemberInfo& member = entry.second;
+    if (member.role == wire::ROLE_WORKER && !workers_) return true;
+    return member.peer.empty() || member.rank < 0 || member.state_version >= said_in_version_;
+  });
+}
+
+}  // namespace pushpull

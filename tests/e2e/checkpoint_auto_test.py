@@ -1,0 +1,69 @@
+"""checkpoint-every = auto: the coordinator chooses when, and changes no bits."""
+import hashlib
+import re
+
+import lab as base
+from lab import MLP, expect
+from replay_test import replays
+
+AUTO = {**MLP, "checkpoint-every": "auto", "steps": 10_000_000}
+LINE = re.compile(r"the checkpoint of step (\d+) took .* a loss repeats at most (\d+) steps \(([0-9.]+) s\)")
+
+
+def weights_of(folder):
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def chosen_steps(run):
+    return [int(found[1]) for found in LINE.finditer(run.said())]
+
+
+def runs_until_it_has_chosen(lab, keys, count, servers, workers):
+    run = lab.launch(lab.job(keys), servers, workers)
+    lab.until(lambda: len(chosen_steps(run)) >= count or run.poll() is not None, 60, run.said)
+    expect(run.poll() is None, run.said()[-900:])
+    run.kill()
+    run.ends(30)
+    lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
+    return run
+
+
+def a_chosen_checkpoint_has_the_bits_of_its_step(lab):
+    """Of a run that ends there, with other servers and workers; and a run resumes from it."""
+    for strategy in ("sync", "local:5", "allreduce:tree"):
+        keys = {**AUTO, "strategy": strategy, "optimizer": "sgd", "straggler": "0:20"}
+        run = runs_until_it_has_chosen(lab, keys, 1, 2, 2)
+        step = chosen_steps(run)[0]
+        folder = run.out / "checkpoints" / f"step-{step:08}"
+        expect((folder / "DONE").exists(), f"{strategy}: no checkpoint of step {step}: {run.said()[-900:]}")
+        told = LINE.search(run.said())
+        expect(int(told[2]) > 0 and float(told[3]) >= 5, told[0])
+        same = {**keys, "steps": 10_000_000, "stop-after": step, "checkpoint-every": 0, "straggler": "none"}
+        want = lab.run(lab.job(same), 1, 2)
+        expect(want.code == 0, want.text[-900:])
+        expect(weights_of(folder) == weights_of(want.out / "checkpoints" / folder.name),
+               f"{strategy}: other weights at step {step}")
+        on = lab.run(lab.job({**same, "stop-after": step + 5, "checkpoint-dir": run.out / "checkpoints",
+                              "resume": "true", "checkpoint-every": "auto"}), 1, 2)
+        expect(on.code == 0, on.text[-900:])
+        expect(on.summary()["resumed_from_step"] == step, f"{on.summary()['resumed_from_step']}")
+
+
+def other_strategies_choose_too_and_a_record_replays(lab):
+    for strategy in ("ssp:2", "backup:1", "buffered:3"):
+        run = runs_until_it_has_chosen(lab, {**AUTO, "strategy": strategy}, 1, 2, 3)
+        newest = chosen_steps(run)[-1]
+        on = lab.run(lab.job({**AUTO, "strategy": strategy, "stop-after": newest + 5, "resume": "true",
+                              "checkpoint-dir": run.out / "checkpoints"}), 1, 2)
+        expect(on.code == 0, f"{strategy}: {on.text[-900:]}")
+    record = lab.folder / "run.rec"
+    # alone and slow: some hundred steps last longer than the 10 s before the first one
+    job = lab.job({**AUTO, "strategy": "async", "straggler": "0:1000", "steps": 60, "record": record})
+    live = lab.run(job, 2, 1)
+    expect(live.code == 0, live.text[-900:])
+    expect(LINE.search(live.text), f"no checkpoint in {live.summary()['seconds']} s")
+    replays(lab, record, live.summary())
+
+
+if __name__ == "__main__":
+    base.main(globals())

@@ -1,0 +1,172 @@
+#include "ps/files/checkpoint_pace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace pushpull {
+namespace {
+
+using testing::HasSubstr;
+
+// A run whose steps take 10 ms, and whose checkpoints stop it for `stop_ms` and take the disk
+// `write_ms` more, in which every step takes `slow` times as long.
+class Training {
+ public:
+  explicit Training(int64_t stop_ms, int64_t write_ms = 0, double slow = 1.0)
+      : stop_ms_(stop_ms), write_ms_(write_ms), slow_(slow) {
+    pace_.begin(now_ms_, 0);
+  }
+  // Trains for so long; ms in which it has lost time are lost_ms().
+  void train(int64_t ms) {
+    for (const int64_t end = now_ms_ + ms; now_ms_ < end;) {
+      if (pace_.due(now_ms_)) {
+        checkpoint();
+      } else {
+        pass(10, 1.0);
+      }
+    }
+  }
+  void checkpoint() {
+    pace_.reach(now_ms_, step());
+    pace_.chosen(now_ms_, step());
+    now_ms_ += stop_ms_;
+    lost_ms_ += static_cast<double>(stop_ms_);
+    pace_.cut(now_ms_, step());
+    pass(write_ms_, slow_);
+    pace_.done(now_ms_, step());
+    ++checkpoints_;
+    longest_ms_ = std::max(longest_ms_, now_ms_ - newest_ms_);
+    newest_ms_ = now_ms_;
+  }
+  void costs(int64_t stop_ms) { stop_ms_ = stop_ms; }
+
+  CheckpointPace& pace() { return pace_; }
+  int64_t step() const { return static_cast<int64_t>(steps_); }
+  int64_t now_ms() const { return now_ms_; }
+  double lost_ms() const { return lost_ms_; }
+  int64_t checkpoints() const { return checkpoints_; }
+  int64_t longest_ms() const { return longest_ms_; }
+
+ private:
+  void pass(int64_t ms, double slow) {
+    now_ms_ += ms;
+    steps_ += static_cast<double>(ms) / 10 / slow;
+    lost_ms_ += static_cast<double>(ms) * (1 - 1 / slow);
+  }
+
+  int64_t stop_ms_;
+  int64_t write_ms_;
+  double slow_;
+  CheckpointPace pace_;
+  int64_t now_ms_ = 1'000'000;
+  int64_t newest_ms_ = 1'000'000;
+  double steps_ = 0;
+  double lost_ms_ = 0;
+  int64_t checkpoints_ = 0;
+  int64_t longest_ms_ = 0;
+};
+
+TEST(CheckpointPace, TheFirstOneComesAfterTenSecondsAndNoneBeforeTheStart) {
+  EXPECT_FALSE(CheckpointPace().due(1'000'000'000));
+  CheckpointPace pace;
+  pace.begin(500, 0);
+  EXPECT_FALSE(pace.due(10'499));
+  EXPECT_TRUE(pace.due(10'500));
+  pace.reach(10'500, 100);
+  EXPECT_EQ(pace.steps_in(100), 1) << "0.01 steps in a millisecond";
+  pace.chosen(10'500, 100);
+  EXPECT_FALSE(pace.due(99'999)) << "one at a time";
+}
+
+TEST(CheckpointPace, AllOfThemTogetherCostAHundredthOfTheTime) {
+  for (const int64_t stop_ms : {0, 1, 20, 100, 500, 3000}) {
+    for (const int64_t write_ms : {0, 40, 400, 4000}) {
+      for (const double slow : {1.0, 1.2, 3.0}) {
+        SCOPED_TRACE(testing::Message() << stop_ms << ", " << write_ms << ", " << slow);
+        Training run(stop_ms, write_ms, slow);
+        run.train(3'600'000);
+        const double share = run.lost_ms() / 3'600'000;
+        // its steps are whole, so a checkpoint is measured to one step
+        EXPECT_LT(share, 0.0105);
+        EXPECT_GT(run.checkpoints(), 3);
+        const double each_ms = run.lost_ms() / static_cast<double>(run.checkpoints());
+        const double least_ms = std::max(each_ms * 100, static_cast<double>(write_ms) * 5);
+        EXPECT_LT(static_cast<double>(run.longest_ms()),
+                  3 * std::max(least_ms, 10'000.0) + 4 * static_cast<double>(write_ms))
+            << "more seldom than it must be";
+      }
+    }
+  }
+}
+
+TEST(CheckpointPace, WhatCostsNothingComesEveryFiveSeconds) {
+  Training run(0);
+  run.train(100'000);
+  EXPECT_EQ(run.checkpoints(), 90 / 5) << "the first after 10 s";
+}
+
+TEST(CheckpointPace, ADiskThatIsSlowCostsOnlyWhereStepsAreSlower) {
+  Training run(0, 8000, 1.0);
+  run.train(1'000'000);
+  EXPECT_GT(run.checkpoints(), 20) << "a twentieth of the time that it takes";
+  Training slower(0, 8000, 2.0);
+  slower.train(1'000'000);
+  EXPECT_LT(slower.checkpoints(), 4) << "4 of 8 s each";
+}
+
+TEST(CheckpointPace, ACheckpointThatWasDearOnceIsMadeUpForLater) {
+  Training run(20);
+  run.train(60'000);
+  const int64_t before = run.checkpoints();
+  run.costs(6000);
+  run.checkpoint();
+  run.costs(20);
+  run.train(500'000);
+  EXPECT_EQ(run.checkpoints(), before + 1) << "600 s for its 6 s";
+  run.train(1'000'000);
+  EXPECT_GT(run.checkpoints(), before + 10);
+}
+
+TEST(CheckpointPace, WhereNothingIsComputedAllOfTheTimeIsTheCheckpoints) {
+  CheckpointPace pace;
+  pace.begin(0, 7);
+  pace.chosen(10'000, 7);
+  pace.cut(10'000, 7);
+  pace.done(10'500, 7);
+  EXPECT_FALSE(pace.due(99'999));
+  EXPECT_TRUE(pace.due(100'000)) << "0.5 s, and 0.5 s for itself, are a hundredth of 100 s";
+}
+
+TEST(CheckpointPace, ANewTermGoesOnWithWhatTheRunHasSpent) {
+  CheckpointPace pace;
+  pace.begin(0, 0);
+  pace.chosen(10'000, 1000);
+  pace.cut(10'000, 1000);
+  pace.done(10'400, 1000);
+  pace.begin(20'000, 500);
+  EXPECT_FALSE(pace.due(79'999));
+  EXPECT_TRUE(pace.due(80'000));
+  pace.chosen(80'000, 900);
+  pace.begin(90'000, 700);
+  EXPECT_TRUE(pace.due(90'000)) << "what was under way has gone with its term";
+  pace.done(91'000, 800);
+  EXPECT_TRUE(pace.due(91'000)) << "a checkpoint of the term before";
+}
+
+TEST(CheckpointPace, SaysWhatALossRepeats) {
+  CheckpointPace pace;
+  pace.begin(0, 0);
+  pace.reach(10'000, 2000);
+  pace.chosen(10'000, 2000);
+  pace.cut(10'100, 2020);
+  pace.done(10'350, 2050);  // 70 steps' time less 50
+  EXPECT_EQ(
+      pace.line(),
+      "the checkpoint of step 2020 took 0.2 s and cost about 100 ms of training; the next one "
+      "is due in 9.6 s: until it is on disk, a loss repeats at most 2030 steps (10.1 s)");
+}
+
+}  // namespace
+}  // namespace pushpull
