@@ -104,14 +104,18 @@ class Job:
     def reaches(self, step):
         """Waits for a line of metrics at this step or later; nobody may have ended before. False: the job is over."""
         def there():
-            if self.coordinator.poll() == 0:
+            if self.over():
                 return True
             for process in self.members():
                 expect(process.poll() is None, f"{process.name} ended with {process.returncode} before step {step}: "
                                                f"{process.said()[-500:]}")
             return self.step() >= step
         self.lab.until(there, END_S, lambda: f"no step {step}, only {self.step()}: {self.coordinator.said()[-500:]}")
-        return self.coordinator.poll() is None
+        return not self.over()
+
+    def over(self):
+        """Somebody has ended well: the others do so now."""
+        return any(process.poll() == 0 for process in self.members())
 
     def end_codes(self, processes=None):
         """Waits for the end of all. Returns {name: exit code}."""
