@@ -3,7 +3,8 @@
 # The CUDA toolkit is optional and not among them: CMake finds it where it is (docs/gpu.md).
 #   scripts/install-deps.sh [--tests] [--tidy]
 #     --tests  also what the tests use: python3-torch as the reference, clang-format,
-#              chromium, which opens the report of a comparison; tools for labs of hosts
+#              chromium, which opens the report of a comparison; tools for labs of hosts; spin,
+#              which searches through the model of a protocol
 #     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
 set -euo pipefail
 
@@ -16,9 +17,9 @@ packages=(
 )
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables) ;;
+    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin) ;;
     --tidy) packages+=(clang-tidy) ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[deps] unknown option $option; known: --tests, --tidy" >&2; exit 2 ;;
   esac
 done

@@ -450,8 +450,9 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
 }
 
 void CoordinatorLoop::record_failure() {
-  if (!recorder_ || !recorder_->started()) return;
   const Coordinator& coordinator = driver_.coordinator();
+  // a term that has not begun to train has no logs, and those of the one before are void
+  if (!recorder_ || !recorder_->started() || !coordinator.started()) return;
   try {
     if (!recorder_->finish(coordinator, "", coordinator.failure_text())) return;
     log_.info("recorded up to there in " + program_.job.record);

@@ -5,7 +5,7 @@ import signal
 import time
 
 import lab as base
-from lab import MLP, expect, summary_of
+from lab import LONG, MLP, expect, summary_of
 
 CONV = {"model": "convnet", "dataset": "digits", "train-samples": 512, "test-samples": 64,
         "global-batch": 32, "micro-batch": 8, "optimizer": "adam", "lr": 0.01, "steps": 30, "seed": 3}
@@ -207,6 +207,17 @@ def wrong_input_is_refused(lab):
     # where it could not be written, nobody trains first
     run = lab.run(job, 1, 1, record=lab.folder / "no" / "such" / "folder")
     expect(run.code == 8 and "such" in run.text, f"{run.code}: {run.text[-300:]}")
+
+
+def a_recorded_job_that_no_server_comes_back_to_says_so(lab):
+    keys = {**LONG, "strategy": "async", "record": "run.rec", "replacement-timeout": lab.seconds(1)}
+    cluster = lab.cluster(lab.job(keys), 2, 1)
+    cluster.reaches(5)
+    cluster.servers[1].kill()
+    first = cluster.servers[0]
+    expect(first.ends(60) == 5, f"exit code {first.returncode}: {first.said()[-400:]}")
+    expect("1 of 2 servers" in first.said().splitlines()[-1], first.said()[-400:])
+    expect(not (lab.folder / "run.rec").exists(), "a record of a term that never began")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,9 @@ std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first) 
   if (const char* exact = std::getenv("PUSHPULL_SIM_MOST")) {
     most = std::strtoull(exact, nullptr, 10);
   }
-  for (uint64_t seed = 1; seed <= std::max<uint64_t>(most, 1); ++seed) first.push_back(seed);
+  const char* from = std::getenv("PUSHPULL_SIM_FIRST");
+  const uint64_t lowest = from == nullptr ? 1 : std::strtoull(from, nullptr, 10);
+  for (uint64_t n = 0; n < std::max<uint64_t>(most, 1); ++n) first.push_back(lowest + n);
   return first;
 }
 

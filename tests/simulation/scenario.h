@@ -90,7 +90,8 @@ struct Scenario {
 };
 
 // `first`, then 1 to `count` times the scale of the build and of PUSHPULL_SIM_SCALE; only
-// PUSHPULL_SIM_SEED where that is set; 1 to PUSHPULL_SIM_MOST in place of that many.
+// PUSHPULL_SIM_SEED where that is set; PUSHPULL_SIM_MOST in place of that many;
+// from PUSHPULL_SIM_FIRST on in place of 1.
 std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first = {});
 // A job without faults; strategy "sync", "async", "ssp:S", "backup:B" (B at most) or "local:H".
 Scenario draw(uint64_t seed, const std::string& strategy);

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Looks for rare failures, for hours: simulated clusters, fuzzers and chaos in rotation, at low priority.
+#   scripts/soak.sh HOURS [FILE]
+# Appends one line of JSON for each round of each to FILE (build/soak.jsonl), and for each run of chaos to FILE.chaos, so
+# that runs add up: `tests/chaos/chaos.py --show FILE.chaos` prints the table. Seeds go on where the last soak has ended.
+# Inputs that fuzzers have found stay in build/soak/NAME; what broke something is build/soak/NAME-crash-..., and logs of
+# failed runs of chaos are build/soak/chaos. Ends with 1 where anything has failed.
+# PUSHPULL_SOAK_S: seconds of each fuzzer, and of chaos, in a round (600). PUSHPULL_SIM_SCALE: how many times the tests'
+# own number of seeds are simulated in a round (4).
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+
+case ${1:-} in
+  -h | --help | '') sed -n '2,10s/^# \{0,1\}//p' "$0"; exit $(( $# == 0 ? 2 : 0 )) ;;
+esac
+end=$(awk -v now="$(date +%s)" -v hours="$1" 'BEGIN { printf "%d", now + 3600 * hours }')
+table=$(realpath -m "${2:-build/soak.jsonl}")
+turn_s=${PUSHPULL_SOAK_S:-600}
+sim_scale=${PUSHPULL_SIM_SCALE:-4}
+work=$PWD/build/soak
+failed=0
+mkdir -p "$work" "$(dirname "$table")"
+touch "$table"
+
+# note KIND NAME RUNS SECONDS EXIT_CODE
+note() {
+  printf '{"when": "%s", "commit": "%s", "kind": "%s", "name": "%s", "runs": %s, "seconds": %s, "exit": %s}\n' \
+    "$(date -u +%FT%TZ)" "$(git rev-parse --short HEAD 2>/dev/null || echo none)" "$1" "$2" "$3" "$4" "$5" >>"$table"
+  [ "$5" -eq 0 ] || failed=1
+  echo "[soak] $1 $2: $3 runs, $4 s, exit code $5"
+}
+
+over() { [ "$(date +%s)" -ge "$end" ]; }
+
+# The smaller of a turn and what is left.
+seconds_left() {
+  local left=$((end - $(date +%s)))
+  echo $((left < turn_s ? (left > 1 ? left : 1) : turn_s))
+}
+
+simulate() {
+  local begin=$SECONDS code=0 round first
+  round=$(grep -c '"kind": "simulate"' "$table" || true)
+  # no test has more than 3,000 seeds at scale 1; those below the first round's are the tests' own
+  first=$((1 + 3000 * sim_scale * (round + 1)))
+  PUSHPULL_SIM_FIRST=$first PUSHPULL_SIM_SCALE=$sim_scale nice build/release/tests/simulation_test \
+    >"$work/simulate.log" 2>&1 || code=$?
+  note simulate "seeds from $first at scale $sim_scale" "$(grep -c '\[       OK \]' "$work/simulate.log" || true)" \
+    $((SECONDS - begin)) "$code"
+}
+
+fuzz() {
+  local begin=$SECONDS code=0 runs
+  mkdir -p "$work/$1"
+  nice "build/fuzz/tests/$1_fuzz" -max_total_time="$(seconds_left)" -max_len=4096 -timeout=20 -print_final_stats=1 \
+    -artifact_prefix="$work/$1-" "$work/$1" "tests/fuzz/corpus/$1" >"$work/$1.log" 2>&1 || code=$?
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$1.log")
+  note fuzz "$1" "${runs:-0}" $((SECONDS - begin)) "$code"
+}
+
+chaos() {
+  local begin=$SECONDS code=0 seed runs
+  touch "$table.chaos"
+  seed=$(wc -l <"$table.chaos")
+  nice python3 tests/chaos/chaos.py --bin build/release/bin --runs 100000 --seed "$seed" --for-s "$(seconds_left)" \
+    --table "$table.chaos" --logs "$work/chaos" >"$work/chaos.log" 2>&1 || code=$?
+  runs=$(($(wc -l <"$table.chaos") - seed))
+  note chaos "seeds from $seed" "$runs" $((SECONDS - begin)) "$code"
+}
+
+echo "[soak] builds"
+cmake --preset release >/dev/null
+cmake --build --preset release --target pushpull pushpull-server pushpull-worker pushpull-proxy simulation_test >/dev/null
+fuzzers=()
+if command -v clang++ >/dev/null; then
+  cmake --preset fuzz >/dev/null
+  cmake --build --preset fuzz >/dev/null
+  for source in tests/fuzz/*_fuzz.cpp; do fuzzers+=("$(basename "$source" _fuzz.cpp)"); done
+else
+  echo "[soak] no clang++ here: the fuzzers are left out"
+fi
+
+while ! over; do
+  simulate
+  over || chaos
+  for name in "${fuzzers[@]}"; do
+    over || fuzz "$name"
+  done
+done
+python3 tests/chaos/chaos.py --show "$table.chaos"
+echo "[soak] all that was done is in $table"
+exit "$failed"

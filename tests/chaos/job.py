@@ -1,0 +1,207 @@
+"""One job of chaos: its processes on this host, each started again when it must be, and what it must come to."""
+import pathlib
+import re
+import signal
+import socket
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+import lab as base  # noqa: E402
+from lab import MLP, Failed, expect, flags_of, metrics_of, summary_of  # noqa: E402
+from proxy_test import Proxy  # noqa: E402
+
+STEPS = 1200  # of strategies whose steps take long; see keys_of
+HEARTBEAT_S = 3
+END_S = 90  # until everybody has ended, after the last fault
+SERVERS = 2
+STRATEGIES = ("sync", "async", "ssp:2", "buffered:3", "backup:1", "local:2", "allreduce:tree")
+ORDERED = ("sync", "local:2", "allreduce:tree")  # the weights have one right value
+RECORDED = ("async", "ssp:2", "buffered:3", "backup:1")  # `pushpull replay` computes them again
+
+
+def workers_of(strategy):
+    return 3 if strategy.startswith("backup") else 2
+
+
+def keys_of(lab, strategy, **more):
+    """The job of a strategy. `local` has no optimizer at workers that a loss could cost."""
+    steps = STEPS * (3 if strategy.startswith("allreduce") else 2 if strategy in ORDERED else 1)
+    keys = {**MLP, "hidden": "24", "steps": steps, "eval-every": steps // 12, "checkpoint-every": steps // 10,
+            "checkpoint-keep": 20, "strategy": strategy, "heartbeat-timeout": lab.seconds(HEARTBEAT_S), "lr": 0.02}
+    if strategy.startswith("local"):
+        keys["optimizer"] = "sgd"
+    if strategy in RECORDED:
+        keys["record"] = "run.rec"
+    return {**keys, **more}
+
+
+class Job:
+    """The programs of one job, started by hand. links: who reaches the coordinator through a proxy: "worker", "server"
+    or "coordinator" (everybody does)."""
+
+    def __init__(self, lab, keys, link=""):
+        self.lab = lab
+        self.keys = keys
+        self.out = lab.folder / "out"
+        self.file = lab.job(keys)
+        self.link = link
+        self.proxy = None
+        self.gone = []  # processes that a fault has ended, or may have
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.coordinator = self.start_coordinator()
+        self.coordinator.says("listening on ")
+        if link:
+            self.proxy = Proxy(lab, to=f"127.0.0.1:{self.port}")
+        self.servers = [self.start_server() for _ in range(SERVERS - 1)]
+        self.workers = [self.start_worker(rank) for rank in range(workers_of(keys["strategy"]))]
+
+    def coordinator_words(self):
+        return ["--job", self.file, "--listen", f"tcp://127.0.0.1:{self.port}", "--servers", SERVERS, "--workers",
+                workers_of(self.keys["strategy"]), "--out", self.out]
+
+    def start_coordinator(self):
+        return self.lab.start("pushpull-server", *self.coordinator_words())
+
+    def address(self, linked):
+        return f"tcp://127.0.0.1:{self.proxy.port if linked and self.proxy else self.port}"
+
+    def start_server(self):
+        return self.lab.start("pushpull-server", "--join", self.address(self.link in ("server", "coordinator")))
+
+    def start_worker(self, rank=0):
+        linked = self.link == "coordinator" or self.link == "worker" and rank == 0
+        return self.lab.start("pushpull-worker", "--join", self.address(linked))
+
+    def members(self):
+        return [self.coordinator, *self.servers, *self.workers]
+
+    def of(self, role, rng):
+        if role == "coordinator":
+            return self.coordinator
+        return rng.choice(self.servers if role == "server" else self.workers)
+
+    def again(self, process):
+        """The same command once more, in the place of this process."""
+        self.gone.append(process)
+        if process is self.coordinator:
+            self.coordinator = self.start_coordinator()
+        elif process in self.servers:
+            self.servers[self.servers.index(process)] = self.start_server()
+        else:
+            self.workers[self.workers.index(process)] = self.start_worker(1)
+
+    def without(self, process):
+        """The job goes on without this worker."""
+        self.gone.append(process)
+        self.workers.remove(process)
+
+    def step(self):
+        return max([line["step"] for line in metrics_of(self.out)], default=-1)
+
+    def reaches(self, step):
+        """Waits for a line of metrics at this step or later; nobody may have ended before. False: the job is over."""
+        def there():
+            if self.over():
+                return True
+            for process in self.members():
+                expect(process.poll() is None, f"{process.name} ended with {process.returncode} before step {step}: "
+                                               f"{process.said()[-500:]}")
+            return self.step() >= step
+        self.lab.until(there, END_S, lambda: f"no step {step}, only {self.step()}: {self.coordinator.said()[-500:]}")
+        return not self.over()
+
+    def over(self):
+        """Somebody has ended well: the others do so now."""
+        return any(process.poll() == 0 for process in self.members())
+
+    def end_codes(self, processes=None):
+        """Waits for the end of all. Returns {name: exit code}."""
+        return {process.name: process.ends(END_S) for process in processes or self.members()}
+
+    def ends_well(self):
+        for process in self.members():
+            code = process.ends(END_S)
+            expect(code == 0, f"{process.name} ended with {code}: {process.said()[-700:]}")
+        for process in self.gone:
+            process.ends(END_S)
+        return summary_of(self.out)
+
+    def ends_named(self, codes):
+        """Everybody ends, with one of these codes and a reason."""
+        for process in self.members():
+            code = process.ends(END_S)
+            expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.said()[-700:]}")
+            said = process.said()
+            expect("error: [" in said or "ended by" in said, f"{process.name} gives no reason: {said[-500:]}")
+        for process in self.gone:
+            process.ends(END_S)
+
+    def close_link(self):
+        if self.proxy and self.proxy.process.poll() is None:
+            self.proxy.counters()
+
+
+class Verdicts:
+    """What the job would have come to without a fault: trained once for each strategy."""
+
+    def __init__(self):
+        self.calm_runs = {}
+
+    def calm(self, lab, strategy):
+        if strategy not in self.calm_runs:
+            keys = keys_of(lab, strategy)
+            keys.pop("record", None)
+            run = lab.run(lab.job(keys), SERVERS, workers_of(strategy))
+            expect(run.code == 0, f"the calm run failed: {run.text[-500:]}")
+            self.calm_runs[strategy] = (run.summary(), {path.name for path in run.out.iterdir()})
+        return self.calm_runs[strategy]
+
+    def judge(self, lab, job):
+        """The finished job against the calm one. Returns the verdict in words."""
+        strategy = job.keys["strategy"]
+        calm, files = self.calm(lab, strategy)
+        got = summary_of(job.out)
+        words = []
+        same = ["steps", "initial_weights_sha256"]
+        if strategy in ORDERED:
+            same.append("weights_sha256")
+            words.append("same bits")
+        if not strategy.startswith("backup"):
+            same += ["samples", "data_order_sha256"]
+            words.append("same data")
+        for key in same:
+            expect(got[key] == calm[key], f"{key}: {got[key]}, undisturbed {calm[key]}")
+        if strategy in RECORDED:
+            code, said = replayed(lab, job)
+            expect(code == 0 and re.search(r"verified\s+yes", said), f"replay ended with {code}: {said[-500:]}")
+            words.append("replayed")
+        more = {path.name for path in job.out.iterdir()} - files
+        expect(not more, f"left in the output: {sorted(more)}")
+        return ", ".join(words)
+
+
+def replayed(lab, job):
+    """`pushpull replay`, from the checkpoint that the last term began with, where there was more than one."""
+    words = ["replay", lab.folder / "run.rec"]
+    code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
+    resumed = re.search(r"was resumed at step (\d+)", said)
+    if resumed:
+        words += ["--checkpoint", job.out / "checkpoints" / f"step-{int(resumed[1]):08}"]
+        code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
+    return code, said
+
+
+def stopped(process):
+    """Stands still until it is woken up."""
+    process.send_signal(signal.SIGSTOP)
+
+
+def woken(process):
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+
+
+__all__ = ["Failed", "Job", "Verdicts", "base", "expect", "flags_of", "keys_of", "stopped", "woken"]

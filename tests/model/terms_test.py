@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The model of terms (terms.pml), searched through by spin: the protocol holds in every state, and each planted bug is seen.
+
+  terms_test.py [--long]    --long: also two faults with a message that is late, hours rather than seconds
+"""
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+MODEL = pathlib.Path(__file__).resolve().parent / "terms.pml"
+SKIPPED = 77
+LIMIT_S = 500
+LIMIT_MIB = 3500
+
+# Name, macros of the model, flags of the search, of the searching program.
+HOLDS = [
+    ("one fault, with a late message", ["FAULTS=1"], ["SAFETY"], []),
+    ("two faults", ["FAULTS=2", "NOTHING_LATE"], ["SAFETY"], []),
+    ("no action repeats for ever", ["FAULTS=1", "NOTHING_LATE"], ["NP"], ["-l"]),
+]
+LONG = [("two faults, with a late message", ["FAULTS=2"], ["SAFETY"], [])]
+
+# A guard that is taken away, and what spin must see: a part of its message.
+LOST = "invalid end state"  # nobody can move
+APART = "fetched[0].holds==fetched[1].holds"  # a checkpoint of slices that do not belong together
+BUGS = {  # the second word: what is late matters
+    "COUNTS_TWICE": (".holds>>", False),
+    "JOINS_ON_TEXT": ("assertion violated 0", False),
+    "OLDER_WEIGHTS_DROPPED": (LOST, False),
+    "OLD_HEARTBEATS_UNANSWERED": (LOST, False),
+    "OLD_PUSHES_COUNT": (APART, True),
+    "OLD_SERVERS_ACKNOWLEDGE": (LOST, True),
+    "OLD_SLICES_TAKEN": (APART, True),
+    "OLD_TEXTS_TAKEN": (LOST, True),
+    "OLD_WEIGHTS_TAKEN": ("late.term==member", True),
+    "PART_OF_A_CHECKPOINT": (APART, False),
+    "SERVER_KEEPS_WEIGHTS": (LOST, False),
+    "TAKES_REPLACEMENT": (LOST, False),
+    "TERM_USED_TWICE": ("assertion violated 0", False),
+    "WORKER_KEEPS_PUSH": (LOST, False),
+}
+
+
+def search(macros, flags, words, limit_s=LIMIT_S, limit_mib=LIMIT_MIB, optimised="-O2"):
+    """Returns what the searching program says."""
+    with tempfile.TemporaryDirectory(prefix="pushpull-model-") as folder:
+        shutil.copy(MODEL, folder)
+        subprocess.run(["spin", "-a", *[f"-D{macro}" for macro in macros], MODEL.name], cwd=folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run(["cc", optimised, "-w", "-DCOLLAPSE", f"-DMEMLIM={limit_mib}", *[f"-D{flag}" for flag in flags],
+                        "-o", "pan", "pan.c"], cwd=folder, check=True)
+        try:
+            return subprocess.run(["./pan", "-m5000", *words], cwd=folder, capture_output=True, text=True,
+                                  timeout=limit_s).stdout
+        except subprocess.TimeoutExpired:
+            return f"Search not completed: no end within {limit_s} s"
+
+
+def figure(text, word):
+    found = re.search(rf"^\s*([0-9.e+]+)\s+{word}", text, re.MULTILINE)
+    return found.group(1) if found else "?"
+
+
+def holds(case, **limits):
+    """Whether the whole state space was searched, and nothing was found."""
+    name, macros, flags, words = case
+    text = search(macros, flags, words, **limits)
+    incomplete = [word for word in ("search depth too small", "out of memory", "Search not completed") if word in text]
+    good = "errors: 0" in text and not incomplete
+    print(f"{name}: {figure(text, 'states, stored')} states, {figure(text, 'total actual memory')} MiB: "
+          f"{'holds' if good else 'FAILED'}", flush=True)
+    if not good:
+        print(text[-2000:], flush=True)
+    return good
+
+
+def is_seen(bug):
+    want, late = BUGS[bug]
+    text = search(["FAULTS=1", bug] + ([] if late else ["NOTHING_LATE"]), ["SAFETY"], [], optimised="-O0")
+    said = next((line for line in text.splitlines() if line.startswith("pan:1:")), "nothing")
+    good = said != "nothing" and want in said
+    print(f"{bug}: {said}{'' if good else ': FAILED, want ' + want}", flush=True)
+    return good
+
+
+def planted():
+    """Guards that the model can be without."""
+    named = set(re.findall(r"^#ifn?def ([A-Z_]+)$", MODEL.read_text(), re.MULTILINE))
+    return named - {"FAULTS", "NOTHING_LATE"}
+
+
+def main():
+    if shutil.which("spin") is None or shutil.which("cc") is None:
+        print("skipped: no spin, or no C compiler, here (scripts/install-deps.sh --tests)")
+        sys.exit(SKIPPED)
+    good = planted() == set(BUGS)
+    if not good:
+        print(f"FAILED: the model names {sorted(planted() ^ set(BUGS))}, or this test does, not both")
+    with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
+        good = all(list(pool.map(holds, HOLDS)) + list(pool.map(is_seen, BUGS))) and good
+    if "--long" in sys.argv[1:]:
+        good = all([holds(case, limit_s=6 * 3600, limit_mib=64000) for case in LONG]) and good
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
