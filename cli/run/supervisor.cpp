@@ -133,9 +133,7 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
     phase_ = Phase::kFinishing;
     began_ms_ = now_ms;
   }
-  if (phase_ == Phase::kSettling && all_ended()) {
-    settle(actions);
-  }
+  if (phase_ == Phase::kSettling && all_ended()) settle(actions);
   // a signal that came when the job was done has broken nothing
   if (all_ended() && failures_ == 0 && phase_ != Phase::kKilled) {
     exit_code_ = stopped_ ? static_cast<int>(ErrorCode::kStopped) : 0;
@@ -229,9 +227,7 @@ void Supervisor::stop(SupervisorActions& actions, int signal) {
 
 SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
   SupervisorActions actions;
-  if (phase_ == Phase::kKilled) {
-    return actions;
-  }
+  if (phase_ == Phase::kKilled) return actions;
   // where the others are being told to end already, the first Ctrl-C ends the grace
   const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kSettling;
   const bool impatient = ending && !request_.asked() && signal == SIGINT;

@@ -41,7 +41,6 @@ class Coordinator : public TrainingObserver {
   }
   // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
-  void places_changed() { out_.state_changed(); }      // a server has taken a lost one's place
   void checkpoint_done(int64_t now_ms, int64_t step);  // on disk, or given up; hashed
   // The job is told to end: nobody is let go, and the run ends at the nearest cut. False: there is none.
   bool stop();
@@ -60,9 +59,8 @@ class Coordinator : public TrainingObserver {
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
   // Lines for people: joins, losses, replacements.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
-  // The next barrier whose snapshot must be gathered and given back by checkpoint_done. The first
-  // is the start: weights only, for their hash.
-  //   writing: an earlier one is still being written.
+  // The next barrier whose snapshot must be gathered, then given back by checkpoint_done; the first is
+  // the start, weights only, for their hash. writing: an earlier one is still being written.
   std::optional<int64_t> take_snapshot_request(bool writing = false);
   std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
@@ -78,12 +76,11 @@ class Coordinator : public TrainingObserver {
   const Admission& admission() const { return admission_; }
   // Who is gone. A lost server: the caller begins a new term, with another coordinator.
   const Departures& departures() const { return departures_; }
-  // The member that has ended the job; none where no single member did.
+  // The member that has ended the job, if a single one did.
   const std::optional<Culprit>& culprit() const { return phase_.culprit(); }
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
-  // All zero before `start`.
-  const Barriers& barriers() const;
+  const Barriers& barriers() const;                      // all zero before `start`
   bool started() const { return training_ != nullptr; }  // these six only then
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
@@ -91,7 +88,7 @@ class Coordinator : public TrainingObserver {
   const Evaluations& evaluations() const { return training_->evaluations(); }
   const ServerLogs* logs() const { return training_->logs(); }
   TrainingRun& training_run() { return *training_; }
-  // One line that says what is being waited for, "" in training.
+  // What is being waited for, in a line; "" in training.
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }
   uint64_t self_incarnation() const { return options_.self.incarnation; }

@@ -263,9 +263,9 @@ int CoordinatorLoop::run() {
   }
   report_.end_line();
   if (driver_.coordinator().phase() == wire::PHASE_FAILED) {
-    const bool stopped = driver_.coordinator().failure_code() == ErrorCode::kStopped;
-    stopped ? log_.info(driver_.coordinator().failure_text())
-            : log_.error(driver_.coordinator().failure_text());
+    const Coordinator& ended = driver_.coordinator();
+    const bool stopped = ended.failure_code() == ErrorCode::kStopped;
+    stopped ? log_.info(ended.failure_text()) : log_.error(ended.failure_text());
     if (!stopped) record_failure();
   } else if (!driver_.end_failure().empty()) {
     announce_end_failure();
@@ -441,17 +441,14 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());
   summary.totals.refused_peers += handler_.refused_peers();
-  if (recorder_ && summary.stopped_by) {
-    recorder_->finish(coordinator, "", "stopped by " + *summary.stopped_by);
-  } else if (recorder_) {
-    recorder_->finish(coordinator, summary.weights_sha256, "");
-  }
+  const std::string stop = summary.stopped_by ? "stopped by " + *summary.stopped_by : "";
+  if (recorder_) recorder_->finish(coordinator, stop.empty() ? summary.weights_sha256 : "", stop);
   report_.write_summary(summary);
 }
 
 void CoordinatorLoop::record_failure() {
   const Coordinator& coordinator = driver_.coordinator();
-  // a term that has not begun to train has no logs, and those of the one before are void
+  // a term that has not begun to train has no logs
   if (!recorder_ || !recorder_->started() || !coordinator.started()) return;
   try {
     if (!recorder_->finish(coordinator, "", coordinator.failure_text())) return;
@@ -469,9 +466,9 @@ int go_on(const CoordinatorProgram& program, Sockets& sockets, TermRecord term, 
     ++term.history.recoveries;
     term.history.reached_step = newest_step_of_metrics(program.out_dir);
   }
-  Log("server 0")
-      .info("the run in " + program.out_dir + " has not come to its end: goes on with it, term " +
-            std::to_string(term.term));
+  const Log log("server 0");
+  log.info("the run in " + program.out_dir + " has not come to its end: goes on with it, term " +
+           std::to_string(term.term));
   StartState start_state = term.started ? StartState(program.job, folder, hex_text(term.first_run))
                                         : StartState(program.job, folder);
   return CoordinatorLoop(program, sockets, std::move(start_state), term, signals).run();
@@ -488,12 +485,10 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   if (earlier) term = *earlier;
   const std::unique_ptr<Sockets> sockets = open_sockets(program, earlier, term.first_run);
   const std::vector<FolderLock> locks = lock_folders(program);
-  for (const FolderLock& lock : locks) {
+  for (const FolderLock& lock : locks)
     if (!lock.notice().empty()) log.warn(lock.notice());
-  }
-  const std::string folder = program.out_dir + "/checkpoints";
   if (earlier) return go_on(program, *sockets, term, signals);
-  StartState start_state(program.job, folder);
+  StartState start_state(program.job, program.out_dir + "/checkpoints");
   if (start_state.complete()) {
     for (const std::string& notice : start_state.take_notices()) log.info(notice);
     return 0;

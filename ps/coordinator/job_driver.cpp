@@ -77,8 +77,7 @@ void JobDriver::stop(Now now) {
   data_.work();  // what has come counts before the cut is named
   const bool stops = coordinator_->stop();
   if (stops) tell_server_here(coordinator_->state_for_self());
-  const bool trains = phase == wire::PHASE_TRAINING;
-  if (stops || (trains && !std::exchange(stop_said_, true))) {
+  if (stops || (phase == wire::PHASE_TRAINING && !std::exchange(stop_said_, true))) {
     effects_.show_line("[job] " + stop_cause() + ": the run " +
                        (stops ? "stops with a checkpoint at step " +
                                     std::to_string(coordinator_->barriers().stop_step)
@@ -107,9 +106,8 @@ void JobDriver::tick(Now now) {
   coordinator_->on_tick(now.awake_ms);
   if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
     begin_term(now);
-  if (coordinator_->started()) {
+  if (coordinator_->started())
     history_.recoveries += coordinator_->training_run().places().take_recovered();
-  }
   if (ready(now)) start(now);
   if (end_.asked()) stop(now);
   transfers_.on_tick(now, *coordinator_);

@@ -217,6 +217,11 @@ void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& work
   work_->add_to_worker_state(state, worker);
 }
 
+void TrainingRun::server_loaded(uint64_t incarnation) {
+  places_.loaded(incarnation);
+  out_.state_changed();
+}
+
 bool TrainingRun::replaceable(int64_t now_ms, const MemberInfo& server) {
   norms_.forget(server.incarnation);
   return places_.lost_server(now_ms, server.rank, progress_.floor());

@@ -131,11 +131,10 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
       restoring_.reset();  // lost again
     } else if (!restoring_->busy()) {
       restoring_.reset();
-      places.loaded(restored_server_);
+      coordinator.training_run().server_loaded(restored_server_);
       effects_.show_line(coordinator.members().find(restored_server_)->name() +
                          " has the weights of step " + std::to_string(copy_->step) +
                          "; workers send it what they have pushed since");
-      coordinator.places_changed();
     }
     return;
   }

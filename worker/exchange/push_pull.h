@@ -34,10 +34,10 @@ class PushPull {
   // ---- events ----
   // Shares of this worker. Only newer states have an effect, and none before a running push ends.
   void on_state(const wire::State& state, int64_t now_ms);
-  // Returns false for a message that does not belong here.
+  // False: the message does not belong here.
   bool on_message(int server, const Message& message, int64_t now_ms);
-  // Repeats what has not been answered. Throws Error(kUnreachable) naming the server when it has
-  // not said anything for the job's heartbeat-timeout although it was asked.
+  // Repeats what has not been answered. Throws Error(kUnreachable) naming a server that was asked and
+  // has been silent for too long.
   void on_tick(int64_t now_ms);
   // This server's memory and ours can be shared from here on, or cannot: weights are then asked for
   // in place, and what is pushed stays as it is until the server has read it.
@@ -52,24 +52,19 @@ class PushPull {
   std::optional<Task> upcoming() const { return schedule_->upcoming(); }
   // All weights, for the task that `next` has given. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
-  // They, or some of them, lie where a server has written them.
-  bool weights_in_place() const { return weights_.current_in_place(); }
+  bool weights_in_place() const { return weights_.current_in_place(); }  // some, at least
   // ... for an evaluation: with all their bits, whatever `pull-codec` makes of the others.
   std::span<const float> evaluation_weights() const { return weights_.whole(); }
 
-  // The next task, which may begin although its weights are still coming (then `next` says kWait):
-  // what is here of `weights_of` the task is final, what is not here must not be read. begin_push
-  // comes when all weights are here.
+  // The next task, though its weights are still coming (then `next` says kWait): what is here of
+  // `weights_of` the task is final, nothing else must be read. begin_push comes when all are here.
   std::optional<Task> early() const;
-  // It is still what is to be done next, and its weights are here or on their way. Otherwise it
-  // must be dropped, and `next` be asked.
+  // It is still to be done next, and its weights are here or coming. Else drop it, and ask `next`.
   bool stands(const Task& task) const;
-  // Weights of an early task that stands (ask that first): these elements are here; all of them
-  // are, and all pushes before have arrived.
+  // Of an early task that stands: these weights are here; all are, and all pushes have arrived.
   bool here(Range elements) const { return all_here() || weights_.has(elements); }
   bool all_here() const { return delivery_.is_running() || !pull_.brings_weights(); }
-  // All weights of a task that stands, also where they are still coming. Valid as long as it
-  // stands, and until the next call of `next`.
+  // All weights of a task that stands, also while they are coming. Valid until `next` is called.
   std::span<const float> weights_of(const Task& task) const;
 
   // Updates that each server had had in these weights.
@@ -79,16 +74,15 @@ class PushPull {
   std::vector<Range> nodes(Range range) const { return schedule_->nodes(range); }
   void begin_push(int64_t step, Range range);
   void add_part(int slice, Range node, Payload payload);
-  // losses: of each micro-batch, step by step; squares: of the mean gradient, where clip-norm works
-  // per push; data_hash: of the samples, HashSum::bytes(); bad: what counts as zeros.
+  // losses: by step and micro-batch; squares: of the mean gradient, where clip-norm works per push;
+  // data_hash: of the samples, HashSum::bytes(); bad: what counts as zeros.
   void end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
                 const std::string& data_hash = {}, std::span<const wire::BadGradient> bad = {});
   void finish_evaluation() { schedule_->on_evaluated(); }
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<std::string> take_warnings() { return pull_.take_warnings(); }  // for people
-  // Servers whose place another process has taken: to be connected anew, as the newest State says,
-  // before anything else goes out.
+  // Servers in whose place another process is: to be connected anew before anything else goes out.
   std::vector<int> take_replaced() { return std::exchange(replaced_, {}); }
 
   const PushPullSetup& setup() const { return setup_; }
@@ -99,7 +93,7 @@ class PushPull {
   // The next weights have been asked for while this push goes on.
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }
   bool pull_answered() const { return pull_answered_; }  // weights have come since the last push
-  std::string waiting_for() const;                       // in words
+  std::string waiting_for() const;
 
  private:
   void take_state(const wire::State& state, int64_t now_ms);
@@ -118,7 +112,7 @@ class PushPull {
   int64_t state_version_ = -1;
   std::optional<wire::State> later_;    // that came while a push was running
   std::vector<int64_t> read_versions_;  // by server, of the weights in use
-  std::vector<int32_t> lives_;          // of the servers' places, as the newest State says
+  std::vector<int32_t> lives_;          // of the servers' places
   std::vector<int> replaced_;
   bool pull_answered_ = false;
 };
