@@ -13,6 +13,7 @@ class EndRequest {
  public:
   static constexpr int64_t kEchoMs = 300;     // between two that are the same Ctrl-C
   static constexpr int64_t kGraceMs = 25000;  // for an end in order; schedulers kill after 30 s
+  static constexpr int64_t kStopMs = 23000;   // the coordinator's: members then still hear why
 
   // True: the process must end at once.
   bool take(int64_t now_ms, int signal) {
@@ -29,7 +30,9 @@ class EndRequest {
   // The first one; 0: none.
   int signal() const { return signal_; }
   // The grace is over.
-  bool overdue(int64_t now_ms) const { return asked() && now_ms - asked_ms_ >= kGraceMs; }
+  bool overdue(int64_t now_ms, int64_t grace_ms = kGraceMs) const {
+    return asked() && now_ms - asked_ms_ >= grace_ms;
+  }
 
  private:
   int signal_ = 0;

@@ -65,10 +65,10 @@ void JobDriver::stop(Now now) {
   const wire::Phase phase = coordinator_->phase();
   if (phase >= wire::PHASE_FINISHING) return;
   const bool untouched = phase == wire::PHASE_GATHERING && options_.term == 1;
-  if (untouched || end_.overdue(now.ms)) {
+  if (untouched || end_.overdue(now.ms, EndRequest::kStopMs)) {
     ended_by_signal_ = true;
     const std::string late = "; the next consistent cut was not on disk within the grace of " +
-                             std::to_string(EndRequest::kGraceMs / 1000) +
+                             std::to_string(EndRequest::kStopMs / 1000) +
                              " s: resume from the last checkpoint";
     return coordinator_->fail(ErrorCode::kFailed,
                               "[job] ended by " + stop_cause() + (untouched ? "" : late));

@@ -151,7 +151,7 @@ def without_a_checkpoint_due_the_grace_ends_the_job(lab):
     cluster.servers[0].says("has no consistent cut before its end")
     expect(cluster.servers[0].ends(60) == 143, f"exit code {cluster.servers[0].returncode}")
     for worker in cluster.workers:
-        expect(worker.ends(30) == 1 and "within the grace of 25 s" in worker.said(), worker.said()[-600:])
+        expect(worker.ends(30) == 1 and "within the grace of 23 s" in worker.said(), worker.said()[-600:])
 
 
 def a_stopped_job_goes_on(lab):

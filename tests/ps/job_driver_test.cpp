@@ -395,11 +395,11 @@ TEST_F(JobDriverTest, WhereTheCutIsNotReachedWithinTheGraceTheJobEndsAndSaysSo) 
   exchange_with_shards();
   driver_->on_written(now(), {0, "first", nullptr});
   EXPECT_FALSE(driver_->on_signal(now(), 15));
-  turn(EndRequest::kGraceMs - 10);
+  turn(EndRequest::kStopMs - 10);
   EXPECT_TRUE(driver_->serves());
   turn(10);
   EXPECT_FALSE(driver_->serves());
-  EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("within the grace of 25 s"));
+  EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("within the grace of 23 s"));
   EXPECT_EQ(driver_->exit_code(), 143);
 }
 

@@ -238,10 +238,7 @@ class Run {
     const ErrorCode code = coordinator.failure_code();
     if (code != ErrorCode::kStopped) {
       const bool ended = coordinator.failure_text().find("ended by SIGTERM") != std::string::npos;
-      // the grace of a member that was told before the coordinator is over before the coordinator's
-      const bool left = coordinator.failure_text().find(": it left") != std::string::npos;
-      if (!ended && !(left && scenario_.all_are_told))
-        complain("it failed: " + coordinator.failure_text());
+      if (!ended) complain("it failed: " + coordinator.failure_text());
       if (cluster_->summary) complain("a run that has not come to a cut has a summary");
       return false;
     }
