@@ -16,7 +16,7 @@ BarrierGate::BarrierGate(const Barriers& barriers, Shard& shard, TrainingObserve
     : barriers_(barriers), shard_(shard), observer_(observer), open_(barriers.start_step) {}
 
 bool BarrierGate::passes_with_update(int64_t step) const {
-  if (holds(step)) return false;
+  if (held_back(step)) return false;
   const int64_t barrier = barriers_.last(step);
   if (open_ >= barrier) return true;
   if (barriers_.next(open_) != barrier) return false;

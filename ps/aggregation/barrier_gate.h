@@ -32,10 +32,10 @@ class BarrierGate {
   // Evaluations up to this barrier are complete, as far as the coordinator has said.
   int64_t evaluated() const { return evaluated_; }
   // The last barrier at or before `step` is open, and the coordinator does not hold that step.
-  bool passed(int64_t step) const { return !holds(step) && open_ >= barriers_.last(step); }
+  bool passed(int64_t step) const { return !held_back(step) && open_ >= barriers_.last(step); }
   // It is open, or nothing can keep it from opening with the update that makes its weights.
   bool passes_with_update(int64_t step) const;
-  // The coordinator holds this step: not everybody knows what changes there.
+  // The coordinator holds this step for a while: not everybody knows what changes there.
   bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
   // `step` is a barrier that is still closed.
   bool due(int64_t step) const { return step > open_ && barriers_.is_barrier(step); }
@@ -59,9 +59,9 @@ class BarrierGate {
   Snapshot take(int64_t step, int64_t updates, bool state);
   bool wants_snapshot(int64_t step) const;
   bool room_for_snapshot() const;
-  bool holds(int64_t step) const {
-    const int64_t stop = barriers_.stop_step;
-    return (held_ > 0 && step >= held_) || (stop > 0 && step >= stop);
+  // Held, or behind the step at which the run stops.
+  bool held_back(int64_t step) const {
+    return holds(step) || (barriers_.stop_step > 0 && step >= barriers_.stop_step);
   }
 
   Barriers barriers_;  // stop_step and chosen ones: as the coordinator has said
