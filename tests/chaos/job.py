@@ -15,6 +15,7 @@ STEPS = 1200  # of strategies whose steps take long; see keys_of
 HEARTBEAT_S = 3
 END_S = 90  # until everybody has ended, after the last fault
 SERVERS = 2
+UNREACHABLE = 4
 STRATEGIES = ("sync", "async", "ssp:2", "buffered:3", "backup:1", "local:2", "allreduce:tree")
 ORDERED = ("sync", "local:2", "allreduce:tree")  # the weights have one right value
 RECORDED = ("async", "ssp:2", "buffered:3", "backup:1")  # `pushpull replay` computes them again
@@ -57,6 +58,7 @@ class Job:
             self.proxy = Proxy(lab, to=f"127.0.0.1:{self.port}")
         self.servers = [self.start_server() for _ in range(SERVERS - 1)]
         self.workers = [self.start_worker(rank) for rank in range(workers_of(keys["strategy"]))]
+        self.first = {process.name for process in self.members()}  # others may come when all is done
 
     def coordinator_words(self):
         return ["--job", self.file, "--listen", f"tcp://127.0.0.1:{self.port}", "--servers", SERVERS, "--workers",
@@ -124,7 +126,8 @@ class Job:
     def ends_well(self):
         for process in self.members():
             code = process.ends(END_S)
-            expect(code == 0, f"{process.name} ended with {code}: {process.said()[-700:]}")
+            late = code == UNREACHABLE and process.name not in self.first and self.over()
+            expect(code == 0 or late, f"{process.name} ended with {code}: {process.said()[-700:]}")
         for process in self.gone:
             process.ends(END_S)
         return summary_of(self.out)
