@@ -187,7 +187,7 @@ def corrupted(case):
         job.end_codes()
         if job.coordinator.returncode == 0:
             expect({process.returncode for process in job.members()} <= {0, PEER_LOST}, f"exit codes {job.end_codes()}")
-            return case.verdicts.judge(case.lab, job)
+            return case.verdicts.judge(case.lab, job, logs_may_be_lost=True)
         job.ends_named((PEER_LOST, UNREACHABLE))
         return "lost, named"
     finally:
