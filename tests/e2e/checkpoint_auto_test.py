@@ -22,7 +22,7 @@ def runs_until_it_has_chosen(lab, keys, count, servers, workers):
     run = lab.launch(lab.job(keys), servers, workers)
     lab.until(lambda: len(chosen_steps(run)) >= count or run.poll() is not None, 60, run.said)
     expect(run.poll() is None, run.said()[-900:])
-    run.kill()
+    base.kill_all(run)
     run.ends(30)
     lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
     return run

@@ -4,7 +4,7 @@ import resource
 import subprocess
 
 import lab as base
-from lab import LONG, MLP, expect, metrics_of
+from lab import LONG, MLP, expect, kill_all, metrics_of
 
 FILE = 8
 NUMBER = (int, float)
@@ -69,7 +69,7 @@ def an_earlier_summary_does_not_survive(lab):
     run = lab.launch(lab.job(LONG), out=out)
     run.says("training starts")
     expect(not (out / "summary.json").exists(), "the summary of the run before is still there")
-    run.kill()
+    kill_all(run)
     run.ends(20)
     lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
     expect(not (out / "summary.json").exists(), "a killed run has a summary")

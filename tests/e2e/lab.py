@@ -67,6 +67,14 @@ def living_below(root):
     return found - {root}
 
 
+def kill_all(run):
+    """SIGKILL to `pushpull run` and all that it has started: the death of the launcher alone stops the job with a checkpoint."""
+    os.kill(run.pid, signal.SIGSTOP)
+    for pid in living_below(run.pid):
+        os.kill(pid, signal.SIGKILL)
+    run.kill()
+
+
 class Process(subprocess.Popen):
     """One program; its output goes to a file, from which `said` reads."""
 
