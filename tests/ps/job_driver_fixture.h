@@ -1,0 +1,181 @@
+// A job of one worker and the server in the coordinator's process, as its driver sees it.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/net/tensor_wire.h"
+#include "ps/coordinator/job_driver.h"
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+
+using testing::HasSubstr;
+
+// A job of one worker and this process's server, whose outside world the test plays.
+class JobDriverTest : public testing::Test, public JobEffects, public ServerParts {
+ protected:
+  void make(const std::string& keys = "", double join_timeout_s = 600.0, int servers = 1) {
+    CoordinatorOptions options;
+    options.job = job_of(keys + "slice-bytes = 4096\n");
+    options.run = kRun;
+    options.first_run = kRun;
+    options.servers = servers;
+    options.grant_key = kGrantKey;
+    options.self.incarnation = 1;
+    options.self.host = "head";
+    options.self.pid = 1;
+    options.self.data_endpoint = "tcp://head:1";
+    driver_ = std::make_unique<JobDriver>(options, join_timeout_s, data_, *this);
+  }
+  void turn(int64_t ms = 5) {
+    now_ += ms;
+    driver_->on_turn(now());
+  }
+  Now now() const { return {now_, now_}; }
+  // The worker says Hello and declares.
+  void join(uint64_t run = kRun) {
+    Message message;
+    message.header.set_run(run);
+    message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
+    message.header.mutable_hello()->set_incarnation(kAnna);
+    EXPECT_FALSE(driver_->on_message(now(), "anna", message));
+    wire::Declare* declare = message.header.mutable_declare();
+    declare->set_incarnation(kAnna);
+    to_wire(table_of(3000), declare->mutable_tensors());
+    declare->set_train_samples(64);
+    EXPECT_FALSE(driver_->on_message(now(), "anna", message));
+    turn();  // starts
+    turn();  // tells everybody
+  }
+  void join_server(uint64_t run = kRun) {
+    Message message;
+    message.header.set_run(run);
+    wire::Hello* hello = message.header.mutable_hello();
+    hello->set_role(wire::ROLE_SERVER);
+    hello->set_incarnation(kBert);
+    hello->set_data_endpoint("tcp://node:2");
+    EXPECT_FALSE(driver_->on_message(now(), "bert", message));
+  }
+  // What was sent to a member, since the last call.
+  std::vector<wire::Header> told(const PeerId& peer) {
+    std::vector<wire::Header> out;
+    for (const auto& [to, message] : std::exchange(sent_, {})) {
+      if (to == peer) out.push_back(message.header);
+    }
+    return out;
+  }
+  void says_that_it_waits() {
+    Message message;
+    message.header.set_run(kRun);
+    message.header.mutable_heartbeat()->set_incarnation(kAnna);
+    message.header.mutable_heartbeat()->mutable_stats()->set_waits_for("weights");
+    EXPECT_FALSE(driver_->on_message(now(), "anna", message));
+  }
+  // The server in this process answers the driver's own requests.
+  void exchange_with_shards() {
+    for (int i = 0; i < 5; ++i) {
+      for (const Message& message : std::exchange(to_shards_, {})) {
+        data_.take("driver", message);
+      }
+      data_.work();
+      for (const Outgoing& out : data_.take_outgoing())
+        driver_->on_shard_message(now(), out.message);
+      turn();
+    }
+  }
+
+  // The job has begun, and its first weights are hashed.
+  void train_one_worker(const std::string& keys) {
+    keys_ = keys;
+    make(keys);
+    join();
+    exchange_with_shards();
+    driver_->on_written(now(), {0, "first", nullptr});
+  }
+  // The worker pushes the step. error: of the checkpoint after it, where one is due.
+  void finish_step(int64_t step, const std::exception_ptr& error) {
+    const ServerSetup setup = server_setup(job_of(keys_ + "slice-bytes = 4096\n"), 3000, 0, 1, 1);
+    data_.take("anna", push_message(setup, kAnna, step + 1, step, {0, 4}, 1.0F));
+    data_.work();
+    driver_->on_data_taken(now());
+    turn();
+    exchange_with_shards();
+    if (written_.empty() || written_.back() != step + 1) return;
+    driver_->on_written(now(), {step + 1, "of step " + std::to_string(step + 1), error});
+    turn();
+  }
+  // The worker has heard that the job is done.
+  void leave_when_done() {
+    Message message;
+    message.header.mutable_heartbeat()->set_incarnation(kAnna);
+    message.header.mutable_heartbeat()->set_state_version(1'000);
+    message.header.set_run(kRun);
+    driver_->on_message(now(), "anna", message);
+    turn();
+  }
+
+  bool send(const PeerId& to, const Message& message) override {
+    sent_.push_back({to, message});
+    return !closed_;
+  }
+  void connect_shards(const std::vector<std::string>& endpoints) override { shards_ = endpoints; }
+  void send_to_shard(int server, const Message& message) override {
+    EXPECT_LT(server, std::ssize(shards_));
+    to_shards_.push_back(message);
+  }
+  StartPoint load_start(const Declaration& /*declaration*/) override {
+    if (!start_error_.empty()) throw Error(ErrorCode::kData, start_error_);
+    return {start_, ""};
+  }
+  TermIds begin_term(int64_t term, const RunHistory& history) override {
+    terms_.push_back(term);
+    history_ = history;
+    return {kRun + static_cast<uint64_t>(term), "another key"};
+  }
+  void started(const Coordinator& coordinator, const StartPoint& /*start*/,
+               const RunHistory& history) override {
+    history_ = history;
+    EXPECT_EQ(coordinator.phase(), wire::PHASE_TRAINING);
+    ++started_;
+  }
+  void hash_weights(GatheredState snapshot) override { hashed_.push_back(snapshot.step); }
+  void write_checkpoint(GatheredState /*snapshot*/, CheckpointState state, bool hash) override {
+    written_.push_back(state.step);
+    const Barriers& barriers = driver_->coordinator().barriers();
+    EXPECT_EQ(hash, state.step == barriers.end_step || barriers.stops_at(state.step));
+  }
+  void show_line(const std::string& line) override { lines_ += line + "\n"; }
+  void show_moment(const Moment& moment) override { moments_.push_back(moment); }
+  void show_members(const std::string& json) override { members_.push_back(json); }
+  void write_summary(const Coordinator& /*coordinator*/, Summary summary) override {
+    summaries_.push_back(std::move(summary));
+  }
+  std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
+                                      TrainingObserver* observer) override {
+    EXPECT_NE(observer, nullptr);
+    return std::make_unique<Server>(std::move(setup), observer);
+  }
+
+  int64_t now_ = 1'000'000;
+  ServedData data_{*this};
+  std::unique_ptr<JobDriver> driver_;
+  std::vector<std::pair<PeerId, Message>> sent_;
+  std::vector<Message> to_shards_;
+  std::vector<std::string> shards_;
+  std::shared_ptr<const FlatState> start_;
+  std::string start_error_;
+  std::string lines_;
+  std::string keys_;
+  std::vector<int64_t> hashed_;
+  std::vector<int64_t> written_;
+  std::vector<Moment> moments_;
+  std::vector<std::string> members_;
+  std::vector<Summary> summaries_;
+  int started_ = 0;
+  std::vector<int64_t> terms_;
+  RunHistory history_;
+  bool closed_ = false;
+};
+
+}  // namespace pushpull
