@@ -40,6 +40,7 @@ TEST_F(JobDriverTest, ASignalStopsTheJobAtTheNearestCutWithACheckpoint) {
   }
   EXPECT_EQ(written_, std::vector<int64_t>{2});
   driver_->on_written(now(), {2, "last", nullptr});
+  turn();
   turn(6000);  // the worker reports nothing more
   turn();
   ASSERT_EQ(summaries_.size(), 1U);
