@@ -217,6 +217,12 @@ void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& work
   work_->add_to_worker_state(state, worker);
 }
 
+std::optional<int> TrainingRun::take_joined_server() {
+  const std::optional<int> rank = places_.take_joined(members_);
+  if (rank) out_.state_changed();  // it may be told now that training goes on
+  return rank;
+}
+
 void TrainingRun::server_loaded(uint64_t incarnation) {
   places_.loaded(incarnation);
   out_.state_changed();

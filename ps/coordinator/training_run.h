@@ -66,6 +66,8 @@ class TrainingRun {
   bool logs_complete() const;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const;
   void add_to_server_state(wire::State* state, const MemberInfo& server) const;
+  // The next server that has come to a lost one's place and lacks its weights: its rank, once.
+  std::optional<int> take_joined_server();
   // It has the weights of the one whose place it has taken.
   void server_loaded(uint64_t incarnation);
   // Another process may take this server's place.

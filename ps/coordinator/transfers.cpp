@@ -138,7 +138,7 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
     }
     return;
   }
-  const std::optional<int> rank = places.take_joined(coordinator.members());
+  const std::optional<int> rank = coordinator.training_run().take_joined_server();
   if (!rank) return;
   const MemberInfo& server = *coordinator.members().find_rank(wire::ROLE_SERVER, *rank);
   restored_server_ = server.incarnation;
