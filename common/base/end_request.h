@@ -1,5 +1,5 @@
-// What signals ask of a process: the first one asks it to end in order, and only a second SIGINT ends it at
-// once. Schedulers repeat SIGTERM, terminals and dying parents signal everybody, and one Ctrl-C may arrive twice,
+// Tells the first signal to a process, which asks it to end in order, from a second SIGINT, which ends it
+// at once. Schedulers repeat SIGTERM, terminals and dying parents signal everybody, and one Ctrl-C may arrive twice,
 // from the terminal and from a wrapper such as timeout(1). Knows no clock. One thread.
 #pragma once
 

@@ -170,8 +170,8 @@ void delete_checkpoint(const std::string& dir, int64_t step, const std::string& 
   delete_folder(doomed);
 }
 
-// What writers have left that were killed: half a checkpoint goes, and one that was moved out of the
-// way of another comes back where that is absent.
+// Cleans up after a writer that was killed: deletes half a checkpoint, and moves one back that was
+// moved out of the way of another, if that one is absent.
 void clean_store(const std::string& dir) {
   std::error_code error;
   std::vector<std::string> names;

@@ -1,5 +1,5 @@
-// What a run has put into its weights so far: pushes, samples and which ones. Kept in checkpoints, so
-// that a run that goes back to one counts on from there. Plain data; any thread.
+// Counts the pushes and samples that are in a run's weights, and says which ones. Checkpoints hold
+// these counts, so that a run that goes back to one counts on from there. Plain data; any thread.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,7 @@ struct Barriers {
     return behind == chosen.end() ? next : std::min(next, *behind);
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
-  // Of those that the job asks for.
+  // The first checkpoint after `step` that `checkpoint-every` asks for.
   int64_t next_checkpoint(int64_t step) const { return next_of(step, checkpoint_every); }
 
   // [step, round_end(step)) is a round if starts_round(step).
@@ -93,8 +93,8 @@ struct Barriers {
   }
 };
 
-// In all-reduce: losses that a worker has sent and server 0 has not acknowledged; a server takes in 16.
-// So far, and not further, are workers ahead of it.
+// In all-reduce a worker has at most so many reports of losses that server 0 has not acknowledged, so it
+// is at most so many steps ahead of server 0. A server takes in 16.
 inline constexpr int64_t kMostReports = 8;
 
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {

@@ -80,16 +80,20 @@ def kill(case):
 
 
 def term(case):
-    """SIGTERM: a worker or server is replaced; the coordinator ends the job."""
+    """SIGTERM: a worker or server is replaced; the coordinator stops the job with a checkpoint."""
     job = begin(case)
     list(moments(case, job, 1, 0.6))
     victim = job.of(case.role, case.rng)
     victim.send_signal(signal.SIGTERM)
     if case.role == "coordinator":
-        job.ends_named((128 + signal.SIGTERM, STOPPED, PEER_LOST, 1))
-        return "ended, named"
+        codes = job.end_codes()
+        expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {victim.said()[-400:]}")
+        summary = base.summary_of(job.out)
+        folder = job.out / "checkpoints" / f"step-{summary['steps']:08}"
+        expect(summary["stopped_by"] and (folder / "DONE").exists(), f"no checkpoint of step {summary['steps']}")
+        return "stopped"
     code = victim.ends(END_S)
-    expect(code in (128 + signal.SIGTERM, STOPPED), f"{victim.name} ended with {code}: {victim.said()[-400:]}")
+    expect(code == 128 + signal.SIGTERM, f"{victim.name} ended with {code}: {victim.said()[-400:]}")
     return replaced(case, victim) or well(case)
 
 
