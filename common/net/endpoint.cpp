@@ -224,30 +224,64 @@ std::optional<Message> Router::take(const PeerId& peer, std::vector<zmq::message
 
 Dealer::Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
                const Credentials& credentials)
-    : socket_(context, zmq::socket_type::dealer), address_(address) {
-  set_common_options(socket_, address, limits);
-  show(socket_, credentials);
+    : context_(context),
+      address_(address),
+      limits_(limits),
+      credentials_(credentials),
+      socket_(make_socket()) {
+  // before it connects: whoever refuses may be quick
   if (limits.watched) {
     watch_ = std::make_unique<HandshakeWatch>(context, socket_, address, credentials);
   }
-  socket_.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
-  socket_.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
+  connect(socket_);
+}
+
+zmq::socket_t Dealer::make_socket() {
+  zmq::socket_t socket(context_, zmq::socket_type::dealer);
+  set_common_options(socket, address_, limits_);
+  show(socket, credentials_);
+  socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
+  socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);
+  return socket;
+}
+
+void Dealer::connect(zmq::socket_t& socket) {
   try {
-    uninterrupted([&] { socket_.connect(address); });
+    uninterrupted([&] { socket.connect(address_); });
   } catch (const zmq::error_t& e) {
-    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address + ": " + e.what() +
+    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address_ + ": " + e.what() +
                                        "; expected tcp://HOST:PORT");
   }
+}
+
+void Dealer::open_second() {
+  second_.emplace(make_socket());
+  connect(*second_);
 }
 
 void Dealer::send(const Message& message) {
   std::vector<zmq::message_t> frames = encode(message);
   send_frames(socket_, frames);
+  if (!second_) return;
+  frames = encode(message);
+  send_frames(*second_, frames);
 }
 
 std::optional<Message> Dealer::receive() {
+  if (second_) {
+    if (auto message = receive_from(*second_)) {
+      watch_.reset();
+      socket_ = std::move(*second_);
+      second_.reset();
+      return message;
+    }
+  }
+  return receive_from(socket_);
+}
+
+std::optional<Message> Dealer::receive_from(zmq::socket_t& socket) {
   for (;;) {
-    std::vector<zmq::message_t> frames = receive_frames(socket_);
+    std::vector<zmq::message_t> frames = receive_frames(socket);
     if (frames.empty()) return std::nullopt;
     Decoded decoded = decode(std::move(frames));
     if (decoded.message) return std::move(decoded.message);
@@ -258,6 +292,9 @@ std::optional<Message> Dealer::receive() {
   }
 }
 
-void Dealer::set_linger_ms(int ms) { socket_.set(zmq::sockopt::linger, ms); }
+void Dealer::set_linger_ms(int ms) {
+  socket_.set(zmq::sockopt::linger, ms);
+  if (second_) second_->set(zmq::sockopt::linger, ms);
+}
 
 }  // namespace pushpull

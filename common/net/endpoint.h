@@ -97,8 +97,13 @@ class Dealer {
 
   const std::string& address() const { return address_; }
   zmq::socket_t& socket() { return socket_; }
+  // To each of the two where there is a second one: they reach the same reader, which takes what comes
+  // twice for a repeat.
   void send(const Message& message);
   std::optional<Message> receive();
+  // The connection brings nothing: opens another one to the same address beside it, in the place of an
+  // earlier second one. Once it has brought a message, the first one is closed.
+  void open_second();
   // How long closing waits for queued messages. Default 0.
   void set_linger_ms(int ms);
   // The peer's protocol version if it differs from ours, else 0.
@@ -108,9 +113,17 @@ class Dealer {
   std::optional<std::string> refused() { return watch_ ? watch_->refused() : std::nullopt; }
 
  private:
-  zmq::socket_t socket_;
-  std::unique_ptr<HandshakeWatch> watch_;  // ends before the socket
+  zmq::socket_t make_socket();
+  void connect(zmq::socket_t& socket);
+  std::optional<Message> receive_from(zmq::socket_t& socket);
+
+  zmq::context_t& context_;
   std::string address_;
+  EndpointLimits limits_;
+  Credentials credentials_;
+  zmq::socket_t socket_;
+  std::unique_ptr<HandshakeWatch> watch_;  // of the first connection; ends before the socket
+  std::optional<zmq::socket_t> second_;
   uint16_t foreign_version_ = 0;
   int64_t rejected_ = 0;
 };

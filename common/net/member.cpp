@@ -1,7 +1,5 @@
 #include "common/net/member.h"
 
-#include "common/net/intervals.h"
-
 namespace pushpull {
 
 wire::State Member::no_state() {
@@ -34,6 +32,7 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
       text_ = header.job_text();
       job_ = parse_job_text(text_.ini(), "the coordinator's job");
       heartbeat_ = Repeat(heartbeat_ms(job_.heartbeat_timeout_s));
+      connection_ = Repeat(unheard_ms(job_.heartbeat_timeout_s));
     } else {
       take_state(header.state());
     }
@@ -71,6 +70,7 @@ Member::News Member::take_state(const wire::State& state) {
 }
 
 void Member::on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats) {
+  if (heard_ms_ < 0) heard_ms_ = now_ms;
   if (joining_) {
     if (auto hello = joining_->on_tick(now_ms)) send(std::move(*hello));
     if (std::string line = joining_->waiting(now_ms); !line.empty()) say(std::move(line));
@@ -93,6 +93,20 @@ void Member::check_silence(int64_t now_ms) {
   if (std::exchange(silence_said_, true)) return;
   say(text + "; waiting up to " + std::to_string(wait_ms / 1000) +
       " s (replacement-timeout) for it to come back");
+}
+
+// libzmq does not notice every connection that has broken: after damaged bytes an end may read nothing
+// more and stay open. A coordinator that pauses, or a link that is held, looks the same from here; then
+// the second connection does no harm.
+bool Member::needs_connection(int64_t now_ms) {
+  const bool silent = silent_ms(now_ms) > unheard_ms(job_.heartbeat_timeout_s);
+  const bool broken = silent || state_.unheard();
+  if (broken && is_known() && !broken_said_) {
+    say((silent ? "[job] nothing comes from " : "[job] nothing arrives at ") + text_.coordinator() +
+        " at " + options_.coordinator + "; connecting again");
+  }
+  broken_said_ = broken;
+  return broken && connection_.due(now_ms);
 }
 
 void Member::heartbeat(const wire::Stats& stats) {

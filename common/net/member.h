@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "common/base/repeat.h"
 #include "common/job/job.h"
+#include "common/net/intervals.h"
 #include "common/net/job_view.h"
 #include "common/net/join.h"
 #include "common/net/message.h"
@@ -60,11 +61,15 @@ class Member {
     told_ = signal;
     heartbeat_.expire();
   }
-  // It takes part in a run: who is told to end keeps its place until the coordinator lets it go.
+  // Nothing comes from the coordinator, or it does not hear this process: another connection is to be
+  // opened beside this one. True once, and again each time that this has not helped.
+  bool needs_connection(int64_t now_ms);
+  // Its Hello was answered, and the job is not over, as far as it knows. Who is told to end then keeps its
+  // place until the coordinator lets it go: training may have started without its knowledge.
   bool takes_part() const {
-    const bool runs =
-        state_.phase() == wire::PHASE_TRAINING || state_.phase() == wire::PHASE_FINISHING;
-    return runs || earlier_run_ != 0;
+    const bool over =
+        state_.phase() == wire::PHASE_FINISHED || state_.phase() == wire::PHASE_FAILED;
+    return is_known() && !over;
   }
   // A server that listens now: says Hello again, as a member to be.
   void join_as_server(const std::string& data_endpoint);
@@ -110,10 +115,12 @@ class Member {
   uint64_t earlier_run_ = 0;
   Job job_;
   wire::State state_ = no_state();
-  int64_t heard_ms_ = 0;
+  int64_t heard_ms_ = -1;  // or the first tick; -1: there was none
   bool silence_said_ = false;
+  bool broken_said_ = false;
   int told_ = 0;  // signal
   Repeat heartbeat_{0};
+  Repeat connection_{unheard_ms(job_.heartbeat_timeout_s)};  // another one is opened
   std::vector<Message> outgoing_;
   std::vector<std::string> notices_;
 };

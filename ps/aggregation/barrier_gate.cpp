@@ -67,6 +67,10 @@ bool BarrierGate::on_state(const wire::State& state) {
   if (released_ >= barriers_.start_step) start_ = {};
   barriers_.stop_step = state.stop_step();
   for (const int64_t step : state.chosen_checkpoints()) barriers_.choose(step);
+  // the newest barrier has become a checkpoint after it was opened: it is opened once more, with its
+  // snapshot. Nothing of a later step can have been applied.
+  const bool lacks_snapshot = open_ > barriers_.start_step && find(open_) == nullptr;
+  if (lacks_snapshot && wants_snapshot(open_)) --open_;
   const int64_t held = std::exchange(held_, state.held_step());
   return held > 0 && held_ != held;
 }

@@ -90,7 +90,8 @@ bool ChosenSet::try_open_barrier() {
   BarrierGate& gate = setup_.gate;
   if (!gate.due(floor_)) return false;
   const bool evaluation = barriers().evaluation_due(floor_);
-  if (evaluation && gate.kept().step > gate.evaluated()) return false;
+  const bool again = gate.kept().step == floor_;  // it has become a checkpoint meanwhile
+  if (evaluation && !again && gate.kept().step > gate.evaluated()) return false;
   return gate.open(floor_, updates_, evaluation);
 }
 

@@ -91,7 +91,8 @@ void SinglePushes::count(ReceivedPush push) {
 bool SinglePushes::try_open_barrier() {
   if (!setup_.gate.due(floor_)) return false;
   flush();
-  return setup_.gate.open(floor_, updates_, true);
+  // what a checkpoint leaves behind is an evaluation that may still go on
+  return setup_.gate.open(floor_, updates_, barriers().evaluation_due(floor_));
 }
 
 void SinglePushes::on_answered(uint64_t incarnation, int slice, const SliceAnswer& answer) {

@@ -7,11 +7,19 @@ namespace pushpull {
 BarrierSnapshots::BarrierSnapshots(const Barriers& barriers)
     : barriers_(barriers),
       requests_{barriers.start_step},
+      newest_open_(barriers.start_step),
+      newest_request_(barriers.start_step),
       gathered_barrier_(barriers.start_step - 1) {}
 
-void BarrierSnapshots::open(int64_t step, int64_t samples) {
+bool BarrierSnapshots::open(int64_t step, int64_t samples) {
+  if (barriers_.snapshot_due(step) && step > newest_request_) {
+    newest_request_ = step;
+    requests_.push_back(step);
+  }
+  if (step <= newest_open_) return false;
+  newest_open_ = step;
   opened_.push_back({step, samples});
-  if (barriers_.snapshot_due(step)) requests_.push_back(step);
+  return true;
 }
 
 std::optional<int64_t> BarrierSnapshots::take_request(bool writing) {

@@ -31,8 +31,9 @@ class BarrierSnapshots {
   void stop_at(int64_t step) { barriers_.stop_step = step; }
   // A checkpoint will be at `step`, too, which has not been reached.
   void choose(int64_t step) { barriers_.choose(step); }
-  // The weights of barrier `step` exist.
-  void open(int64_t step, int64_t samples);
+  // The weights of barrier `step` exist. False: it was open, and is opened once more since it has become a
+  // checkpoint meanwhile.
+  bool open(int64_t step, int64_t samples);
   void gathered(int64_t step);
   // On disk, or given up.
   void written(int64_t step);
@@ -69,6 +70,8 @@ class BarrierSnapshots {
   Barriers barriers_;
   std::vector<OpenedBarrier> opened_;
   std::deque<int64_t> requests_;
+  int64_t newest_open_;
+  int64_t newest_request_;
   int64_t gathered_barrier_ = -1;
   int64_t asked_barrier_ = -1;
   int64_t transferred_ = 0;

@@ -211,6 +211,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   state.set_rank(member.rank);
   state.set_declared(member.declared);
   state.set_let_go(member.let_go);
+  state.set_unheard(member.unheard);
   if (!training_) return state;
   if (member.role == wire::ROLE_WORKER) {
     training_->add_to_worker_state(&state, member);

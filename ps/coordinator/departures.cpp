@@ -87,6 +87,7 @@ void Departures::on_tick(int64_t now_ms) {
   for (const Membership::Loss& loss : members_.lost(now_ms)) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
+  if (members_.note_unheard(now_ms)) out_.state_changed();
   let_go(now_ms);
   if (!phase_.training()) return;
   run_->on_tick();

@@ -84,8 +84,7 @@ void TrainingRun::tell_bad(const Commit& commit) {
 }
 
 void TrainingRun::on_barrier_open(int64_t step) {
-  snapshots_.open(step, work_->samples_at(step));
-  work_->on_barrier_open(step);
+  if (snapshots_.open(step, work_->samples_at(step))) work_->on_barrier_open(step);
 }
 
 void TrainingRun::on_checkpoint_waits(int64_t step) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/net/intervals.h"
+
 namespace pushpull {
 
 std::string seconds_text(int64_t ms) {
@@ -17,6 +19,7 @@ std::string MemberInfo::name() const {
 
 Membership::Membership(double heartbeat_timeout_s)
     : timeout_ms_(static_cast<int64_t>(heartbeat_timeout_s * 1000)),
+      unheard_ms_(unheard_ms(heartbeat_timeout_s)),
       closed_grace_ms_(std::min<int64_t>(2000, timeout_ms_)) {}
 
 MemberInfo& Membership::add(const MemberInfo& member) {
@@ -70,6 +73,15 @@ void Membership::heard(MemberInfo& member, const PeerId& peer, int64_t now_ms) {
 void Membership::gone(const PeerId& peer, int64_t now_ms) {
   MemberInfo* member = find_peer(peer);
   if (member != nullptr && member->gone_since_ms < 0) member->gone_since_ms = now_ms;
+}
+
+bool Membership::note_unheard(int64_t now_ms) {
+  bool changed = false;
+  for (auto& [incarnation, member] : members_) {
+    const bool unheard = !member.peer.empty() && now_ms - member.last_heard_ms > unheard_ms_;
+    changed |= std::exchange(member.unheard, unheard) != unheard;
+  }
+  return changed;
 }
 
 std::vector<Membership::Loss> Membership::lost(int64_t now_ms) const {

@@ -30,6 +30,7 @@ struct MemberInfo {
   int64_t state_version = -1;  // newest that the member has taken in
   int64_t told_ms = -1;        // it said that it was told to end; -1: it was not
   bool let_go = false;         // it may
+  bool unheard = false;        // nothing has come from it for a while
   wire::Stats stats = {};
 
   // "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
@@ -73,6 +74,9 @@ class Membership {
     uint64_t incarnation = 0;
     std::string reason;  // "no heartbeat for 5.2 s", "its connection closed"
   };
+  // Notes who has not been heard for a while, though it does not count as lost. True: somebody new is
+  // among them, or is not any more.
+  bool note_unheard(int64_t now_ms);
   // Members that count as lost now.
   std::vector<Loss> lost(int64_t now_ms) const;
 
@@ -82,6 +86,7 @@ class Membership {
 
  private:
   int64_t timeout_ms_;
+  int64_t unheard_ms_;
   int64_t closed_grace_ms_;  // a living peer reconnects within this
   std::map<uint64_t, MemberInfo> members_;
   std::deque<FormerMember> former_;

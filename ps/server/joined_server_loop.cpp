@@ -116,6 +116,7 @@ void JoinedServerLoop::turn() {
   if (member_.end()) return;
   if (data_) data_->receive();
   member_.on_tick(clock_.now_ms());
+  if (member_.needs_connection(clock_.now_ms())) control_.open_second();
   if (data_) data_->send();
   if (const int signal = signals_.take(); signal != 0) {
     if (member_.on_signal(clock_.now_ms(), signal)) {

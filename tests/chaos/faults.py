@@ -1,6 +1,7 @@
 """The faults of chaos. Each is a function of a case: it starts the job, hurts it, and returns a verdict in words, or
 throws Failed. FAULTS says for which roles each is defined."""
 import contextlib
+import shutil
 import signal
 import subprocess
 import time
@@ -138,10 +139,10 @@ def sleep(case):
     return case.verdicts.judge(case.lab, job)
 
 
-def linked(command):
-    """A fault of the link to the coordinator: of one worker, of the other server, or of everybody."""
+def linked(command, link=None, **more):
+    """A fault of the link to the coordinator: of one worker, of the other server, or of everybody; or of another link."""
     def fault(case):
-        job = begin(case, link=case.role)
+        job = begin(case, link=link or case.role, **more)
         try:
             for _ in moments(case, job, case.rng.choice((1, 2, 3)), 0.2):
                 command(case, job.proxy)
@@ -150,6 +151,11 @@ def linked(command):
             job.close_link()
     fault.__doc__ = command.__doc__
     return fault
+
+
+def data(command):
+    """A fault of the data connections to the joined server."""
+    return linked(command, link="data", transport="tcp")
 
 
 def briefly(case):
@@ -182,22 +188,10 @@ def truncated(case, proxy):
     proxy.do("truncate")
 
 
-def corrupted(case):
-    """A bit of a few pieces is flipped. The link has keys, so damage is noticed; but libzmq 4.3.4 then reads no more
-    from that connection and keeps it open, so its member falls silent and counts as lost. Nothing wrong may come of it:
-    either the job ends well, with or without that member, or everybody ends and says why."""
-    job = begin(case, link=case.role, **{"replacement-timeout": 8})
-    try:
-        for _ in moments(case, job, 1):
-            job.proxy.do(f"corrupt {case.rng.randint(1, 3)}")
-        job.end_codes()
-        if job.coordinator.returncode == 0:
-            expect({process.returncode for process in job.members()} <= {0, PEER_LOST}, f"exit codes {job.end_codes()}")
-            return case.verdicts.judge(case.lab, job, logs_may_be_lost=True)
-        job.ends_named((PEER_LOST, UNREACHABLE))
-        return "lost, named"
-    finally:
-        job.close_link()
+def corrupted(case, proxy):
+    """A bit of a few pieces is flipped. The link has keys, so damage is noticed; but libzmq 4.3.4 may then read no more
+    from that connection, and keeps it open. Its member connects again before it counts as lost."""
+    proxy.do(f"corrupt {case.rng.randint(1, 3)}")
 
 
 def thread(case):
@@ -235,6 +229,29 @@ def full_disk(case):
         job.ends_named((IO,))
         expect(not list(folder.rglob("DONE")), "a torn checkpoint looks whole")
         return "ended, named"
+    finally:
+        case.lab.end_processes()
+        subprocess.run(["umount", folder], check=True)
+
+
+def hanging_disk(case):
+    """The file system of the checkpoints takes nothing for a while, then all of it: the job waits and goes on."""
+    image, folder = case.lab.folder / "image", case.lab.folder / "hanging"
+    folder.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(32 << 20)
+    for words in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder]):
+        if not shutil.which(words[0]) or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+            raise base.Skipped("no file system can be mounted here")
+    try:
+        job = begin(case, **{"checkpoint-dir": folder / "checkpoints"})
+        for _ in moments(case, job, case.rng.choice((1, 2))):
+            subprocess.run(["fsfreeze", "-f", folder], check=True)
+            try:
+                time.sleep(case.lab.seconds(HEARTBEAT_S) * case.rng.uniform(0.05, 2))
+            finally:
+                subprocess.run(["fsfreeze", "-u", folder], check=True)
+        return well(case)
     finally:
         case.lab.end_processes()
         subprocess.run(["umount", folder], check=True)
@@ -294,9 +311,14 @@ FAULTS = {
     "one-way": (linked(one_way), ALL),
     "reset": (linked(reset), ALL),
     "truncated": (linked(truncated), ALL),
-    "corrupted": (corrupted, ALL),
+    "corrupted": (linked(corrupted), ALL),
+    "data-held": (data(held), ("server",)),
+    "data-one-way": (data(one_way), ("server",)),
+    "data-reset": (data(reset), ("server",)),
+    "data-truncated": (data(truncated), ("server",)),
     "thread": (thread, ALL),
     "full-disk": (full_disk, ("coordinator",)),
+    "hanging-disk": (hanging_disk, ("coordinator",)),
     "strangers": (strangers, ("server", "coordinator")),
     "second-start": (second_start, ALL),
 }

@@ -19,7 +19,7 @@ PATIENCE = 60  # s, of every wait
 class Proxy:
     """A pushpull-proxy in front of a listener of ours, and its commands."""
 
-    def __init__(self, lab, *words, to=None):
+    def __init__(self, lab, *words, to=None, listen="127.0.0.1:0"):
         self.lab = lab
         self.back = None
         if to is None:
@@ -27,11 +27,10 @@ class Proxy:
             self.back.settimeout(lab.seconds(PATIENCE))
             to = f"127.0.0.1:{self.back.getsockname()[1]}"
         reader, self.writer = os.pipe()
-        self.process = lab.start("pushpull-proxy", "--listen", "127.0.0.1:0", "--to", to, *words,
-                                 stdin=reader)
+        self.process = lab.start("pushpull-proxy", "--listen", listen, "--to", to, *words, stdin=reader)
         os.close(reader)
         self.process.says("listening on ")
-        self.port = int(re.search(r"listening on 127.0.0.1:(\d+)", self.process.said())[1])
+        self.port = int(re.search(r"listening on 127[.0-9]*:(\d+)", self.process.said())[1])
 
     def do(self, command):
         """Returns when it is carried out."""

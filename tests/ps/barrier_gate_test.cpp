@@ -57,6 +57,35 @@ TEST_F(BarrierGateTest, AChosenCheckpointIsABarrierThoughItsStepHasBeenReached) 
   EXPECT_TRUE(gate_->passed(4));
 }
 
+TEST_F(BarrierGateTest, AnOpenBarrierThatBecomesACheckpointIsOpenedOnceMore) {
+  make("eval-every = 2\ncheckpoint-every = auto\n");
+  EXPECT_TRUE(gate_->open(2, 2, true));
+  EXPECT_EQ(gate_->find(2), nullptr);
+  wire::State state;
+  state.add_chosen_checkpoints(2);
+  gate_->on_state(state);
+  EXPECT_FALSE(gate_->passed(2));
+  ASSERT_TRUE(gate_->due(2));
+  EXPECT_TRUE(gate_->open(2, 2, true));
+  EXPECT_NE(gate_->find(2), nullptr);
+  gate_->on_state(state);
+  EXPECT_TRUE(gate_->passed(2)) << "it has its snapshot";
+  state.set_released_barrier(2);
+  gate_->on_state(state);
+  EXPECT_TRUE(gate_->passed(2)) << "the snapshot is gathered";
+}
+
+TEST_F(BarrierGateTest, TheStopAtAnOpenBarrierTakesItsSnapshot) {
+  make("eval-every = 2\n");
+  EXPECT_TRUE(gate_->open(2, 2, false));
+  wire::State state;
+  state.set_stop_step(2);
+  gate_->on_state(state);
+  ASSERT_TRUE(gate_->due(2));
+  EXPECT_TRUE(gate_->open(2, 2, false));
+  EXPECT_NE(gate_->find(2), nullptr);
+}
+
 TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomKeepsTheNextBarrierClosed) {
   make("checkpoint-every = 1\n");
   EXPECT_TRUE(gate_->passes_with_update(1));

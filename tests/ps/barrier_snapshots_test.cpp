@@ -33,6 +33,19 @@ TEST(BarrierSnapshots, EachOpenedBarrierIsSaidOnce) {
   EXPECT_TRUE(snapshots.take_opened().empty());
 }
 
+TEST(BarrierSnapshots, ABarrierThatBecomesACheckpointIsGatheredOnceHoweverOftenItIsOpened) {
+  BarrierSnapshots snapshots(barriers());
+  snapshots.take_request();
+  EXPECT_TRUE(snapshots.open(2, 16));
+  EXPECT_FALSE(snapshots.take_request());
+  snapshots.choose(2);
+  EXPECT_FALSE(snapshots.open(2, 16));
+  EXPECT_FALSE(snapshots.open(2, 16));
+  EXPECT_EQ(snapshots.take_request(), 2);
+  EXPECT_FALSE(snapshots.take_request());
+  EXPECT_EQ(snapshots.take_opened(), (std::vector<OpenedBarrier>{{2, 16}}));
+}
+
 TEST(BarrierSnapshots, ServersLetGoOfWhatIsGatheredAndTheEndIsWhatIsWritten) {
   BarrierSnapshots snapshots(barriers());
   snapshots.gathered(10);

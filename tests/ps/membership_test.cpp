@@ -74,6 +74,18 @@ TEST_F(Members, SilenceBeyondTheTimeoutIsALoss) {
   EXPECT_TRUE(members_.lost(6250).empty());
 }
 
+TEST_F(Members, WhoIsNotHeardForAWhileIsNotedLongBeforeItIsLost) {
+  members_.heard(*members_.find(2), "peer", 6000);
+  EXPECT_FALSE(members_.note_unheard(7600));
+  EXPECT_TRUE(members_.note_unheard(7700));  // a third of five seconds
+  EXPECT_TRUE(members_.find(2)->unheard);
+  EXPECT_FALSE(members_.note_unheard(7800));  // is known
+  members_.heard(*members_.find(2), "peer", 7900);
+  EXPECT_TRUE(members_.note_unheard(7910));
+  EXPECT_FALSE(members_.find(2)->unheard);
+  EXPECT_FALSE(members_.find(1)->unheard);  // the coordinator's own
+}
+
 TEST_F(Members, AClosedConnectionIsALossUnlessThePeerComesBackSoon) {
   members_.gone("peer", 2000);
   EXPECT_TRUE(members_.lost(3999).empty());

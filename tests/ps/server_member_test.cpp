@@ -44,12 +44,13 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
         to_ini(job_of("heartbeat-timeout = 3\nclip-norm = 1\n")));
     member_.on_message(now_, message);
   }
-  void say_state(int64_t version, wire::Phase phase, uint64_t run = kRun) {
+  void say_state(int64_t version, wire::Phase phase, uint64_t run = kRun, bool let_go = false) {
     Message message;
     message.header.set_run(run);
     wire::State* state = message.header.mutable_state();
     state->set_version(version);
     state->set_phase(phase);
+    state->set_let_go(let_go);
     state->set_rank(0);
     if (phase == wire::PHASE_FAILED) {
       state->set_code(5);
@@ -178,8 +179,19 @@ TEST_F(ServerMemberTest, AFailedJobGivesItsCodeAndText) {
 TEST_F(ServerMemberTest, ASignalIsSaidAndGivesTheExitCode) {
   join();
   EXPECT_FALSE(member_.on_signal(now_, 15));
+  EXPECT_FALSE(member_.end()) << "the job may have started without its knowledge";
+  tick(1);
+  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
+  say_state(2, wire::PHASE_GATHERING, kRun, true);
+  tick(1);
   EXPECT_EQ(said(), Said{"leave 5"});
   EXPECT_THAT(said_[0].header.leave().text(), HasSubstr("SIGTERM"));
+  EXPECT_EQ(member_.end()->exit_code(), 143);
+}
+
+TEST_F(ServerMemberTest, ASignalEndsItAtOnceWhereNobodyHasAnswered) {
+  EXPECT_FALSE(member_.on_signal(now_, 15));
+  ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 

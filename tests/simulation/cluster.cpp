@@ -251,6 +251,7 @@ bool Cluster::everybody_gone() const {
 }
 
 void Cluster::run() {
+  network_.may_damage(control_router());
   int64_t deadline_ms = scenario_.faults.until_ms + scenario_.servers_late_ms + kPatienceMs;
   for (const Accident& accident : scenario_.accidents) {
     deadline_ms = std::max(deadline_ms, accident.at_ms + accident.freeze_ms + kPatienceMs);

@@ -40,9 +40,11 @@ bool Clock::advance() {
 Network::Network(Clock& clock, uint64_t seed, const Faults& faults)
     : clock_(clock),
       dice_(seed),
+      damage_dice_(seed + 1),
       faults_(faults),
       trace_(std::getenv("PUSHPULL_SIM_TRACE") != nullptr) {
   if (faults_.reset > 0) clock_.after(kResetMs * 1000, [this] { break_some(); });
+  if (faults_.damage > 0) clock_.after(kResetMs * 1000, [this] { damage_some(); });
 }
 
 int Network::add_router(RouterHandler handler) {
@@ -84,7 +86,7 @@ void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>
     if (!d.lossless && dice_.chance(faults_.lose)) copies = 0;
     if (dice_.chance(faults_.duplicate)) ++copies;
   }
-  if (clock_.now_ms() < d.silent_until_ms) copies = 0;
+  if (clock_.now_ms() < d.silent_until_ms || d.deaf[up ? 1 : 0]) copies = 0;
   for (int i = 0; i < copies; ++i) {
     int64_t at = clock_.now_us() + dice_.between(20, faults_.delay_us);
     if (faulty() && !d.lossless && (i > 0 || dice_.chance(faults_.reorder))) {
@@ -126,10 +128,27 @@ void Network::break_some() {
   clock_.after(kResetMs * 1000, [this] { break_some(); });
 }
 
+void Network::damage_some() {
+  if (!faulty()) return;
+  for (Dealer& d : dealers_) {
+    if (!d.open || d.router != damaged_router_ || clock_.now_ms() < d.whole_until_ms) continue;
+    if (!damage_dice_.chance(faults_.damage)) continue;
+    d.deaf[damage_dice_.between(0, 1)] = true;
+    d.whole_until_ms = clock_.now_ms() + kBetweenDamagesMs;
+  }
+  clock_.after(kResetMs * 1000, [this] { damage_some(); });
+}
+
+void Network::open_second(int dealer) {
+  const Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  if (d.open && (d.deaf[0] || d.deaf[1])) reconnect(dealer);
+}
+
 void Network::reconnect(int dealer) {
   Dealer& d = dealers_[static_cast<size_t>(dealer)];
   peers_.erase(peer_of(dealer, d.epoch));
   peers_[peer_of(dealer, ++d.epoch)] = dealer;
+  d.deaf[0] = d.deaf[1] = false;
   d.last_us[0] = d.last_us[1] = clock_.now_us();
 }
 

@@ -57,6 +57,7 @@ struct Faults {
   double duplicate = 0.0;  // probability per message
   double reorder = 0.0;    // probability that a message is late and overtaken
   double reset = 0.0;      // probability per connection and kResetMs
+  double damage = 0.0;     // the same: nothing comes through one way, until the peer connects anew
   int64_t delay_us = 300;  // longest ordinary delay
   int64_t until_ms = 0;    // afterwards only ordinary delays
 };
@@ -76,6 +77,10 @@ class Network {
   bool to_dealer(const PeerId& peer, Message message);
   // Nothing comes through until then, both ways.
   void silence(int dealer, int64_t until_ms);
+  // Connections to it may be damaged.
+  void may_damage(int router) { damaged_router_ = router; }
+  // The owner connects anew beside the old connection: it takes that one's place where it brings nothing.
+  void open_second(int dealer);
   // Another process listens where the router's has ended: connections are made anew.
   void restart_router(int router, RouterHandler handler);
   // The process at this end has ended.
@@ -84,6 +89,8 @@ class Network {
 
  private:
   static constexpr int64_t kResetMs = 10;
+  static constexpr int64_t kBetweenDamagesMs =
+      12'000;  // of one connection: time to notice the first
   struct Dealer {
     int router = 0;
     DealerHandler handler;
@@ -91,17 +98,22 @@ class Network {
     int64_t epoch = 0;
     bool open = true;
     int64_t silent_until_ms = 0;
-    int64_t last_us[2] = {0, 0};  // newest arrival, by direction
+    int64_t whole_until_ms = 0;     // not damaged before
+    bool deaf[2] = {false, false};  // by direction, as `last_us`
+    int64_t last_us[2] = {0, 0};    // newest arrival, by direction
   };
 
   static PeerId peer_of(int dealer, int64_t epoch);
   void transmit(int dealer, bool up, const std::shared_ptr<const Message>& message);
   void arrive(int dealer, int64_t epoch, bool up, const Message& message);
   void break_some();
+  void damage_some();
   void reconnect(int dealer);
 
   Clock& clock_;
   Dice dice_;
+  Dice damage_dice_;
+  int damaged_router_ = -1;
   const Faults faults_;
   const bool trace_;  // prints every message that arrives
   std::vector<RouterHandler> routers_;

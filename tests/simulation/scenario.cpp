@@ -264,7 +264,8 @@ void add_chosen_checkpoints(Scenario& s) {
   s.workers = std::min(s.workers, 3);
   // some 15 to 25 s, the first checkpoint being due after 10
   const int64_t tasks = (s.job.steps - s.start_step) * s.job.micro_batches();
-  s.compute_us = 2 * dice.between(15'000'000, 25'000'000) * s.workers / tasks;
+  const int64_t at_once = std::min<int64_t>(s.workers, s.job.micro_batches());
+  s.compute_us = 2 * dice.between(15'000'000, 25'000'000) * at_once / tasks;
   s.write_us = dice.chance(0.5) ? 1000 : 400'000;
 }
 

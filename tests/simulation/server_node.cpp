@@ -37,7 +37,9 @@ void ServerNode::take(const Message& message) {
 void ServerNode::tick() {
   if (over_) return;
   cluster_.guarded("server " + std::to_string(number_), [&] {
-    member_.on_tick(cluster_.clock().now_ms());
+    const int64_t now_ms = cluster_.clock().now_ms();
+    member_.on_tick(now_ms);
+    if (member_.needs_connection(now_ms)) cluster_.network().open_second(control_);
     send();
   });
   if (over_) return;

@@ -22,7 +22,7 @@ void stop(Scenario scenario, int& stopped) {
   for (int worker = 0; worker < run.cluster().workers(); ++worker) {
     const std::optional<int> code = run.cluster().exit_code(worker);
     if (!scenario.faults.until_ms && scenario.accidents.empty() && scenario.server_losses.empty()) {
-      // one that was told before it had heard of the start leaves at once
+      // one that was told before it was a member leaves at once
       const bool early = scenario.all_are_told && code == 143;
       EXPECT_TRUE(early || code == 75) << code.value_or(-1) << ", " << scenario.to_string();
     }

@@ -155,8 +155,8 @@ TEST_F(WorkerMemberTest, WhoHasNotJoinedHasNothingToLeave) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(WorkerMemberTest, BeforeTheRunASignalEndsItAndASecondCtrlCAtOnce) {
-  join();
+TEST_F(WorkerMemberTest, BeforeAnybodyHasAnsweredASignalEndsItAndASecondCtrlCAtOnce) {
+  tick();
   EXPECT_FALSE(member_.on_signal(now_, 15));
   EXPECT_EQ(member_.end()->exit_code(), 143);
   EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";

@@ -171,6 +171,7 @@ void Control::turn() {
     }
   }
   member_.on_tick(now);
+  if (member_.needs_connection(now)) dealer_->open_second();
   if (member_.stop_is_late(now) && member_.joined()) {
     Log("worker").error(member_.end()->text + "; the computation did not stop in time");
     flush_output();

@@ -44,6 +44,8 @@ class WorkerMember {
   std::vector<Message> take_outgoing() { return member_.take_outgoing(); }
   // Lines for people.
   std::vector<std::string> take_notices() { return member_.take_notices(); }
+  // Another connection to the coordinator is to be opened beside this one.
+  bool needs_connection(int64_t now_ms) { return member_.needs_connection(now_ms); }
 
   // ---- queries ----
   bool joined() const { return member_.joined(); }

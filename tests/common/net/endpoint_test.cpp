@@ -36,6 +36,46 @@ TEST_F(Endpoint, ListensOnAFreePortAndSaysWhich) {
   EXPECT_GT(std::stoi(address.port), 0);
 }
 
+// As after damaged bytes: nothing comes on the first connection any more.
+TEST_F(Endpoint, ASecondConnectionTakesTheFirstOnesPlaceOnceItBringsAMessage) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  dealer.send(hello("one"));
+  const auto first = receive_one(router_);
+  ASSERT_TRUE(first);
+  dealer.open_second();
+  dealer.send(hello("both"));
+  const auto left = receive_one(router_);
+  const auto right = receive_one(router_);
+  ASSERT_TRUE(left && right);
+  EXPECT_NE(left->first, right->first);
+  const PeerId second = left->first == first->first ? right->first : left->first;
+  // what comes on the first one does not end the second: maybe only one way is broken
+  ASSERT_EQ(router_.send(first->first, hello("from the first")), SendResult::kSent);
+  EXPECT_EQ(receive_one(dealer)->header.hello().host(), "from the first");
+  ASSERT_EQ(router_.send(second, hello("from the second")), SendResult::kSent);
+  EXPECT_EQ(receive_one(dealer)->header.hello().host(), "from the second");
+  EXPECT_TRUE(serve_until(
+      router_, [&] { return router_.send(first->first, hello("gone?")) == SendResult::kGone; }));
+  dealer.send(hello("once"));
+  const auto last = receive_one(router_);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->first, second);
+  EXPECT_EQ(last->second.header.hello().host(), "once");
+  EXPECT_FALSE(router_.receive());
+}
+
+TEST_F(Endpoint, ASecondConnectionThatBringsNothingIsReplaced) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  dealer.open_second();
+  dealer.open_second();
+  dealer.send(hello("twice"));
+  const auto left = receive_one(router_);
+  const auto right = receive_one(router_);
+  ASSERT_TRUE(left && right);
+  EXPECT_NE(left->first, right->first);
+  EXPECT_FALSE(router_.receive());
+}
+
 TEST_F(Endpoint, EveryKindOfMessageGoesThereAndBack) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   for (const Message& message : every_kind_of_message()) {

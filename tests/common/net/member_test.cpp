@@ -121,6 +121,42 @@ TEST(Member, WhoIsGivenUpIsToldWithACode) {
   EXPECT_THROW(member.on_message(0, refused), Error);
 }
 
+TEST(Member, OpensAnotherConnectionWhereTheFirstBringsNothing) {
+  Member member = joined();
+  member.on_message(500, state(1));
+  EXPECT_FALSE(member.needs_connection(1500));
+  EXPECT_TRUE(member.needs_connection(1501));  // a third of three seconds
+  EXPECT_THAT(member.take_notices(),
+              testing::ElementsAre("[job] nothing comes from server 0 (head, pid 1) at "
+                                   "tcp://head:5555; connecting again"));
+  EXPECT_FALSE(member.needs_connection(2500));
+  EXPECT_TRUE(member.needs_connection(2501)) << "the second one has not helped";
+  EXPECT_TRUE(member.take_notices().empty()) << "it was said";
+  member.on_message(2600, state(2));
+  EXPECT_FALSE(member.needs_connection(3550));
+}
+
+TEST(Member, OpensAnotherConnectionWhereItsHeartbeatsDoNotArrive) {
+  Member member = joined();
+  Message message = state(1);
+  message.header.mutable_state()->set_unheard(true);
+  member.on_message(10, message);
+  EXPECT_TRUE(member.needs_connection(20));
+  EXPECT_EQ(member.take_notices().size(), 1U);
+  EXPECT_FALSE(member.needs_connection(1000));
+  EXPECT_TRUE(member.needs_connection(1020));
+  member.on_message(1100, state(2));
+  EXPECT_FALSE(member.needs_connection(1200));
+}
+
+TEST(Member, OpensAnotherConnectionWhereItsHelloIsNotAnswered) {
+  Member member(options());
+  member.on_tick(1000, stats);
+  EXPECT_FALSE(member.needs_connection(4300));
+  EXPECT_TRUE(member.needs_connection(4400));  // a third of ten seconds: the job is not known
+  EXPECT_TRUE(member.take_notices().empty());
+}
+
 TEST(Member, ASilentCoordinatorMayComeBackWithinReplacementTimeout) {
   Member member = joined("replacement-timeout = 5\n");
   member.on_message(1000, state(1));
