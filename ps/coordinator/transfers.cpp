@@ -243,7 +243,7 @@ bool Transfers::may_fail(const Written& written) const {
   try {
     std::rethrow_exception(written.error);
   } catch (const Error& e) {
-    return e.code() == ErrorCode::kIo || e.code() == ErrorCode::kData;  // or listed
+    return e.code() == ErrorCode::kIo;
   } catch (...) {
     return false;
   }

@@ -115,8 +115,13 @@ TEST_F(BufferedTest, ABarrierTakesABufferThatIsNotFull) {
     EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
     EXPECT_EQ(rule_->updates(), 1);
     EXPECT_FLOAT_EQ(weight(), before - 1.0F);
-    EXPECT_EQ(gate_->kept().weights.at(0).floats()[0], weight()) << barrier;
-    EXPECT_EQ(gate_->kept().updates, 1);
+    // an evaluation may go on when others open the next checkpoint: that takes nothing from it
+    const bool evaluates = std::string(barrier) == "eval-every";
+    const Snapshot* const taken = evaluates ? &gate_->kept() : gate_->find(1);
+    ASSERT_NE(taken, nullptr) << barrier;
+    EXPECT_EQ(taken->weights.at(0).floats()[0], weight()) << barrier;
+    EXPECT_EQ(taken->updates, 1);
+    EXPECT_EQ(gate_->kept().step, evaluates ? 1 : -1);
     // the next buffer begins empty
     give(kAnna, 1, {0, 2});
     rule_->apply_due();
