@@ -270,7 +270,7 @@ void slices(benchmark::State& state) {
     move.before = v[0] + lo;
     move.after = v[1] + lo;
     for (int s = 0; s < states; ++s) {
-      move.state_before[s] = move.state[s] = v[static_cast<size_t>(2 + s)] + lo;
+      move.state_before[s] = move.state[s] = v[static_cast<size_t>(s) + 2] + lo;
     }
     moves.push_back(move);
     segments.push_back({0, kSlice, index, 1, rule});

@@ -67,6 +67,7 @@ class Lab {
   double median_seconds(const std::function<double()>& measure) {
     measure();
     std::vector<double> values;
+    values.reserve(kRounds);
     for (int round = 0; round < kRounds; ++round) values.push_back(measure());
     return median(std::move(values));
   }

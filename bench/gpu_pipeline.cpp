@@ -25,9 +25,9 @@ Pipeline::Pipeline(Model& model, size_t images, size_t samples, int64_t slice_by
       images_(images, 0.5F),
       labels_(samples, 0) {
   // small numbers of both signs: zeros would draw less power
-  const auto total = static_cast<size_t>(model.table().total);
+  const int64_t total = model.table().total;
   uint32_t random = 1;
-  for (size_t i = 0; i < total; ++i) {
+  for (int64_t i = 0; i < total; ++i) {
     random = random * 1664525U + 1013904223U;
     weights_[i] = static_cast<float>(static_cast<int32_t>(random)) * 0x1p-37F;
   }

@@ -1,7 +1,7 @@
 # Precompiled headers: reading the standard library, protobuf and GoogleTest again for each source is
 # half of the time of a build. Each kind below is compiled once, and shared by all targets that are
 # compiled with the same flags and macros; -Winvalid-pch, an error here, reports a target that is not.
-# The presets dev and tidy go without, and find the #include that a source forgot.
+# The preset dev goes without, and finds the #include that a source forgot.
 option(PUSHPULL_PRECOMPILE "Share precompiled headers between targets (needs matching flags)" OFF)
 
 set(PUSHPULL_STD_HEADERS

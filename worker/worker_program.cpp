@@ -211,7 +211,7 @@ JobEnd train_job(const CommandLine& line, const std::vector<device::DeviceName>&
   if (job.strategy.kind == StrategyKind::kAllReduce) check_built(job.strategy.algorithm);
   Prepared prepared = prepare(job, value_of(line, "data-dir"), devices);
   while (true) {
-    const JobEnd end = train_term(line, prepared, control, context, trace, log);
+    JobEnd end = train_term(line, prepared, control, context, trace, log);
     if (!end.next_term) return end;
     log.info("a server was lost: goes back with everybody to the newest checkpoint");
   }
@@ -231,7 +231,7 @@ JobEnd exchange(const ExchangeOptions& options, Control& control, zmq::context_t
     control.declare(declare_exchange(options.bytes));
     const std::optional<wire::State> state = wait_for_training(control, log);
     if (state && state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-    const JobEnd end =
+    JobEnd end =
         state ? ExchangeLoop(options, {job, run, control.incarnation(), *state}, control, context)
                     .run()
               : *control.end();

@@ -181,7 +181,7 @@ void clean_store(const std::string& dir) {
   }
   if (error) throw_io_error("list folder", dir, error.value());
   for (const std::string& name : names) {
-    const std::string path = dir + "/" + name;
+    const std::string path = (fs::path(dir) / name).string();
     if (step_of_aside(name, ".tmp-") || step_of_aside(name, ".del-")) delete_folder(path);
     const auto old_step = step_of_aside(name, ".old-");
     if (!old_step) continue;

@@ -230,23 +230,8 @@ Codec parse_pull_codec(const std::string& text) {
 }
 
 Keys strategy_keys() {
-  constexpr std::array<std::pair<const char*, OnWorkerLoss>, 3> kLosses = {
-      {{"abort", OnWorkerLoss::kAbort},
-       {"wait", OnWorkerLoss::kWait},
-       {"continue", OnWorkerLoss::kContinue}}};
-  constexpr std::array<std::pair<const char*, OnServerLoss>, 2> kServerLosses = {
-      {{"restart", OnServerLoss::kRestart}, {"abort", OnServerLoss::kAbort}}};
-  constexpr std::array<std::pair<const char*, OnBadGradient>, 3> kBadGradients = {
-      {{"abort", OnBadGradient::kAbort},
-       {"skip", OnBadGradient::kSkip},
-       {"quarantine", OnBadGradient::kQuarantine}}};
   constexpr std::array<std::pair<const char*, bool>, 2> kTruths = {
       {{"false", false}, {"true", true}}};
-  constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
-      {{"auto", Transport::kAuto},
-       {"shm", Transport::kShm},
-       {"ipc", Transport::kIpc},
-       {"tcp", Transport::kTcp}}};
   return {
       parsed({"strategy",
               "when a push counts: sync, async, buffered:K, ssp:S, backup:B, local:H; or "
@@ -270,6 +255,16 @@ Keys strategy_keys() {
             "file to record the order of updates in, for replay (async, buffered, ssp, backup)",
             AtResume::kMayChange, "none"},
            &Job::record),
+  };
+}
+
+Keys transfer_keys() {
+  constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
+      {{"auto", Transport::kAuto},
+       {"shm", Transport::kShm},
+       {"ipc", Transport::kIpc},
+       {"tcp", Transport::kTcp}}};
+  return {
       integer(
           {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
           field(&Job::slice_bytes), 256, int64_t{1} << 30),
@@ -296,6 +291,21 @@ Keys strategy_keys() {
       parsed({"pull-codec", "encoding of weights on the wire: fp32 or bf16"},
              field(&Job::pull_codec), "fp32 or bf16", parse_pull_codec,
              [](const Codec& codec) { return codec.to_string(); }),
+  };
+}
+
+Keys loss_keys() {
+  constexpr std::array<std::pair<const char*, OnWorkerLoss>, 3> kLosses = {
+      {{"abort", OnWorkerLoss::kAbort},
+       {"wait", OnWorkerLoss::kWait},
+       {"continue", OnWorkerLoss::kContinue}}};
+  constexpr std::array<std::pair<const char*, OnServerLoss>, 2> kServerLosses = {
+      {{"restart", OnServerLoss::kRestart}, {"abort", OnServerLoss::kAbort}}};
+  constexpr std::array<std::pair<const char*, OnBadGradient>, 3> kBadGradients = {
+      {{"abort", OnBadGradient::kAbort},
+       {"skip", OnBadGradient::kSkip},
+       {"quarantine", OnBadGradient::kQuarantine}}};
+  return {
       word({"on-worker-loss", "when a worker dies: abort, wait (for another) or continue (without)",
             AtResume::kMayChange, "continue in async, buffered, ssp and backup, else abort"},
            field(&Job::on_worker_loss), "abort, wait or continue", kLosses),
@@ -306,8 +316,7 @@ Keys strategy_keys() {
            field(&Job::on_server_loss), "restart or abort", kServerLosses),
       word({"recovery",
             "a lost server goes on from the newest checkpoint, with everybody, or from what its "
-            "peers "
-            "keep (sync, local): no step is repeated",
+            "peers keep (sync, local): no step is repeated",
             AtResume::kMayChange},
            field(&Job::recovery), "checkpoint or peers",
            std::array<std::pair<const char*, Recovery>, 2>{
@@ -395,6 +404,8 @@ std::vector<JobKey> build_table() {
   append("Batch and length", batch_keys());
   append("Optimizer", optimizer_keys());
   append("Strategy", strategy_keys());
+  append("Strategy", transfer_keys());
+  append("Strategy", loss_keys());
   append("Checkpoints and evaluation", checkpoint_keys());
   append("Limits", limit_keys());
   return table;

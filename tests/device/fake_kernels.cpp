@@ -60,7 +60,8 @@ class Checked {
     for (size_t s = 0; s < slices_; ++s) {
       const SliceMove& slice = batch_.slices[s];
       for (int p = 0; p < slice.parts; ++p) {
-        changed_parts_[static_cast<size_t>(slice.first_part + p)].merges = p == 0 ? 0 : 1;
+        changed_parts_[static_cast<size_t>(slice.first_part) + static_cast<size_t>(p)].merges =
+            p == 0 ? 0 : 1;
       }
     }
     batch_.parts = changed_parts_.data();

@@ -213,8 +213,9 @@ TYPED_TEST(Arithmetic, SumsChannelsOfImages) {
     reference::for_each_element(image,
                                 [&](size_t c, size_t i) { want[c] += 0.5 * to_float(dy[i]); });
     const auto sums = sum_channels<T, 1>(image, dy.data(), 0.5F);
-    const auto places = static_cast<double>(image.size() / image.channels);
-    for (size_t c = 0; c < want.size(); ++c) ASSERT_NEAR(sums[c], want[c], 1e-7 * places);
+    const int64_t places = image.size() / image.channels;
+    for (size_t c = 0; c < want.size(); ++c)
+      ASSERT_NEAR(sums[c], want[c], 1e-7 * static_cast<double>(places));
     if (image.height * image.width % kPackSize<T> == 0) {
       EXPECT_EQ((sum_channels<T, kPackSize<T>>(image, dy.data(), 0.5F)), sums);
     }

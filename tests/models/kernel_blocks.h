@@ -26,7 +26,7 @@ float block_sum(const PerThread& of_thread) {
   std::array<float, kWarps> warps;
   for (int w = 0; w < kWarps; ++w) {
     tree_sum(values.data() + w * kWarp, kWarp);
-    warps[static_cast<size_t>(w)] = values[static_cast<size_t>(w * kWarp)];
+    warps[static_cast<size_t>(w)] = values[static_cast<size_t>(w) * kWarp];
   }
   tree_sum(warps.data(), kWarps);
   return warps[0];

@@ -33,8 +33,9 @@ struct Im2col {
   PP_HOST_DEVICE int64_t source(int64_t row, int64_t column) const {
     const int64_t sample = row / positions();
     const auto at = static_cast<int32_t>(row % positions());
-    const auto tap = static_cast<int32_t>(column % (kernel * kernel));
-    const int64_t channel = column / (kernel * kernel);
+    const int32_t taps = kernel * kernel;
+    const auto tap = static_cast<int32_t>(column % taps);
+    const int64_t channel = column / taps;
     const int32_t h = at / out_width + tap / kernel - padding;
     const int32_t w = at % out_width + tap % kernel - padding;
     if (h < 0 || h >= height || w < 0 || w >= width) return -1;
