@@ -35,6 +35,13 @@ function(pushpull_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# For a target that computes little: -O1 compiles its large sources in 60 % of the time of -O3.
+function(pushpull_optimize_less target)
+  if(CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+endfunction()
+
 # pushpull_library(NAME SOURCES ... HEADERS ... LINK ...)
 function(pushpull_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK" ${ARGN})
