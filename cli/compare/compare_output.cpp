@@ -9,7 +9,7 @@
 #include "cli/report/report_html.h"
 #include "common/base/strict_number.h"
 #include "common/io/json_number.h"
-#include "ps/files/report.h"
+#include "common/io/write_file.h"
 
 namespace pushpull {
 namespace {

@@ -13,9 +13,9 @@
 #include "common/io/checkpoint.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
+#include "common/io/write_file.h"
 #include "common/job/command_line.h"
 #include "ps/coordinator/run_recorder.h"
-#include "ps/files/report.h"
 #include "worker/compute/devices.h"
 
 namespace pushpull {

@@ -196,12 +196,11 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       data_(sockets.data),
       start_state_(std::move(start_state)),
       term_(term),
-      report_(program.out_dir, program.style, term.started),
+      report_(program.out_dir, program.style),
       driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history()) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
   term_.address = control_address();
   write_term(program.out_dir, term_);
-  report_.write_job(to_ini(program.job));
   if (!program.job.record.empty()) recorder_.emplace(program.job);
   for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
   announce();
@@ -411,6 +410,7 @@ StartPoint CoordinatorLoop::load_start(const Declaration& declaration) {
 
 void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& start,
                               const RunHistory& history) {
+  report_.begin(to_ini(program_.job), term_.started);
   term_.history = history;
   if (!std::exchange(term_.started, true)) term_.began_ms = unix_ms();
   if (recorder_) {

@@ -19,6 +19,7 @@
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
 #include "common/io/json_number.h"
+#include "common/io/write_file.h"
 
 namespace pushpull {
 
@@ -64,30 +65,6 @@ std::string list(const std::vector<int64_t>& values) {
 }
 
 }  // namespace
-
-void write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) throw io_error(path);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n < 0) break;
-    done += static_cast<size_t>(n);
-  }
-  bool whole = done == text.size() && fsync(fd) == 0;
-  int reason = errno;
-  close(fd);
-  if (whole && rename(temporary.c_str(), path.c_str()) != 0) {
-    whole = false;
-    reason = errno;
-  }
-  if (!whole) {
-    unlink(temporary.c_str());
-    errno = reason;
-    throw io_error(path);
-  }
-}
 
 std::string summary_json(const Summary& s) {
   const RunTotals& t = s.totals;
@@ -205,19 +182,32 @@ std::optional<double> seconds_left(const Moment& m) {
          std::max(m.samples_per_second, 1e-9);
 }
 
-Report::Report(std::string dir, ProgressStyle style, bool goes_on)
+Report::Report(std::string dir, ProgressStyle style)
     : dir_(std::move(dir)), style_(style), members_(dir_ + "/members.json") {
   std::error_code error;
   std::filesystem::create_directories(dir_, error);
   if (error) {
     throw Error(ErrorCode::kIo, "[out] cannot make the folder " + dir_ + ": " + error.message());
   }
-  std::filesystem::remove(dir_ + "/summary.json", error);
-  const std::string path = dir_ + "/metrics.jsonl";
+  if (access(dir_.c_str(), W_OK | X_OK) != 0) throw io_error(dir_);
+  const std::string path = metrics_path();
+  if (const UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+      file.get() < 0 && errno != ENOENT) {
+    throw io_error(path);
+  }
+}
+
+void Report::begin(const std::string& job_ini, bool goes_on) {
+  if (metrics_) return;
+  std::error_code ignored;
+  std::filesystem::remove(dir_ + "/summary.json", ignored);
+  write_file(dir_ + "/job.ini", job_ini);
+  const std::string path = metrics_path();
   const UniqueFd file(open(
       path.c_str(), O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644));
   if (file.get() < 0) throw io_error(path);
   metrics_ = std::make_unique<BackgroundWriter>(file.get());
+  if (!members_before_.empty()) members(members_before_);
 }
 
 Report::~Report() {
@@ -227,6 +217,10 @@ Report::~Report() {
 }
 
 void Report::members(const std::string& json) {
+  if (!metrics_) {
+    members_before_ = json;
+    return;
+  }
   members_.put(json);
   explain_members();
 }
@@ -240,8 +234,6 @@ void Report::explain_members() {
       .warn("[out] cannot write " + members_.path() + ": " + std::strerror(error) +
             "; training goes on, the file is not up to date");
 }
-
-void Report::write_job(const std::string& ini) const { write_file(dir_ + "/job.ini", ini); }
 
 void Report::end_line() {
   if (!line_open_) return;
@@ -308,12 +300,13 @@ void Report::explain_metrics() {
   const int error = metrics_->error();
   end_line();
   Log("server 0")
-      .warn("[out] cannot write " + dir_ + "/metrics.jsonl: " +
+      .warn("[out] cannot write " + metrics_path() + ": " +
             (error != 0 ? std::strerror(error) : "the file system does not answer") +
             "; training goes on, lines of metrics are lost");
 }
 
 void Report::finish_metrics() {
+  if (!metrics_) return;
   if (!metrics_->flush(kFlushMetricsMs)) ++metrics_left_out_;
   explain_metrics();
 }

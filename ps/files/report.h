@@ -76,19 +76,23 @@ enum class ProgressStyle { kTerminal, kPlain };
 
 class Report {
  public:
-  // Makes `dir` and opens metrics.jsonl, anew or, for a run that goes on, where it ended; removes an
-  // earlier run's summary. Throws Error(kIo) naming the file.
-  Report(std::string dir, ProgressStyle style, bool goes_on);
+  // Makes `dir`. What an earlier run has left there stays as it is until training begins: a run that
+  // ends before its first step costs nobody a result. Throws Error(kIo) naming a file that begin() could
+  // not write.
+  Report(std::string dir, ProgressStyle style);
   // Waits some seconds for the last metrics and members.
   ~Report();
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
 
-  void write_job(const std::string& ini) const;
-  // A line of metrics, and the progress line where it is time for one. Waits for neither; metrics that
+  // Training begins: writes job.ini, removes an earlier run's summary and opens metrics.jsonl, anew or,
+  // for a run that goes on, where it ended. Later calls do nothing. Throws Error(kIo) naming the file.
+  void begin(const std::string& job_ini, bool goes_on);
+  // After begin(): a line of metrics, and the progress line where it is time for one. Waits for neither; metrics that
   // cannot be written are lost, and one line says so.
   void moment(const Moment& moment);
-  // members.json, whole or as it was. Does not wait either; one line says where it cannot be written.
+  // members.json, whole or as it was: from begin() on. Does not wait either; one line says where it cannot
+  // be written.
   void members(const std::string& json);
   // Ends the progress line, so that something else can be printed.
   void end_line();
@@ -100,21 +104,20 @@ class Report {
   void progress(const Moment& moment);
   void explain_metrics();
   void finish_metrics();
+  std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
   void explain_members();
 
   std::string dir_;
   ProgressStyle style_;
-  std::unique_ptr<BackgroundWriter> metrics_;
+  std::unique_ptr<BackgroundWriter> metrics_;  // null before begin()
   int64_t metrics_left_out_ = 0;
   bool metrics_explained_ = false;
   LatestFile members_;
+  std::string members_before_;  // the newest text before begin()
   bool members_explained_ = false;
   double last_plain_s_ = -1e9;
   int64_t last_plain_step_ = -1;
   bool line_open_ = false;
 };
-
-// Writes through a temporary name, fsync, rename. Throws Error(kIo) naming the file.
-void write_file(const std::string& path, const std::string& text);
 
 }  // namespace pushpull

@@ -67,7 +67,8 @@ TEST(CompareRead, ReadsWhatAServerWrites) {
   summary.test_total = 4;
   summary.staleness = {{0, 10}};
   {
-    Report report(folder.path(), ProgressStyle::kPlain, false);
+    Report report(folder.path(), ProgressStyle::kPlain);
+    report.begin("", false);
     Moment moment;
     moment.seconds = 1.0;
     moment.step = moment.end_step = 10;

@@ -167,7 +167,8 @@ TEST(Report, MetricsAreAJsonLinePerMoment) {
   second.test_seconds = 0.875;
   second.test_samples = 1280;
   {
-    Report report(folder / "new/out", ProgressStyle::kPlain, false);
+    Report report(folder / "new/out", ProgressStyle::kPlain);
+    report.begin("", false);
     printed(report, {moment_at(0.5, 10), second});
   }
   const std::string text = read_bytes(folder / "new/out/metrics.jsonl");
@@ -195,7 +196,8 @@ TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
   std::filesystem::create_symlink("/dev/full", folder / "metrics.jsonl");
   testing::internal::CaptureStderr();
   {
-    Report report(folder.path(), ProgressStyle::kPlain, false);
+    Report report(folder.path(), ProgressStyle::kPlain);
+    report.begin("", false);
     for (int i = 1; i <= 3; ++i) printed(report, {moment_at(0.1 * i, i)});
     report.write_summary(some_summary());
   }
@@ -207,7 +209,8 @@ TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
 
 TEST(Report, ATerminalHasOneLineThatIsRenewed) {
   const ScratchFolder folder;
-  Report report(folder.path(), ProgressStyle::kTerminal, false);
+  Report report(folder.path(), ProgressStyle::kTerminal);
+  report.begin("", false);
   const std::string text = printed(report, {moment_at(0.1, 1), moment_at(0.2, 2)});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "only where the line ends";
   EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 2);
@@ -220,7 +223,8 @@ TEST(Report, ATerminalHasOneLineThatIsRenewed) {
 
 TEST(Report, AFileGetsAPlainLineNowAndThenAndTheLastOne) {
   const ScratchFolder folder;
-  Report report(folder.path(), ProgressStyle::kPlain, false);
+  Report report(folder.path(), ProgressStyle::kPlain);
+  report.begin("", false);
   std::vector<Moment> moments;
   for (int i = 0; i < 40; ++i) moments.push_back(moment_at(0.25 * i, i));
   moments.push_back(moment_at(10.0, 100));
@@ -231,19 +235,33 @@ TEST(Report, AFileGetsAPlainLineNowAndThenAndTheLastOne) {
   EXPECT_THAT(text, HasSubstr("step 100/100"));
 }
 
-TEST(Report, AnEarlierSummaryDoesNotSurviveTheStart) {
+TEST(Report, WhatAnEarlierRunHasLeftStaysUntilTrainingBegins) {
   const ScratchFolder folder;
   write_bytes(folder / "summary.json", "{}");
   write_bytes(folder / "metrics.jsonl", "old\n");
-  const Report report(folder.path(), ProgressStyle::kPlain, false);
+  write_bytes(folder / "members.json", "old");
+  {
+    Report report(folder.path(), ProgressStyle::kPlain);
+    report.members("new");
+  }
+  EXPECT_EQ(read_bytes(folder / "summary.json"), "{}");
+  EXPECT_EQ(read_bytes(folder / "metrics.jsonl"), "old\n");
+  EXPECT_EQ(read_bytes(folder / "members.json"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder / "job.ini"));
+  {
+    Report report(folder.path(), ProgressStyle::kPlain);
+    report.members("new");
+    report.begin("", false);
+  }
+  EXPECT_EQ(read_bytes(folder / "members.json"), "new");
   EXPECT_FALSE(std::filesystem::exists(folder / "summary.json"));
   EXPECT_EQ(read_bytes(folder / "metrics.jsonl"), "");
 }
 
 TEST(Report, WritesSummaryAndJob) {
   const ScratchFolder folder;
-  Report report(folder.path(), ProgressStyle::kPlain, false);
-  report.write_job("model = mlp\n");
+  Report report(folder.path(), ProgressStyle::kPlain);
+  report.begin("model = mlp\n", false);
   EXPECT_EQ(read_bytes(folder / "job.ini"), "model = mlp\n");
   testing::internal::CaptureStdout();
   report.write_summary(some_summary());
@@ -255,7 +273,8 @@ TEST(Report, WritesSummaryAndJob) {
 TEST(Report, ItsEndWaitsForTheNewestMembers) {
   const ScratchFolder folder;
   {
-    Report report(folder.path(), ProgressStyle::kPlain, false);
+    Report report(folder.path(), ProgressStyle::kPlain);
+    report.begin("", false);
     for (int i = 0; i <= 50; ++i) report.members(std::to_string(i));
   }
   EXPECT_EQ(read_bytes(folder / "members.json"), "50");
@@ -275,28 +294,15 @@ std::string io_error_of(const Call& call) {
 TEST(Report, AFolderThatCannotBeMadeIsNamed) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
-  EXPECT_THAT(
-      io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain, false); }),
-      HasSubstr(folder / "file/out"));
+  EXPECT_THAT(io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain); }),
+              HasSubstr(folder / "file/out"));
 }
 
-TEST(WriteFile, NamesTheFileAndTheReason) {
+TEST(Report, MetricsThatCannotBeOpenedAreNamedBeforeAnybodyJoins) {
   const ScratchFolder folder;
-  EXPECT_THAT(io_error_of([&] { write_file(folder / "no/such", "x"); }),
-              testing::AllOf(HasSubstr(folder / "no/such"), HasSubstr("No such file")));
-  std::filesystem::create_directory(folder / "taken");
-  EXPECT_THAT(io_error_of([&] { write_file(folder / "taken", "x"); }),
-              testing::AllOf(HasSubstr(folder / "taken"), HasSubstr("directory")));
-  EXPECT_FALSE(std::filesystem::exists(folder / "taken.tmp"));
-}
-
-TEST(WriteFile, AFullDiskLeavesTheOldFile) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  const ScratchFolder folder;
-  write_bytes(folder / "a", "old");
-  std::filesystem::create_symlink("/dev/full", folder / "a.tmp");
-  EXPECT_THAT(io_error_of([&] { write_file(folder / "a", "new"); }), HasSubstr("No space"));
-  EXPECT_EQ(read_bytes(folder / "a"), "old");
+  std::filesystem::create_directory(folder / "metrics.jsonl");
+  EXPECT_THAT(io_error_of([&] { const Report r(folder.path(), ProgressStyle::kPlain); }),
+              HasSubstr("metrics.jsonl: Is a directory"));
 }
 
 }  // namespace
