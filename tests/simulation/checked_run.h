@@ -211,16 +211,18 @@ class Run {
                       " samples: " + cluster_->members_json);
     }
     std::set<std::pair<std::string, int>> places;
-    int servers = 0;
+    std::set<int> servers;
     for (const auto& row : document.at("members")) {
-      servers += row.at("role") == "server" ? 1 : 0;
+      if (row.at("role") == "server") servers.insert(row.at("rank").get<int>());
       if (row.at("rank").is_null()) continue;
       if (places.emplace(row.at("role"), row.at("rank")).second) continue;
       return complain("a rank is there twice: " + cluster_->members_json);
     }
-    // one that is lost when all is computed need not come back
-    const bool may_lack = scenario_.job.recovery == Recovery::kPeers;
-    if (may_lack ? servers > scenario_.servers : servers != scenario_.servers) {
+    // one that is lost when all is computed need not come back, and is among those who left
+    for (const auto& row : document.at("left")) {
+      if (row.at("role") == "server") servers.insert(row.at("rank").get<int>());
+    }
+    if (std::ssize(servers) != scenario_.servers || *servers.rbegin() != scenario_.servers - 1) {
       complain("other servers: " + cluster_->members_json);
     }
   }
