@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What keys cost: exchanges of two workers and a server with the default, with `encrypt = all`, and without keys.
 
-  bench/keys_cost.py BIN [--rounds 7]
+  bench/keys_cost.py BIN [--rounds 7] [--transport tcp] [--without-all]
 
 A round measures each mode once, in turns, each time another one begins. Printed are medians over the rounds of each time over that of the first
 exchange without keys in the same round; `again` is a second one without keys, and shows what the machine's noise is.
@@ -18,18 +18,17 @@ SIZES = (MIB, 25 * MIB, 100 * MIB)
 MODES = {"insecure": (("--insecure",), ()), "default": ((), ()), "all": ((), ("--encrypt", "all")), "again": (("--insecure",), ())}
 
 
-def measure(bin_dir, rounds):
+def measure(bin_dir, rounds, transports, names):
     """Rows of the table: (transport, size, {mode: ratio to "insecure"})."""
-    for transport in TRANSPORTS:
+    for transport in transports:
         for size in SIZES:
-            found = {mode: [] for mode in MODES}
+            found = {name: [] for name in names}
             for number in range(rounds):
-                names = list(MODES)
                 times = {}
                 for name in names[number % len(names):] + names[:number % len(names)]:
                     words, job = MODES[name]
                     times[name] = exchange_time(bin_dir, transport, size, words, job)
-                for name in MODES:
+                for name in names:
                     found[name].append(times[name] / times["insecure"])
             yield transport, size, {name: statistics.median(own) for name, own in found.items()}
 
@@ -38,10 +37,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=pathlib.Path, help="folder of the programs")
     parser.add_argument("--rounds", type=positive, default=7)
+    parser.add_argument("--transport", choices=TRANSPORTS, help="this one only")
+    parser.add_argument("--without-all", action="store_true", help="leave `encrypt = all` out, which takes most of the time")
     args = parser.parse_args()
-    print("| | default / insecure | all / insecure | insecure / insecure |\n|---|---:|---:|---:|")
-    for transport, size, ratio in measure(args.bin.resolve(), args.rounds):
-        print(f"| {transport}, {size_text(size)} | {ratio['default']:.2f} | {ratio['all']:.2f} | {ratio['again']:.2f} |", flush=True)
+    names = [name for name in MODES if name != "all" or not args.without_all]
+    transports = [args.transport] if args.transport else TRANSPORTS
+    titles = {"default": "default / insecure", "all": "all / insecure", "again": "insecure / insecure"}
+    print("| | " + " | ".join(titles[name] for name in names[1:]) + " |\n|---|" + "---:|" * (len(names) - 1))
+    for transport, size, ratio in measure(args.bin.resolve(), args.rounds, transports, names):
+        print(f"| {transport}, {size_text(size)} | " + " | ".join(f"{ratio[name]:.2f}" for name in names[1:]) + " |", flush=True)
 
 
 if __name__ == "__main__":
