@@ -291,7 +291,7 @@ int work(const CommandLine& line, SignalFd& signals) {
   } else {
     control.leave(0, "");
   }
-  if (!end.success) log.error(end.text);
+  if (!end.success) end.stopped() ? log.info(end.text) : log.error(end.text);
   return end.exit_code();
 }
 

@@ -33,6 +33,8 @@ struct JobEnd {
   int exit_code() const {
     return signal != 0 ? 128 + signal : success ? 0 : static_cast<int>(code);
   }
+  // The job ended as somebody wished, with a checkpoint: no error of anybody.
+  bool stopped() const { return !success && signal == 0 && code == ErrorCode::kStopped; }
 };
 
 class Member {

@@ -135,7 +135,7 @@ void JoinedServerLoop::send_all() {
 int JoinedServerLoop::last_words() {
   const JobEnd& end = *member_.end();
   if (!member_.joined() && end.signal == 0) throw Error(end.code, end.text);
-  if (!end.text.empty()) log_.error(end.text);
+  if (!end.text.empty()) end.stopped() ? log_.info(end.text) : log_.error(end.text);
   return end.exit_code();
 }
 
