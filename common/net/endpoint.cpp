@@ -12,6 +12,10 @@ namespace pushpull {
 namespace {
 
 constexpr int kHandshakeMs = 5000;
+// A data connection whose bytes are not acknowledged for so long is closed by the kernel (TCP_USER_TIMEOUT,
+// RFC 5482), and libzmq opens another: a firewall may have forgotten it. Without, the kernel tries for 15
+// minutes. Whose control connection is closed counts as lost soon, so control has a way of its own (Member).
+constexpr int kUnacknowledgedMs = 5000;
 constexpr int kBacklog = 512;
 constexpr int kReconnectMs = 50;
 constexpr int kReconnectMaxMs = 1000;
@@ -47,6 +51,7 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::maxmsgsize, limits.max_frame_bytes);
   socket.set(zmq::sockopt::sndtimeo, 0);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  if (limits.bulk) socket.set(zmq::sockopt::tcp_maxrt, kUnacknowledgedMs);
   socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
   socket.set(zmq::sockopt::rcvhwm, unread_messages(limits));
   socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
