@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -257,7 +258,7 @@ TEST_F(ZapHandlerTest, WhoClosesWithoutAGreetingHasRefusedNobody) {
   ASSERT_EQ(listen(listener.get(), 16), 0);
   ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
   const std::string at = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  int accepted = 0;
+  std::atomic<int> accepted = 0;
   const std::jthread closer([&] {
     for (; accepted < 8; ++accepted) {
       const UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
