@@ -2,7 +2,7 @@
 """The pages about the code name what is there, and the files say what they are.
 
 Every folder that holds sources stands once in the table "Where is what" of ARCHITECTURE.md, and no other; every file begins with a comment whose first
-sentence says what it is (scripts/files.py prints them); paths in backticks exist; no link of any page leads nowhere. The reasons for which messages are
+sentence says what it is (scripts/files.py prints them); paths in backticks exist; no link of any page leads nowhere; scripts can be run. The reasons for which messages are
 refused stand in docs/protocol.md, all of them and no other.
 """
 
@@ -168,7 +168,21 @@ def check_the_paths_check():
     assert len(link_mistakes("docs/b.md", "[a](c.md) [b](a.md#three) [c](a.md)", texts.get)) == 2
 
 
+def script_mistakes(files, read, may_run):
+    """Scripts that say which program runs them, and cannot be run."""
+    return [f"{f} begins with #! and is not executable: chmod +x, git add"
+            for f in sorted(files) if (read(f) or "").startswith("#!") and not may_run(f)]
+
+
+def check_the_scripts_check():
+    texts = {"run.sh": "#!/bin/sh\n", "not.sh": "#!/bin/sh\n", "part.py": "x = 1\n"}
+    found = script_mistakes(texts, texts.get, {"run.sh"}.__contains__)
+    if found != ["not.sh begins with #! and is not executable: chmod +x, git add"]:
+        sys.exit(f"the check of scripts does not check: {found}")
+
+
 def main():
+    check_the_scripts_check()
     check_the_tables_check()
     check_the_reasons_check()
     check_the_sentences_check()
@@ -189,6 +203,7 @@ def main():
         mistakes += link_mistakes(name, read(name), read)
     sources = [read(f) for f in files if f.startswith(("common/", "ps/")) and f.endswith(".cpp")]
     mistakes += reason_mistakes(read(PAGE_OF_REASONS) or "", refused_for(sources) | REASONS_OF_COUNTS)
+    mistakes += script_mistakes(files, read, lambda path: os.access(ROOT / path, os.X_OK))
     for mistake in mistakes:
         print(mistake)
     return 1 if mistakes else 0
