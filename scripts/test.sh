@@ -1,51 +1,57 @@
-#!/ usr / bin / env bash
-#Installs what the tests need, builds everything and runs all tests; ends with ctest's own closing
-#lines.This is what README names and CI runs.
-#scripts / test.sh the release build : all tests, and the check of the formatting
-#scripts / test.sh STEP... these instead, in this order:
-#-- release as above
-#-- asan all tests with the address and undefined - behaviour sanitizers
-#-- tsan all tests with the thread sanitizer
-#-- tidy builds with clang - tidy, whose warnings are errors
-#-- format only the check of the formatting
-#-- simulate the simulations of the release build with seventy times as many seeds, or with
-#PUSHPULL_SIM_SCALE times as many
-#-- all -- tidy -- asan -- tsan -- release
-set - euo pipefail cd "$(dirname " $(readlink - f "$0") ")/.."
-#Tests of whole jobs wait more than they compute : four of them share two cores.
-    jobs = $(nproc)["$jobs" - ge 4] || jobs = 4
+#!/usr/bin/env bash
+# Installs what the tests need, builds everything and runs all tests; ends with ctest's own closing
+# lines. This is what README names and CI runs.
+#   scripts/test.sh            the release build: all tests, and the check of the formatting
+#   scripts/test.sh STEP...    these instead, in this order:
+#     --release  as above
+#     --asan     all tests with the address and undefined-behaviour sanitizers
+#     --tsan     all tests with the thread sanitizer
+#     --tidy     builds with clang-tidy, whose warnings are errors
+#     --format   only the check of the formatting
+#     --simulate the simulations of the release build with seventy times as many seeds, or with
+#                PUSHPULL_SIM_SCALE times as many
+#     --all      --tidy --asan --tsan --release
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
 
-#build_and_test PRESET[CTEST OPTION...]
-    build_and_test(){local preset = $1 shift echo "[test] $preset" cmake-- preset
-                                    "$preset" > / dev /
-                                                        null cmake-- build-- preset
-                                                        "$preset" ctest-- preset "$preset" -
-                                                    j
-                                                    "$jobs"
-                                                    "$@"}
+# Tests of whole jobs wait more than they compute: four of them share two cores.
+jobs=$(nproc)
+[ "$jobs" -ge 4 ] || jobs=4
 
-release() {
-  build_and_test release;
+# build_and_test PRESET [CTEST OPTION...]
+build_and_test() {
+  local preset=$1
+  shift
+  echo "[test] $preset"
+  cmake --preset "$preset" >/dev/null
+  cmake --build --preset "$preset"
+  ctest --preset "$preset" -j "$jobs" "$@"
 }
+
+release() { build_and_test release; }
 asan() { build_and_test asan; }
 tsan() { build_and_test tsan; }
-tidy(){echo
-       "[test] tidy" cmake-- preset tidy > / dev / null cmake-- build-- preset tidy} simulate() {
-  echo "[test] simulate" cmake-- preset release >
-      / dev /
-          null cmake-- build-- preset release-- target simulation_test
-#not by ctest : its tests have a limit of time; a shard for each core
-              local shards shard failed = 0 running = () shards =
-      $(nproc) trap 'kill "${running[@]}" 2>/dev/null || true' EXIT #what a script starts with &
-      hears no Ctrl - C for ((shard = 0; shard < shards; ++shard));
-  do
+tidy() {
+  echo "[test] tidy"
+  cmake --preset tidy >/dev/null
+  cmake --build --preset tidy
+}
+simulate() {
+  echo "[test] simulate"
+  cmake --preset release >/dev/null
+  cmake --build --preset release --target simulation_test
+  # not by ctest: its tests have a limit of time; a shard for each core
+  local shards shard failed=0
+  running=()
+  shards=$(nproc)
+  trap 'kill "${running[@]}" 2>/dev/null || true' EXIT  # what a script starts with & hears no Ctrl-C
+  for ((shard = 0; shard < shards; ++shard)); do
     PUSHPULL_SIM_SCALE=${PUSHPULL_SIM_SCALE:-70} GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
       build/release/tests/simulation_test &
     running+=($!)
   done
-  for shard in "${running[@]}";
-  do wait "$shard" || failed = 1;
-  done return "$failed"
+  for shard in "${running[@]}"; do wait "$shard" || failed=1; done
+  return "$failed"
 }
 format() {
   echo "[test] format"
@@ -53,8 +59,7 @@ format() {
 }
 
 steps=()
-for option in "$@";
-do
+for option in "$@"; do
   case $option in
     --release | --asan | --tsan | --tidy | --format | --simulate) steps+=("${option#--}") ;;
     --all) steps+=(tidy asan tsan release) ;;
