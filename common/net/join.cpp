@@ -1,5 +1,7 @@
 #include "common/net/join.h"
 
+#include <utility>
+
 #include "common/base/error.h"
 #include "common/net/frames.h"
 
@@ -25,11 +27,9 @@ Joining::Joining(const JoinOptions& options, const std::string& data_endpoint) :
 }
 
 std::optional<Message> Joining::on_tick(int64_t now_ms) {
-  if (!began_ms_) {
-    began_ms_ = now_ms;
-    // most are answered sooner than anybody wonders
-    line_.restart(now_ms + 1000 - kWaitingMs);
-  }
+  // most are answered sooner than anybody wonders
+  if (!began_ms_) line_.restart(now_ms + 1000 - kWaitingMs);
+  if (!began_ms_ || std::exchange(answered_, false)) began_ms_ = now_ms;
   const int64_t waited_ms = now_ms - *began_ms_;
   if (waited_ms > static_cast<int64_t>(options_.timeout_s * 1000)) {
     throw Error(ErrorCode::kUnreachable,
@@ -46,11 +46,17 @@ bool Joining::on_message(const Message& message) {
   if (header.has_refused()) {
     throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
   }
+  if (header.has_no_place_yet()) {
+    no_place_ = header.no_place_yet().text();
+    answered_ = true;
+    return false;
+  }
   return hello_.header.hello().data_endpoint().empty() ? header.has_job_text() : header.has_state();
 }
 
 std::string Joining::waiting(int64_t now_ms) {
   if (!began_ms_ || !line_.due(now_ms)) return "";
+  if (!no_place_.empty()) return "waiting for a place: " + no_place_;
   return "waiting for the server at " + options_.coordinator;
 }
 

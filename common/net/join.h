@@ -32,7 +32,7 @@ class Joining {
   // The Hello, where it is time to say it. Throws Error(kUnreachable) naming the address once
   // nobody has answered for the timeout, which begins with the first call.
   std::optional<Message> on_tick(int64_t now_ms);
-  // A message of the coordinator. Returns whether the process has joined: a JobText answers who
+  // A message of the coordinator. NoPlaceYet begins the timeout anew. Returns whether the process has joined: a JobText answers who
   // asks for the job and a worker; a server with an address is a member once a State comes, since
   // the answer to its first Hello may come twice.
   // Throws Error(code of the coordinator) when refused.
@@ -45,7 +45,9 @@ class Joining {
   Message hello_;
   Repeat repeat_{kHelloMs};
   Repeat line_{kWaitingMs};
-  std::optional<int64_t> began_ms_;
+  std::optional<int64_t> began_ms_;  // to wait for an answer
+  std::string no_place_;             // why the coordinator has no place yet; "": it has not said so
+  bool answered_ = false;            // since the last tick
 };
 
 // Why a coordinator of another release cannot be joined; names both versions.

@@ -176,6 +176,7 @@ void Coordinator::check_finish(int64_t now_ms) {
     const std::string notice = training_->work().closing_notice();
     if (!notice.empty()) out_.notice(notice);
   }
+  if (phase_.ending()) admission_.refuse_waiting();
   const bool late = phase_.overdue(now_ms);
   if (phase() == wire::PHASE_FINISHING) {
     const auto& all = members_.all();

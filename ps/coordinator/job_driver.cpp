@@ -23,6 +23,7 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       effects_(effects),
       history_(history),
       coordinator_(std::make_unique<Coordinator>(options_)),
+      gathering_(std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s)),
       progress_(options_, history_),
       transfers_(options_, progress_, effects),
       desk_(make_desk()),
@@ -167,8 +168,7 @@ void JobDriver::begin_term(Now now) {
   progress_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
-  began_ms_.reset();
-  quorum_ms_.reset();
+  gathering_ = std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s_);
   // whoever does not hear it learns of it by its next heartbeat
   for (const PeerId& member : members) send(now, member, coordinator_->admission().job_text());
 }
@@ -179,14 +179,7 @@ bool JobDriver::ready(Now now) {
   if (transfers_.on_disk()) return false;  // the disk is busy with a checkpoint of an earlier term
   if (coordinator_->wants_start()) return true;
   if (coordinator_->phase() != wire::PHASE_GATHERING) return false;
-  const bool may_lack = options_.term > 1 && options_.job.on_worker_loss == OnWorkerLoss::kContinue;
-  if (!may_lack || !coordinator_->admission().has_quorum()) {
-    quorum_ms_.reset();
-    return false;
-  }
-  if (!quorum_ms_) quorum_ms_ = now.awake_ms;
-  const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
-  return now.awake_ms - *quorum_ms_ > silence_ms;
+  return gathering_->begins_without_others(now.awake_ms, coordinator_->admission().has_quorum());
 }
 
 void JobDriver::start(Now now) {
@@ -223,22 +216,12 @@ void JobDriver::note_start(const StartPoint& point) {
 // ---- what people see ----
 
 void JobDriver::say_waiting(Now now) {
-  if (!began_ms_) {
-    began_ms_ = now.ms;
-    line_.restart(now.ms);
-  }
   const std::string waiting = coordinator_->waiting_for();
-  if (waiting.empty()) return;
-  const bool again = options_.term > 1;
-  const double limit_s = again ? options_.job.replacement_timeout_s : join_timeout_s_;
-  if (now.ms - *began_ms_ > static_cast<int64_t>(limit_s * 1000)) {
-    coordinator_->fail(again ? ErrorCode::kPeerLost : ErrorCode::kUnreachable,
-                       again ? "[job] not everybody came back within replacement-timeout = " +
-                                   seconds_text(static_cast<int64_t>(limit_s * 1000)) +
-                                   " s: " + waiting
-                             : "[join] not everybody came within --join-timeout: " + waiting);
+  const auto line = gathering_->line(now.awake_ms, waiting);
+  if (const auto error = gathering_->overdue(now.awake_ms, waiting)) {
+    coordinator_->fail(error->code(), error->what());
   }
-  if (line_.due(now.ms)) effects_.show_line(waiting);
+  if (line) effects_.show_line(*line);
 }
 
 void JobDriver::show_moments(Now now, bool last) {

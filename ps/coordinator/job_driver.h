@@ -19,6 +19,7 @@
 #include "ps/coordinator/progress.h"
 #include "ps/coordinator/transfers.h"
 #include "ps/files/run_history.h"
+#include "ps/members/gathering.h"
 #include "ps/server/served_data.h"
 #include "ps/status/status_desk.h"
 
@@ -98,13 +99,11 @@ class JobDriver {
   JobEffects& effects_;
   RunHistory history_;
   std::unique_ptr<Coordinator> coordinator_;  // of the running term
+  std::unique_ptr<Gathering> gathering_;      // of the running term
   Progress progress_;
   Transfers transfers_;
   std::unique_ptr<StatusDesk> desk_;  // of the running term
   Repeat tick_;
-  Repeat line_{kWaitingMs};           // for people who wait for members
-  std::optional<int64_t> began_ms_;   // to wait for members
-  std::optional<int64_t> quorum_ms_;  // since when the term could do without the others
   EndRequest end_;
   bool stop_said_ = false;
   bool ended_by_signal_ = false;  // without a checkpoint

@@ -18,6 +18,7 @@ constexpr int kMaxSpares = 4096;
 constexpr size_t kMostReplacements = 64;
 constexpr int64_t kReplacementMs = 2000;
 constexpr int64_t kForgetReplacementMs = 3600'000;
+constexpr const char* kJobOver = "[join] the job is over";
 
 // An address that others can connect to.
 bool is_endpoint(const std::string& text) {
@@ -115,28 +116,45 @@ Checked Admission::make_room(const wire::Hello& hello) {
 }
 
 // A server that takes the place of one that has died may come before anybody knows of the death.
-bool Admission::may_replace(int64_t now_ms, const wire::Hello& hello) {
+bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (options_.job.on_server_loss != OnServerLoss::kRestart) return false;
+  if (options_.servers == 1) return false;  // server 0 has no other process in its place
   std::erase_if(replacements_, [now_ms](const auto& entry) {
-    return now_ms - entry.second > kForgetReplacementMs;
+    return now_ms - entry.second.since_ms > kForgetReplacementMs;
   });
   if (replacements_.size() >= kMostReplacements) return false;
-  const int64_t since_ms = replacements_.try_emplace(hello.incarnation(), now_ms).first->second;
+  Newcomer& newcomer =
+      replacements_.try_emplace(hello.incarnation(), Newcomer{now_ms, peer}).first->second;
+  newcomer.peer = peer;
   const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
-  return now_ms - since_ms <= silence_ms + kReplacementMs;
+  return now_ms - newcomer.since_ms <= silence_ms + kReplacementMs;
+}
+
+void Admission::refuse_waiting() {
+  for (const auto& [incarnation, newcomer] : replacements_) {
+    out_.refuse(newcomer.peer, ErrorCode::kUnreachable, kJobOver);
+  }
+  replacements_.clear();
 }
 
 bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                              wire::Phase phase) {
   if (phase >= wire::PHASE_FINISHING) {
-    out_.refuse(peer, ErrorCode::kUnreachable, "[join] the job is over");
+    out_.refuse(peer, ErrorCode::kUnreachable, kJobOver);
     return true;
   }
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
   // in training, too, a place may be empty: then the running term goes on with whoever comes
   if (servers >= options_.servers) {
-    if (may_replace(now_ms, hello)) return true;  // it asks again
+    if (may_replace(now_ms, peer, hello)) {
+      Message message;
+      message.header.mutable_no_place_yet()->set_text(
+          "the job has all its " + counted(options_.servers, "server") +
+          "; this one is needed only if one of them is lost");
+      out_.send(peer, std::move(message));
+      return true;  // it asks again
+    }
     out_.refuse(peer, ErrorCode::kUsage,
                 "[join] the job was started for " + counted(options_.servers, "server") +
                     " and has " + (options_.servers == 1 ? "it" : "them all") +

@@ -53,6 +53,8 @@ class Admission {
   void begin_training();
   // Gives free ranks to spares that have declared.
   void promote_spares();
+  // The job is over: no place becomes free any more.
+  void refuse_waiting();
   void set_choices(const std::string& choices) { declarations_.set_choices(choices); }
 
   // What a process that joins is told of the job.
@@ -67,10 +69,16 @@ class Admission {
   const Declarations& declarations() const { return declarations_; }
 
  private:
+  // A server that no place is free for yet.
+  struct Newcomer {
+    int64_t since_ms = 0;
+    PeerId peer;
+  };
+
   Checked make_room(const wire::Hello& hello);
   bool refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                     wire::Phase phase);
-  bool may_replace(int64_t now_ms, const wire::Hello& hello);
+  bool may_replace(int64_t now_ms, const PeerId& peer, const wire::Hello& hello);
   // Refuses a process whose address another one of its role has already.
   bool refuse_taken_endpoint(const PeerId& peer, wire::Role role, uint64_t incarnation,
                              const std::string& endpoint);
@@ -86,8 +94,8 @@ class Admission {
   Membership& members_;
   Actions& out_;
   Declarations declarations_;
-  int64_t places_;                            // of workers
-  std::map<uint64_t, int64_t> replacements_;  // servers that no place is free for yet: since when
+  int64_t places_;                             // of workers
+  std::map<uint64_t, Newcomer> replacements_;  // by incarnation
 };
 
 }  // namespace pushpull

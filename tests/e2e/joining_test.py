@@ -132,6 +132,17 @@ def a_server_too_many_is_refused(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
     code, text = lab.call("pushpull-server", "--join", cluster.address)
     expect(code == USAGE and "--servers 2" in text, f"exit code {code}: {text}")
+    expect("waiting" not in text, f"server 0 is not replaced by joining, and yet it waits: {text}")
+    cluster.add_worker()
+    cluster.ends_well()
+
+
+def a_server_too_many_waits_as_long_as_one_may_have_died(lab):
+    cluster = lab.cluster(lab.job({**MLP, "heartbeat-timeout": lab.seconds(3)}), 2, 1, workers=2)
+    # the coordinator answers all the time: that is not what --join-timeout limits
+    code, text = lab.call("pushpull-server", "--join", cluster.address, "--join-timeout", 2)
+    expect(code == USAGE and "--servers 3" in text, f"exit code {code}: {text}")
+    expect("waiting for a place: the job has all its 2 servers" in text, text)
     cluster.add_worker()
     cluster.ends_well()
 

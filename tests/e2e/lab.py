@@ -227,6 +227,10 @@ class Lab:
         """As many as a slow build does in about the same time."""
         return max(200, int(steps / self.scale))
 
+    def at(self, step, steps):
+        """The same place in a job of so many steps, in a slow build."""
+        return step * self.steps(steps) // steps
+
     def in_parts(self, keys, steps):
         """A job that says how far it is after a twelfth of its steps, though the machine be so fast that all of
         them take less than the time between two lines: who waits for the first line is early in the job."""

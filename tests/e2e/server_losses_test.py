@@ -10,9 +10,16 @@ PEER_LOST = 5
 SAME = ("samples", "data_order_sha256", "pushes_applied", "initial_weights_sha256", "steps")
 
 
+STEPS = 3000
+
+
+def at(lab, step):
+    return lab.at(step, STEPS)
+
+
 def keys_of(lab, **more):
     # a loss after the first metrics line comes in the middle
-    return lab.in_parts({**MLP, "clip-norm": 1, "checkpoint-every": 250, **more}, 3000)
+    return lab.in_parts({**MLP, "clip-norm": 1, "checkpoint-every": at(lab, 250), **more}, STEPS)
 
 
 def calm(lab, keys):
@@ -41,6 +48,7 @@ def kill_at(lab, run, step, coordinator):
     def reached():
         expect(run.poll() is None, f"ended before step {step}: {run.said()[-800:]}")
         return newest_step(run) >= step
+    step = at(lab, step)
     lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
     os.kill(server_of(run, coordinator), signal.SIGKILL)
 
@@ -87,12 +95,12 @@ def by_hand_the_same_command_brings_it_back(lab):
     want = calm(lab, keys)
     job = lab.job(keys)
     cluster = lab.cluster(job, 2, 2)
-    cluster.reaches(400)
+    cluster.reaches(at(lab, 400))
     first, joined = cluster.servers
     os.kill(joined.pid, signal.SIGKILL)
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     first.says("training goes on")
-    lab.until(lambda: cluster.step() >= 1000, 60, lambda: first.said()[-800:])
+    lab.until(lambda: cluster.step() >= at(lab, 1000), 60, lambda: first.said()[-800:])
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     again = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.1:*", "--servers", 2,
@@ -125,7 +133,7 @@ def peers_do_without_a_stopped_server_that_wakes_up(lab):
     keys = keys_of(lab, recovery="peers", **{"heartbeat-timeout": lab.seconds(3), "checkpoint-every": 0})
     want = calm(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 2)
-    cluster.reaches(400)
+    cluster.reaches(at(lab, 400))
     stopped = cluster.servers[1]
     os.kill(stopped.pid, signal.SIGSTOP)
     cluster.servers[0].says("waiting for another in its place")
@@ -139,14 +147,14 @@ def peers_do_without_a_stopped_server_that_wakes_up(lab):
 
 
 def where_peers_cannot_everybody_goes_back(lab):
-    keys = keys_of(lab, recovery="peers", **{"on-worker-loss": "continue"})
+    keys = keys_of(lab, recovery="peers", **{"on-worker-loss": "continue", "heartbeat-timeout": lab.seconds(10)})
     want = calm(lab, keys)
     run = lab.launch(lab.job(keys), 2, 2)
     kill_at(lab, run, 600, coordinator=True)
     expect(run.ends(120) == 0, run.said()[-800:])
     same(want, summary_of(run.out), "weights_sha256")
     cluster = lab.cluster(lab.job(keys), 2, 2)
-    cluster.reaches(400)
+    cluster.reaches(at(lab, 400))
     os.kill(cluster.servers[1].pid, signal.SIGKILL)
     cluster.servers[0].says("waiting for another in its place")
     os.kill(cluster.workers[1].pid, signal.SIGKILL)  # has pushed what the new server lacks
@@ -179,7 +187,7 @@ def a_server_that_was_stopped_and_wakes_up_changes_nothing(lab):
     keys = keys_of(lab, **{"heartbeat-timeout": lab.seconds(2)})
     want = calm(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 2)
-    cluster.reaches(300)
+    cluster.reaches(at(lab, 300))
     asleep = cluster.servers[1]
     os.kill(asleep.pid, signal.SIGSTOP)
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)

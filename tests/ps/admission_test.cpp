@@ -114,11 +114,24 @@ TEST_F(AdmissionTest, AHelloThatCannotBeMeantSaysWhy) {
 TEST_F(AdmissionTest, OneServerTooManyHearsHowToStartMore) {
   server(50, "tcp://10.0.0.1:7000");
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
-  EXPECT_EQ(refused_text(), "") << "it may replace one whose death nobody has noticed";
+  const auto answers = out_.take_messages();  // it may replace one whose death nobody has noticed
+  ASSERT_EQ(answers.size(), 2U) << "of the first server, and of this one";
+  EXPECT_EQ(answers[1].message.header.no_place_yet().text(),
+            "the job has all its 2 servers; this one is needed only if one of them is lost");
   now_ms_ += 12'001;
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
   EXPECT_EQ(refused_text(),
             "[join] the job was started for 2 servers and has them all; start it with --servers 3");
+}
+
+TEST_F(AdmissionTest, WhoeverWaitsForAPlaceHearsThatTheJobIsOver) {
+  server(50, "tcp://10.0.0.1:7000");
+  server(51, "tcp://10.0.0.2:7000");
+  out_.take_messages();
+  admission().refuse_waiting();
+  EXPECT_EQ(refused_text(), "[join] the job is over");
+  admission().refuse_waiting();
+  EXPECT_EQ(refused_text(), "") << "once";
 }
 
 TEST_F(AdmissionTest, TheRoomIsBoundedAndWhoOnlySaysHelloLeavesItFirst) {

@@ -9,7 +9,8 @@ namespace pushpull::sim {
 
 namespace {
 
-constexpr int64_t kTurnsMs = 40;  // between two turns of a process, and the time of an event
+constexpr int64_t kTurnsMs = 40;     // between two turns of a process, and the time of an event
+constexpr int64_t kAnswerMs = 1000;  // until an answer has arrived
 
 }  // namespace
 
@@ -93,7 +94,9 @@ void ControlWatch::gave_up(const Life& life) {
   const int64_t now = AwakeClock(life.clock).advance(cluster_.clock().now_ms());
   const auto timeout_ms = static_cast<int64_t>(cluster_.scenario().join_timeout_s * 1000);
   const int64_t asked_ms = now - life.asked_since_ms;
-  if (asked_ms < timeout_ms || asked_ms > timeout_ms + kTurnsMs) {
+  // the answer may be lost, and counts from its arrival
+  const int64_t from_ms = std::max(life.asked_since_ms, life.no_place_ms + kAnswerMs);
+  if (asked_ms < timeout_ms || now > from_ms + timeout_ms + kTurnsMs) {
     wrong(life, "gave up after " + std::to_string(asked_ms) + " ms");
   }
   if (now - life.hello_ms > kHelloMs + kTurnsMs / 2) {
@@ -116,24 +119,27 @@ void ControlWatch::asks(const Coordinator& coordinator, const Message& message) 
   const wire::Header& header = message.header;
   stranger_ = header.has_heartbeat() && header.run() == coordinator.run() &&
               !coordinator.members().all().contains(header.heartbeat().incarnation());
+  asked_run_ = coordinator.run();
   refused_.clear();
   welcomed_.clear();
+  waiting_.clear();
 }
 
 void ControlWatch::answered(const PeerId& to, const Message& answer) {
   if (answer.header.has_refused()) refused_.insert(to);
   if (answer.header.has_job_text()) welcomed_.insert(to);
+  if (answer.header.has_no_place_yet()) waiting_.insert(to);
 }
 
-void ControlWatch::asked(const PeerId& from, const Message& message) {
+void ControlWatch::asked(const Coordinator& coordinator, const PeerId& from,
+                         const Message& message) {
   if (refused_.contains(from)) return;
   if (stranger_) cluster_.wrong("the heartbeat of a process that was given up is not refused");
-  // the answer to the one before may be lost
-  const bool may_wait = message.header.hello().role() == wire::ROLE_SERVER &&
-                        !cluster_.scenario().server_losses.empty();
-  if (message.header.has_hello() && !may_wait && !welcomed_.contains(from)) {
-    cluster_.wrong("a Hello is not answered");
-  }
+  if (!message.header.has_hello() || welcomed_.contains(from)) return;
+  if (coordinator.run() != asked_run_) return;  // a new term: the answers of the old one are void
+  if (!waiting_.contains(from)) return cluster_.wrong("a Hello is not answered");
+  Life& life = lives_.at(message.header.hello().incarnation());
+  life.no_place_ms = AwakeClock(life.clock).advance(cluster_.clock().now_ms());
 }
 
 void ControlWatch::members(const Coordinator& coordinator) {

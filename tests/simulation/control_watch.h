@@ -39,7 +39,7 @@ class ControlWatch {
   // It takes a message in; what it answers; and it has had its turn.
   void asks(const Coordinator& coordinator, const Message& message);
   void answered(const PeerId& to, const Message& answer);
-  void asked(const PeerId& from, const Message& message);
+  void asked(const Coordinator& coordinator, const PeerId& from, const Message& message);
   // Checks the members that it knows now.
   void members(const Coordinator& coordinator);
 
@@ -53,6 +53,7 @@ class ControlWatch {
     std::string endpoint;  // of its Hello
     int64_t asked_since_ms = -1;
     int64_t hello_ms = -1;
+    int64_t no_place_ms = -1;  // its newest Hello that was answered by NoPlaceYet
     int64_t hellos = 0;
     int64_t heartbeat_ms = -1;
     int64_t heartbeats = 0;
@@ -76,9 +77,11 @@ class ControlWatch {
   std::set<uint64_t> declared_;  // who has declared it
   std::vector<int64_t> pids_;    // of members, for as long as they are compared
   // while it takes a message in
-  bool stranger_ = false;  // it comes from a process that was given up
+  bool stranger_ = false;   // it comes from a process that was given up
+  uint64_t asked_run_ = 0;  // of the term in which it came
   std::set<PeerId> refused_;
   std::set<PeerId> welcomed_;  // their Hello, by the job's text
+  std::set<PeerId> waiting_;   // their Hello, by NoPlaceYet
 };
 
 }  // namespace pushpull::sim

@@ -46,7 +46,7 @@ void CoordinatorNode::take(const PeerId& peer, const Message& message) {
   if (over_) return;
   cluster_.watch().asks(driver_.coordinator(), message);
   happen([&] { driver_.on_message(now(), peer, message); });
-  cluster_.watch().asked(peer, message);
+  cluster_.watch().asked(driver_.coordinator(), peer, message);
 }
 
 void CoordinatorNode::turn() {

@@ -113,6 +113,20 @@ TEST(Join, WhoeverWaitsIsToldForWhat) {
   EXPECT_NE(joining.waiting(6000), "");
 }
 
+TEST(Join, WhoeverHasNoPlaceYetAsksAgainAndSaysWhy) {
+  Message no_place;
+  no_place.header.mutable_no_place_yet()->set_text("the job has all its 2 servers");
+  Joining joining(worker_options(), "");  // a timeout of 60 s
+  for (int64_t now_ms = 0; now_ms <= 200'000; now_ms += 1000) {
+    EXPECT_TRUE(joining.on_tick(now_ms)) << now_ms;
+    EXPECT_FALSE(joining.on_message(no_place));
+  }
+  EXPECT_EQ(joining.waiting(200'000), "waiting for a place: the job has all its 2 servers");
+  EXPECT_TRUE(joining.on_tick(201'000));
+  EXPECT_TRUE(joining.on_tick(261'000));
+  EXPECT_THROW(joining.on_tick(261'001), Error) << "the coordinator has gone in the meantime";
+}
+
 TEST(Join, AnotherReleaseIsToldApartByBothVersions) {
   const std::string text = foreign_version_text("tcp://head:5555", 10);
   EXPECT_THAT(text, HasSubstr("tcp://head:5555"));

@@ -1,0 +1,51 @@
+#include "ps/members/gathering.h"
+
+#include "common/base/text.h"
+
+namespace pushpull {
+
+namespace {
+
+int64_t milliseconds(double seconds) { return static_cast<int64_t>(seconds * 1000); }
+
+}  // namespace
+
+Gathering::Gathering(const Job& job, int64_t term, double join_timeout_s)
+    : again_(term > 1),
+      may_lack_(again_ && job.on_worker_loss == OnWorkerLoss::kContinue),
+      silence_ms_(milliseconds(job.heartbeat_timeout_s)),
+      limit_ms_(milliseconds(again_ ? job.replacement_timeout_s : join_timeout_s)) {}
+
+bool Gathering::begins_without_others(int64_t now_ms, bool quorum) {
+  if (!may_lack_ || !quorum) {
+    quorum_ms_.reset();
+    return false;
+  }
+  if (!quorum_ms_) quorum_ms_ = now_ms;
+  return now_ms - *quorum_ms_ > silence_ms_ || time_is_over(now_ms);
+}
+
+std::optional<std::string> Gathering::line(int64_t now_ms, const std::string& waiting) {
+  if (!began_ms_) {
+    began_ms_ = now_ms;
+    line_.restart(now_ms);
+  }
+  if (waiting.empty() || !line_.due(now_ms)) return std::nullopt;
+  return waiting;
+}
+
+std::optional<Error> Gathering::overdue(int64_t now_ms, const std::string& waiting) const {
+  if (waiting.empty() || !time_is_over(now_ms)) return std::nullopt;
+  if (!again_) {
+    return Error(ErrorCode::kUnreachable,
+                 "[join] not everybody came within --join-timeout: " + waiting);
+  }
+  return Error(ErrorCode::kPeerLost, "[job] not everybody came back within replacement-timeout = " +
+                                         seconds_text(limit_ms_) + " s: " + waiting);
+}
+
+bool Gathering::time_is_over(int64_t now_ms) const {
+  return began_ms_ && now_ms - *began_ms_ > limit_ms_;
+}
+
+}  // namespace pushpull

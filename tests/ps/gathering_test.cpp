@@ -1,0 +1,67 @@
+#include "ps/members/gathering.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/ps/cluster_parts.h"
+
+namespace pushpull {
+namespace {
+
+constexpr const char* kWaiting = "waiting for members: 1 of 2 workers";
+
+Gathering of_term(int64_t term, const std::string& keys = "") {
+  return Gathering(job_of("replacement-timeout = 30\nheartbeat-timeout = 10\n" + keys), term,
+                   600.0);
+}
+
+TEST(Gathering, SaysWhoIsMissingEveryFewSeconds) {
+  Gathering gathering = of_term(1);
+  EXPECT_EQ(gathering.line(0, kWaiting), std::nullopt) << "most come at once";
+  EXPECT_EQ(gathering.line(4999, kWaiting), std::nullopt);
+  EXPECT_EQ(gathering.line(5000, kWaiting), kWaiting);
+  EXPECT_EQ(gathering.line(5001, kWaiting), std::nullopt);
+  EXPECT_EQ(gathering.line(10'000, ""), std::nullopt) << "nobody is missing";
+}
+
+TEST(Gathering, TheFirstTermWaitsForTheJoinTimeoutAndLaterOnesForTheReplacementTimeout) {
+  Gathering first = of_term(1, "on-worker-loss = continue\n");
+  first.line(0, kWaiting);
+  EXPECT_FALSE(first.begins_without_others(600'001, true)) << "nobody has been lost";
+  EXPECT_FALSE(first.overdue(600'000, kWaiting));
+  EXPECT_FALSE(first.overdue(600'001, ""));
+  ASSERT_TRUE(first.overdue(600'001, kWaiting));
+  EXPECT_EQ(first.overdue(600'001, kWaiting)->code(), ErrorCode::kUnreachable);
+
+  Gathering later = of_term(2);
+  later.line(0, kWaiting);
+  EXPECT_FALSE(later.begins_without_others(30'001, true)) << "on-worker-loss is not continue";
+  EXPECT_FALSE(later.overdue(30'000, kWaiting));
+  ASSERT_TRUE(later.overdue(30'001, kWaiting));
+  EXPECT_EQ(later.overdue(30'001, kWaiting)->code(), ErrorCode::kPeerLost);
+  EXPECT_STREQ(later.overdue(30'001, kWaiting)->what(),
+               "[job] not everybody came back within replacement-timeout = 30.0 s: waiting for "
+               "members: 1 of 2 workers");
+}
+
+TEST(Gathering, ATermThatMayLackWorkersGivesThemTheHeartbeatTimeout) {
+  Gathering gathering = of_term(2, "on-worker-loss = continue\n");
+  gathering.line(0, kWaiting);
+  EXPECT_FALSE(gathering.begins_without_others(1000, true));
+  EXPECT_FALSE(gathering.begins_without_others(9000, false)) << "a server has gone again";
+  EXPECT_FALSE(gathering.begins_without_others(10'000, true));
+  EXPECT_FALSE(gathering.begins_without_others(20'000, true));
+  EXPECT_TRUE(gathering.begins_without_others(20'001, true));
+}
+
+// A worker that is silent may be lost later than everybody has to be back.
+TEST(Gathering, ATermThatMayLackWorkersBeginsByTheEndOfItsTime) {
+  Gathering gathering = of_term(2, "on-worker-loss = continue\nheartbeat-timeout = 100\n");
+  gathering.line(0, kWaiting);
+  EXPECT_FALSE(gathering.begins_without_others(30'000, true));
+  EXPECT_TRUE(gathering.begins_without_others(30'001, true));
+  EXPECT_FALSE(gathering.begins_without_others(30'002, false));
+  EXPECT_TRUE(gathering.overdue(30'002, kWaiting)) << "a server is missing";
+}
+
+}  // namespace
+}  // namespace pushpull
