@@ -1,6 +1,6 @@
 #include "ps/members/gathering.h"
 
-#include "common/base/text.h"
+#include "ps/members/membership.h"
 
 namespace pushpull {
 
