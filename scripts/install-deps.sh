@@ -4,7 +4,7 @@
 #   scripts/install-deps.sh [--tests] [--tidy]
 #     --tests  also what the tests use: python3-torch as the reference, clang-format,
 #              chromium, which opens the report of a comparison; tools for labs of hosts; spin,
-#              which searches through the model of a protocol
+#              which searches through the model of a protocol; mold, a linker that takes a fraction of the time
 #     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
 set -euo pipefail
 
@@ -17,7 +17,7 @@ packages=(
 )
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin) ;;
+    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold) ;;
     --tidy) packages+=(clang-tidy) ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[deps] unknown option $option; known: --tests, --tidy" >&2; exit 2 ;;
