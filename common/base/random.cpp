@@ -28,7 +28,7 @@ inline Block philox_block(Block c, uint32_t key0, uint32_t key1) {
   return c;
 }
 
-// The upper 24 bits: a float represents each value exactly.
+// Keeps the upper 24 bits: a float represents each such value exactly.
 inline float to_unit(uint32_t x) { return static_cast<float>(x >> 8) * 0x1p-24F; }
 
 // 2u - 1 is exact; only the product rounds.

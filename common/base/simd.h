@@ -33,7 +33,7 @@
 namespace pushpull {
 
 // Non-temporal copy: writes whole cache lines without reading them first. Call end_streams() after
-// the last one, before another thread reads the data.
+// the last copy, before another thread reads the data.
 //   from, to: 16-byte aligned.
 //   n: floats, a multiple of 4.
 PUSHPULL_INLINE void stream_floats(const float* from, size_t n, float* to) {
