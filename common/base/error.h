@@ -23,7 +23,7 @@ enum class ErrorCode {
   kRefused = 77,     // no key, another key, or a role that may not do this
 };
 
-// The text is one line: "[tag] what was expected, what was seen, from whom, and how to fix it".
+// The text is one line: "[tag] the expected value, the actual one, the peer, and how to fix it".
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}

@@ -18,9 +18,9 @@
 #endif
 #endif
 
-// Put before a loop whose iteration i touches only element i of each array. Without it the compiler
-// must assume that the arrays overlap, and does not vectorise a loop that updates one of them in
-// place.
+// Put before a loop in which iteration i touches only element i of each array. Without it the
+// compiler must assume that the arrays overlap, and does not vectorise a loop that updates one of
+// them in place.
 #if defined(__clang__)
 #define PUSHPULL_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
 #else

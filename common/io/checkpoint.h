@@ -85,8 +85,8 @@ class CheckpointStore {
 // Throws Error(kData) naming path and reason.
 Checkpoint read_checkpoint(const std::string& path);
 
-// Returns the newest undamaged checkpoint in the folder whose state `fits`, or nullopt. Throws
-// Error(kData) if the folder cannot be listed.
+// Returns the newest undamaged checkpoint in the folder with a state that `fits`, or nullopt.
+// Throws Error(kData) if the folder cannot be listed.
 std::optional<Checkpoint> find_checkpoint(
     const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits);
 

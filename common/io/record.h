@@ -60,7 +60,7 @@ struct RunRecord {
   RecordedStart start;
   std::string weights_sha256;          // after the last update; "" if the run ended earlier
   std::string incomplete;              // why the record is incomplete; "" if it is complete
-  std::optional<RecordedPush> failed;  // the push whose loss or gradient was not finite
+  std::optional<RecordedPush> failed;  // the push with a loss or gradient that was not finite
   std::vector<RecordedPush> pushes;
   std::vector<RecordedUpdate> updates;  // each one after all updates that its push had read
 

@@ -35,7 +35,7 @@ enum class OnServerLoss {
 // The source of a lost server's weights.
 enum class Recovery {
   kCheckpoint,  // all members go back to the newest checkpoint
-  kPeers,       // server 0 has a copy, and workers keep what they pushed since
+  kPeers,       // server 0 has a copy, and workers keep their pushes since then
 };
 
 // The reaction if a checkpoint cannot be written.
@@ -175,7 +175,7 @@ void check_job_against_data(const Job& job, int64_t train_samples);
 int64_t steps_per_epoch(const Job& job, int64_t train_samples);
 int64_t total_steps(const Job& job, int64_t train_samples);
 
-// Returns the keys whose values differ but may not change at a resume.
+// Returns the keys that differ but may not change at a resume.
 std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now);
 
 }  // namespace pushpull

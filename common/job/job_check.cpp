@@ -135,7 +135,7 @@ void check_strategy(const Job& job, const Settings& given) {
                (traits.step_versions ? " nothing is stale" : " an update is made of several") +
                ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
   }
-  // the losses travel in one message, whose header holds at most 16 MiB
+  // the losses travel in one message, with a header of at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;
   if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
     refuse_job(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +

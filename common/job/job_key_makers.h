@@ -86,7 +86,7 @@ JobKey real(const About& about, F value, const char* expects, bool (*in_range)(d
       [value](const Job& job) { return print_real(value(job)); });
 }
 
-// Makes an entry whose value is one of a few words, each of which stands for a value of T.
+// Makes an entry for one of a few words, each of which stands for a value of T.
 template <class F, class T, size_t n>
 JobKey word(const About& about, F value, const char* expects,
             const std::array<std::pair<const char*, T>, n>& words) {

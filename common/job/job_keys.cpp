@@ -94,7 +94,7 @@ bool set_checkpoint_every(Job& job, const std::string& text) {
   return true;
 }
 
-// Makes an entry whose value is the word itself.
+// Makes an entry for one of a few words, which is stored as it is.
 template <size_t n>
 JobKey name(const About& about, std::string Job::*member, const char* expects,
             const std::array<const char*, n>& names) {

@@ -43,7 +43,7 @@ def strangers_are_refused_and_the_job_does_not_notice(lab):
     keygen(lab, "--observer", "--key", "job.key", "observer.key")
     cluster = lab.cluster(lab.job(keys), 2, 1, workers=2, key_words=("--key", "job.key"))
     for words, said in ((("--insecure",), "--insecure"), (("--key", "other.key"), "other.key"),
-                        (("--key", "observer.key"), "observer"), ((), "has another key")):
+                        (("--key", "observer.key"), "observer"), ((), "has a different key")):
         for program in ("pushpull-worker", "pushpull-server"):
             stranger = lab.start(program, "--join", cluster.address, "--join-timeout", 60, *words)
             expect(stranger.ends(30) == REFUSED, f"{program} {words}: {stranger.returncode}: {stranger.said()}")
