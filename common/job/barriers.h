@@ -1,5 +1,5 @@
 // The steps at which every server pauses with exactly the updates of all earlier steps, under any
-// strategy: evaluations, checkpoints, copies against the loss of a server, and the end. Under
+// strategy: evaluations, checkpoints, copies for recovering a lost server, and the end. Under
 // local:H the servers' weights change only at the end of a round; a barrier then moves to the first
 // end of a round at or after its step, so that observing does not change the training. Plain data;
 // any thread.
@@ -74,7 +74,8 @@ struct Barriers {
   // [step, round_end(step)) is a round if starts_round(step).
   bool starts_round(int64_t step) const { return step == start_step || step % round == 0; }
   int64_t round_end(int64_t step) const { return std::min((step / round + 1) * round, end_step); }
-  // Returns the first end of a round at or after `step`, unless that is the last one.
+  // Returns the first multiple of `round` at or after `step`. The last round may end earlier, at
+  // end_step.
   int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }
 
  private:

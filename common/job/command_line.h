@@ -33,11 +33,11 @@ CommandLine parse_command_line(int argc, const char* const* argv,
                                const std::vector<KeyHelp>& local_options,
                                JobFlags job_flags = JobFlags::kAccept);
 
-// The value of an own flag in seconds, or `other` if it was not given. Throws Error(kUsage) naming
-// the flag unless the value is a number > 0 and at most 1e6.
+// Returns the value of an own flag in seconds, or `other` if it was not given. Throws Error(kUsage)
+// naming the flag unless the value is a number > 0 and at most 1e6.
 double seconds_of(const CommandLine& line, const std::string& flag, double other);
 
-// The whole text of --help, wrapped at 100 columns.
+// Returns the whole text of --help, wrapped at 100 columns.
 //   summary: "pushpull-server: holds the weights of a job".
 //   usage: command lines, one each.
 std::string help_text(const std::string& summary, const std::vector<std::string>& usage,

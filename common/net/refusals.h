@@ -1,6 +1,6 @@
-// Counts the messages that a process has refused by reason, and decides which of them to report to
-// users, so that a flood fills neither the log nor memory. Each socket of the process has one. Time
-// is an argument. One thread.
+// Counts refused messages by reason, and decides which of them to report to users, so that a flood
+// fills neither the log nor memory. Each socket of a process has one. Time is an argument. One
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ FlatState flatten(GatheredState gathered) {
       const float* first = slice[v].floats();
       vectors[v]->insert(vectors[v]->end(), first, first + slice[v].float_count());
     }
-    slice.clear();  // memory never holds two whole copies
+    slice.clear();  // so that memory never holds two whole copies
   }
   return out;
 }

@@ -80,8 +80,7 @@ Refusal failed_handshake(int event, Proof demanded) {
 struct ZapHandler::Watched {
   zmq::socket_t events;
   std::map<int, std::string> peers = {};  // addresses by descriptor of the connection
-  std::deque<Refusal> failed = {};        // failed handshakes on connections that have not ended
-                                          // yet
+  std::deque<Refusal> failed = {};        // failed handshakes on connections still open
   bool over = false;
 };
 

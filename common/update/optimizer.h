@@ -27,7 +27,7 @@ struct OptimizerOptions {
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
-// Throws Error(kUsage) that names the text.
+// Throws Error(kUsage) that quotes the text.
 OptimizerKind parse_optimizer(const std::string& text);
 std::string to_string(OptimizerKind kind);
 
