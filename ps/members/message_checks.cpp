@@ -8,7 +8,7 @@ Checked check_member(const MemberInfo* member, wire::Role role, uint64_t incarna
   const std::string wanted = role == wire::ROLE_SERVER ? "a server" : "a worker";
   if (member == nullptr) {
     return refused("unknown-member", wanted + " of this job",
-                   "incarnation " + std::to_string(incarnation) + ", which nobody has");
+                   "incarnation " + std::to_string(incarnation) + ", which no member has");
   }
   if (member->role != role) return refused("wrong-role", wanted, member->name());
   return std::nullopt;

@@ -286,7 +286,7 @@ TEST_F(JobDriverTest, AServerThatDoesNotComeBackEndsTheJob) {
   turn(200);
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FAILED);
   EXPECT_THAT(driver_->coordinator().failure_text(),
-              HasSubstr("not everybody came back within replacement-timeout = 3.0 s: waiting for "
+              HasSubstr("not all members came back within replacement-timeout = 3.0 s: waiting for "
                         "members: 1 of 2 servers"));
 }
 
