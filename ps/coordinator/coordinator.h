@@ -59,7 +59,7 @@ class Coordinator : public TrainingObserver {
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
   // Notices for users: joins, losses, replacements.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
-  // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first one is
+  // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
   // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
   std::optional<int64_t> take_snapshot_request(bool writing = false);
   std::vector<OpenedBarrier> take_opened_barriers();
