@@ -49,7 +49,7 @@ class Aggregation {
   // Returns true if exactly one version answers the pull: slices may then be answered one by one as
   // they become ready. Otherwise all slices are answered at the same time.
   virtual bool asks_for_one_version(const wire::Pull& pull) const = 0;
-  // Returns true if the one version that the pull asks for is gone: the worker must ask anew.
+  // Returns true if the one version that the pull asks for is gone: the worker must ask again.
   virtual bool is_past(const wire::Pull& /*pull*/) const { return false; }
   virtual Checked check(const wire::Pull& /*pull*/) const { return {}; }
   // Notes that the worker has been sent this answer.

@@ -46,7 +46,7 @@ class TrainingRun {
   void on_barrier_open(int64_t step);
   void on_checkpoint_waits(int64_t step);
   // Adds a checkpoint a few steps ahead (checkpoint-every = auto). Returns its step, or nothing if
-  // none can be added now or none comes before the end.
+  // it cannot be added now, or not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
   // Call before each State goes out.
   void on_tick();

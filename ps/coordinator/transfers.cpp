@@ -97,7 +97,7 @@ void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   client_->fetch(*step, *step != coordinator.barriers().start_step, now.ms);
 }
 
-// ---- a server in the place of a lost one ----
+// ---- a replacement server ----
 
 std::vector<int> Transfers::slices_of_others() const {
   std::vector<int> out;

@@ -31,7 +31,7 @@ Checked check_step(const Barriers& barriers, int64_t step, const MemberInfo& fro
 Checked check_results(const Barriers& barriers, int64_t micro_batch, const wire::EvalResult& result,
                       const MemberInfo& from) {
   if (!barriers.evaluation_due(result.step())) {
-    return refused("no-evaluation", "a step whose weights are evaluated",
+    return refused("no-evaluation", "a step with an evaluation",
                    std::to_string(result.step()) + " from " + from.name());
   }
   for (const wire::ChunkResult& chunk : result.chunks()) {

@@ -4,7 +4,7 @@
 //
 //   FixedShares      each worker computes the same micro-batches of every step
 //   BackupShares     the same, and a step ends without the slowest ones
-//   AllReduceShares  the same, and the owners learn where to reach each other
+//   AllReduceShares  the same, and the owners learn each other's addresses
 //   LeasedWork       workers draw leases from one pool
 #pragma once
 
