@@ -43,7 +43,7 @@ TEST(Gathering, TheFirstTermWaitsForTheJoinTimeoutAndLaterOnesForTheReplacementT
   ASSERT_TRUE(later.overdue(30'001, kWaiting));
   EXPECT_EQ(later.overdue(30'001, kWaiting)->code(), ErrorCode::kPeerLost);
   EXPECT_STREQ(later.overdue(30'001, kWaiting)->what(),
-               "[job] not everybody came back within replacement-timeout = 30.0 s: waiting for "
+               "[job] not all members came back within replacement-timeout = 30.0 s: waiting for "
                "members: 1 of 2 workers");
 }
 
