@@ -18,7 +18,7 @@ readonly state_root=${NETLAB_STATE:-/run/pushpull-netlab}
 PATH=$PATH:/usr/sbin:/sbin
 here=$(dirname "$(readlink -f "$0")")
 
-say() { echo "[netlab] $*" >&2 || true; } # who listened may have gone; cleaning up goes on
+say() { echo "[netlab] $*" >&2 || true; } # a closed pipe must not end the cleanup
 usage() { say "$*; see netlab.sh --help"; exit 2; }
 cannot() { say "$*"; exit 3; }
 
@@ -73,7 +73,7 @@ add_host() { # add_host I
   ip -n "$host" addr add "$subnet.$(($1 + 1))/24" dev eth0
   ip -n "$host" link set lo up
   ip -n "$host" link set eth0 up
-  if [ -n "$loss" ]; then # a loss is of one packet, not of 64 KiB that travel as one
+  if [ -n "$loss" ]; then # lose single packets, not segments of 64 KiB
     ip -n "$host" link set eth0 gso_max_segs 1
   fi
   if [ "$delay_by" = netem ] || [ "$loss_by" = netem ]; then
@@ -201,10 +201,10 @@ up() {
     >"$state/how"
   local i
   for ((i = 0; i < hosts; ++i)); do
-    add_host "$i" 2>"$state/said" # not in a condition: the first thing that fails must end it
+    add_host "$i" 2>"$state/said" # not in a condition: the first failure must end the function
   done
   say "lab $name: $hosts hosts, $subnet.1 to $subnet.$hosts; $(asked_of "$name"); $(cat "$state/how")"
-  echo "$name" # tells who reads that it is ready
+  echo "$name" # tells the reader that the lab is ready
   if [ -n "$attached" ]; then
     # Bash handles a signal that arrives just before it blocks in a read only after that read, so the read must be
     # short.
@@ -234,7 +234,7 @@ end_up() {
 down() {
   local lab=$1 pid host hosts i
   trap '' INT TERM HUP PIPE
-  hosts=$(hosts_of "$lab" 2>/dev/null) || hosts=0 # interrupted before it was written
+  hosts=$(hosts_of "$lab" 2>/dev/null) || hosts=0 # `up` was interrupted before it wrote the file
   if [ -f "$state_root/$lab/proxies" ]; then
     while read -r pid; do
       # Only if it is still a proxy: process ids are reused.
