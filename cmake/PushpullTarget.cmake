@@ -112,7 +112,7 @@ add_custom_target(fast_tests)
 # One process for all tests of a program, or one for each of N shards. Nothing runs at build time.
 function(pushpull_add_test name program)
   cmake_parse_arguments(ARG "" "LABEL;SHARDS;FILTER" "PROPERTIES" ${ARGN})
-  set(command ${program} --gtest_brief=1)
+  set(command $<TARGET_FILE:${program}> --gtest_brief=1)
   if(ARG_FILTER)
     list(APPEND command "--gtest_filter=${ARG_FILTER}")
   endif()
