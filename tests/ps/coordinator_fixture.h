@@ -1,4 +1,4 @@
-// A coordinator whose members are played by the test: what they say, what they are told.
+// A coordinator in which the test plays the members: it sends their messages and reads the answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,25 +34,25 @@ class CoordinatorTest : public testing::Test {
     options.self.data_endpoint = "tcp://127.0.0.1:5556";
     coordinator_ = std::make_unique<Coordinator>(options);
   }
-  // A job of two workers that trains.
+  // Starts the training of a job with two workers.
   void train(const std::string& keys) {
     make(keys);
     join(kAnna);
     join(kBert);
     ASSERT_TRUE(coordinator_->wants_start());
     coordinator_->start(now_, {});
-    EXPECT_EQ(coordinator_->take_snapshot_request(), 0) << "the start's weights are hashed";
+    EXPECT_EQ(coordinator_->take_snapshot_request(), 0) << "the initial weights are hashed";
     coordinator_->checkpoint_done(now_, 0);
     tick();
   }
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
-  // True where the message is taken; else `reason_` says why not.
+  // Returns true if the coordinator accepts the message, else sets `reason_`.
   bool say(uint64_t who, const Message& message) {
     reason_ = reason_of(coordinator_->on_message(now_, peer_of(who), message));
     return reason_.empty();
   }
-  // Why the message is not taken; "" where it is.
+  // Returns the reason for which the coordinator refuses the message, or "" if it accepts it.
   std::string why_not(uint64_t who, const Message& message) {
     say(who, message);
     return reason_;
@@ -96,7 +96,8 @@ class CoordinatorTest : public testing::Test {
     message.header.mutable_leave()->set_text(text);
     return say(who, message);
   }
-  // Sorts what is to be sent: states by receiver, refusals in order.
+  // Advances the time and collects the outgoing messages: the newest state of each receiver,
+  // refusals, jobs.
   void tick(int64_t ms = 1) {
     now_ += ms;
     coordinator_->on_tick(now_);
@@ -124,7 +125,7 @@ class CoordinatorTest : public testing::Test {
     for (const std::string& line : coordinator_->take_notices()) out += line + "\n";
     return out;
   }
-  // Time passes; everybody in `alive` is heard.
+  // Advances the time. All members in `alive` send heartbeats.
   void live(int64_t ms, std::initializer_list<uint64_t> alive) {
     for (int64_t t = 0; t < ms; t += 100) {
       for (const uint64_t who : alive) heartbeat(who);
@@ -141,7 +142,7 @@ class CoordinatorTest : public testing::Test {
       commit(kBert, step, {2, 4});
     }
   }
-  // All chunks, of which those count that the worker has to evaluate.
+  // Reports all chunks as `who`. Only those assigned to it count.
   void evaluate(uint64_t who, int64_t step) {
     Message message;
     wire::EvalResult* result = message.header.mutable_eval_result();
@@ -160,7 +161,7 @@ class CoordinatorTest : public testing::Test {
 
   int64_t now_ = 1'000'000;
   std::unique_ptr<Coordinator> coordinator_;
-  std::string reason_;  // why the newest message was not taken
+  std::string reason_;  // reason for which the newest message was refused
   std::map<PeerId, wire::State> states_;
   std::map<PeerId, wire::Refused> refused_;
   std::map<PeerId, wire::JobText> jobs_;
