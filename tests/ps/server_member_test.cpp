@@ -77,7 +77,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
     now_ += ms;
     member_.on_tick(now_);
   }
-  // The kinds of what it has said, in order; the messages stay in said_.
+  // Returns the kinds of the messages sent, in order. said_ keeps the messages.
   std::vector<std::string> said() {
     said_ = member_.take_outgoing();
     std::vector<std::string> kinds;
@@ -102,7 +102,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
   std::vector<Message> said_;
 };
 
-TEST_F(ServerMemberTest, AsksForTheJobThenSaysWhereItListens) {
+TEST_F(ServerMemberTest, FetchesTheJobAndThenReportsItsAddress) {
   tick();
   EXPECT_EQ(said(), Said{"hello "});
   EXPECT_EQ(said_[0].header.hello().role(), wire::ROLE_SERVER);
@@ -112,7 +112,7 @@ TEST_F(ServerMemberTest, AsksForTheJobThenSaysWhereItListens) {
   tick();
   EXPECT_EQ(said(), Said{"hello tcp://node:1"});
   tick(500);
-  EXPECT_EQ(said(), Said{"hello tcp://node:1"}) << "until it is a member";
+  EXPECT_EQ(said(), Said{"hello tcp://node:1"}) << "Hello repeats until it is a member";
   EXPECT_FALSE(member_.joined());
   say_state(1, wire::PHASE_GATHERING);
   tick();
@@ -120,7 +120,7 @@ TEST_F(ServerMemberTest, AsksForTheJobThenSaysWhereItListens) {
   EXPECT_TRUE(member_.joined());
 }
 
-TEST_F(ServerMemberTest, TheAnswerToTheFirstHelloMayComeTwice) {
+TEST_F(ServerMemberTest, RepeatedAnswerToTheFirstHelloIsIgnored) {
   tick();
   say_job();
   say_job();
@@ -129,7 +129,7 @@ TEST_F(ServerMemberTest, TheAnswerToTheFirstHelloMayComeTwice) {
   EXPECT_FALSE(member_.end());
 }
 
-TEST_F(ServerMemberTest, WhoeverCannotListenHasNothingToLeave) {
+TEST_F(ServerMemberTest, FailedListenEndsItWithoutALeave) {
   listen_error_ = "[listen] the port is taken";
   tick();
   say_job();
@@ -138,7 +138,7 @@ TEST_F(ServerMemberTest, WhoeverCannotListenHasNothingToLeave) {
   EXPECT_EQ(said(), Said{"hello "});
 }
 
-TEST_F(ServerMemberTest, NobodyThereEndsIt) {
+TEST_F(ServerMemberTest, MissingCoordinatorEndsIt) {
   tick();
   tick(2001);
   ASSERT_TRUE(member_.end());
@@ -153,7 +153,7 @@ TEST_F(ServerMemberTest, ServesOnceTheJobTrains) {
   EXPECT_NE(data_.server(), nullptr);
 }
 
-TEST_F(ServerMemberTest, LeavesWhenTheJobIsFinishedAndNotBefore) {
+TEST_F(ServerMemberTest, LeavesOnlyWhenTheJobIsFinished) {
   join();
   say_state(2, wire::PHASE_TRAINING);
   say_state(3, wire::PHASE_FINISHING);
@@ -165,10 +165,10 @@ TEST_F(ServerMemberTest, LeavesWhenTheJobIsFinishedAndNotBefore) {
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 0);
   tick(5000);
-  EXPECT_TRUE(said().empty()) << "nothing follows the last words";
+  EXPECT_TRUE(said().empty()) << "no message follows Leave";
 }
 
-TEST_F(ServerMemberTest, AFailedJobGivesItsCodeAndText) {
+TEST_F(ServerMemberTest, FailedJobGivesItsCodeAndText) {
   join();
   say_state(2, wire::PHASE_FAILED);
   EXPECT_EQ(said(), Said{"leave 0"});
@@ -176,10 +176,10 @@ TEST_F(ServerMemberTest, AFailedJobGivesItsCodeAndText) {
   EXPECT_EQ(member_.end()->text, "[job] lost somebody");
 }
 
-TEST_F(ServerMemberTest, ASignalIsSaidAndGivesTheExitCode) {
+TEST_F(ServerMemberTest, SignalIsReportedAndSetsTheExitCode) {
   join();
   EXPECT_FALSE(member_.on_signal(now_, 15));
-  EXPECT_FALSE(member_.end()) << "the job may have started without its knowledge";
+  EXPECT_FALSE(member_.end()) << "the job may have started meanwhile";
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
   say_state(2, wire::PHASE_GATHERING, kRun, true);
@@ -189,18 +189,18 @@ TEST_F(ServerMemberTest, ASignalIsSaidAndGivesTheExitCode) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, ASignalEndsItAtOnceWhereNobodyHasAnswered) {
+TEST_F(ServerMemberTest, SignalEndsItAtOnceWithoutACoordinator) {
   EXPECT_FALSE(member_.on_signal(now_, 15));
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, InARunItKeepsItsPlaceUntilTheGraceIsOver) {
+TEST_F(ServerMemberTest, DuringTrainingItKeepsItsPlaceUntilTheGraceIsOver) {
   join();
   say_state(2, wire::PHASE_TRAINING);
   said();
   EXPECT_FALSE(member_.on_signal(now_, 15));
-  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat the signal";
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
   EXPECT_FALSE(member_.end());
@@ -209,14 +209,14 @@ TEST_F(ServerMemberTest, InARunItKeepsItsPlaceUntilTheGraceIsOver) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, AFailureOfItsOwnIsSaid) {
+TEST_F(ServerMemberTest, OwnFailureIsReported) {
   join();
   member_.fail(ErrorCode::kDevice, "[device] gone");
   EXPECT_EQ(said(), Said{"leave 9"});
   EXPECT_EQ(member_.end()->exit_code(), 9);
 }
 
-TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
+TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalArrives) {
   join();
   say_state(2, wire::PHASE_TRAINING);
   ServerSetup setup = server_setup(job_of("clip-norm = 1\n"), 3000);
@@ -247,7 +247,7 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
   EXPECT_EQ(norms(), 0);
 }
 
-TEST_F(ServerMemberTest, ANewTermVoidsItsWeightsAndIsJoinedAnew) {
+TEST_F(ServerMemberTest, NewTermDropsItsWeightsAndIsJoinedAnew) {
   join();
   say_state(2, wire::PHASE_TRAINING);
   ASSERT_NE(data_.server(), nullptr);
@@ -255,11 +255,11 @@ TEST_F(ServerMemberTest, ANewTermVoidsItsWeightsAndIsJoinedAnew) {
   say_job(kRun + 1, 2);
   EXPECT_EQ(data_.server(), nullptr);
   EXPECT_EQ(renamed_, std::vector<uint64_t>{kRun + 1});
-  EXPECT_EQ(listened_, 1) << "where it was";
+  EXPECT_EQ(listened_, 1) << "it keeps its address";
   EXPECT_FALSE(member_.joined());
   tick();
   EXPECT_EQ(said(), std::vector<std::string>{"hello tcp://node:1"});
-  say_state(3, wire::PHASE_TRAINING);  // of the old term, late
+  say_state(3, wire::PHASE_TRAINING);  // a late state of the old term
   EXPECT_EQ(data_.server(), nullptr);
   say_state(1, wire::PHASE_GATHERING, kRun + 1);
   EXPECT_TRUE(member_.joined());
