@@ -114,8 +114,7 @@ TEST_F(AdmissionTest, InvalidHelloIsRefusedWithItsReason) {
 TEST_F(AdmissionTest, SurplusServerIsToldHowToStartMore) {
   server(50, "tcp://10.0.0.1:7000");
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
-  const auto answers =
-      out_.take_messages();  // it may replace a server whose death is not yet noticed
+  const auto answers = out_.take_messages();  // it may replace a dead server that is not yet missed
   ASSERT_EQ(answers.size(), 2U) << "one for each server";
   EXPECT_EQ(answers[1].message.header.no_place_yet().text(),
             "the job has all its 2 servers; this one is needed only if one of them is lost");

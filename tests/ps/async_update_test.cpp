@@ -71,7 +71,7 @@ class AsyncServer : public testing::Test {
     server_ = std::make_unique<Server>(setup_, nullptr);
     server_->on_state(state_with_workers({kAnna, kBert}));
   }
-  // Pulls as `who` and returns the first weight.
+  // Pulls as this worker and returns the first weight.
   float pull(uint64_t who, int64_t number) {
     EXPECT_TRUE(taken(server_->on_data(std::to_string(who), pull_message(who, number, 0))));
     const auto out = server_->take_outgoing();

@@ -1,6 +1,5 @@
 // Shared memory, server's side, with weights on a device. tests/worker/server_memory_test.cpp
-// covers
-// host memory.
+// covers weights in host memory.
 #include "ps/server/attached_workers.h"
 
 #include <gmock/gmock.h>

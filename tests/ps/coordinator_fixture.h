@@ -142,7 +142,7 @@ class CoordinatorTest : public testing::Test {
       commit(kBert, step, {2, 4});
     }
   }
-  // Reports all chunks as `who`. Only those assigned to it count.
+  // Reports all chunks as this worker. Only those assigned to it count.
   void evaluate(uint64_t who, int64_t step) {
     Message message;
     wire::EvalResult* result = message.header.mutable_eval_result();

@@ -199,8 +199,7 @@ TEST_F(FixedSharesTest, StepsAreNotSplitAnewAtTheEndOrBeyondTheMicroBatches) {
   for (int rank = 2; rank < 6; ++rank) join(rank);
   work_->on_tick();
   EXPECT_EQ(state_of_servers().cuts(0).shares(), 4);
-  for (const int owner : {0, 1})
-    EXPECT_EQ(steps_of(owner).size(), 2U) << "each owner keeps a share";
+  for (const int owner : {0, 1}) EXPECT_EQ(steps_of(owner).size(), 2U) << "it keeps a share";
   members_ = Membership(10);
   make("strategy = sync\non-worker-loss = continue\n", 2);
   for (int64_t step = 0; step < 8; ++step) commit_step(step);

@@ -194,7 +194,7 @@ TEST_F(HostileCodec, IndicesOutsideTheSliceAreRefused) {
   EXPECT_TRUE(takes("topk:0.05", with_index(51, 1023)));
 }
 
-// As with plain floats: a worker may spoil the weights, but not the memory.
+// A worker may spoil the weights, as with plain floats, but not the memory.
 TEST_F(HostileCodec, NonFiniteValuesAreAccepted) {
   EXPECT_TRUE(takes("int8", [](Payload& p) {
     std::vector<float> copy = floats_of(p);

@@ -40,7 +40,7 @@ class ServerPull : public testing::Test {
     pull->set_window_bytes(window);
     return message;
   }
-  // Returns the pull repeated on lane 0, with what has arrived of its answer.
+  // Returns the pull repeated on lane 0, with a report of the slices that have arrived.
   Message again(int asked, int heard, const Slices& missing, int64_t received_bytes = 0) {
     Message message = pull(0, 1, 2 * kSliceBytes);
     wire::Pull* repeated = message.header.mutable_exchange()->mutable_pull();

@@ -1,5 +1,6 @@
-// The two ends of a device's shared memory, ServerAttachment of a worker and AttachedWorkers of a server,
-// without a socket between them. Each has a fake of its own that stands for the same device.
+// The two ends of a device's shared memory, ServerAttachment of a worker and AttachedWorkers of a
+// server, without a socket between them. Each has a fake of its own that stands for the same
+// device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The two ends of shared memory, ServerAttachment of a worker and AttachedWorkers of a server, without a
-// socket between them.
+// The two ends of shared memory, ServerAttachment of a worker and AttachedWorkers of a server,
+// without a socket between them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
