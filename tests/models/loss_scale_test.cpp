@@ -38,8 +38,7 @@ TEST_P(LossScale, ChangesNoBitWhereNothingUnderflows) {
 }
 
 // With equal logits of 1,000 classes and the mean over 40,000 samples, a gradient of a logit
-// is 2.5e-8: fp16 takes less than 3.0e-8 for zero unless it is scaled. The bias's is the sum over
-// the samples.
+// is 2.5e-8: fp16 takes less than 3.0e-8 for zero unless it is scaled. The bias's is the sum over the samples.
 TEST_P(LossScaleOfFp16, KeepsWhatWouldUnderflow) {
   const Case c{.input = {1, 2, 2}, .classes = 1000, .micro_batch = 40'000, .hidden = {}};
   Inputs inputs(c);

@@ -44,7 +44,7 @@ class WorkerMemberTest : public testing::Test {
     now_ += ms;
     member_.on_tick(now_);
   }
-  // Its messages, but for heartbeats.
+  // Returns the messages sent, without heartbeats.
   std::vector<wire::Header> said() {
     std::vector<wire::Header> out;
     for (const Message& message : member_.take_outgoing()) {
@@ -64,7 +64,7 @@ TEST_F(WorkerMemberTest, JoinsAsAWorker) {
   EXPECT_EQ(words[0].hello().role(), wire::ROLE_WORKER);
 }
 
-TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateSaysThatItHas) {
+TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateAcknowledgesIt) {
   join();
   wire::Declare declare;
   declare.set_data_digest("digest");
@@ -83,7 +83,7 @@ TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateSaysThatItHas) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(WorkerMemberTest, DeclaresAgainWhereItHasJoinedAnew) {
+TEST_F(WorkerMemberTest, DeclaresAgainAfterItJoinsAnew) {
   join();
   member_.declare({});
   say_state(1, wire::PHASE_GATHERING, true);
@@ -92,7 +92,7 @@ TEST_F(WorkerMemberTest, DeclaresAgainWhereItHasJoinedAnew) {
   EXPECT_EQ(said().size(), 1U);
 }
 
-TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreTaken) {
+TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowledged) {
   join();
   wire::EvalResult result;
   result.set_step(4);
@@ -118,14 +118,14 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreTaken) {
   EXPECT_EQ(member_.open_results(), 1U);
 }
 
-TEST_F(WorkerMemberTest, AFinishedJobEndsWell) {
+TEST_F(WorkerMemberTest, FinishedJobEndsWell) {
   join();
   say_state(1, wire::PHASE_FINISHED, true);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 0);
 }
 
-TEST_F(WorkerMemberTest, AFailedJobEndsWithItsCodeAndText) {
+TEST_F(WorkerMemberTest, FailedJobGivesItsCodeAndText) {
   join();
   say_state(1, wire::PHASE_FAILED, true);
   ASSERT_TRUE(member_.end());
@@ -133,7 +133,7 @@ TEST_F(WorkerMemberTest, AFailedJobEndsWithItsCodeAndText) {
   EXPECT_EQ(member_.end()->text, "[job] lost somebody");
 }
 
-TEST_F(WorkerMemberTest, TheLastWordsAreTheLast) {
+TEST_F(WorkerMemberTest, NoMessageFollowsLeave) {
   join();
   wire::Applied push;
   push.set_step(3);
@@ -148,29 +148,30 @@ TEST_F(WorkerMemberTest, TheLastWordsAreTheLast) {
   EXPECT_TRUE(member_.take_outgoing().empty());
 }
 
-TEST_F(WorkerMemberTest, WhoHasNotJoinedHasNothingToLeave) {
+TEST_F(WorkerMemberTest, WorkerThatHasNotJoinedSendsNoLeave) {
   tick();
   said();
   member_.leave(1, "ended");
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(WorkerMemberTest, BeforeAnybodyHasAnsweredASignalEndsItAndASecondCtrlCAtOnce) {
+TEST_F(WorkerMemberTest, BeforeTheFirstAnswerASignalEndsItAndASecondCtrlCAtOnce) {
   tick();
   EXPECT_FALSE(member_.on_signal(now_, 15));
   EXPECT_EQ(member_.end()->exit_code(), 143);
-  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat the signal";
   EXPECT_FALSE(member_.on_signal(now_ + 1000, 2));
-  EXPECT_FALSE(member_.on_signal(now_ + 1299, 2)) << "an echo of the same";
+  EXPECT_FALSE(member_.on_signal(now_ + 1299, 2)) << "a copy of the first signal";
   EXPECT_TRUE(member_.on_signal(now_ + 1300, 2));
 }
 
-TEST_F(WorkerMemberTest, InARunItKeepsItsPlaceUntilItIsLetGo) {
+TEST_F(WorkerMemberTest, DuringTrainingItKeepsItsPlaceUntilItIsReleased) {
   join();
   say_state(1, wire::PHASE_TRAINING, true);
   EXPECT_FALSE(member_.on_signal(now_, 15));
   tick(1);
-  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15) << "at once";
+  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15)
+      << "the heartbeat is sent at once";
   tick(5000);
   EXPECT_FALSE(member_.end());
   Message message;
@@ -184,7 +185,7 @@ TEST_F(WorkerMemberTest, InARunItKeepsItsPlaceUntilItIsLetGo) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(WorkerMemberTest, WhoeverIsNotLetGoLeavesWhenTheGraceIsOver) {
+TEST_F(WorkerMemberTest, WorkerThatIsNotReleasedLeavesWhenTheGraceIsOver) {
   join();
   say_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
@@ -199,7 +200,7 @@ TEST_F(WorkerMemberTest, WhoeverIsNotLetGoLeavesWhenTheGraceIsOver) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(WorkerMemberTest, AStoppedRunEndsItWithItsCodeThoughItWasToldToEnd) {
+TEST_F(WorkerMemberTest, StoppedRunEndsItWithTheRunsCodeAfterASignal) {
   join();
   say_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
@@ -212,17 +213,17 @@ TEST_F(WorkerMemberTest, AStoppedRunEndsItWithItsCodeThoughItWasToldToEnd) {
   EXPECT_EQ(member_.end()->exit_code(), 75);
 }
 
-TEST_F(WorkerMemberTest, AComputationThatDoesNotStopIsNoticed) {
+TEST_F(WorkerMemberTest, ComputationThatDoesNotStopIsNoticed) {
   join();
   say_state(1, wire::PHASE_FINISHED, true);
   EXPECT_FALSE(member_.stop_is_late(now_ + 5000));
   EXPECT_TRUE(member_.stop_is_late(now_ + 5001));
 }
 
-TEST_F(WorkerMemberTest, ASilentCoordinatorEndsIt) {
+TEST_F(WorkerMemberTest, SilentCoordinatorEndsIt) {
   join();
   tick(10'001);
-  EXPECT_FALSE(member_.end()) << "it may be restarted";
+  EXPECT_FALSE(member_.end()) << "the coordinator may be restarted";
   tick(60'000);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->code, ErrorCode::kPeerLost);
