@@ -220,13 +220,13 @@ TEST_F(AdmissionTest, JobThatDoesNotFitItsDataIsNotAWorkersFault) {
   EXPECT_FALSE(declared.refusal);
 }
 
-class AdmissionOfAFolder : public AdmissionTest {
+class AdmissionWithDataFolder : public AdmissionTest {
  protected:
-  AdmissionOfAFolder() : AdmissionTest("dataset = idx\ndata-dir = /data\n") {}
+  AdmissionWithDataFolder() : AdmissionTest("dataset = idx\ndata-dir = /data\n") {}
 };
 
 // With a data folder, the data of one host may be wrong while the others are right.
-TEST_F(AdmissionOfAFolder, WorkerWithUnfitDataIsRefusedAlone) {
+TEST_F(AdmissionWithDataFolder, WorkerWithUnfitDataIsRefusedAlone) {
   hello(hello_of(kAnna));
   wire::Declare few = declaration_of(kAnna);
   few.set_train_samples(5);
@@ -239,9 +239,9 @@ TEST_F(AdmissionOfAFolder, WorkerWithUnfitDataIsRefusedAlone) {
   join(kBert);
 }
 
-class AdmissionToAllReduce : public AdmissionTest {
+class AllReduceAdmission : public AdmissionTest {
  protected:
-  AdmissionToAllReduce() : AdmissionTest("strategy = allreduce:ring\n") {}
+  AllReduceAdmission() : AdmissionTest("strategy = allreduce:ring\n") {}
   Admission::Declared declare_at(uint64_t who, const std::string& endpoint) {
     hello(hello_of(who));
     wire::Declare declaration = declaration_of(who);
@@ -250,7 +250,7 @@ class AdmissionToAllReduce : public AdmissionTest {
   }
 };
 
-TEST_F(AdmissionToAllReduce, WorkerMustDeclareItsAddress) {
+TEST_F(AllReduceAdmission, WorkerMustDeclareItsAddress) {
   const Admission::Declared nowhere = declare_at(kAnna, "");
   EXPECT_EQ(reason_of(nowhere.refusal), "bad-endpoint");
   EXPECT_THAT(nowhere.refusal->text, HasSubstr("from worker (node, pid 1101)"));

@@ -48,13 +48,13 @@ class CoordinatorTest : public testing::Test {
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
   // Returns true if the coordinator accepts the message, else sets `reason_`.
-  bool say(uint64_t who, const Message& message) {
+  bool send(uint64_t who, const Message& message) {
     reason_ = reason_of(coordinator_->on_message(now_, peer_of(who), message));
     return reason_.empty();
   }
   // Returns the reason for which the coordinator refuses the message, or "" if it accepts it.
   std::string why_not(uint64_t who, const Message& message) {
-    say(who, message);
+    send(who, message);
     return reason_;
   }
   bool hello(uint64_t who, wire::Role role = wire::ROLE_WORKER, std::string endpoint = "own") {
@@ -66,7 +66,7 @@ class CoordinatorTest : public testing::Test {
     hello->set_host("node");
     hello->set_pid(static_cast<int64_t>(1000 + who));
     if (role == wire::ROLE_SERVER) hello->set_data_endpoint(endpoint);
-    return say(who, message);
+    return send(who, message);
   }
   static Message declaration(uint64_t who) {
     Message message;
@@ -81,20 +81,20 @@ class CoordinatorTest : public testing::Test {
   }
   void join(uint64_t who) {
     EXPECT_TRUE(hello(who));
-    EXPECT_TRUE(say(who, declaration(who)));
+    EXPECT_TRUE(send(who, declaration(who)));
   }
   bool heartbeat(uint64_t who, int64_t state_version = 0) {
     Message message;
     message.header.mutable_heartbeat()->set_incarnation(who);
     message.header.mutable_heartbeat()->set_state_version(state_version);
-    return say(who, message);
+    return send(who, message);
   }
   bool leave(uint64_t who, int code, const std::string& text = "") {
     Message message;
     message.header.mutable_leave()->set_incarnation(who);
     message.header.mutable_leave()->set_code(code);
     message.header.mutable_leave()->set_text(text);
-    return say(who, message);
+    return send(who, message);
   }
   // Advances the time and collects the outgoing messages: the newest state of each receiver,
   // refusals, jobs.
@@ -149,7 +149,7 @@ class CoordinatorTest : public testing::Test {
     result->set_incarnation(who);
     result->set_step(step);
     for (int i = 0; i < 8; ++i) result->add_chunks()->set_chunk(i);
-    EXPECT_TRUE(say(who, message));
+    EXPECT_TRUE(send(who, message));
   }
   void evaluate(int64_t step) {
     std::vector<uint64_t> workers;

@@ -263,9 +263,9 @@ class BackupJob : public CoordinatorTest {
     message.header.mutable_arrived()->set_incarnation(server);
     message.header.mutable_arrived()->set_step(step);
     for (const int lo : shares) message.header.mutable_arrived()->add_lo(lo);
-    return say(server, message);
+    return send(server, message);
   }
-  std::vector<PeerId> told() {
+  std::vector<PeerId> chosen_receivers() {
     std::vector<PeerId> out;
     for (const Outgoing& o : coordinator_->take_outgoing()) {
       if (o.message.header.has_chosen()) out.push_back(o.to);
@@ -276,14 +276,14 @@ class BackupJob : public CoordinatorTest {
 
 TEST_F(BackupJob, AllServersGetTheSameSetAndRepeatsGetItAgain) {
   train_three("", 2);
-  told();
+  chosen_receivers();
   EXPECT_TRUE(arrived(kSelf, 0, {0, 1, 2}));
   EXPECT_TRUE(arrived(50, 0, {2}));
-  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(chosen_receivers().empty());
   EXPECT_TRUE(arrived(50, 0, {0, 2}));
-  EXPECT_THAT(told(), testing::UnorderedElementsAre("", peer_of(50)));
+  EXPECT_THAT(chosen_receivers(), testing::UnorderedElementsAre("", peer_of(50)));
   EXPECT_TRUE(arrived(50, 0, {0, 1, 2}));
-  EXPECT_THAT(told(), testing::ElementsAre(peer_of(50)));
+  EXPECT_THAT(chosen_receivers(), testing::ElementsAre(peer_of(50)));
   EXPECT_FALSE(arrived(kAnna, 0, {0, 1})) << "only servers may report arrived pushes";
   EXPECT_FALSE(arrived(50, 10, {0, 1})) << "a step beyond the end";
   EXPECT_FALSE(arrived(50, -1, {0, 1}));

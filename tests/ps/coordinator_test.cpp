@@ -38,7 +38,7 @@ TEST_F(CoordinatorTest, StartsWhenAllMembersHaveJoinedAndDeclared) {
   EXPECT_THAT(coordinator_->waiting_for(), HasSubstr("1 of 2 servers, 1 of 2 workers"));
   EXPECT_TRUE(hello(kBert));
   EXPECT_THAT(coordinator_->waiting_for(), HasSubstr("1 reading data"));
-  EXPECT_TRUE(say(kBert, declaration(kBert)));
+  EXPECT_TRUE(send(kBert, declaration(kBert)));
   EXPECT_FALSE(coordinator_->wants_start());
   EXPECT_TRUE(hello(50, wire::ROLE_SERVER));
   EXPECT_TRUE(coordinator_->wants_start());
@@ -60,7 +60,7 @@ TEST_F(CoordinatorTest, RanksFollowTheOrderOfTheDeclarations) {
   make("strategy = sync\n");
   hello(kAnna);
   join(kBert);
-  say(kAnna, declaration(kAnna));
+  send(kAnna, declaration(kAnna));
   tick();
   EXPECT_EQ(state_of(kBert).rank(), 0);
   EXPECT_EQ(state_of(kAnna).rank(), 1);
@@ -162,7 +162,7 @@ TEST_F(CoordinatorTest, EvaluationWithTooManyChunksIsRefusedWithTheWayOut) {
   hello(kAnna);
   Message message = declaration(kAnna);
   message.header.mutable_declare()->set_test_samples(500'001);
-  say(kAnna, message);
+  send(kAnna, message);
   EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kUsage);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("raise micro-batch or lower test-samples"));
 }
@@ -204,7 +204,7 @@ class Mismatch : public CoordinatorTest {
     hello(kBert);
     Message message = declaration(kBert);
     spoil(*message.header.mutable_declare());
-    EXPECT_TRUE(say(kBert, message));
+    EXPECT_TRUE(send(kBert, message));
     EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING) << "the job is not affected";
     EXPECT_FALSE(coordinator_->wants_start());
     return refusal_of(kBert);
@@ -239,7 +239,7 @@ class CoordinatorChoices : public CoordinatorTest {
       hello(who);
       Message message = declaration(who);
       message.header.mutable_declare()->set_choices("linear " + std::to_string(who));
-      EXPECT_TRUE(say(who, message));
+      EXPECT_TRUE(send(who, message));
     }
     coordinator_->start(now_, begin);
     tick();
@@ -281,7 +281,7 @@ TEST_F(Mismatch, AsyncTakesOtherArithmetic) {
   hello(kBert);
   Message message = declaration(kBert);
   message.header.mutable_declare()->set_numerics("cpu avx512");
-  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(send(kBert, message));
   EXPECT_TRUE(coordinator_->wants_start());
 }
 
@@ -303,7 +303,7 @@ TEST_F(CoordinatorTest, JobThatDoesNotFitItsDataFails) {
   hello(kAnna);
   Message message = declaration(kAnna);
   message.header.mutable_declare()->set_train_samples(5);
-  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_TRUE(send(kAnna, message));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("train-samples"));
 }
@@ -360,8 +360,8 @@ TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
         node->set_squares(part.squares);
       }
     }
-    EXPECT_TRUE(say(server, message));
-    EXPECT_TRUE(say(server, message)) << "a repeat";
+    EXPECT_TRUE(send(server, message));
+    EXPECT_TRUE(send(server, message)) << "a repeat";
     for (const Outgoing& out : coordinator_->take_outgoing()) {
       ASSERT_TRUE(out.message.header.has_norm_total());
       EXPECT_DOUBLE_EQ(out.message.header.norm_total().norm(), 3.0);
@@ -381,7 +381,7 @@ TEST_F(CoordinatorTest, InvalidStatisticsAreRefused) {
   heartbeat->mutable_stats()->set_cpu_seconds(std::nan(""));
   EXPECT_EQ(why_not(kAnna, message), "bad-stats");
   heartbeat->mutable_stats()->set_cpu_seconds(1.5);
-  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_TRUE(send(kAnna, message));
 }
 
 TEST_F(CoordinatorTest, UsageOfALostWorkerStaysInTheTotals) {
@@ -391,7 +391,7 @@ TEST_F(CoordinatorTest, UsageOfALostWorkerStaysInTheTotals) {
   heartbeat->set_incarnation(kAnna);
   heartbeat->mutable_stats()->set_cpu_seconds(1.5);
   heartbeat->mutable_stats()->set_computed(3);
-  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_TRUE(send(kAnna, message));
   EXPECT_EQ(coordinator_->departures().totals().tasks, 0);
   leave(kAnna, 9, "gone");
   EXPECT_EQ(coordinator_->departures().totals().workers.cpu_seconds, 1.5);

@@ -21,7 +21,7 @@ class FixedSharesTest : public WorkTest {
     for (const wire::Share& s : state.assigned()) out.push_back({s.first_step(), s.to_step()});
     return out;
   }
-  void heard(uint64_t incarnation) {
+  void acknowledge(uint64_t incarnation) {
     members_.find(incarnation)->state_version = out_.state_version();
   }
   void commit_step(int64_t step) {
@@ -158,7 +158,7 @@ TEST_F(FixedSharesTest, UnderContinueStepsAreSplitAnewForMoreWorkers) {
   for (const uint64_t who : {worker(0), worker(1), worker(2), uint64_t{2}}) {
     work_->on_tick();
     EXPECT_EQ(state_of_servers().held_step(), 3) << who << " does not know the new shares";
-    heard(who);
+    acknowledge(who);
   }
   work_->on_tick();
   EXPECT_EQ(state_of_servers().held_step(), 0);
@@ -176,7 +176,7 @@ TEST_F(FixedSharesTest, NewSharesDoNotWaitForALostWorker) {
   make("strategy = sync\non-worker-loss = continue\n", 2);
   join(2);
   work_->on_tick();
-  for (const int rank : {0, 1}) heard(worker(rank));
+  for (const int rank : {0, 1}) acknowledge(worker(rank));
   EXPECT_TRUE(lose(2));
   work_->fill();
   EXPECT_EQ(steps_of(0).size() + steps_of(1).size(), 5U) << "first two shares, then three";

@@ -59,14 +59,14 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     EXPECT_FALSE(driver_->on_message(now(), "bert", message));
   }
   // Returns the messages sent to a member since the last call.
-  std::vector<wire::Header> told(const PeerId& peer) {
+  std::vector<wire::Header> messages_to(const PeerId& peer) {
     std::vector<wire::Header> out;
     for (const auto& [to, message] : std::exchange(sent_, {})) {
       if (to == peer) out.push_back(message.header);
     }
     return out;
   }
-  void says_that_it_waits() {
+  void report_wait() {
     Message message;
     message.header.set_run(kRun);
     message.header.mutable_heartbeat()->set_incarnation(kAnna);

@@ -78,7 +78,7 @@ TEST_F(JobDriverTest, WorkerThatIsToldToEndIsReleasedUnlessTheJobStops) {
     message.header.mutable_heartbeat()->set_told_to_end(15);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     const auto let_go = [this] {
-      const auto headers = told("anna");
+      const auto headers = messages_to("anna");
       return std::any_of(headers.begin(), headers.end(),
                          [](const auto& header) { return header.state().let_go(); });
     };

@@ -33,7 +33,7 @@ TEST_F(JobDriverTest, MissingMembersAreNamedAndTheWaitIsBounded) {
 TEST_F(JobDriverTest, ServerThatSendsNoWeightsIsNamedAndTheWaitIsBounded) {
   make("progress-timeout = 25\nheartbeat-timeout = 3600\n");
   join();  // the server in this process answers nothing in this test
-  says_that_it_waits();
+  report_wait();
   for (int i = 0; i < 11; ++i) turn(1000);
   EXPECT_THAT(lines_, HasSubstr("server 0 has waited 10.0 s for server 0 (head, pid 1) to hand "
                                 "over the weights of step 0"));
@@ -47,7 +47,7 @@ TEST_F(JobDriverTest, ServerThatSendsNoWeightsIsNamedAndTheWaitIsBounded) {
 TEST_F(JobDriverTest, HangingDiskEndsTheJob) {
   make("progress-timeout = 25\nheartbeat-timeout = 3600\n");
   join();
-  says_that_it_waits();
+  report_wait();
   exchange_with_shards();
   ASSERT_TRUE(driver_->writing());
   for (int i = 0; i < 27; ++i) turn(1000);
@@ -247,7 +247,7 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_THAT(lines_, HasSubstr("everybody goes back to the newest checkpoint"));
   EXPECT_EQ(data_.server(), nullptr) << "its weights belong to the old term";
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
-  const std::vector<wire::Header> said = told("anna");
+  const std::vector<wire::Header> said = messages_to("anna");
   ASSERT_FALSE(said.empty());
   ASSERT_TRUE(said.front().has_job_text());
   const uint64_t run = kRun + 2;
@@ -255,8 +255,8 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_EQ(said.front().job_text().term(), 2);
   EXPECT_EQ(said.front().job_text().first_run(), kRun);
 
-  says_that_it_waits();  // a message of the old term: the worker has not heard of the new one
-  const std::vector<wire::Header> again = told("anna");
+  report_wait();  // a message of the old term: the worker has not heard of the new one
+  const std::vector<wire::Header> again = messages_to("anna");
   ASSERT_EQ(again.size(), 1U);
   EXPECT_TRUE(again.front().has_job_text());
 

@@ -39,7 +39,7 @@ class RecordTest : public CoordinatorTest {
     applied->set_step(step);
     applied->set_hi(2);
     for (const int64_t read : reads) applied->add_read_versions(read);
-    return say(who, message);
+    return send(who, message);
   }
   void stats(int64_t recorded) {
     Message message;
@@ -47,7 +47,7 @@ class RecordTest : public CoordinatorTest {
     beat->set_incarnation(kServer);
     beat->set_state_version(1000);
     beat->mutable_stats()->set_recorded(recorded);
-    EXPECT_TRUE(say(kServer, message));
+    EXPECT_TRUE(send(kServer, message));
   }
 
   ScratchFolder folder_;
@@ -121,7 +121,7 @@ TEST_F(RecordTest, RecordOfAFailureHasTheFailedPush) {
   leave->mutable_failed()->set_hi(4);
   leave->mutable_failed()->add_read_versions(1);
   leave->mutable_failed()->add_read_versions(0);
-  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(send(kBert, message));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_TRUE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
   EXPECT_FALSE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
@@ -138,7 +138,7 @@ TEST_F(RecordTest, WorkersWithOtherNumericsAreRefused) {
   hello(kBert);
   Message other = declaration(kBert);
   other.header.mutable_declare()->set_numerics("cpu sse");
-  say(kBert, other);
+  send(kBert, other);
   EXPECT_THAT(refusal_of(kBert), HasSubstr("other bits"));
 }
 

@@ -210,7 +210,7 @@ class AllReduceCoordinator : public CoordinatorTest {
     EXPECT_TRUE(hello(who));
     Message message = declaration(who);
     message.header.mutable_declare()->set_peer_endpoint(endpoint);
-    taken_ = say(who, message);
+    taken_ = send(who, message);
   }
   bool taken_ = false;
 };
@@ -263,7 +263,7 @@ TEST_F(AllReduceCoordinator, RefusesOtherNumerics) {
   Message message = declaration(kBert);
   message.header.mutable_declare()->set_peer_endpoint("tcp://10.0.0.2:7000");
   message.header.mutable_declare()->set_numerics("cpu avx512");
-  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(send(kBert, message));
   EXPECT_FALSE(coordinator_->wants_start());
 }
 

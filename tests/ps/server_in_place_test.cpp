@@ -19,7 +19,7 @@ class ServerInPlace : public testing::Test {
     setup_ = server_setup(job_of(keys), kElements);
     server_ = std::make_unique<Server>(setup_, nullptr);
     server_->on_state(state_with_workers({kAnna, kBert}));
-    go_on();  // otherwise the initial weights stay, as the state of the run's start
+    overwrite_free_buffers();  // else the initial weights stay, as the run's start
   }
   // The weights that kAnna was given, without the owner: as over the wire, only the server holds
   // them.
@@ -42,7 +42,7 @@ class ServerInPlace : public testing::Test {
     return out;
   }
   // Updates the weights with pushes of kBert until each free buffer has been written.
-  void go_on() {
+  void overwrite_free_buffers() {
     for (int i = 0; i < 4; ++i) {
       ++pushed_;
       EXPECT_TRUE(taken(server_->on_data(
@@ -62,12 +62,12 @@ class ServerInPlace : public testing::Test {
 TEST_F(ServerInPlace, WeightsStayUntilTheWorkerPullsAgain) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_FALSE(first.owner.expired());
   EXPECT_TRUE(unchanged(first));
   const Handed second = pull(2);
   EXPECT_TRUE(first.owner.expired());
-  go_on();
+  overwrite_free_buffers();
   EXPECT_FALSE(second.owner.expired());
   EXPECT_TRUE(unchanged(second));
   EXPECT_NE(second.copy, first.copy);
@@ -76,21 +76,21 @@ TEST_F(ServerInPlace, WeightsStayUntilTheWorkerPullsAgain) {
 TEST_F(ServerInPlace, SentWeightsAreNotHeld) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1, false);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(first.owner.expired());
 }
 
 TEST_F(ServerInPlace, AllAnswersToARepeatedPullStay) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
-  go_on();
+  overwrite_free_buffers();
   const Handed again = pull(1);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(unchanged(first));
   EXPECT_TRUE(unchanged(again));
   EXPECT_NE(first.floats, again.floats);
   pull(2);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(first.owner.expired());
   EXPECT_TRUE(again.owner.expired());
 }
@@ -99,7 +99,7 @@ TEST_F(ServerInPlace, RequestForALeaseReleasesNothing) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
   pull(2, true, true);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_FALSE(first.owner.expired());
   EXPECT_TRUE(unchanged(first));
 }
@@ -108,7 +108,7 @@ TEST_F(ServerInPlace, RemovedWorkerHoldsNothing) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
   server_->on_state(state_with_workers({kBert}));
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(first.owner.expired());
 }
 

@@ -43,7 +43,7 @@ class StallWatchTest : public testing::Test {
     watch_.emplace(options_.job, members_, *run_);
     watch_->on_tick(0);
   }
-  void says(uint64_t who, int64_t progress, const std::string& waits_for = "") {
+  void report(uint64_t who, int64_t progress, const std::string& waits_for = "") {
     wire::Stats& stats = members_.find(who)->stats;
     stats.set_progress(progress);
     stats.set_waits_for(waits_for);
@@ -67,7 +67,7 @@ class StallWatchTest : public testing::Test {
 TEST_F(StallWatchTest, NamesTheWorkerThatDelaysAStepAfterTenSecondsAndEveryThirty) {
   make("");
   commit(kAnna, 0);
-  says(kAnna, 2, "weights of step 1 of server 0");
+  report(kAnna, 2, "weights of step 1 of server 0");
   EXPECT_EQ(notice(10 * kSecond), "");
   EXPECT_EQ(
       notice(10 * kSecond + 1),
@@ -89,7 +89,7 @@ TEST_F(StallWatchTest, SlowStepsGetThreeTimesTheirMedian) {
 
 TEST_F(StallWatchTest, WhenAllWorkersWaitItNamesTheCause) {
   make("");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   EXPECT_THAT(
       notice(11 * kSecond),
       HasSubstr("worker 0 (node, pid 1101) waits for weights of step 0 of server 1; worker 1"));
@@ -100,7 +100,7 @@ TEST_F(StallWatchTest, RunningEvaluationIsNoStall) {
   commit(kAnna, 0);
   commit(kBert, 0);
   for (int64_t s = 0; s < 60; s += 5) {
-    says(kAnna, s + 1);
+    report(kAnna, s + 1);
     EXPECT_EQ(notice(s * kSecond), "") << s;
   }
   EXPECT_THAT(notice(70 * kSecond), HasSubstr("the evaluation at step 1 has not ended for 15.0 s"));
@@ -108,9 +108,9 @@ TEST_F(StallWatchTest, RunningEvaluationIsNoStall) {
 
 TEST_F(StallWatchTest, WorkerThatComputesNothingIsStuckAfterProgressTimeout) {
   make("progress-timeout = 25\n");
-  says(kBert, 1);
+  report(kBert, 1);
   watch_->on_tick(5 * kSecond);
-  says(kAnna, 1);
+  report(kAnna, 1);
   watch_->on_tick(20 * kSecond);
   watch_->on_tick(30 * kSecond);
   EXPECT_TRUE(watch_->stuck(30 * kSecond).empty());
@@ -123,14 +123,14 @@ TEST_F(StallWatchTest, WorkerThatComputesNothingIsStuckAfterProgressTimeout) {
 
 TEST_F(StallWatchTest, WaitingWorkerIsNotStuck) {
   make("progress-timeout = 25\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   watch_->on_tick(100 * kSecond);
   EXPECT_TRUE(watch_->stuck(100 * kSecond).empty());
 }
 
 TEST_F(StallWatchTest, WorkerThatDrawsNoLeaseWithoutWaitingIsStuck) {
   make("strategy = async\nprogress-timeout = 25\n");
-  says(kAnna, 0, "a lease of server 0");
+  report(kAnna, 0, "a lease of server 0");
   watch_->on_tick(26 * kSecond);
   EXPECT_EQ(watch_->overdue(26 * kSecond), "") << "the other worker may continue";
   ASSERT_EQ(watch_->stuck(26 * kSecond).size(), 1U);
@@ -139,7 +139,7 @@ TEST_F(StallWatchTest, WorkerThatDrawsNoLeaseWithoutWaitingIsStuck) {
 
 TEST_F(StallWatchTest, LossOfAWorkerRestartsTheWait) {
   make("strategy = async\nprogress-timeout = 25\n");
-  says(kAnna, 0, "a lease of server 0");
+  report(kAnna, 0, "a lease of server 0");
   watch_->on_tick(26 * kSecond);
   members_.remove(kBert);
   watch_->on_tick(26 * kSecond);
@@ -155,7 +155,7 @@ TEST_F(StallWatchTest, ZeroNeverEndsTheJobButStillNames) {
 
 TEST_F(StallWatchTest, JobInWhichAllWaitEnds) {
   make("progress-timeout = 25\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   watch_->on_tick(25 * kSecond);
   EXPECT_EQ(watch_->overdue(25 * kSecond), "");
   EXPECT_THAT(watch_->overdue(25 * kSecond + 1),
@@ -169,7 +169,7 @@ TEST_F(StallWatchTest, JobInWhichAllWaitEnds) {
 
 TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   make("progress-timeout = 25\non-worker-loss = wait\ncheckpoint-every = 2\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   const MemberInfo bert = *members_.find(kBert);
   members_.remove(kBert);
   run_->work().lose(0, bert);
@@ -190,7 +190,7 @@ TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
 
 TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
   make("progress-timeout = 25\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "the end of the job");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "the end of the job");
   for (int64_t s = 0; s < 100; s += 20) {
     run_->snapshots().note_transferred(s);
     watch_->on_tick(s * kSecond);

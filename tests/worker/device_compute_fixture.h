@@ -59,16 +59,16 @@ struct Outcome {
 };
 
 // Counts the calls that a device receives.
-struct Asked {
+struct StepCalls {
   std::atomic<int> begins = 0;
   std::atomic<int> ahead = 0;  // staged after the last run of a node, before its end
   std::atomic<int> unstaged = 0;
   bool keeps_what_is_staged = false;  // injected fault: unstage does nothing
 };
 
-class AskedStep final : public DeviceStep {
+class CountingStep final : public DeviceStep {
  public:
-  AskedStep(DeviceStep& step, Asked& asked) : step_(step), asked_(asked) {}
+  CountingStep(DeviceStep& step, StepCalls& asked) : step_(step), asked_(asked) {}
   std::shared_ptr<device::Device> device() const override { return step_.device(); }
   void begin(std::span<const float> weights) override {
     ++asked_.begins;
@@ -100,17 +100,17 @@ class AskedStep final : public DeviceStep {
 
  private:
   DeviceStep& step_;
-  Asked& asked_;
+  StepCalls& asked_;
   int staged_ = 0;  // staged and not yet run
 };
 
-// A model with its device steps wrapped in AskedStep.
-class AskedModel final : public Model {
+// A model with its device steps wrapped in CountingStep.
+class CountingModel final : public Model {
  public:
-  AskedModel(std::unique_ptr<Model> model, Asked& asked) : model_(std::move(model)) {
+  CountingModel(std::unique_ptr<Model> model, StepCalls& asked) : model_(std::move(model)) {
     table_ = model_->table();
     for (DeviceStep* step : model_->device_steps()) {
-      steps_.push_back(std::make_unique<AskedStep>(*step, asked));
+      steps_.push_back(std::make_unique<CountingStep>(*step, asked));
     }
   }
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
@@ -132,7 +132,7 @@ class AskedModel final : public Model {
 
  private:
   std::unique_ptr<Model> model_;
-  std::vector<std::unique_ptr<AskedStep>> steps_;
+  std::vector<std::unique_ptr<CountingStep>> steps_;
 };
 
 // The nodes of a worker that are computed on the same weights.
@@ -159,7 +159,7 @@ class Bench {
     } else {
       model_ = std::make_unique<TeamModel>(std::move(models));
     }
-    model_ = std::make_unique<AskedModel>(std::move(model_), asked);
+    model_ = std::make_unique<CountingModel>(std::move(model_), asked);
     map_ = std::make_unique<SliceMap>(model_->table().total, job_.slice_bytes, 2);
     compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over; });
     weights = initial_weights(model_->table(), 5);
@@ -197,7 +197,7 @@ class Bench {
   void forget() { compute_->take_data_hash(); }
   size_t tensors() const { return model_->table().tensors.size(); }
 
-  Asked asked;
+  StepCalls asked;
   bool over = false;
   // Spoils the host's weights after the first node, for tests in which each device has a share of
   // it: weights on a device must not be read again.

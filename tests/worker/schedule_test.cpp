@@ -21,8 +21,8 @@ std::unique_ptr<Schedule> make(const std::string& strategy, int64_t eval_every =
 }
 
 // Answers the schedule's pull with weights of these versions.
-std::optional<PullAim> bring(Schedule& schedule, int64_t least, int64_t most,
-                             bool at_barrier = true) {
+std::optional<PullAim> answer_pull(Schedule& schedule, int64_t least, int64_t most,
+                                   bool at_barrier = true) {
   const auto aim = schedule.next().pull;
   EXPECT_TRUE(aim) << "the schedule requests no weights";
   return schedule.on_weights({*aim, least, most, aim->at_barrier && at_barrier});
@@ -53,7 +53,7 @@ TEST(Schedule, InLockstepANewcomerPullsTheNewestAndThenOneVersion) {
   const auto schedule = make("sync");
   schedule->on_shares(state_with({0}));
   EXPECT_TRUE(schedule->next().pull->is_newest());
-  const auto again = bring(*schedule, 4, 5);
+  const auto again = answer_pull(*schedule, 4, 5);
   ASSERT_TRUE(again) << "servers are a step apart";
   EXPECT_EQ(again->versions, PullAim::kExact);
   EXPECT_EQ(again->clock, 4);
@@ -65,7 +65,7 @@ TEST(Schedule, InLockstepANewcomerPullsTheNewestAndThenOneVersion) {
 TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
   const auto schedule = make("sync");
   schedule->on_shares(state_with({0}));
-  bring(*schedule, 0, 0);
+  answer_pull(*schedule, 0, 0);
   EXPECT_EQ(schedule->pull_after(0)->clock, 1);
   EXPECT_FALSE(schedule->pull_after(9)) << "the end is evaluated before the next pull";
   schedule->on_pushed(0, {0, 2});
@@ -84,12 +84,12 @@ TEST(Schedule, InLockstepTheLastPushOfAnEndingShareIsConfirmed) {
   wire::State state = state_with({0});
   state.mutable_assigned(0)->set_to_step(1);
   schedule->on_shares(state);
-  bring(*schedule, 0, 0);
+  answer_pull(*schedule, 0, 0);
   EXPECT_EQ(schedule->next().task.kind, Task::kCompute);
   schedule->on_pushed(0, {0, 2});
   ASSERT_TRUE(schedule->next().pull) << "servers may still lack the push";
   EXPECT_EQ(schedule->next().pull->clock, 1);
-  bring(*schedule, 1, 1);
+  answer_pull(*schedule, 1, 1);
   EXPECT_FALSE(schedule->next().pull);
   EXPECT_EQ(schedule->next().task.kind, Task::kDone);
 }
@@ -97,7 +97,7 @@ TEST(Schedule, InLockstepTheLastPushOfAnEndingShareIsConfirmed) {
 TEST(Schedule, LocalComputesRoundsAndPushesOneSum) {
   const auto schedule = make("local:4");
   schedule->on_shares(state_with({0}));
-  bring(*schedule, 0, 0);
+  answer_pull(*schedule, 0, 0);
   EXPECT_EQ(schedule->next().task.steps, 4);
   EXPECT_EQ(schedule->steps_from(8), 2);
   EXPECT_EQ(schedule->nodes({0, 3}), (std::vector<Range>{{0, 3}}));
@@ -109,11 +109,11 @@ TEST(Schedule, SspUsesWeightsForOnePushAndNamesTheirVersions) {
   schedule->on_shares(state_with({0}, 3));
   EXPECT_EQ(schedule->next().pull->versions, PullAim::kPerServer);
   EXPECT_EQ(schedule->next().pull->clock, 3) << "the coordinator's step";
-  EXPECT_FALSE(bring(*schedule, 40, 41)) << "each server counts its own versions";
+  EXPECT_FALSE(answer_pull(*schedule, 40, 41)) << "each server counts its own versions";
   EXPECT_EQ(schedule->next().task.step, 3);
   schedule->on_pushed(3, {0, 2});
   EXPECT_TRUE(schedule->next().pull->at_barrier);
-  bring(*schedule, 42, 42);
+  answer_pull(*schedule, 42, 42);
   EXPECT_EQ(schedule->next().task.kind, Task::kEvaluate);
   schedule->on_evaluated();
   EXPECT_EQ(schedule->next().task.kind, Task::kCompute) << "computes on the barrier's weights";
@@ -123,23 +123,23 @@ TEST(Schedule, SspSkipsAnEvaluationOfAPastBarrier) {
   const auto schedule = make("ssp:2", 4);
   schedule->on_shares(state_with({0}, 4));
   ASSERT_TRUE(schedule->next().pull->at_barrier);
-  bring(*schedule, 42, 43, false);
+  answer_pull(*schedule, 42, 43, false);
   EXPECT_EQ(schedule->next().task.kind, Task::kCompute);
 }
 
 TEST(Schedule, BackupComputesOnTheNewestVersionAndEvaluatesPassedBarriers) {
   const auto schedule = make("backup:1", 3);
   schedule->on_shares(state_with({0}));
-  bring(*schedule, 5, 5);
+  answer_pull(*schedule, 5, 5);
   const auto barrier = schedule->next().pull;
   ASSERT_TRUE(barrier);
   EXPECT_TRUE(barrier->at_barrier);
   EXPECT_EQ(barrier->clock, 3);
-  bring(*schedule, 3, 3);
+  answer_pull(*schedule, 3, 3);
   EXPECT_EQ(schedule->next().task, (Task{Task::kEvaluate, 3, {0, 2}, 1}));
   schedule->on_evaluated();
   EXPECT_TRUE(schedule->next().pull->is_newest());
-  bring(*schedule, 5, 5);
+  answer_pull(*schedule, 5, 5);
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 5, {0, 2}, 1}));
   schedule->on_pushed(5, {0, 2});
   EXPECT_EQ(schedule->next().pull->clock, 6);
@@ -148,7 +148,7 @@ TEST(Schedule, BackupComputesOnTheNewestVersionAndEvaluatesPassedBarriers) {
 TEST(Schedule, BackupPullsTheLowerOfTwoVersionsUnlessItIsPast) {
   const auto schedule = make("backup:1");
   schedule->on_shares(state_with({0}));
-  const auto lower = bring(*schedule, 2, 3);
+  const auto lower = answer_pull(*schedule, 2, 3);
   ASSERT_TRUE(lower);
   EXPECT_EQ(lower->clock, 2);
   EXPECT_TRUE(lower->may_be_past);
@@ -174,7 +174,7 @@ TEST(Schedule, LeaseIsComputedOnceOnFreshWeights) {
   EXPECT_TRUE(schedule->on_leases(leases(1, 0, 2, 4))) << "the number is known";
   EXPECT_EQ(schedule->newest_lease(), 1);
   EXPECT_EQ(schedule->next().pull->versions, PullAim::kPerServer);
-  bring(*schedule, 7, 8);
+  answer_pull(*schedule, 7, 8);
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 0, {0, 2}, 1}));
   schedule->on_leases(leases(2, 1, 0, 2));
   EXPECT_EQ(schedule->upcoming()->step, 1);
@@ -207,7 +207,7 @@ TEST(Schedule, ReleasedWeightsAreNotUsed) {
   for (const char* strategy : {"ssp:2", "backup:1"}) {
     const auto schedule = make(strategy);
     schedule->on_shares(state_with({0}));
-    bring(*schedule, 0, 0);
+    answer_pull(*schedule, 0, 0);
     const Task task = schedule->next().task;
     EXPECT_TRUE(schedule->weights_fit(task)) << strategy;
     schedule->on_weights_let_go();

@@ -28,9 +28,9 @@ class WorkerMemberTest : public testing::Test {
     member_.on_message(now_, message);
     EXPECT_TRUE(member_.joined());
     tick();
-    said();
+    sent();
   }
-  void say_state(int64_t version, wire::Phase phase, bool declared) {
+  void send_state(int64_t version, wire::Phase phase, bool declared) {
     Message message;
     message.header.set_run(5);
     message.header.mutable_state()->set_version(version);
@@ -45,7 +45,7 @@ class WorkerMemberTest : public testing::Test {
     member_.on_tick(now_);
   }
   // Returns the messages sent, without heartbeats.
-  std::vector<wire::Header> said() {
+  std::vector<wire::Header> sent() {
     std::vector<wire::Header> out;
     for (const Message& message : member_.take_outgoing()) {
       if (!message.header.has_heartbeat()) out.push_back(message.header);
@@ -59,7 +59,7 @@ class WorkerMemberTest : public testing::Test {
 
 TEST_F(WorkerMemberTest, JoinsAsAWorker) {
   tick();
-  const auto words = said();
+  const auto words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].hello().role(), wire::ROLE_WORKER);
 }
@@ -70,26 +70,26 @@ TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateAcknowledgesIt) {
   declare.set_data_digest("digest");
   member_.declare(declare);
   tick();
-  auto words = said();
+  auto words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].declare().incarnation(), 7U);
   EXPECT_EQ(words[0].declare().data_digest(), "digest");
   tick(990);
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(sent().empty());
   tick();
-  EXPECT_EQ(said().size(), 1U);
-  say_state(1, wire::PHASE_GATHERING, true);
+  EXPECT_EQ(sent().size(), 1U);
+  send_state(1, wire::PHASE_GATHERING, true);
   tick(2000);
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(sent().empty());
 }
 
 TEST_F(WorkerMemberTest, DeclaresAgainAfterItJoinsAnew) {
   join();
   member_.declare({});
-  say_state(1, wire::PHASE_GATHERING, true);
-  say_state(2, wire::PHASE_GATHERING, false);
+  send_state(1, wire::PHASE_GATHERING, true);
+  send_state(2, wire::PHASE_GATHERING, false);
   tick(1000);
-  EXPECT_EQ(said().size(), 1U);
+  EXPECT_EQ(sent().size(), 1U);
 }
 
 TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowledged) {
@@ -100,9 +100,9 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
   tick();
   result.set_step(8);
   member_.report(result);
-  said();
+  sent();
   tick(1000);
-  auto words = said();
+  auto words = sent();
   ASSERT_EQ(words.size(), 2U);
   EXPECT_EQ(words[0].eval_result().number(), 1);
   EXPECT_EQ(words[0].eval_result().step(), 4);
@@ -112,7 +112,7 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
   taken.header.set_run(5);
   member_.on_message(now_, taken);
   tick(1000);
-  words = said();
+  words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].eval_result().number(), 2);
   EXPECT_EQ(member_.open_results(), 1U);
@@ -120,14 +120,14 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
 
 TEST_F(WorkerMemberTest, FinishedJobEndsWell) {
   join();
-  say_state(1, wire::PHASE_FINISHED, true);
+  send_state(1, wire::PHASE_FINISHED, true);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 0);
 }
 
 TEST_F(WorkerMemberTest, FailedJobGivesItsCodeAndText) {
   join();
-  say_state(1, wire::PHASE_FAILED, true);
+  send_state(1, wire::PHASE_FAILED, true);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 5);
   EXPECT_EQ(member_.end()->text, "[job] lost somebody");
@@ -139,7 +139,7 @@ TEST_F(WorkerMemberTest, NoMessageFollowsLeave) {
   push.set_step(3);
   member_.note_failed(push);
   member_.leave(7, "[loss] is NaN");
-  const auto words = said();
+  const auto words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].leave().code(), 7);
   EXPECT_EQ(words[0].leave().text(), "[loss] is NaN");
@@ -150,9 +150,9 @@ TEST_F(WorkerMemberTest, NoMessageFollowsLeave) {
 
 TEST_F(WorkerMemberTest, WorkerThatHasNotJoinedSendsNoLeave) {
   tick();
-  said();
+  sent();
   member_.leave(1, "ended");
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(sent().empty());
 }
 
 TEST_F(WorkerMemberTest, BeforeTheFirstAnswerASignalEndsItAndASecondCtrlCAtOnce) {
@@ -167,7 +167,7 @@ TEST_F(WorkerMemberTest, BeforeTheFirstAnswerASignalEndsItAndASecondCtrlCAtOnce)
 
 TEST_F(WorkerMemberTest, DuringTrainingItKeepsItsPlaceUntilItIsReleased) {
   join();
-  say_state(1, wire::PHASE_TRAINING, true);
+  send_state(1, wire::PHASE_TRAINING, true);
   EXPECT_FALSE(member_.on_signal(now_, 15));
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15)
@@ -187,12 +187,12 @@ TEST_F(WorkerMemberTest, DuringTrainingItKeepsItsPlaceUntilItIsReleased) {
 
 TEST_F(WorkerMemberTest, WorkerThatIsNotReleasedLeavesWhenTheGraceIsOver) {
   join();
-  say_state(1, wire::PHASE_TRAINING, true);
+  send_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
   const int64_t told_ms = now_;
   for (int64_t version = 2; now_ + 10 < told_ms + EndRequest::kGraceMs; ++version) {
     tick();
-    if (version % 100 == 0) say_state(version, wire::PHASE_TRAINING, true);
+    if (version % 100 == 0) send_state(version, wire::PHASE_TRAINING, true);
     ASSERT_FALSE(member_.end());
   }
   tick();
@@ -202,7 +202,7 @@ TEST_F(WorkerMemberTest, WorkerThatIsNotReleasedLeavesWhenTheGraceIsOver) {
 
 TEST_F(WorkerMemberTest, StoppedRunEndsItWithTheRunsCodeAfterASignal) {
   join();
-  say_state(1, wire::PHASE_TRAINING, true);
+  send_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
   Message message;
   message.header.set_run(5);
@@ -215,7 +215,7 @@ TEST_F(WorkerMemberTest, StoppedRunEndsItWithTheRunsCodeAfterASignal) {
 
 TEST_F(WorkerMemberTest, ComputationThatDoesNotStopIsNoticed) {
   join();
-  say_state(1, wire::PHASE_FINISHED, true);
+  send_state(1, wire::PHASE_FINISHED, true);
   EXPECT_FALSE(member_.stop_is_late(now_ + 5000));
   EXPECT_TRUE(member_.stop_is_late(now_ + 5001));
 }
