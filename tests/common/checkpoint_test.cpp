@@ -320,7 +320,7 @@ TEST(Checkpoint, RefusesAStateThatDoesNotFit) {
   EXPECT_EQ(refusal_of_state("abc123", "abc124"), "read");
   EXPECT_THAT(refusal_of_state("\"version\": 1", "\"version\": 2"), HasSubstr("version 2"));
   EXPECT_THAT(refusal_of_state("pushpull-checkpoint", "other"), HasSubstr("not a pushpull"));
-  EXPECT_THAT(refusal_of_state("\"step\": 40", "\"step\": 41"), HasSubstr("of step 41"));
+  EXPECT_THAT(refusal_of_state("\"step\": 40", "\"step\": 41"), HasSubstr("for step 41"));
   EXPECT_THAT(refusal_of_state("\"step\": 40", "\"step\": \"40\""), HasSubstr("state.json"));
   EXPECT_THAT(refusal_of_state("\"step\": 40,", ""), HasSubstr("state.json"));
   EXPECT_THAT(refusal_of_state("\"updates\": 80", "\"updates\": -1"), HasSubstr("negative"));

@@ -275,7 +275,7 @@ TEST(FakeDevice, ThereIsNoMoreMemoryThanThereIs) {
   FakeDevice device(options);
   const Memory first = device.allocate(3000);
   EXPECT_THAT(failure([&] { device.allocate(2000); }),
-              AllOf(HasSubstr("no room for 2000 bytes"), HasSubstr("1024 of 4096 are free")));
+              AllOf(HasSubstr("no room for 2000 more bytes"), HasSubstr("1024 of 4096 are free")));
   const Memory second = device.allocate(1024);
   EXPECT_NE(first.data(), second.data());
 }

@@ -26,14 +26,14 @@ TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
   progress.add(commit(0, {0, 2}, {1, 1}), 0);
   progress.add(commit(0, {2, 4}, {1, 1}), 1);
   progress.add(commit(0, {2, 4}, {1, 1}, false), 1);
-  progress.add(commit(1, {0, 2}, {1, 1}), -1);  // of one that is gone by now
-  progress.add(commit(1, {2, 4}, {1, 1}), 3);   // of one that came later
+  progress.add(commit(1, {0, 2}, {1, 1}), -1);  // from a worker that has left
+  progress.add(commit(1, {2, 4}, {1, 1}), 3);   // from a worker that joined later
   EXPECT_EQ(progress.counts().samples, 16);
   EXPECT_EQ(progress.counts().samples_per_worker, (std::vector<int64_t>{4, 4, 0, 4}));
   EXPECT_EQ(progress.floor(), 2);
 }
 
-TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
+TEST(TrainingProgress, CountsTheWorkOfEachProcess) {
   TrainingProgress progress(job_of(), 2, from(0));
   progress.add(commit(0, {0, 2}, {1, 1}), 0);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
@@ -44,15 +44,15 @@ TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
   Commit other = commit(1, {2, 4}, {1, 1});
   other.incarnation = 2;
   other.staleness = 3;
-  progress.add(other, 0);  // the same rank, after the first one
+  progress.add(other, 0);  // has the same rank, after the first process
   other.step = 2;
   other.staleness = 1;
-  progress.add(other, -1);  // it is no member any more
+  progress.add(other, -1);  // is no longer a member
   const PushedWork& first = progress.by_process().at(1);
   EXPECT_EQ(first.samples, 4);
   EXPECT_EQ(first.pushes, 1);
   EXPECT_EQ(first.step, 1);
-  EXPECT_EQ(first.clock, 4) << "it goes on behind a push that was dropped";
+  EXPECT_EQ(first.clock, 4) << "the clock passes a dropped push";
   const PushedWork& second = progress.by_process().at(2);
   EXPECT_EQ(second.samples, 8);
   EXPECT_EQ(second.step, 3);
@@ -61,7 +61,7 @@ TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
   EXPECT_EQ(first.samples + second.samples, progress.counts().samples);
 }
 
-TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
+TEST(TrainingProgress, SumsTheHashesOfCommittedPushes) {
   const auto number = [](int last) {
     std::string bytes(HashSum::kBytes, '\0');
     bytes.back() = static_cast<char>(last);
@@ -78,12 +78,12 @@ TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
   EXPECT_EQ(progress.counts().data_hash, number(13));
 }
 
-TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
+TEST(TrainingProgress, LossIsTheMeanOfTheNewestWholeStep) {
   TrainingProgress progress(job_of(), 2, from(3));
   EXPECT_FALSE(progress.newest_loss());
   EXPECT_FALSE(progress.mean_loss(5));
   progress.add(commit(4, {0, 4}, {4, 4, 4, 4}), 0);
-  EXPECT_FALSE(progress.newest_loss()) << "step 3 is not whole";
+  EXPECT_FALSE(progress.newest_loss()) << "step 3 is incomplete";
   progress.add(commit(3, {2, 4}, {3, 4}), 0);
   progress.add(commit(3, {0, 2}, {1, 2}), 0);
   EXPECT_EQ(progress.newest_loss(), 4.0);
@@ -93,7 +93,7 @@ TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
   EXPECT_EQ(progress.mean_loss(100), 3.25);
 }
 
-TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
+TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutDroppedPushes) {
   TrainingProgress progress(job_of("strategy = backup:1\n"), 3, from(0));  // shares of 1, 1 and 2
   progress.add(commit(0, {2, 4}, {3, 4}), 2);
   EXPECT_FALSE(progress.newest_loss());
@@ -102,14 +102,14 @@ TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
   late.dropped = true;
   progress.add(late, 1);
   EXPECT_EQ(progress.floor(), 1);
-  EXPECT_EQ(progress.newest_loss(), 3.0) << "of the micro-batches that are in";
+  EXPECT_EQ(progress.newest_loss(), 3.0) << "the mean of the applied micro-batches";
   EXPECT_EQ(progress.counts().samples, 6);
   EXPECT_EQ(progress.counts().pushes_applied, 2);
   EXPECT_EQ(progress.counts().pushes_dropped, 1);
   EXPECT_EQ(progress.counts().pushes_dropped_per_worker, (std::vector<int64_t>{0, 1, 0}));
 }
 
-TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
+TEST(TrainingProgress, PushOfARoundCountsForEachOfItsSteps) {
   TrainingProgress progress(job_of("strategy = local:2\n"), 2, from(0));
   Commit round = commit(0, {0, 2}, {1, 2, 10, 20});
   round.steps = 2;
@@ -125,11 +125,11 @@ TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
   EXPECT_EQ(progress.counts().pushes_applied, 2);
 }
 
-TEST(TrainingProgress, ACheckpointHasTheCountsOfTheStepsBeforeIt) {
+TEST(TrainingProgress, CheckpointHasTheCountsOfTheStepsBeforeIt) {
   TrainingProgress progress(job_of(), 2, from(0));
   for (int64_t step = 0; step < 2; ++step) progress.add(commit(step, {0, 4}, {1, 1, 1, 1}), 0);
-  progress.add(commit(3, {0, 2}, {1, 1}), 1);  // a later step: not in the weights of step 3
-  EXPECT_EQ(progress.counts_at(3), nullptr) << "step 2 is not whole";
+  progress.add(commit(3, {0, 2}, {1, 1}), 1);  // a later step, not in the weights of step 3
+  EXPECT_EQ(progress.counts_at(3), nullptr) << "step 2 is incomplete";
   progress.add(commit(2, {0, 4}, {1, 1, 1, 1}), 1);
   progress.add(commit(3, {2, 4}, {1, 1}), 1);
   ASSERT_NE(progress.counts_at(3), nullptr);
@@ -144,7 +144,7 @@ TEST(TrainingProgress, ACheckpointHasTheCountsOfTheStepsBeforeIt) {
   EXPECT_EQ(again.counts().pushes_applied, 4);
 }
 
-TEST(TrainingProgress, AVeryLongRunKeepsOnlyTheNewestLosses) {
+TEST(TrainingProgress, VeryLongRunKeepsOnlyTheNewestLosses) {
   TrainingProgress progress(job_of(), 1, from(0));
   for (int64_t step = 0; step <= static_cast<int64_t>(TrainingProgress::kMaxLosses); ++step) {
     progress.add({kAnna, step, {0, 4}, std::vector<float>(4, step == 0 ? 1e9F : 1.0F), true}, 0);
