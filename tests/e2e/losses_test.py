@@ -183,21 +183,23 @@ def async_and_ssp_go_on_without_a_worker(lab):
 
 
 def the_coordinators_death_is_named(lab):
-    for number, words in ((signal.SIGKILL, ("server 0",)), (signal.SIGSTOP, ("server 0", "silent"))):
+    def is_named(number, words):
         cluster = lab.cluster(lab.job(silent(lab, LONG)), 2, 2, slice_bytes=4096)
         cluster.reaches(5)
         lost = kill(cluster.servers[0], number)
         survivors_name(cluster, lost, (f"pid {lost.pid}", *words), codes=(PEER_LOST,))
         kill(lost)
+    lab.side_by_side(is_named, (signal.SIGKILL, ("server 0",)), (signal.SIGSTOP, ("server 0", "silent")))
 
 
 def another_servers_death_is_named(lab):
-    for number in (signal.SIGKILL, signal.SIGSTOP):
+    def is_named(number):
         cluster = lab.cluster(lab.job(silent(lab, LONG)), 2, 2, slice_bytes=4096)
         cluster.reaches(5)
         lost = kill(cluster.servers[1], number)
         survivors_name(cluster, lost, ("server 1",), codes=(4, PEER_LOST))
         kill(lost)
+    lab.side_by_side(is_named, (signal.SIGKILL,), (signal.SIGSTOP,))
 
 
 def ending_the_coordinator_stops_the_job(lab):

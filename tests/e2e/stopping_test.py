@@ -21,9 +21,9 @@ def trains(lab, run, step=1):
     lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
 
 
-def stopped(lab, run, by, code=STOPPED):
-    expect(run.ends(60) == code, f"exit code {run.returncode}: {run.said()[-1200:]}")
-    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
+def stopped(lab, run, by, alone=True):
+    expect(run.ends(60) == STOPPED, f"exit code {run.returncode}: {run.said()[-1200:]}")
+    expect(not alone or not lab.left_behind(), f"left behind: {lab.left_behind()}")
     summary = summary_of(run.out)
     expect(summary["stopped_by"] and by in summary["stopped_by"], f"stopped_by {summary['stopped_by']}")
     step = summary["steps"]
@@ -56,7 +56,7 @@ def a_stopped_run_goes_on_to_the_same_bits(lab):
 
 
 def every_strategy_stops(lab):
-    for strategy in ("async", "ssp:2", "buffered:3", "backup:1", "local:7", "allreduce:tree"):
+    def stops(strategy):
         # workers of all-reduce pause where all know that a checkpoint is due
         every = {"checkpoint-every": 500} if strategy.startswith("allreduce") else {}
         keys = {**LONG, "strategy": strategy, "resume": "auto", **every}
@@ -68,8 +68,10 @@ def every_strategy_stops(lab):
             run = lab.launch(lab.job(keys), 2, 3, out=out)
             trains(lab, run, begun + 50)
             run.send_signal(signal.SIGTERM)
-            begun = stopped(lab, run, "SIGTERM")["steps"]
-        expect(summary_of(out)["resumed_from_step"], f"{strategy}: the second run was no resume")
+            begun = stopped(lab, run, "SIGTERM", alone=False)["steps"]
+        expect(summary_of(out)["resumed_from_step"], "the second run was no resume")
+    lab.side_by_side(stops, *((strategy,) for strategy in ("async", "ssp:2", "buffered:3", "backup:1", "local:7", "allreduce:tree")))
+    expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
 def everybody_may_be_told_at_once_and_again(lab):
