@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "common/base/console.h"
@@ -101,6 +104,70 @@ TEST(BackgroundWriter, ADescriptorThatDoesNotBlockIsWaitedFor) {
   EXPECT_TRUE(writer.write(all));
   EXPECT_EQ(pipe.take(all.size()), all);
   EXPECT_TRUE(writer.flush(kLongMs));
+}
+
+TEST(BackgroundWriter, AFileHoldsTheNewestText) {
+  const ScratchFolder folder;
+  BackgroundWriter file(folder / "file");
+  for (int i = 0; i <= 100; ++i) file.write(std::to_string(i));
+  EXPECT_TRUE(file.flush(kLongMs));
+  EXPECT_EQ(read_bytes(folder / "file"), "100");
+  EXPECT_FALSE(std::filesystem::exists(folder / "file.tmp"));
+}
+
+TEST(BackgroundWriter, AFileGetsItsLastTextWithoutAFlush) {
+  const ScratchFolder folder;
+  { BackgroundWriter(folder / "file").write("last"); }
+  for (int i = 0; i < 6000 && !std::filesystem::exists(folder / "file"); ++i) usleep(10'000);
+  EXPECT_EQ(read_bytes(folder / "file"), "last");
+}
+
+TEST(BackgroundWriter, AReaderNeverSeesHalfAFile) {
+  const ScratchFolder folder;
+  BackgroundWriter file(folder / "file");
+  const std::string one(1 << 16, 'a');
+  const std::string other(1 << 15, 'b');
+  file.write(one);
+  ASSERT_TRUE(file.flush(kLongMs));
+  for (int i = 0; i < 50; ++i) {
+    file.write(i % 2 == 0 ? other : one);
+    const std::string seen = read_bytes(folder / "file");
+    EXPECT_TRUE(seen == one || seen == other) << seen.size();
+  }
+}
+
+TEST(BackgroundWriter, AFileThatCannotBeWrittenStaysAsItWasAndIsTriedAgain) {
+  const ScratchFolder folder;
+  BackgroundWriter file(folder / "file");
+  file.write("whole");
+  ASSERT_TRUE(file.flush(kLongMs));
+  std::filesystem::create_directory(folder / "file.tmp");
+  file.write("newer");
+  EXPECT_FALSE(file.flush(kLongMs));
+  EXPECT_EQ(file.error(), EISDIR);
+  EXPECT_EQ(read_bytes(folder / "file"), "whole");
+  std::filesystem::remove(folder / "file.tmp");
+  file.write("newest");
+  EXPECT_TRUE(file.flush(kLongMs));
+  EXPECT_EQ(file.error(), 0);
+  EXPECT_EQ(read_bytes(folder / "file"), "newest");
+}
+
+// Opening a pipe without a reader blocks, as a stalled file system does.
+TEST(BackgroundWriter, AStalledFileSystemBlocksNoCaller) {
+  const ScratchFolder folder;
+  const std::string temporary = folder / "file.tmp";
+  ASSERT_EQ(mkfifo(temporary.c_str(), 0600), 0);
+  auto file = std::make_unique<BackgroundWriter>(folder / "file");
+  for (int i = 0; i < 1000; ++i) file->write("text");
+  EXPECT_FALSE(file->flush(1));
+  EXPECT_EQ(file->error(), 0);
+  file.reset();
+  const UniqueFd reader(open(temporary.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4> text{};
+  ASSERT_EQ(read(reader.get(), text.data(), text.size()), 4)
+      << "the thread goes on without its owner";
+  EXPECT_EQ(std::string(text.data(), text.size()), "text");
 }
 
 TEST(Console, SaysWhatItHasLeftOut) {

@@ -23,14 +23,19 @@ def refused(name, code, text, want, *words):
     expect(fitting, f"{name}: no line has {words}: {text}")
 
 
-def run_refused(lab, name, keys, want, *words, flags=()):
+def nothing_is_left(lab, name):
+    expect(not lab.left_behind(), f"{name}: left behind: {lab.left_behind()}")
+
+
+def run_refused(lab, name, keys, want, *words, flags=(), alone=True):
     # by `pushpull run`, whose lines count; a key of None is left out
     job = lab.job({key: value for key, value in {**MLP, **keys}.items() if value is not None})
     out = lab.folder / lab.name("refused")
     code, text = lab.call("pushpull", "run", "--job", job, "--out", out, "--workers", 2, *flags)
     refused(name, code, text, want, *words)
     expect(not (out / "summary.json").exists(), f"{name}: has a summary")
-    expect(not lab.left_behind(), f"{name}: left behind: {lab.left_behind()}")
+    if alone:
+        nothing_is_left(lab, name)
 
 
 def mistakes_in_the_job_are_named(lab):
@@ -132,21 +137,25 @@ def damaged_data_are_named(lab):
     images, labels = "train-images.idx3-ubyte", "train-labels.idx1-ubyte"
     run_refused(lab, "missing folder", {"dataset": "idx", "data-dir": lab.folder / "nodata"}, DATA,
                 "nodata")
-    for name, damage, *words in (
-            ("missing", lambda folder: (folder / images).unlink(), "train-images"),
-            ("truncated", rewritten(images, lambda data: data[:-1]), images),
-            ("truncated header", rewritten(images, lambda data: data[:9]), images),
-            ("empty", rewritten(labels, lambda data: b""), labels),
-            ("too long", rewritten(images, lambda data: data + b"\0"), images),
-            ("another magic", rewritten(images, lambda data: b"\x7fELF" + data[4:]), images),
-            ("labels as images", rewritten(images, lambda data: struct.pack(">I", 0x801) + data[4:]),
-             images),
-            ("huge count", rewritten(images, lambda data: data[:4] + b"\xff" * 12 + data[16:]), images),
-            ("fewer labels", rewritten(labels, lambda data: struct.pack(">2I", 0x801, 100) + data[8:108]),
-             "1438", "100"),
-            ("truncated gzip", zipped, images + ".gz")):
-        folder = data_in(lab, damage)
-        run_refused(lab, name, {"dataset": "idx", "data-dir": folder}, DATA, *words)
+
+    def is_named(name, damage, *words):
+        keys = {"dataset": "idx", "data-dir": data_in(lab, damage)}
+        run_refused(lab, name, keys, DATA, *words, alone=False)
+    lab.side_by_side(
+        is_named,
+        ("missing", lambda folder: (folder / images).unlink(), "train-images"),
+        ("truncated", rewritten(images, lambda data: data[:-1]), images),
+        ("truncated header", rewritten(images, lambda data: data[:9]), images),
+        ("empty", rewritten(labels, lambda data: b""), labels),
+        ("too long", rewritten(images, lambda data: data + b"\0"), images),
+        ("another magic", rewritten(images, lambda data: b"\x7fELF" + data[4:]), images),
+        ("labels as images", rewritten(images, lambda data: struct.pack(">I", 0x801) + data[4:]),
+         images),
+        ("huge count", rewritten(images, lambda data: data[:4] + b"\xff" * 12 + data[16:]), images),
+        ("fewer labels", rewritten(labels, lambda data: struct.pack(">2I", 0x801, 100) + data[8:108]),
+         "1438", "100"),
+        ("truncated gzip", zipped, images + ".gz"))
+    nothing_is_left(lab, "damaged data")
 
 
 def damaged_weights_are_named(lab):

@@ -52,7 +52,7 @@ def drop(name, ends):
 @contextlib.contextmanager
 def a_run_inside(lab, name):
     """`pushpull run` that trains over tcp in the namespace. It must end with the bits of the undisturbed run, and nobody lost."""
-    keys = {**MLP, "steps": lab.steps(6000), "transport": "tcp"}
+    keys = {**MLP, "steps": lab.steps(4000), "transport": "tcp", "heartbeat-timeout": lab.seconds(12)}
     calm = lab.train(lab.job(keys), 2, 2)["weights_sha256"]
     out = lab.folder / "out"
     run = lab.start(shutil.which("ip"), "netns", "exec", name, lab.bin_dir / "pushpull", "run", "--job", lab.job(keys), "--servers", 2,
@@ -80,7 +80,7 @@ def connections_that_a_firewall_has_forgotten_cost_nobody(lab):
 def a_cable_that_is_pulled_for_a_while_costs_nobody(lab):
     with host_of_its_own() as name, a_run_inside(lab, name):
         drop(name, "1-65535")
-        time.sleep(lab.seconds(9))
+        time.sleep(lab.seconds(6))
         done = inside(name, "nft", "delete table ip hole")
         expect(done.returncode == 0, done.stderr)
 

@@ -37,7 +37,7 @@ def the_summary_is_complete(lab):
 
 def metrics_tell_the_run(lab):
     out = lab.folder / "out"
-    summary = lab.train(lab.job({**MLP, "steps": lab.steps(12000), "eval-every": 400}), 1, 2, out=out)
+    summary = lab.train(lab.job({**MLP, "steps": lab.steps(6000), "eval-every": 400}), 1, 2, out=out)
     lines = metrics_of(out)
     expect((out / "metrics.jsonl").read_text().endswith("\n"), "the last line is torn")
     # at least every half second; on a busy machine one may come late

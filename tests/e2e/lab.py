@@ -4,6 +4,7 @@ A function whose only parameter is `lab` is a test, and says in its name what mu
 it by that, too. Every wait has a deadline, which `--scale` stretches for slow builds and busy machines.
 """
 import argparse
+import concurrent.futures
 import contextlib
 import ctypes
 import inspect
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SKIPPED = 77
@@ -198,6 +200,7 @@ class Lab:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pushpull-e2e-"))
         self.processes = []
         self.names = {}
+        self.naming = threading.Lock()
         # a caller's PUSHPULL_ variables would be part of the job
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("PUSHPULL_")}
@@ -238,8 +241,21 @@ class Lab:
         return {**keys, "steps": steps, "eval-every": steps // 12}
 
     def name(self, stem):
-        self.names[stem] = self.names.get(stem, -1) + 1
-        return f"{stem}-{self.names[stem]}"
+        with self.naming:
+            self.names[stem] = self.names.get(stem, -1) + 1
+            return f"{stem}-{self.names[stem]}"
+
+    def side_by_side(self, function, *cases):
+        """Calls function(*case) for all cases at once, each in a thread of its own: for jobs that mostly wait, for
+        a deadline or a lost member. Raises the first failure. A thread's processes are killed when its case ends."""
+        def one(case):
+            try:
+                function(*case)
+            except Failed as failure:
+                raise Failed(f"{case}: {failure}") from None
+        with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
+            for done in [pool.submit(one, case) for case in cases]:
+                done.result()
 
     def until(self, condition, seconds, text):
         end = time.monotonic() + self.seconds(seconds)

@@ -168,35 +168,38 @@ def training_does_not_stand_for_ever(lab):
 
 
 def async_and_ssp_go_on_without_a_worker(lab):
-    for strategy in ("async", "buffered:3", "ssp:3"):
+    def goes_on(strategy):
         keys = hurt_keys(lab, strategy=strategy, lr=0.02)
         cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
         cluster.reaches(1)
         lost = kill(cluster.workers[1])
         summary = cluster.ends_well(but=(lost,))
         said = cluster.servers[0].said()
-        expect(f"pid {lost.pid}" in said, f"{strategy}: {said[-600:]}")
-        expect(summary["samples"] >= keys["steps"] * 64, f"{strategy}: {summary['samples']} samples")
+        expect(f"pid {lost.pid}" in said, said[-600:])
+        expect(summary["samples"] >= keys["steps"] * 64, f"{summary['samples']} samples")
         expect(summary["test_correct"] > 0.8 * summary["test_total"],
-               f"{strategy}: {summary['test_correct']} of {summary['test_total']}")
+               f"{summary['test_correct']} of {summary['test_total']}")
+    lab.side_by_side(goes_on, ("async",), ("buffered:3",), ("ssp:3",))
 
 
 def the_coordinators_death_is_named(lab):
-    for number, words in ((signal.SIGKILL, ("server 0",)), (signal.SIGSTOP, ("server 0", "silent"))):
+    def is_named(number, words):
         cluster = lab.cluster(lab.job(silent(lab, LONG)), 2, 2, slice_bytes=4096)
         cluster.reaches(5)
         lost = kill(cluster.servers[0], number)
         survivors_name(cluster, lost, (f"pid {lost.pid}", *words), codes=(PEER_LOST,))
         kill(lost)
+    lab.side_by_side(is_named, (signal.SIGKILL, ("server 0",)), (signal.SIGSTOP, ("server 0", "silent")))
 
 
 def another_servers_death_is_named(lab):
-    for number in (signal.SIGKILL, signal.SIGSTOP):
+    def is_named(number):
         cluster = lab.cluster(lab.job(silent(lab, LONG)), 2, 2, slice_bytes=4096)
         cluster.reaches(5)
         lost = kill(cluster.servers[1], number)
         survivors_name(cluster, lost, ("server 1",), codes=(4, PEER_LOST))
         kill(lost)
+    lab.side_by_side(is_named, (signal.SIGKILL,), (signal.SIGSTOP,))
 
 
 def ending_the_coordinator_stops_the_job(lab):

@@ -176,7 +176,7 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
 def over_a_slow_link_weights_come_back_during_the_push_and_nothing_comes_twice(lab):
     Netlab(lab).need()
     # a step's pushes take 2 s, twice as long as a worker waits before it asks again
-    job = lab.job({**MLP, "dataset": "dummy", "hidden": "512,512", "steps": 4, "slice-bytes": 262144})
+    job = lab.job({**MLP, "dataset": "dummy", "hidden": "512,512", "steps": 2, "slice-bytes": 262144})
     out = lab.folder / "slow"
     code, text = lab.call("pushpull", "run", "--job", job, "--workers", 2, "--out", out, "--trace", out / "trace",
                           "--link", "20mbit,1ms", seconds=180)
@@ -187,12 +187,12 @@ def over_a_slow_link_weights_come_back_during_the_push_and_nothing_comes_twice(l
         events = [e for e in json.loads(file.read_text()) if e["ph"] == "X"]
         pushed = [e["name"].removeprefix("push ") for e in events if e["cat"] == "push" and "bytes" in e["args"]]
         first, last = (f"{name} is here" for name in (pushed[0], pushed[len(set(pushed)) - 1]))
-        for version in range(1, 5):
+        for version in (1, 2):
             came = [e for e in events if e["cat"] == "pull" and e["args"]["step"] == version]
             names = [e["name"] for e in sorted(came, key=lambda e: e["ts"])]
             expect(len(set(names)) == len(names) == len(set(pushed)) > 8, f"weights of step {version}: {names}")
             # the last layers' slices were pushed first, and are on their way back before the others are there
-            expect(version == 4 or names.index(first) < names.index(last), f"weights of step {version}: {names}")
+            expect(version == 2 or names.index(first) < names.index(last), f"weights of step {version}: {names}")
 
 
 def a_comparison_runs_over_every_link_and_says_what_was_measured(lab):

@@ -95,17 +95,18 @@ def in_shared_folders():
 
 
 def whoever_is_killed_leaves_nothing(lab):
-    for victim_of in (lambda c: c.workers[0], lambda c: c.servers[1], lambda c: c.servers[0]):
-        cluster = lab.cluster(lab.job({**LONG, "heartbeat-timeout": lab.seconds(5), "on-server-loss": "abort"}), 2, 2,
-                              transport="shm", slice_bytes=4096)
+    job = lab.job({**LONG, "heartbeat-timeout": lab.seconds(5), "on-server-loss": "abort"})
+    clusters = [lab.cluster(job, 2, 2, transport="shm", slice_bytes=4096) for _ in range(3)]
+    for cluster in clusters:
         cluster.reaches(5)
-        os.kill(victim_of(cluster).pid, signal.SIGKILL)
+    for victim in (clusters[0].workers[0], clusters[1].servers[1], clusters[2].servers[0]):
+        os.kill(victim.pid, signal.SIGKILL)
+    for cluster in clusters:
         for process in cluster.all():
             process.ends(60)
-        expect(not in_shared_folders(), f"left over: {in_shared_folders()}")
-        expect(not lab.left_behind(), f"still running: {lab.left_behind()}")
-        expect(not [pid for pid in living_below(os.getpid()) if mapped(pid, "r--s")],
-               "somebody still maps a segment")
+    expect(not in_shared_folders(), f"left over: {in_shared_folders()}")
+    expect(not lab.left_behind(), f"still running: {lab.left_behind()}")
+    expect(not [pid for pid in living_below(os.getpid()) if mapped(pid, "r--s")], "somebody still maps a segment")
 
 
 def a_killed_worker_is_replaced_with_the_same_bits(lab):

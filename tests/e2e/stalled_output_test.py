@@ -33,14 +33,14 @@ def start(lab, pipe, program, *words, **options):
 
 def impatient(lab, timeout_s=5):
     """Keys of a job in which nobody may be silent for long."""
-    return {**MLP, "steps": lab.steps(6000), "heartbeat-timeout": lab.seconds(timeout_s)}
+    return {**MLP, "steps": lab.steps(4000), "heartbeat-timeout": lab.seconds(timeout_s)}
 
 
 def ends_with_the_same_bits(lab, process, pipe, out, keys):
-    code = process.wait(lab.seconds(90))
+    want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
+    code = process.wait(lab.seconds(90))  # it waits some seconds for a reader of its last lines
     pipe.close()
     expect(code == 0, f"exit code {code}")
-    want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
     expect(summary_of(out)["weights_sha256"] == want, "other bits than the run whose output is read")
 
 

@@ -11,7 +11,7 @@ from lab import LONG, Skipped, expect
 
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 WALL = 0x40000000  # waitpid: threads, too
-PROGRESS_TIMEOUT_S = 14
+PROGRESS_TIMEOUT_S = 5  # less than the 10 s after which a step that stands is told of: stall_watch_test.cpp has those
 
 
 def ticks_of(pid, thread):
@@ -64,14 +64,13 @@ def the_thread_that_computes_stands_still(pid):
 def a_worker_whose_trainer_stands_still_is_named_and_given_up(lab):
     cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "continue", "progress-timeout": lab.seconds(PROGRESS_TIMEOUT_S)}))
     cluster.reaches(100)
-    victim, other = cluster.workers
+    victim = cluster.workers[0]
     server = cluster.servers[0]
     since = len(server.said())
     with the_thread_that_computes_stands_still(victim.pid):
-        server.says("has not ended for 10", 30, since)
-        expect(f"pid {victim.pid}) has computed nothing for" in server.said(since), f"another one is named: {server.said(since)}")
-        expect(f"pid {other.pid})" not in server.said(since), f"the other one is named, too: {server.said(since)}")
-        server.says(f"pid {victim.pid}) at step ", 2 * PROGRESS_TIMEOUT_S, since)
+        server.says(f"pid {victim.pid}) at step ", 30, since)
+        lost = [line for line in server.said(since).splitlines() if "has computed nothing for" in line]
+        expect(len(lost) == 1 and f"pid {victim.pid})" in lost[0], f"not named, or the other one, too: {lost}")
         step = cluster.step()
         code = victim.ends(30)
     expect(code == 5, f"the worker that was given up ended with {code}: {victim.said()[-300:]}")

@@ -43,6 +43,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     wire::Declare* declare = message.header.mutable_declare();
     declare->set_incarnation(kAnna);
+    declare->set_peer_endpoint("tcp://node:3");  // of all-reduce
     to_wire(table_of(3000), declare->mutable_tensors());
     declare->set_train_samples(64);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));

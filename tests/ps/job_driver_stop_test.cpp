@@ -67,6 +67,21 @@ TEST_F(JobDriverTest, JobThatMissesItsCutWithinTheGraceFails) {
   EXPECT_EQ(driver_->exit_code(), 143);
 }
 
+TEST_F(JobDriverTest, AllReduceWithoutACheckpointDueHasNoCutAndEndsWithTheGrace) {
+  make("steps = 10\nstrategy = allreduce:tree\nheartbeat-timeout = 3600\n");
+  join();
+  exchange_with_shards();
+  driver_->on_written(now(), {0, "first", nullptr});
+  EXPECT_FALSE(driver_->on_signal(now(), 15));
+  EXPECT_THAT(lines_, HasSubstr("has no consistent cut before its end"));
+  turn(EndRequest::kStopMs - 10);
+  EXPECT_TRUE(driver_->serves());
+  turn(10);
+  EXPECT_FALSE(driver_->serves());
+  EXPECT_EQ(driver_->exit_code(), 143);
+  EXPECT_EQ(driver_->coordinator().failure_code(), ErrorCode::kFailed) << "so members end with it";
+}
+
 TEST_F(JobDriverTest, WorkerThatIsToldToEndIsReleasedUnlessTheJobStops) {
   for (const bool stops : {false, true}) {
     make("steps = 10\nheartbeat-timeout = 3600\n");
