@@ -137,7 +137,7 @@ void PushPull::finish_if_complete(int64_t now_ms) {
   if (!pull_.brings_weights() || delivery_.is_running() || !pull_.is_complete()) return;
   pull_.end();
   const PulledWeights pulled{pull_.aim(), weights_.least_version(), weights_.most_version(),
-                             pull_.progress().at_barrier()};
+                             pull_.state().at_barrier()};
   if (const auto instead = schedule_->on_weights(pulled)) return pull_.start(*instead, now_ms);
   weights_.take_over();
   delivery_.applied(pulled.least_version);
@@ -145,7 +145,7 @@ void PushPull::finish_if_complete(int64_t now_ms) {
   for (int server = 0; server < setup_.servers; ++server) {
     if (per_server && connections_.slices(server).empty()) continue;
     read_versions_[static_cast<size_t>(server)] =
-        per_server ? pull_.progress().version(server) : pulled.least_version;
+        per_server ? pull_.state().version(server) : pulled.least_version;
   }
 }
 

@@ -1,5 +1,5 @@
 // A worker's side of push and pull as a state machine: brings together what decides (Schedule), the
-// pushes under way (PushDelivery) and the pull in progress (PullRequest). Knows no strategy,
+// pushes under way (PushDelivery) and the pull in progress (Pull). Knows no strategy,
 // socket, thread, clock or model. One thread (the trainer's).
 //
 // The driver's loop: `next` says what to do; after kCompute it pushes the gradient with begin_push,
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/exchange/pull_request.h"
+#include "worker/exchange/pull.h"
 #include "worker/exchange/push_delivery.h"
 #include "worker/exchange/push_pull_setup.h"
 #include "worker/exchange/weights_buffer.h"
@@ -108,7 +108,7 @@ class PushPull {
   std::vector<ToServer> outgoing_;
   WeightsBuffer weights_;
   PushDelivery delivery_;
-  PullRequest pull_;
+  Pull pull_;
   int64_t state_version_ = -1;
   std::optional<wire::State> later_;    // that came while a push was running
   std::vector<int64_t> read_versions_;  // by server, of the weights in use
