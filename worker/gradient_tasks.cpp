@@ -28,7 +28,7 @@ std::optional<TaskComputer::Result> GradientTasks::run(const Task& task, TaskHos
     }
   }
   if (clips_pushes_) {
-    // the norm of what the servers will see
+    // the norm of the values that servers decode
     const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
     result.squares = compute_.squares(sum, task.range.size());
   }

@@ -1,5 +1,5 @@
-// Tasks whose push is the sum of their micro-batches' gradients: slices go out as backward finishes
-// them, or, where clip-norm works per push, once the norm of all is known.
+// Computes tasks that push the sum of their micro-batches' gradients. Slices are pushed as backward
+// finishes them, or, if clip-norm applies per push, once the norm of the whole sum is known.
 #pragma once
 
 #include "worker/compute/compute.h"
@@ -10,8 +10,8 @@ namespace pushpull {
 
 class GradientTasks : public TaskComputer {
  public:
-  // clips_pushes: servers scale the push by its own norm, which it must name. Borrows both; the
-  // encoder is the one that the host encodes slices with.
+  // clips_pushes: servers scale each push by its norm, so the push carries the norm. `encoder` must
+  // be the encoder that the host uses for slices. Both references are borrowed.
   GradientTasks(Compute& compute, const Encoder& encoder, bool clips_pushes);
 
   std::optional<Result> run(const Task& task, TaskHost& host) override;

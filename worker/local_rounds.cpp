@@ -9,7 +9,8 @@ namespace pushpull {
 LocalRounds::LocalRounds(Compute& compute, LocalSteps steps)
     : compute_(compute), steps_(std::move(steps)) {}
 
-// The first gradient is that at the pulled weights, so it can begin while those are coming.
+// The first gradient is taken at the pulled weights, so it may begin before all of them have
+// arrived.
 std::optional<TaskComputer::Result> LocalRounds::run(const Task& task, TaskHost& host) {
   std::span<const float> weights = host.weights();
   Result result;

@@ -1,5 +1,5 @@
-// Tasks of several steps (local:H): the worker updates weights of its own after each, and pushes
-// how far they have come.
+// Computes tasks of several steps (local:H): the worker updates a local copy of the weights after
+// each step and pushes the total change.
 #pragma once
 
 #include "worker/compute/compute.h"

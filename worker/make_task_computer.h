@@ -1,4 +1,4 @@
-// The one place where the job decides what a worker's tasks compute and push.
+// Makes the TaskComputer of a worker. The job's strategy decides its kind here and nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// total_steps: schedule horizon. memory: where local steps keep what others read. The compute and
-// the encoder are borrowed, and so are the job and the table.
+// total_steps: the horizon of the learning rate's schedule. memory: where local steps keep buffers
+// that servers read. Borrows `job`, `table`, `compute` and `encoder`.
 std::unique_ptr<TaskComputer> make_task_computer(const Job& job, const TensorTable& table,
                                                  const SliceMap& map, int64_t total_steps,
                                                  const LocalMemory& memory, Compute& compute,

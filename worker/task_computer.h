@@ -1,5 +1,5 @@
-// Computes a training task and pushes its result: one kind for each way in which gradients become a
-// push, made in one place by make_task_computer. The trainer's thread.
+// Computes a training task and pushes its result. There is one kind for each way to turn gradients
+// into a push; make_task_computer picks it. Used by the trainer's thread.
 #pragma once
 
 #include <optional>
@@ -12,41 +12,43 @@
 
 namespace pushpull {
 
-// The trainer, as the running task sees it. Calls may throw to end the task.
+// The trainer's side of a running task. Each call may throw to end the task.
 class TaskHost {
  public:
   virtual ~TaskHost() = default;
 
-  // The weights of the task, some of which may still be coming until begin_push has returned.
+  // Returns the task's weights. Some may still be in flight until begin_push returns.
   virtual std::span<const float> weights() const = 0;
-  // Forward must call this before it reads a tensor; empty where all weights are here.
+  // Returns the function that forward calls before it reads a tensor; empty if all weights have
+  // arrived.
   virtual WeightsNeeded weights_needed() = 0;
-  // The partial sums that the push consists of.
+  // Returns the nodes of the gradient tree that the push consists of.
   virtual std::vector<Range> nodes() const = 0;
-  // No further gradient of this task is begun: what comes next may be read ahead.
+  // Announces that the task begins no further gradient: data of the next task may be prefetched.
   virtual void hint_next() = 0;
-  // Waits until all weights are here: a push says what it was computed on.
+  // Begins the push. Waits until all weights have arrived, because a push names the versions that
+  // it was computed on.
   virtual void begin_push() = 0;
-  // A slice of the push, one for each of its nodes. After begin_push.
-  //   may_go: it may go out before the others are there.
+  // Adds one slice of one node to the push. Call after begin_push.
+  //   may_go: the slice may be sent before the others are added.
   virtual void push(Range node, int slice, Payload part, bool may_go) = 0;
-  // A loss or gradient of this task is not finite.
+  // Records that a loss or gradient of this task is not finite.
   virtual void note_not_finite() = 0;
 };
 
 class TaskComputer {
  public:
   struct Result {
-    std::vector<float> losses;  // of each micro-batch, step by step
-    double squares = 0.0;       // of the mean gradient, where clip-norm works per push
+    std::vector<float> losses;  // of each micro-batch, by step
+    double squares = 0.0;       // of the mean gradient; 0 unless clip-norm applies per push
   };
 
   virtual ~TaskComputer() = default;
 
-  // Computes the task and pushes its slices; the caller ends the push. None: the job was over
-  // before the end. Throws Error(kNotFinite).
+  // Computes the task and adds its slices to a push, which the caller ends. Returns nothing if the
+  // job ended first. Throws Error(kNotFinite).
   virtual std::optional<Result> run(const Task& task, TaskHost& host) = 0;
-  // The host needs the whole gradient in its memory before anything is pushed.
+  // Returns true if the task pushes nothing before the host has the whole gradient in its memory.
   virtual bool holds_back_pushes() const { return false; }
 };
 

@@ -8,7 +8,7 @@ namespace pushpull {
 
 namespace {
 
-// Thrown out of a model's forward: the task is not to be done, or not now.
+// Thrown out of a model's forward: the task is dropped, or must start again.
 struct Dropped {};
 
 }  // namespace
@@ -23,7 +23,7 @@ Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Contr
       push_pull_([&] {
         PushPullSetup setup = push_pull_setup(run, model.table().total, evaluation_.chunks());
         setup.memory = weights_memory(model);
-        // a device copies directly from pages that are registered with it, which `memory` is
+        // a device copies directly from pages that are registered with it, and only `memory` is
         setup.side_by_side = model.device_step() == nullptr;
         return setup;
       }()),
@@ -54,7 +54,7 @@ Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Contr
 
 // ---- messages ----
 
-// Takes in what has come, repeats what is overdue, sends.
+// Receives all messages, resends overdue ones and sends new ones.
 void Trainer::exchange() {
   links_.exchange([this](const Message& message) {
     if (trace_.on()) note_weights(message);
@@ -117,25 +117,24 @@ void Trainer::compute(const Task& task) {
   if (trace_.on()) waits_since_s_ = now_seconds();
 }
 
-// A task begins: what was between it and the one before was a wait.
+// Traces the time since the previous task as a wait.
 void Trainer::end_wait(const Task& task) {
   if (trace_.on()) {
     trace_.add(Trace::kWait, task.step, Trace::kFirstWeights, waits_since_s_, now_seconds());
   }
 }
 
-// Waits, as long as the task stands, and moves messages meanwhile.
 void Trainer::await(int64_t number, const std::function<bool()>& here) {
   if (here()) {
     if (!trace_.on()) return;
-    const double now_s = now_seconds();  // when it is needed, though it need not be waited for
+    const double now_s = now_seconds();  // when the weights are needed, even if they have arrived
     return trace_.add(Trace::kWait, task_.step, number, now_s, now_s);
   }
   split_.enter(TimeSplit::kPull);
   const double begin_s = now_seconds();
   while (true) {
     exchange();
-    // a pull that had to be begun anew may put the weights elsewhere
+    // a pull that was restarted may place the weights elsewhere
     if (control_.over() || !push_pull_.stands(task_) ||
         push_pull_.weights_of(task_).data() != weights_.data()) {
       throw Dropped{};
@@ -174,7 +173,7 @@ void Trainer::push(Range node, int slice, Payload part, bool may_go) {
   Payload encoded = encoder_.encode(node, slice, std::move(part));
   const auto bytes = std::ssize(encoded.bytes);
   push_pull_.add_part(slice, node, std::move(encoded));
-  // weights may be coming already, and the servers wait to hear that they have arrived
+  // weights of the next pull may be arriving already, and servers wait for their acknowledgement
   if (may_go) push_pull_.pulls_while_pushing() ? exchange() : links_.send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, slice, begin_s, now_seconds(), bytes);
   split_.enter(TimeSplit::kCompute);
@@ -192,7 +191,7 @@ void Trainer::finish_push(const TaskComputer::Result& result) {
   control_.set_times(split_.totals());
 }
 
-// While weights are still coming, nothing says what was computed on.
+// The versions are known only once all weights have arrived.
 void Trainer::note_not_finite() {
   wire::Applied push;
   push.set_step(task_.step);

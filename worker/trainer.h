@@ -1,4 +1,5 @@
-// The training loop of a worker: asks PushPull what to do, computes it, pushes. One thread.
+// The training loop of a worker: takes the next task from PushPull, computes it and pushes the
+// result. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,12 @@ namespace pushpull {
 
 class Trainer : private TaskHost {
  public:
-  // All references are borrowed.
+  // Borrows all references.
   Trainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
           zmq::context_t& context, Trace& trace);
 
-  // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that
-  // is not finite, a server that does not answer.
+  // Trains until the job is over. Throws Error if this worker fails: a loss or gradient is not
+  // finite, or a server does not answer.
   JobEnd run();
 
  private:
@@ -41,15 +42,18 @@ class Trainer : private TaskHost {
   void hint_next() override;
   void begin_push() override;
   void push(Range node, int slice, Payload part, bool may_go) override;
-  // Says which push it was: a replay of the run finds it.
+  // Also records the step, micro-batches and versions of the push, so that a replay of the run
+  // finds it.
   void note_not_finite() override;
 
   void exchange();
   void wait();
-  // Traced: which slices a message has brought.
+  // Adds a trace event for each slice in `message`.
   void note_weights(const Message& message);
   void compute(const Task& task);
-  // number: what is waited for, as Trace::add takes it.
+  // Waits until `here` returns true and exchanges messages meanwhile. Throws Dropped if the task is
+  // void.
+  //   number: of the trace event, as in Trace::add.
   void await(int64_t number, const std::function<bool()>& here);
   void end_wait(const Task& task);
   void finish_push(const TaskComputer::Result& result);
@@ -64,10 +68,10 @@ class Trainer : private TaskHost {
   Encoder encoder_;
   std::unique_ptr<TaskComputer> computer_;
   TimeSplit split_{now_seconds};
-  Task task_;                       // that is being computed
-  std::span<const float> weights_;  // of that
+  Task task_;                       // task being computed
+  std::span<const float> weights_;  // of task_
   Trace& trace_;
-  double waits_since_s_ = 0.0;  // traced: since the last task
+  double waits_since_s_ = 0.0;  // when the last task ended; only if tracing
 };
 
 }  // namespace pushpull

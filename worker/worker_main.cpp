@@ -1,4 +1,4 @@
-// pushpull-worker: main, apart so that tests can call the program.
+// main() of pushpull-worker, in a file of its own so that tests can call worker_program.
 #include "common/base/console.h"
 #include "worker/worker_program.h"
 

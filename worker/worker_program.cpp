@@ -28,15 +28,16 @@ const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags({
       {"join", "", "address of the first server: tcp://HOST:PORT"},
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
-      {"data-dir", "", "folder of the data on this host, where it differs from the job's"},
+      {"data-dir", "", "folder of the data on this host, if not the job's"},
       {"listen", "",
-       "all-reduce: where to listen for other workers; default: where the first server is reached"},
-      {"advertise", "", "all-reduce: host name or address under which they reach this worker"},
-      {"device", "cpu", "to compute on: cpu, auto, cuda, cuda:N, or several: cuda:0,cuda:1"},
+       "all-reduce: where to listen for other workers; default: the interface to the first server"},
+      {"advertise", "", "all-reduce: host name or address by which other workers reach this one"},
+      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N, or a list: cuda:0,cuda:1"},
       {"trace", "",
        "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
       {"exchange-bytes", "",
-       "for `pushpull bench`: no model and no data, exchange a tensor of so many bytes"},
+       "for `pushpull bench`: size of the tensor to exchange, in bytes, instead of a model and "
+       "data"},
       {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"},
       {"exchange-apart", "", "for `pushpull bench`: pull only when the push has arrived", "",
        false},
@@ -49,7 +50,8 @@ std::string value_of(const CommandLine& line, const std::string& key) {
   return found == line.local.end() ? "" : found->second;
 }
 
-// Options of a worker that `pushpull bench` starts; none: a worker as usual.
+// Returns the options that `pushpull bench` gives to its workers, or nothing for an ordinary
+// worker.
 std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
   const std::string text = value_of(line, "exchange-bytes");
   const std::string times = value_of(line, "exchange-times");
@@ -68,14 +70,14 @@ std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
   return ExchangeOptions{*bytes, times, apart};
 }
 
-// Socket and address where other workers reach this one.
+// The socket that other workers connect to, and its address.
 struct PeerDoor {
   std::unique_ptr<Router> router;
   std::string endpoint;
 };
 
-// Listens as joined servers do: on the interface that reaches the coordinator, unless told
-// otherwise.
+// Listens for other workers as joined servers do: on the interface that reaches the coordinator,
+// unless --listen names another one.
 PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& context) {
   const Address joined = parse_address(line.local.at("join"), "join");
   Address listen = joined;
@@ -90,11 +92,11 @@ PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& co
       !keys.insecure()) {
     throw Error(ErrorCode::kUsage,
                 "[usage] --listen " + listen.to_string() +
-                    ": Gloo opens sockets of its own, which ask nobody for a key; use "
+                    ": Gloo opens its own sockets, which check no keys; use "
                     "allreduce:ring, or start all with --insecure on a network that you trust");
   }
   if (keys.insecure()) Log("worker").warn(kInsecureLine);
-  // one for the context, in all terms
+  // one handler per context; it outlives the terms
   std::shared_ptr<ZapHandler> handler = control.handler();
   if (!handler) {
     handler = std::make_shared<ZapHandler>(
@@ -114,7 +116,7 @@ PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& co
   return door;
 }
 
-// Reads data and builds the model while the control thread already says that this worker lives.
+// The data and the model. They are loaded while the control thread already sends heartbeats.
 struct Prepared {
   std::unique_ptr<Dataset> dataset;
   std::unique_ptr<Model> model;
@@ -142,7 +144,7 @@ Prepared prepare(const Job& job, const std::string& data_dir,
   return out;
 }
 
-// Until training starts. Empty when the job was over before.
+// Waits until training starts. Returns nothing if the job is over first.
 std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
   int64_t told = now_ms();
   while (!control.over()) {
@@ -170,7 +172,7 @@ JobEnd train(const JobView& view, const Prepared& prepared, PeerDoor door, Contr
   if (view.state.assigned_size() > 0) {
     return AllReduceTrainer(view, dataset, model, control, context, std::move(door.router)).run();
   }
-  // a spare: nobody's share becomes free in an all-reduce job
+  // a spare: no share becomes free in an all-reduce job
   while (!control.over()) {
     control.activity().wait([] { return std::string("a share (this worker is a spare)"); });
     zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
@@ -180,7 +182,7 @@ JobEnd train(const JobView& view, const Prepared& prepared, PeerDoor door, Contr
   return *control.end();
 }
 
-// One term of the job.
+// Runs one term of the job.
 JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
                   zmq::context_t& context, Trace& trace, Log& log) {
   const Job& job = control.job();
@@ -192,13 +194,13 @@ JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
   const std::optional<wire::State> state = wait_for_training(control, log);
   if (!state) return *control.end();
   if (state->rank() >= 0) log.rename("worker " + std::to_string(state->rank()));
-  // its own were chosen by time, and may differ from those that the job was begun with
+  // this worker chose its kernels by timing them; the job may have begun with other choices
   if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
   try {
     return train({job, run, control.incarnation(), *state}, prepared, std::move(door), control,
                  context, trace);
   } catch (const Error& e) {
-    // a server or worker that does not answer may be one that the coordinator is about to give up
+    // the coordinator may be about to declare the silent server or worker lost, and then says more
     const bool may_be_told = e.code() == ErrorCode::kUnreachable;
     if (!may_be_told || !control.wait_for_reason()) throw;
     return *control.end();
@@ -213,11 +215,11 @@ JobEnd train_job(const CommandLine& line, const std::vector<device::DeviceName>&
   while (true) {
     JobEnd end = train_term(line, prepared, control, context, trace, log);
     if (!end.next_term) return end;
-    log.info("a server was lost: goes back with everybody to the newest checkpoint");
+    log.info("a server was lost: all workers go back to the newest checkpoint");
   }
 }
 
-// A worker without model and data, see exchange_loop.h.
+// Runs a worker without model and data; see exchange_loop.h.
 JobEnd exchange(const ExchangeOptions& options, Control& control, zmq::context_t& context,
                 Log& log) {
   const Job& job = control.job();
@@ -252,7 +254,7 @@ JoinOptions join_options(const CommandLine& line, const std::vector<device::Devi
   return options;
 }
 
-// Returns the exit code.
+// Runs the worker and returns the exit code.
 int work(const CommandLine& line, SignalFd& signals) {
   const std::string address = line.local.at("join");
   parse_address(address, "join");
@@ -264,7 +266,7 @@ int work(const CommandLine& line, SignalFd& signals) {
   const std::vector<device::DeviceName> devices =
       choose_devices(value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
   zmq::context_t control_context(1);
-  zmq::context_t context(data_io_threads());  // for data
+  zmq::context_t context(data_io_threads());
   Trace trace(value_of(line, "trace"));
   const Keys keys = keys_of(line);
   Control control(std::make_unique<Dealer>(control_context, address, control_limits(),

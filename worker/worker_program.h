@@ -1,9 +1,9 @@
-// pushpull-worker: joins a job, computes gradients, pushes and pulls until it is over.
+// pushpull-worker: joins a job, computes gradients, pushes and pulls until the job is over.
 #pragma once
 
 namespace pushpull {
 
-// Returns the exit code; what went wrong has been said.
+// Runs the program and returns its exit code. Errors have been logged by then.
 int worker_program(int argc, char** argv);
 
 }  // namespace pushpull

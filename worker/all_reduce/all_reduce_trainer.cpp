@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kTrainerPollMs = 20;
 constexpr int64_t kRepeatMs = 1000;
-// PyTorch's DDP has the same sizes.
+// The same sizes as PyTorch's DDP.
 constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 constexpr int64_t kBucketBytes = int64_t{25} << 20;
-// Others get so much longer than the coordinator, who can say host and pid of who is lost.
+// Times the coordinator's timeout, so that it reports a lost process first, with host and pid.
 constexpr double kPatience = 1.5;
 
 const wire::Share& only_share(const wire::State& state, const Job& job) {
@@ -33,7 +33,7 @@ const wire::Share& only_share(const wire::State& state, const Job& job) {
   const bool complete = state.peer_endpoints_size() == state.shares() &&
                         state.peer_incarnations_size() == state.shares();
   if (state.assigned_size() != 1 || !fits(state.assigned(0)) || !complete) {
-    throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no share");
+    throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no valid share");
   }
   return state.assigned(0);
 }
@@ -111,7 +111,7 @@ void AllReduceTrainer::train_to_the_end() {
   until([] { return false; }, "the end of the job");
 }
 
-// Server 0 has acknowledged the losses of the steps before only once everybody knows.
+// Never too late: server 0 acknowledges losses close to a checkpoint only once all workers know it.
 void AllReduceTrainer::learn_barriers() {
   if (!job_.checkpoint_auto) return;
   const std::optional<wire::State> state = control_.state();
@@ -152,7 +152,7 @@ bool AllReduceTrainer::compute(int64_t step, std::vector<float>& losses) {
   for (const Range& node : nodes_) {
     parts.push_back({node, nullptr, nullptr});
     const auto ready = [&](int slice, const Payload& payload) {
-      // slices of one node lie in one flat vector
+      // all slices of a node are in one flat vector
       parts.back().owner = payload.owner;
       parts.back().floats = payload.floats() - map_.elements(slice).lo;
       if (parts.size() < nodes_.size()) return;
@@ -196,7 +196,7 @@ void AllReduceTrainer::update(int64_t step) {
   ++updates_;
 }
 
-// Along the same tree on which the servers and the coordinator add squares in `sync`.
+// Adds squares along the tree that servers and coordinator use in `sync`.
 double AllReduceTrainer::clip() const {
   const double total = update_.all_squares(sums_.get(), static_cast<double>(job_.micro_batches()));
   return clip_factor(std::sqrt(total), job_.clip_norm);
@@ -220,7 +220,7 @@ void AllReduceTrainer::barrier(int64_t step) {
   if (barriers_.evaluation_due(step)) evaluate(step);
 }
 
-// All workers must have the same weights: a difference would grow in silence.
+// All workers must have the same weights: a difference would grow unnoticed.
 void AllReduceTrainer::check_equal(int64_t step) {
   Sha256 hash;
   hash.update(std::as_bytes(weights()));
@@ -247,13 +247,13 @@ void AllReduceTrainer::evaluate(int64_t step) {
   control_.report(std::move(*result));
 }
 
-// Each worker stores every n-th slice.
+// Each of n workers stores every n-th slice.
 void AllReduceTrainer::store(int64_t step) {
   std::vector<int> mine;
   for (int slice = share_; slice < map_.slices(); slice += shares_) mine.push_back(slice);
   client_.store({step, updates_, weights(), {slots_.begin(), slots_.end()}}, std::move(mine),
                 clock_.now_ms());
-  until([this] { return !client_.busy(); }, "the checkpoint to be taken in");
+  until([this] { return !client_.busy(); }, "the checkpoint to be stored");
 }
 
 // ---- servers ----
@@ -280,7 +280,7 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   reports_.push_back(std::move(out));
   exchange();
   if (std::ssize(reports_) <= kMostReports) return;
-  until([this] { return std::ssize(reports_) <= kMostReports; }, "an answer to losses");
+  until([this] { return std::ssize(reports_) <= kMostReports; }, "an acknowledgement of losses");
 }
 
 void AllReduceTrainer::take(const Message& message) {

@@ -1,7 +1,7 @@
 // The training loop of a worker that updates by itself: every worker keeps the weights and the
-// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and makes the
-// same update as they. Servers hand out the first weights, take in losses, and keep checkpoints.
-// One thread, and one for the sums.
+// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and applies
+// the same update. Servers provide the first weights, collect losses and keep checkpoints. Runs on
+// one thread, and the sums on another.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,13 @@ namespace pushpull {
 
 class AllReduceTrainer {
  public:
-  // run: its state has a share for this worker. router: where the others reach it. All references
-  // are borrowed.
+  // run: its state has a share for this worker. router: the socket that other workers connect to.
+  // Borrows all references.
   AllReduceTrainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
                    zmq::context_t& context, std::unique_ptr<Router> router);
 
-  // Until the job is over. Throws Error for what this worker finds wrong: a loss or gradient that
-  // is not finite, a worker or server that does not answer, weights that differ.
+  // Trains until the job is over. Throws Error if this worker fails: a loss or gradient is not
+  // finite, a worker or server does not answer, or weights differ.
   JobEnd run();
 
  private:
@@ -68,7 +68,7 @@ class AllReduceTrainer {
   void exchange();
   void take(const Message& message);
   void check_servers();
-  // Talks with servers until `done`, or the job is over: then it throws JobOver.
+  // Exchanges messages with servers until `done`, or throws JobOver. what: reason, for messages.
   void until(const std::function<bool()>& done, const char* what);
 
   const Job& job_;
@@ -79,33 +79,33 @@ class AllReduceTrainer {
   const int shares_;
   const int share_;
   const Range range_;               // micro-batches of every step
-  const wire::Grant grant_;         // to push them
-  const std::vector<Range> nodes_;  // of the fixed tree, that make them up
+  const wire::Grant grant_;         // permission to push them
+  const std::vector<Range> nodes_;  // of the fixed tree; together they cover range_
   const SliceMap map_;
   EvaluationShare evaluation_;
   Compute compute_;
   TimeSplit split_{now_seconds};
   RangeUpdate update_;
   Buckets buckets_;
-  std::shared_ptr<float[]> weights_;       // flat, where the model's device copies them from
+  std::shared_ptr<float[]> weights_;       // flat, in memory that the model's device copies from
   std::vector<std::vector<float>> slots_;  // optimizer state
   int64_t updates_ = 0;
-  std::shared_ptr<float[]> sums_;  // of the gradients, the flat vector
+  std::shared_ptr<float[]> sums_;  // of the gradients, flat vector
 
   ShardClient client_;
   std::vector<std::unique_ptr<Dealer>> servers_;
   std::vector<zmq::pollitem_t> poll_items_;
-  std::deque<Report> reports_;  // that server 0 has not acknowledged
+  std::deque<Report> reports_;  // not acknowledged by server 0
   int64_t next_report_ = 1;
   AwakeClock clock_;
-  std::vector<int64_t> heard_ms_;  // of each server, or since when it was asked
+  std::vector<int64_t> heard_ms_;  // by server: last message, or first request if later
   const char* waits_for_ = "";
 
   Peers peers_;
   std::unique_ptr<Collective> collective_;
   int64_t next_operation_ = 0;
-  std::vector<int64_t> tickets_;  // of the step's buckets
-  Communication communication_;   // last: ends before what it uses
+  std::vector<int64_t> tickets_;  // by bucket of the step
+  Communication communication_;   // last: joins before the members that it uses go
 };
 
 }  // namespace pushpull

@@ -1,8 +1,7 @@
-// How gradients are grouped for all-reduce: a bucket is a run of slices, and buckets go in the
-// order in which backward reaches them, from the last slice to the first, as in PyTorch's DDP (Li
-// et al., PyTorch Distributed, VLDB 2020). Which bucket is next depends on the model alone, never
-// on which gradient was ready first, so that all workers sum the same. Plain bookkeeping; one
-// thread.
+// Groups gradients for all-reduce. A bucket is a run of slices; buckets are sent in the order in
+// which backward reaches them, from the last slice to the first, as in PyTorch's DDP (Li et al.,
+// PyTorch Distributed, VLDB 2020). The order depends on the model alone, never on the gradient that
+// is ready first, so that all workers sum the same. Plain bookkeeping; single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +14,20 @@ namespace pushpull {
 
 class Buckets {
  public:
-  // first_bytes: of the first bucket, which has nothing to overlap with, so it should go early;
-  // most_bytes: of the others. A bucket is at least one slice.
+  // first_bytes: limit of the first bucket; small, so that communication starts early.
+  // most_bytes: limit of the others.
+  // A bucket holds at least one slice.
   Buckets(const SliceMap& map, int64_t first_bytes, int64_t most_bytes);
 
   int count() const { return static_cast<int>(elements_.size()); }
-  // Elements of bucket `bucket`; bucket 0 goes first.
+  // Returns the elements of a bucket. Bucket 0 is sent first.
   Range elements(int bucket) const { return elements_.at(static_cast<size_t>(bucket)); }
 
-  // A new step: nothing is ready.
+  // Begins a step: no slice is ready.
   void begin();
-  // The slice's gradient is final.
+  // Records that the slice's gradient is final.
   void mark(int slice);
-  // The next bucket, once all its slices are final and all buckets before it have gone.
+  // Returns the next bucket once all its slices are final, in order; nothing if it is not ready.
   std::optional<int> next();
 
  private:

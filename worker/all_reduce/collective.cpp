@@ -34,10 +34,10 @@ Payload payload_of(const std::shared_ptr<const void>& owner, const float* floats
 
 namespace {
 
-// A segment of an exchange of everything, until all its parts are there.
+// A segment that waits for parts.
 struct OpenSegment {
-  std::vector<Payload> payloads;       // keep what has come alive
-  std::vector<const float*> pointers;  // in the order of workers and parts; null: not here
+  std::vector<Payload> payloads;       // own the floats of received parts
+  std::vector<const float*> pointers;  // by worker and part; null if not received
   int64_t open = 0;
 };
 
@@ -48,7 +48,7 @@ void exchange_whole(Peers& peers, const std::vector<SumPart>& mine, int64_t elem
                     const FinishSegment& finish) {
   const Range whole{0, elements};
   const int64_t segments = segments_of(whole, segment_elements);
-  std::vector<int> first(counts.size());  // of the worker's parts, among all
+  std::vector<int> first(counts.size());  // index of the worker's first part
   int total = 0;
   for (size_t r = 0; r < counts.size(); ++r) {
     first[r] = total;
@@ -107,7 +107,7 @@ void check_built(AllReduceKind kind) {
   if (kind != AllReduceKind::kGloo || has_gloo()) return;
   throw Error(ErrorCode::kUsage,
               "[all-reduce] this program was built without Gloo: install libgloo-dev and build "
-              "again, or take strategy allreduce:ring");
+              "again, or use strategy allreduce:ring");
 }
 
 std::unique_ptr<Collective> make_collective(AllReduceKind kind, Peers& peers, int64_t micro_batches,

@@ -8,7 +8,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kServeMs = 200;
-constexpr std::chrono::milliseconds kLookMs{50};  // how often a wait looks whether the job is over
+constexpr std::chrono::milliseconds kLookMs{50};  // between two looks at the end of the job
 
 }  // namespace
 

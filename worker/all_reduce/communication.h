@@ -1,5 +1,5 @@
-// The thread on which a worker's sums run while backward goes on. Work is done in the order in
-// which it was posted; in between, the thread answers the other workers' questions.
+// The thread that runs a worker's sums while backward continues. It runs work in the order of
+// posting and answers questions of other workers in between.
 #pragma once
 
 #include <atomic>
@@ -20,25 +20,25 @@ namespace pushpull {
 
 class Communication {
  public:
-  // over: true once the job is over. activity: is told of waits. References are borrowed; peers and
-  // collective are this thread's from now on.
+  // over: returns true once the job is over. activity: gets the reasons of waits. Borrows all
+  // references; `peers` and `collective` belong to this thread from now on.
   Communication(Peers& peers, Collective& collective, std::function<bool()> over,
                 Activity& activity);
-  // Ends what runs.
+  // Aborts the running work and joins the thread.
   ~Communication();
   Communication(const Communication&) = delete;
   Communication& operator=(const Communication&) = delete;
 
   // ---- the trainer's thread ----
-  // Returns a ticket.
+  // Queues `work` and returns a ticket for it.
   int64_t post(std::function<void()> work);
-  // Until the work is done. Throws what it has thrown; after that, nothing is done any more.
+  // Waits until the work is done. Rethrows the first exception of any work; later work is not run.
   void wait(int64_t ticket);
 
  private:
   void loop();
   std::function<void()> take();
-  // count: works that it stands for.
+  // count: 1 for posted work, 0 for serving questions.
   void run(const std::function<void()>& work, int64_t count);
 
   Peers& peers_;
@@ -56,7 +56,7 @@ class Communication {
   int64_t finished_ = 0;
   std::exception_ptr error_;
 
-  std::jthread thread_;  // last: ends before what it uses
+  std::jthread thread_;  // last: joins before the members that it uses go
 };
 
 }  // namespace pushpull

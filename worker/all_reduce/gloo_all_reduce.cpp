@@ -1,6 +1,6 @@
 // allreduce:gloo. The ring of Gloo (github.com/facebookincubator/gloo), the library under PyTorch's
-// DDP on CPUs: the reference that `ring` is measured against. Its connections are its own; the
-// addresses travel over ours.
+// DDP on CPUs, as the reference that `ring` is measured against. Gloo opens its own connections;
+// their addresses are exchanged over ours.
 #include <gloo/allreduce.h>
 #include <gloo/common/error.h>
 #include <gloo/math.h>
@@ -21,7 +21,8 @@ namespace pushpull {
 
 namespace {
 
-// Gloo's rendezvous: what one worker sets, all can get. Keys have their worker's rank in them.
+// Gloo's rendezvous: all workers can get a value that one of them sets. Each key contains its
+// worker's rank.
 class PeerStore : public ::gloo::rendezvous::Store {
  public:
   explicit PeerStore(Peers& peers)
@@ -43,7 +44,7 @@ class PeerStore : public ::gloo::rendezvous::Store {
       while (!values_.contains(key)) take(peers_.receive_text(missing_));
     }
   }
-  // receive() has its own deadline
+  // receive_text has its own deadline
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& /*timeout*/) override {
     wait(keys);
@@ -79,14 +80,14 @@ class Gloo : public Collective {
   void reduce(const std::vector<SumPart>& parts, int64_t elements, float* out);
   void count(int64_t elements);
 
-  // Nothing says how long the others still compute. Who is lost closes its connections, or is found
-  // by the coordinator, and then `abort` ends the wait. PyTorch's limit is the same.
+  // Long, because other workers may compute for any time. A lost worker closes its connections, or
+  // the coordinator finds it and `abort` ends the wait. PyTorch has the same limit.
   static constexpr std::chrono::minutes kLimit{30};
 
   Peers& peers_;
   const double timeout_s_;
   int64_t operation_ = 0;
-  std::mutex mutex_;  // of the pointer and the flag
+  std::mutex mutex_;  // guards context_ and aborted_
   std::shared_ptr<::gloo::rendezvous::Context> context_;
   bool aborted_ = false;
 };
@@ -121,7 +122,7 @@ void Gloo::reduce(const std::vector<SumPart>& parts, int64_t elements, float* ou
   ::gloo::allreduce(options);
 }
 
-// Gloo does not say what it moves: what the algorithm must.
+// Gloo does not report its traffic: counts the bytes that the algorithm must move.
 void Gloo::count(int64_t elements) {
   const int n = peers_.size();
   const int64_t bytes = int64_t{2} * (n - 1) * elements * 4 / n;

@@ -1,4 +1,4 @@
-// Stands for gloo_all_reduce.cpp where Gloo was not found at build time.
+// Replaces gloo_all_reduce.cpp if Gloo was not found at build time.
 #include "common/base/error.h"
 #include "worker/all_reduce/collective.h"
 

@@ -1,4 +1,4 @@
-// The messages between workers of an all-reduce job. Plain functions; any thread.
+// Makes the messages between workers of an all-reduce job. Plain functions; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace pushpull {
 
-// The sender of a message between workers; null: it is no such message. Valid as long as the
-// header.
+// Returns the sender of a message between workers, or null for any other message. Valid as long as
+// the header.
 const wire::PeerSender* peer_sender(const wire::Header& header);
 
 // Fields and payloads: common/net/wire.proto.

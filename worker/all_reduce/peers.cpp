@@ -15,8 +15,7 @@ namespace {
 constexpr int kAskMs = 1000;
 constexpr int kPeersPollMs = 50;
 constexpr int kLeastQuestions = 3;  // before silence counts
-// A message that comes within this is taken without a sleep of this thread, which costs more than
-// a short message takes.
+// Receiving spins for this time before it sleeps: a sleep costs more than a short message takes.
 constexpr int64_t kSpinUs = 50;
 
 int64_t now_us() {
@@ -119,7 +118,7 @@ bool Peers::take_chunk(int from, Message& message) {
   return true;
 }
 
-// Nobody can be two operations ahead: each needs this worker's part.
+// No worker can be two operations ahead, because each operation needs this worker's part.
 void Peers::check_operation(int from, int64_t operation) const {
   if (operation <= operation_ + 1) return;
   throw Error(ErrorCode::kProtocol, "[all-reduce] " + name(from) + " is at operation " +
@@ -127,7 +126,7 @@ void Peers::check_operation(int from, int64_t operation) const {
                                         std::to_string(operation_));
 }
 
-// Takes in one message. False: there was none.
+// Takes one message. Returns false if there is none.
 bool Peers::take_next() {
   auto received = router_->receive();
   undecoded_.store(router_->rejected_frames(), std::memory_order_relaxed);
@@ -157,12 +156,12 @@ Kind Peers::next(Arrived<Kind>& wanted, Arrived<Other>& other, std::span<const i
   }
 }
 
-// Takes in one message, where one comes soon.
+// Takes one message if one arrives soon.
 void Peers::wait_for_message(std::span<const int64_t> missing, int64_t* spin_until_us) {
   if (over_() || stopped_.load()) throw JobOver{};
   const bool came = take_next();
   const int64_t now = now_us();
-  // also while messages come: a flood of what is of no use must not outlast a deadline
+  // checks even while messages arrive: a flood of useless ones must not outlast a deadline
   if (now >= check_us_) {
     check(missing);
     check_us_ = now + kPeersPollMs * int64_t{1000};
@@ -195,14 +194,14 @@ void Peers::refuse(const Chunk& chunk) {
 
 void Peers::refuse(const Text& /*text*/) { count_refused(); }
 
-// Asks those whose messages are missing, and gives up on those that do not answer.
+// Questions workers with missing messages, and gives up on those that do not answer.
 void Peers::check(std::span<const int64_t> missing) {
   const int64_t now = clock_.now_ms();
   const auto timeout_ms = static_cast<int64_t>(setup_.timeout_s * 1000);
   if (refused_ > 0 && now - progress_ms_ > timeout_ms) {
     throw Error(ErrorCode::kProtocol, "[all-reduce] " + std::to_string(refused_) +
                                           " messages of operation " + std::to_string(operation_) +
-                                          " did not fit, and the right ones have not come");
+                                          " were refused, and the expected ones have not arrived");
   }
   for (int r = 0; r < size(); ++r) {
     Link& link = links_[static_cast<size_t>(r)];
@@ -212,7 +211,7 @@ void Peers::check(std::span<const int64_t> missing) {
                   "[all-reduce] messages of " + name(r) + " were lost in operation " +
                       std::to_string(operation_) + ": its connection broke");
     }
-    // silence counts from the first question on
+    // silence counts from the first question
     if (link.questions == 0) link.heard_ms = std::max(link.heard_ms, now - kAskMs);
     const int64_t silent = now - link.heard_ms;
     if (link.questions >= kLeastQuestions && silent > timeout_ms) {
@@ -222,7 +221,7 @@ void Peers::check(std::span<const int64_t> missing) {
                                                " messages of operation " +
                                                std::to_string(operation_));
     }
-    // several questions within a timeout
+    // sends several questions within a timeout
     if (link.asked_ms >= 0 && now - link.asked_ms < std::min<int64_t>(kAskMs, timeout_ms / 5)) {
       continue;
     }
@@ -268,7 +267,7 @@ void Peers::serve(const WakeFd& wake, int timeout_ms) {
   poll_sockets(items, timeout_ms);
   clock_.now_ms();
   if ((items[0].revents & ZMQ_POLLIN) == 0) return;
-  // a flood must not keep the next operation waiting
+  // takes a limited number: a flood must not delay the next operation
   for (int i = 0; i < 64 && take_next(); ++i) {
   }
 }

@@ -1,11 +1,12 @@
-// The connections of one worker with the others: a Router that they reach, a Dealer to each. Sends
-// and receives the parts of sums (PeerChunk) and short texts (PeerText), drops what does not belong
-// to this run, and notices when another worker has died or a message was lost. One thread,
-// blocking.
+// The connections of one worker to all others: one Router for incoming messages and one Dealer per
+// worker. Sends and receives parts of sums (PeerChunk) and short texts (PeerText), drops messages
+// that do not belong to this run, and detects a dead worker or a lost message. Blocking;
+// single-threaded.
 //
-// Nothing is repeated: a worker that is lost ends an all-reduce job, and a broken connection counts
-// as that. A worker that waits asks the others once a second how many messages they have sent
-// (PeerQuestion, PeerAnswer); more than have come, twice in a row, means that some were lost.
+// Messages are not resent: a lost worker ends an all-reduce job, and a broken connection counts as
+// a lost worker. A waiting worker asks the others once a second how many messages they have sent
+// (PeerQuestion, PeerAnswer). Two answers in a row that exceed the number received mean that
+// messages were lost.
 #pragma once
 
 #include <atomic>
@@ -32,18 +33,18 @@ struct PeerAddress {
 struct PeersSetup {
   uint64_t run = 0;
   int rank = 0;
-  std::vector<PeerAddress> all;  // by rank, this one included
-  double timeout_s = 10.0;       // of silence of a worker that was asked
+  std::vector<PeerAddress> all;  // by rank, including this worker
+  double timeout_s = 10.0;       // without an answer to questions
   int64_t max_frame_bytes = int64_t{17} << 20;
-  Credentials credentials = {};  // what this one shows to the others
+  Credentials credentials = {};  // of this worker, for the others
 };
 
-// The job is over, whatever the reason: thrown out of waits.
+// Thrown out of waits when the job is over, for any reason.
 struct JobOver {};
 
 class Peers {
  public:
-  // Messages of the operation that runs.
+  // Messages of the current operation.
   struct Chunk {
     int rank = 0;  // of the sender
     int stage = 0;
@@ -55,73 +56,76 @@ class Peers {
     std::string text;
   };
 
-  // router: bound, where `setup.all[setup.rank].endpoint` leads. over: asked while waiting.
+  // router: bound to `setup.all[setup.rank].endpoint`. over: returns true once the job is over;
+  // called while waiting.
   Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup setup,
         std::function<bool()> over);
 
   int rank() const { return setup_.rank; }
-  // The others reach this worker there.
+  // Returns the address that other workers connect to.
   const std::string& endpoint() const { return setup_.all[static_cast<size_t>(rank())].endpoint; }
   int size() const { return static_cast<int>(setup_.all.size()); }
 
-  // Operations have the same numbers in every worker: 0, 1, ... Messages of earlier ones are
-  // dropped from now on.
+  // Begins the next operation. All workers number operations 0, 1, ... alike. Messages of earlier
+  // operations are dropped from now on.
   void begin(int64_t operation);
-  // stage, index: at least 0. payload: not empty.
+  // Sends to worker `to`. stage, index: at least 0. payload: not empty.
   void send(int to, int stage, int index, Payload payload);
   void send_text(int to, std::string text);
-  // The next chunk, or text, of the operation. One of the other kind is refused meanwhile: an
-  // operation waits for one kind at a time.
-  //   missing: how many are still to come from each worker, for questions and errors.
-  // Throws Error(kUnreachable) naming worker, address and operation; JobOver.
+  // Returns the next chunk or text of the operation. Refuses messages of the other kind meanwhile,
+  // because an operation waits for one kind at a time.
+  //   missing: number of messages expected, by rank; used for questions and errors.
+  // Throws Error(kUnreachable), which names worker, address and operation, and JobOver.
   Chunk receive(std::span<const int64_t> missing);
   Text receive_text(std::span<const int64_t> missing);
-  // Counts a message that does not fit, and forgets it.
+  // Counts a message that does not fit, and drops it.
   void refuse(const Chunk& chunk);
   void refuse(const Text& text);
 
-  // A few bytes of every worker, by rank: sent to all, received from all. Once in an operation.
+  // Sends a few bytes to every worker and returns those of all workers, by rank. At most once per
+  // operation.
   std::vector<std::string> gather(const std::string& mine);
 
-  // Between operations: takes in what comes, and answers questions, for at most `timeout_ms` or
-  // until `wake` is readable.
+  // Receives messages and answers questions for at most `timeout_ms` or until `wake` is readable.
+  // For the time between operations.
   void serve(const WakeFd& wake, int timeout_ms);
 
-  // Gives the coordinator time to say who was lost, with host and pid, before this worker leaves
-  // for a reason of its own. Throws JobOver once the job is over.
+  // Waits before this worker reports a lost peer, so that the coordinator can report it first, with
+  // host and pid. Throws JobOver once the job is over.
   void wait_for_the_coordinator() const;
 
-  // Ends waits from now on, as the end of the job does. Any thread.
+  // Ends all waits from now on, as the end of the job does. Thread-safe.
   void stop() { stopped_.store(true); }
 
-  // Payload bytes. Any thread.
+  // Payload bytes. Thread-safe.
   int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
   int64_t rejected() const {
     return rejected_.load(std::memory_order_relaxed) + undecoded_.load(std::memory_order_relaxed);
   }
-  // Bytes that another library has moved on this worker's behalf.
+  // Adds bytes that another library has moved for this worker.
   void count_bytes(int64_t sent, int64_t received);
 
  private:
   struct Link {
-    std::unique_ptr<Dealer> dealer;  // null: this worker itself
-    int64_t sent = 0;                // messages of operations
+    std::unique_ptr<Dealer> dealer;  // null for this worker itself
+    int64_t sent = 0;                // messages that belong to operations
     int64_t received = 0;
     int64_t heard_ms = -1;
     int64_t asked_ms = -1;
-    int questions = 0;  // since it was last heard
-    int lost = 0;       // answers in a row that speak of more messages than have come
+    int questions = 0;  // since its last message
+    int lost = 0;       // answers in a row that exceed `received`
   };
 
   template <class Kind>
-  using Arrived = std::deque<std::pair<int64_t, Kind>>;  // with their operation
+  using Arrived = std::deque<std::pair<int64_t, Kind>>;  // by operation
 
   bool take_next();
   bool take(Message& message);
   bool take_chunk(int from, Message& message);
   void check_operation(int from, int64_t operation) const;
-  // The sender of a message between workers, where it is one of them.
+  // Returns the link of a message's sender and its rank in `from`, or null if the sender is no
+  // worker of this run.
   Link* link_of(const wire::Header& header, int* from);
   void post(int to, const Message& message);
   template <class Kind, class Other>
@@ -140,14 +144,14 @@ class Peers {
   Arrived<Chunk> chunks_;
   Arrived<Text> texts_;
   AwakeClock clock_;
-  int64_t refused_ = 0;  // in this operation
+  int64_t refused_ = 0;  // in the current operation
   int64_t progress_ms_ = 0;
-  int64_t check_us_ = 0;  // when to ask those whose messages are missing
+  int64_t check_us_ = 0;  // when to send the next questions
   std::atomic<bool> stopped_ = false;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;
   std::atomic<int64_t> rejected_ = 0;
-  std::atomic<int64_t> undecoded_ = 0;  // that are no messages at all
+  std::atomic<int64_t> undecoded_ = 0;  // frames that are not messages
 };
 
 }  // namespace pushpull

@@ -1,15 +1,15 @@
 // allreduce:ring. Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
-// workstations, JPDC 69 (2009): n - 1 hops of reduce-scatter, n - 1 of all-gather, each worker
-// sends 2 (n - 1) / n of the vector, which is the least possible.
+// workstations, JPDC 69 (2009): n - 1 hops of reduce-scatter, then n - 1 of all-gather. Each worker
+// sends 2 (n - 1) / n of the vector, which is optimal.
 //
 // The vector is cut into n chunks. Chunk c starts at worker c and goes once around the ring to
-// worker c - 1, each adding its own (hops 0 .. n - 2); then it is whole and goes around again for
-// all to keep (hops n - 1 .. 2n - 3). At hop h worker r receives chunk r - 1 - h. A segment is sent
-// on as soon as it is added, so that all hops of a chunk run at once.
+// worker c - 1; each worker adds its part (hops 0 .. n - 2). The complete chunk then goes around
+// again, and each worker keeps a copy (hops n - 1 .. 2n - 3). At hop h worker r receives chunk r -
+// 1 - h. A segment is forwarded as soon as it is added, so that all hops of a chunk overlap.
 //
-// Short sums, and all sums of two workers, are exchanged whole and added in the order of the ranks:
-// one hop (Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in
-// MPICH, IJHPCA 19 (2005), choose by size, too). Two workers send no more bytes that way.
+// Short sums, and all sums of two workers, are exchanged whole and added in the order of the ranks,
+// in one hop (Thakur, Rabenseifner and Gropp, Optimization of collective communication operations
+// in MPICH, IJHPCA 19 (2005), choose by size, too). For two workers this sends no more bytes.
 #include <algorithm>
 #include <cstring>
 
@@ -56,13 +56,13 @@ void Ring::sum(int64_t operation, const std::vector<SumPart>& parts, int64_t ele
   }
 }
 
-// A share that is no node of the tree has several parts: the ring adds them first.
+// Adds the parts of a share that spans several nodes of the tree.
 SumPart Ring::one_part(const std::vector<SumPart>& parts, int64_t elements) {
   if (parts.size() == 1) return parts.front();
   if (!scratch_ || static_cast<int64_t>(scratch_->floats()) < elements) {
     scratch_ = std::make_unique<BufferPool>(static_cast<size_t>(elements));
   }
-  // from a pool: what was sent from the one before may still be on its way
+  // from a pool, because the previous buffer may still be in flight
   std::shared_ptr<float[]> buffer = scratch_->get();
   add_floats(parts[0].floats, parts[1].floats, elements, buffer.get());
   for (size_t i = 2; i < parts.size(); ++i) {
@@ -116,7 +116,8 @@ void Ring::around(const SumPart& mine, int64_t elements, const SumTarget& target
   }
 }
 
-// A segment from the worker before: adds or keeps it, and sends it on.
+// Takes a segment from the previous worker: adds or keeps it, and forwards it. Returns false if it
+// does not fit.
 bool Ring::take(const SumPart& mine, int64_t elements, const SumTarget& target,
                 Peers::Chunk& chunk) {
   const int n = peers_.size();

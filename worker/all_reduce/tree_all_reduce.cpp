@@ -1,7 +1,7 @@
-// allreduce:tree. The bits of the parameter server, without one: each worker sends its partial sums
-// (the maximal subtrees of its share, as it would push them in `sync`) to the owner of the chunk,
-// who finishes the fixed tree and sends the sum to all. The tree decides in which order is added,
-// not the way of the messages, so short sums are exchanged whole and finished by everybody.
+// allreduce:tree. Gives the bits of the parameter server without a server: each worker sends its
+// partial sums (the maximal subtrees of its share, as in `sync`) to the owner of the chunk, which
+// finishes the fixed tree and sends the sum to all. The tree fixes the order of additions, not the
+// route of messages, so short sums are exchanged whole and finished by every worker.
 #include <algorithm>
 #include <cstring>
 
@@ -32,10 +32,10 @@ class Tree : public Collective {
            const SumTarget& target) override;
 
  private:
-  // A segment of the own chunk, until all parts of it are there.
+  // A segment of this worker's chunk that waits for parts.
   struct OpenSegment {
     std::vector<Payload> payloads;
-    std::vector<const float*> pointers;  // of each node; null: not here
+    std::vector<const float*> pointers;  // by node; null if not received
     int64_t open = 0;
   };
 
@@ -45,7 +45,7 @@ class Tree : public Collective {
   bool take_result(const Peers::Chunk& chunk, int64_t elements, float* out);
   void finish(Range segment, const std::vector<const float*>& pointers, float* out) const;
   void send_result(int64_t segment, Range range, const SumTarget& target);
-  // The stage of a message with a finished segment; parts have the stages below.
+  // The stage of messages with finished segments. Parts have lower stages.
   int result_stage() const { return static_cast<int>(nodes_.size()); }
 
   Peers& peers_;
@@ -53,10 +53,10 @@ class Tree : public Collective {
   const CollectiveOptions options_;
   const int64_t segment_;     // elements
   std::vector<Range> nodes_;  // of all workers, ascending
-  std::vector<int> first_;    // of each worker, in nodes_
+  std::vector<int> first_;    // by worker: index of its first node in nodes_
   std::vector<int> counts_;
   std::vector<OpenSegment> segments_;
-  std::vector<std::vector<bool>> results_;  // that have come, by owner and segment
+  std::vector<std::vector<bool>> results_;  // received, by owner and segment
 };
 
 void Tree::sum(int64_t operation, const std::vector<SumPart>& parts, int64_t elements,
@@ -105,7 +105,7 @@ void Tree::by_owners(const std::vector<SumPart>& mine, int64_t elements, const S
   std::vector<int64_t> missing(static_cast<size_t>(n));
   results_.assign(static_cast<size_t>(n), {});
   int64_t left = 0;
-  // from the neighbour on, so that not all send to worker 0 first
+  // starts with the next rank, so that not all workers send to worker 0 first
   for (int i = 1; i < n; ++i) {
     const int to = (peers_.rank() + i) % n;
     const auto at = static_cast<size_t>(to);

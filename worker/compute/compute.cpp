@@ -63,7 +63,7 @@ void Compute::set_trace(Trace& trace) {
   gradient_->keep_times();
 }
 
-// In pieces, so that the end of the job is noticed.
+// Sleeps in short pieces, so that it ends soon after the job.
 void Compute::sleep(double seconds) const {
   constexpr double kPiece = 0.02;
   for (; seconds > 0.0 && !over_(); seconds -= kPiece) {
@@ -97,7 +97,7 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
     ready(slice, std::move(part));
     straggling_.resume();
   };
-  // the time that a layer waits for weights is not computing time
+  // waiting for weights does not count as computing
   const WeightsNeeded tensor_needed = [&](size_t tensor) {
     straggling_.lag();
     needed(tensor);
@@ -127,7 +127,7 @@ bool Compute::compute(const Node& node, std::vector<float>& losses) {
 
 bool Compute::on_host(const Node& node, std::vector<float>& losses) {
   double begin_s = 0.0;
-  double forward_s = 0.0;  // where it has ended; 0: not yet
+  double forward_s = 0.0;  // when forward ended; 0 if it has not
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (traced() && forward_s == 0.0) forward_s = now_seconds();
     if (gradient_->in_last_leaf() && !skipped_) gradient_->tensor_ready(tensor, node.ready);
@@ -144,7 +144,7 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
                                     tensor_ready, node.needed);
     losses.push_back(skipped_ ? skipped_->take({leaf, loss, losses.size()}, weights_, node.needed)
                               : check_loss(node.step, m, loss));
-    // nothing of a micro-batch may go out before all of it is known
+    // a slice may go out only once the whole micro-batch was checked
     if (skipped_ && gradient_->in_last_leaf()) gradient_->all_ready(node.ready);
     gradient_->end_leaf();
     if (traced()) {
@@ -162,7 +162,7 @@ void Compute::count(int64_t micro_batches) {
   if (activity_ != nullptr) activity_->add_computed(micro_batches);
 }
 
-// The host is ahead of the device: all micro-batches are enqueued before the first slice is there.
+// The host runs ahead of the device: it enqueues all micro-batches before the first slice is ready.
 bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   DeviceStep& device = *devices_.front();
   const GradientReady enqueued = [&](size_t tensor) {
@@ -186,7 +186,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
     stage_ahead();
     gradient_->finish(node.ready);
   } catch (...) {
-    device.wait();  // nothing of a node that was given up may count in the next one
+    device.wait();  // no work of an abandoned node may leak into the next one
     throw;
   }
   stage_ahead();
@@ -199,7 +199,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   return true;
 }
 
-// Waits for all weights first: devices that waited layer by layer would gain little.
+// Waits for all weights first: with several devices, waiting layer by layer would gain little.
 bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
   const double begin_s = traced() ? now_seconds() : 0.0;
   const size_t tensors = node.is_first && node.needed ? model_.table().tensors.size() : 0;
@@ -229,7 +229,7 @@ bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
   return true;
 }
 
-// Makes `run` compute this micro-batch next.
+// Stages this micro-batch as the input of the device's next run.
 void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
   const Ahead ahead = std::exchange(ahead_[device], {});
   if (ahead.step == step && ahead.micro_batch == micro_batch) {
@@ -242,9 +242,9 @@ void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
   devices_[device]->stage(batch.images, batch.labels);
 }
 
-// Copies to each device the micro-batch that it will begin with, where that is known and read by
-// now: gradients that are to be pushed must not wait for it. Called between nodes, and when all
-// micro-batches of a node are enqueued.
+// Stages the first micro-batch of each device's next node, if the loader has read it by now; slices
+// that are ready to push must not wait for it. Called between nodes, and once all micro-batches of
+// a node are enqueued.
 void Compute::stage_ahead() {
   const bool is_last = next_ == work_.nodes.size();
   const Work& work = is_last ? hinted_ : work_;

@@ -1,6 +1,6 @@
 // Computes gradients: reads micro-batches, runs the model forward and backward, sums along the
-// fixed tree, refuses numbers that are not finite. Knows no connection: trainers push the sums, a
-// replay applies them. One thread.
+// fixed tree and rejects values that are not finite. Does no network I/O: trainers push the sums, a
+// replay applies them. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -31,51 +31,52 @@ namespace pushpull {
 
 class Compute {
  public:
-  // Borrows everything but the map. over: true once nothing more needs to be computed; asked
-  // between micro-batches. memory: where gradients are to lie.
+  // Borrows all references.
+  //   over: returns true once no more work is needed; called between micro-batches.
+  //   memory: where gradients are written.
   Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
           std::function<bool()> over, PushedMemory memory = {});
 
-  // For messages, and for the straggler. -1: not known yet.
+  // Sets the rank, which error messages and `straggler` refer to; -1 if it is not known yet.
   void set_rank(int rank);
-  // Forward and backward of each micro-batch are traced there, and the copies of devices. Borrowed.
-  // Comes before the first node.
+  // Adds events for each micro-batch and for copies of devices to `trace`, which is borrowed. Call
+  // before the first node().
   void set_trace(Trace& trace);
-  // Micro-batches are counted there. Borrowed. Comes before the first node.
+  // Counts micro-batches in `activity`, which is borrowed. Call before the first node().
   void set_activity(Activity& activity) { activity_ = &activity; }
 
-  // From here on these nodes of `step` are computed, in their order, a call of `node` for each, all
-  // at `weights` (the flat vector), which must not change until the last call has returned: a
-  // device takes them in once.
+  // Begins a task: each call of node() computes the next of these nodes of `step`.
+  //   weights: the flat vector. It must not change until the last node() has returned, because a
+  //   device copies it only once.
   void begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights);
-  // These nodes will probably be begun next: reads their data ahead, and copies the first
-  // micro-batch to the device while that computes the last one of now. Comes after `begin`; another
-  // task may be begun all the same.
+  // Announces the nodes that probably come next: prefetches their data, and copies the first
+  // micro-batch to the device while that computes the current task's last one. Call after begin().
+  // A wrong guess costs only time.
   void hint(int64_t step, std::vector<Range> nodes);
 
-  // The sum of the gradients of the next node, by slices, in the order in which backward finishes
-  // them.
-  //   losses: the mean loss of each micro-batch is added at its end.
-  //   needed: asked for each tensor before forward reads it, as long as the weights are not
-  //   complete; may be empty, and may throw.
-  // Returns false when it was over before the end. Throws Error(kNotFinite) that names worker, step
-  // and tensor. After either, `begin` comes anew.
+  // Computes the next node and passes the sum of its gradients to `ready`, slice by slice in the
+  // order in which backward finishes them.
+  //   losses: the mean loss of each micro-batch is appended.
+  //   needed: called for each tensor before forward reads it, while weights are still arriving; may
+  //   be empty; may throw.
+  // Returns false if the work was over before the end. Throws Error(kNotFinite), which names
+  // worker, step and tensor. Call begin() again after either.
   bool node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
             const WeightsNeeded& needed = {});
 
-  // What counts as zeros of all nodes since the last call (on-bad-gradient = skip), each with its
-  // place among the losses.
+  // Returns the gradients that were replaced by zeros (on-bad-gradient = skip) since the last call,
+  // each with the index of its loss.
   std::vector<wire::BadGradient> take_bad() {
     return skipped_ ? skipped_->take_found() : std::vector<wire::BadGradient>();
   }
-  // The hash of the samples of all nodes since the last call.
+  // Returns the hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
-  // The whole sum of the last node, where it is in host memory. Valid until the next call of
-  // `node`.
+  // Returns the whole sum of the last node. Only if it is in host memory. Valid until the next
+  // node().
   std::span<const float> sum() const { return team_ ? team_->sum() : gradient_->sum(); }
-  // Squares of the mean gradient, for clipping by its norm.
-  //   sum: of the flat vector, over so many micro-batches.
+  // Returns the squared norm of the mean gradient, for clipping.
+  //   sum: flat vector, summed over `micro_batches`.
   double squares(std::span<const float> sum, int64_t micro_batches) const;
 
  private:
@@ -83,17 +84,17 @@ class Compute {
     int64_t step = -1;
     std::vector<Range> nodes;
   };
-  // The arguments of `node`.
+  // Arguments of node().
   struct Node {
     int64_t step = 0;
     Range range;
-    bool is_first = false;  // of those at these weights
+    bool is_first = false;  // first of the task's nodes
     const GradientSum::SliceReady& ready;
     WeightsNeeded needed;
   };
-  // A micro-batch that was copied to a device before it was asked for.
+  // A micro-batch copied to a device ahead of its use.
   struct Ahead {
-    int64_t step = -1;  // -1: none
+    int64_t step = -1;  // -1 if there is none
     int64_t micro_batch = -1;
     HashSum hash;
   };
@@ -117,12 +118,12 @@ class Compute {
   SliceMap map_;
   RangeUpdate whole_;
   Loader loader_;
-  const std::vector<DeviceStep*> devices_;  // the model's; none: it computes on the processor
-  std::unique_ptr<GradientSum> gradient_;   // null where there are several
-  std::unique_ptr<DeviceTeam> team_;        // of several
-  std::vector<Ahead> ahead_;                // of each device
-  Work work_;                               // that was begun
-  size_t next_ = 0;                         // of its nodes
+  const std::vector<DeviceStep*> devices_;  // of the model; empty if it computes on the CPU
+  std::unique_ptr<GradientSum> gradient_;   // null if there are several devices
+  std::unique_ptr<DeviceTeam> team_;        // set if there are several devices
+  std::vector<Ahead> ahead_;                // by device
+  Work work_;                               // given to begin()
+  size_t next_ = 0;                         // index in work_.nodes
   std::span<const float> weights_;
   Work hinted_;
   std::function<bool()> over_;
@@ -131,8 +132,8 @@ class Compute {
   std::optional<SkippedGradients> skipped_;  // on-bad-gradient = skip
   int rank_ = -1;
   Trace* trace_ = nullptr;
-  Activity* activity_ = nullptr;               // null: nobody asks
-  std::unique_ptr<DeviceTrace> device_trace_;  // of one device that is traced
+  Activity* activity_ = nullptr;               // null if there is none
+  std::unique_ptr<DeviceTrace> device_trace_;  // set for a single traced device
 };
 
 }  // namespace pushpull

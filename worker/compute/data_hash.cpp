@@ -8,7 +8,7 @@
 
 namespace pushpull {
 
-// The bytes that are hashed are those in memory.
+// The hash covers the bytes as they are in memory.
 static_assert(std::endian::native == std::endian::little, "hashes would differ between machines");
 
 HashSum data_hash(int64_t step, int64_t micro_batch, std::span<const int64_t> indices) {

@@ -12,11 +12,11 @@ namespace pushpull {
 
 namespace {
 
-// Far longer than a copy takes, also where others use the device.
+// Far longer than a copy takes, even on a shared device.
 constexpr int64_t kMemoryDeadlineMs = 300'000;
 
 void warn(const device::Device& device, const std::string& why) {
-  Log("worker").warn("weights take longer to " + device.name() + ": " + why);
+  Log("worker").warn("copying weights to " + device.name() + " takes longer: " + why);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Memory that the device of a model, where it has one, shares with others: host memory that it
-// copies to and from directly, and memory of its own that servers read. What the system refuses is
-// said once, in a warning: copies then take longer.
+// Memory that a model's device shares: host memory that it copies to and from directly, and device
+// memory that servers read. If the system refuses to register or map memory, a warning is logged
+// once, and copies are slower.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,16 @@
 
 namespace pushpull {
 
-// For weights that come in.
+// Returns the allocator for pulled weights.
 FloatAllocator weights_memory(Model& model);
-// For those that stay in a server's memory. Empty where the model is on the processor.
+// Returns the function that registers weights mapped from a server's memory with the device; empty
+// if the model computes on the CPU.
 PagesMapped weights_mapped(Model& model);
-// The device whose memory servers and this worker may share: null where there is none, or several,
-// or where the host must see what goes to and fro.
+// Returns the device with memory that servers may read; null if there is none or several, or if the
+// host must see the values (codecs, outer optimizer, updates by workers).
 std::shared_ptr<device::Device> device_to_share(Model& model, const Job& job);
-// The same bytes in memory of the host; `part` lies on the device, and nothing writes it.
+// Returns a copy of `part` in host memory. `part` is in device memory and must not change
+// meanwhile.
 Payload copy_to_host(device::Device& device, const Payload& part);
 
 }  // namespace pushpull

@@ -13,23 +13,23 @@ namespace pushpull {
 
 namespace {
 
-// Far longer than a step takes, also where others use the device.
+// Far longer than a step takes, even on a shared device.
 constexpr int64_t kDeadlineMs = 300'000;
 
 FloatAllocator copied_to(const std::shared_ptr<device::Device>& device, FloatAllocator memory) {
   return device::registered(device, std::move(memory), [device](const std::string& why) {
-    Log("worker").warn("copies from " + device->name() + " take longer: " + why);
+    Log("worker").warn("copying from " + device->name() + " takes longer: " + why);
   });
 }
 
-// A few bytes, which are hardly slower where they are not registered.
+// Allocates a few bytes per slice. They hardly gain from registration, so a refusal is not logged.
 std::shared_ptr<float[]> flags_on_host(const std::shared_ptr<device::Device>& device, size_t n) {
   return device::registered(device, heap_floats, [](const std::string&) {})(n);
 }
 
-// Streams: `compute`, the step's, leaves gradients; `out` adds and copies. A tensor is read on
-// `out` behind its own event, a buffer is written again on `compute` behind what `out` has read of
-// it.
+// Two streams: the step's `compute` writes gradients, and `out` adds and copies them. `out` reads a
+// tensor after that tensor's event; `compute` reuses a buffer after the reads that `out` had
+// enqueued.
 class DeviceSum final : public GradientSum {
  public:
   DeviceSum(DeviceStep& step, const TensorTable& table, const SliceMap& map, PushedMemory memory)
@@ -134,16 +134,16 @@ class DeviceSum final : public GradientSum {
   std::shared_ptr<device::Device> device_;
   BufferPool gradients_;                    // on the device
   BufferPool sent_;                         // on the host
-  std::function<FloatAllocator()> shared_;  // until it has been asked
-  bool stays_ = false;                      // sums are given out where they lie, on the device
+  std::function<FloatAllocator()> shared_;  // PushedMemory::device, until it was called
+  bool stays_ = false;                      // sums stay on the device
   std::shared_ptr<float[]> sum_;
-  device::Memory flags_;  // of each slice: not finite
+  device::Memory flags_;  // per slice: non-zero if not finite
   std::shared_ptr<float[]> host_flags_;
-  std::unique_ptr<device::Event> read_;  // what was enqueued so far has read its gradients
+  std::unique_ptr<device::Event> read_;  // reads of gradients enqueued so far are done
   std::vector<std::unique_ptr<device::Event>> copied_;   // by slice
-  std::vector<std::unique_ptr<device::Event>> copying_;  // by slice; none: no times are kept
+  std::vector<std::unique_ptr<device::Event>> copying_;  // by slice; empty unless times are kept
   std::vector<int> done_;                                // slices, in the order of their copies
-  size_t given_ = 0;                                     // of done_
+  size_t given_ = 0;                                     // how many of done_ were passed on
   std::unique_ptr<device::Stream> out_;
 };
 

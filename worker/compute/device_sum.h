@@ -1,6 +1,6 @@
-// The sum of gradients that a model leaves on a device: they are added there, in host memory's
-// order, and each slice goes on a stream of its own to the memory that is sent, while backward goes
-// on. Where all servers read the device's memory it stays there.
+// Sums the gradients that a model leaves on a device, there and in the order of the host. Each
+// slice is copied on a separate stream to the memory that is sent, while backward continues; if all
+// servers can read device memory, the sum stays there.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,15 @@
 
 namespace pushpull {
 
-// Memory for gradients, which servers read there.
+// Memory for gradients that servers read.
 struct PushedMemory {
   FloatAllocator host = heap_floats;
-  // Asked when the first sum is begun: memory of the device that all servers read; null: some read
-  // that of the host. May be empty.
+  // Called before the first sum. Returns an allocator of device memory that all servers can read,
+  // or null if some server reads host memory. May be empty.
   std::function<FloatAllocator()> device;
 };
 
-// step: borrowed; it must have been `wait`ed for before the sum of a node that was given up is
-// begun anew.
+// Borrows `step`. After a node is abandoned, call step.wait() before the next begin().
 std::unique_ptr<GradientSum> make_device_sum(DeviceStep& step, const TensorTable& table,
                                              const SliceMap& map, PushedMemory memory = {});
 

@@ -87,7 +87,7 @@ void DeviceTeam::plan(int64_t leaves) {
   if (leaves < members && !std::exchange(said_idle_, true)) {
     Log("worker").warn("a part of " + std::to_string(leaves) + " micro-batches leaves " +
                        std::to_string(members - leaves) + " of " + std::to_string(members) +
-                       " devices idle: a smaller micro-batch, or fewer workers, makes more");
+                       " devices idle: use a smaller micro-batch or fewer workers");
   }
   for (int64_t i = 0; i < members; ++i) {
     Member& member = members_[static_cast<size_t>(i)];
@@ -153,7 +153,7 @@ bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<vo
       add_up(ready);
     }
   } catch (...) {
-    drain();  // nothing of a node that was given up may count in the next one
+    drain();  // no work of an abandoned node may leak into the next one
     throw;
   }
   if (over) {
@@ -168,7 +168,7 @@ bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<vo
   return true;
 }
 
-// All devices finish slices in one order, that of backward: one from each, then the next.
+// All devices finish slices in backward's order, so one slice is taken from each in turn.
 void DeviceTeam::add_up(const GradientSum::SliceReady& ready) {
   sum_ = pool_.get();
   std::vector<std::vector<Payload>> here(static_cast<size_t>(map_.slices()));
@@ -218,7 +218,7 @@ void DeviceTeam::drain() noexcept {
   for (const Member& member : members_) {
     try {
       member.step->wait();
-    } catch (const Error&) {  // a device that has failed does nothing any more
+    } catch (const Error&) {  // a failed device has no work left
       continue;
     }
   }

@@ -1,6 +1,6 @@
-// Several devices of one worker: each computes a part of a node's micro-batches and sums them; the
-// host adds the parts along the same tree (P1), slice by slice, as a server does. Used by the
-// thread that computes, and has a thread for each further device.
+// Several devices of one worker. Each computes and sums a part of a node's micro-batches; the host
+// adds the parts along the same tree (P1), slice by slice, as a server does. Called by the thread
+// that computes; runs one more thread for each further device.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@
 
 namespace pushpull {
 
-// The same model on each of several devices, as one: what is not training is computed by the first.
+// One model with replicas on several devices. The first device does all that is not training.
 class TeamModel final : public Model {
  public:
-  // members: at least one, each on a device of its own. All take the choices of the first. Throws
-  // Error(kUsage) where they compute with different bits.
+  // members: at least one, each on a different device. All use the kernel choices of the first.
+  // Throws Error(kUsage) if their numerics differ.
   explicit TeamModel(std::vector<std::unique_ptr<Model>> members);
 
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
@@ -43,33 +43,35 @@ class TeamModel final : public Model {
 
 class DeviceTeam {
  public:
-  // Stages a leaf of the node on this device; false: it is over. Called by several threads.
+  // Stages a leaf of the node on this device. Returns false if the work is over. Called by several
+  // threads.
   using Stage = std::function<bool(size_t device, int64_t leaf)>;
 
-  // steps: borrowed. memory: where the sum is to lie; it is sent from there.
+  // Borrows `steps`. memory: where the sum is written and sent from.
   DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable& table, const SliceMap& map,
              FloatAllocator memory);
   ~DeviceTeam();
   DeviceTeam(const DeviceTeam&) = delete;
   DeviceTeam& operator=(const DeviceTeam&) = delete;
 
-  // Each device's work is traced there. Borrowed. Before the first node.
+  // Adds each device's events to `trace`, which is borrowed. Call before the first node.
   void set_trace(Trace& trace);
 
-  // All nodes until the next `begin` are computed at these weights, all of which are here.
+  // Begins a task: all nodes until the next begin() use these weights, which must be complete.
   void begin(std::span<const float> weights);
-  // Computes a node of so many micro-batches and gives out the slices of its sum; `ready` may
-  // throw, and then it has not happened. Losses are added in the leaves' order.
-  //   enqueued: called when nothing of the node has to be staged any more.
-  // Returns false where it was over before the end.
+  // Computes a node of `leaves` micro-batches, passes the slices of its sum to `ready` and appends
+  // the losses in the order of the leaves. `ready` may throw; the node is then abandoned.
+  //   enqueued: called once all micro-batches of the node are staged.
+  // Returns false if the work was over before the end.
   bool node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
             const GradientSum::SliceReady& ready, std::vector<float>& losses);
-  // After a node that was traced: its step, and its first micro-batch there.
+  // Adds the events of the last node. first: index of its first micro-batch in the step.
   void trace(int64_t step, int64_t first);
-  // The first micro-batch of this device in a node of so many; none: it has no share.
+  // Returns the first micro-batch of this device in a node of `leaves`, or nothing if it has no
+  // share.
   std::optional<int64_t> first_leaf(size_t device, int64_t leaves) const;
 
-  // The same as GradientSum's, for the last node.
+  // See GradientSum; for the last node.
   std::span<const float> sum() const { return {sum_.get(), static_cast<size_t>(map_.total())}; }
   bool finite(int slice) const { return finite_[static_cast<size_t>(slice)]; }
 
@@ -79,12 +81,12 @@ class DeviceTeam {
     DeviceStep* step;
     Range leaves;
     GradientSum* sum;
-    DeviceTrace* trace;  // null: nobody asks
+    DeviceTrace* trace;  // null unless traced
   };
   struct Member {
     DeviceStep* step;
-    bool has_begun = false;                          // at weights_
-    std::vector<std::unique_ptr<GradientSum>> sums;  // of as many subtrees as were needed
+    bool has_begun = false;                          // has copied weights_
+    std::vector<std::unique_ptr<GradientSum>> sums;  // one per subtree, as many as were ever needed
     std::vector<Part> parts;
     std::unique_ptr<DeviceTrace> trace;
   };
@@ -103,9 +105,9 @@ class DeviceTeam {
   std::span<const float> weights_;
   std::shared_ptr<float[]> sum_;
   std::vector<bool> finite_;     // by slice
-  std::optional<TreeSum> tree_;  // once there is something to sum
+  std::optional<TreeSum> tree_;  // set by the first sum
   int64_t leaves_ = 0;
-  std::vector<Part> parts_;  // of all members, in the leaves' order
+  std::vector<Part> parts_;  // of all members, in the order of the leaves
   bool said_idle_ = false;
 };
 

@@ -1,6 +1,6 @@
-// Puts what a device has done into a worker's trace. The device's clock and the host's are brought
-// together by the copies of slices: the host sees the end of each, never too early, so the shortest
-// way between the two is the distance of the clocks. Nobody waits for that. One thread.
+// Adds a device's events to a worker's trace. The clocks are aligned by the copies of slices: the
+// host sees each end late, never early, so the smallest difference seen is the offset of the
+// clocks. Adds no waiting. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace pushpull {
 
 class DeviceTrace {
  public:
-  // Borrows all; makes the step keep times.
-  //   device: which of the worker's.
+  // Borrows all references. Makes `step` keep times.
+  //   device: index among the worker's devices.
   DeviceTrace(Trace& trace, DeviceStep& step, const SliceMap& map, uint8_t device = 0);
 
-  // A part of a step begins on the host.
+  // Begins a part of a step.
   void begin();
-  // The host has seen just now that this slice of the sum, which keeps times, was copied.
+  // Records that the host has just seen the end of a slice's copy. `sum` must keep times.
   void copied(const GradientSum& sum, int slice, double now_s);
-  // The step was waited for.
-  //   first: its micro-batches count from here.
+  // Adds the events of the part. Call after step.wait().
+  //   first: index of its first micro-batch in the step.
   void end(int64_t step, int64_t first);
 
  private:
@@ -36,7 +36,7 @@ class DeviceTrace {
   DeviceStep& step_;
   const SliceMap map_;
   const uint8_t device_;
-  double clock_s_ = 0.0;  // of the host, where the device's is 0
+  double clock_s_ = 0.0;  // host time at which the device's clock is 0
   std::vector<Slice> slices_;
 };
 

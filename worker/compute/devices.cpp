@@ -39,7 +39,8 @@ std::vector<DeviceName> choose_devices(const std::string& text,
 DeviceName choose_device(const std::string& text,
                          const std::function<void(const std::string&)>& say) {
   if (!text.empty() && text != "auto" && device::parse_devices(text, 0).size() > 1) {
-    throw Error(ErrorCode::kUsage, "[device] --device " + text + ": only workers use several");
+    throw Error(ErrorCode::kUsage,
+                "[device] --device " + text + ": only workers can use several devices");
   }
   return choose_devices(text, say).front();
 }

@@ -1,4 +1,4 @@
-// The devices that `--device` names. Any thread.
+// Chooses the devices that --device names. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,17 @@
 
 namespace pushpull {
 
-// text: of the flag; "": cpu, for which nothing is asked of a driver. A GPU that is named must be
-// there; `auto` takes cuda:0 where it can be used.
-//   say: gets one line that names the devices, unless it is the processor and nothing else was
-//   wanted.
+// Returns the devices that `text`, the flag's value, names. "" means cpu and loads no driver. A GPU
+// that is named must exist; `auto` is cuda:0 if that is usable, or else cpu.
+//   say: gets one line that names the devices, unless the choice is cpu and `text` is not `auto`.
 // Throws Error(kUsage | kDevice).
 std::vector<device::DeviceName> choose_devices(const std::string& text,
                                                const std::function<void(const std::string&)>& say);
-// For programs that compute on one.
+// The same for programs that use a single device. Throws Error(kUsage) if `text` names several.
 device::DeviceName choose_device(const std::string& text,
                                  const std::function<void(const std::string&)>& say);
 
-// The device of each worker, or server, of `pushpull run`: with `cuda` they take the host's
-// GPUs in turns.
+// Returns the device of each process of `pushpull run`: `cuda` deals the host's GPUs out in turn.
 std::vector<std::string> devices_in_turns(const std::string& text, int64_t processes,
                                           int cuda_devices);
 

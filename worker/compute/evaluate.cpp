@@ -28,8 +28,8 @@ ChunkResult Evaluator::run(std::span<const float> weights, int64_t chunk) {
   const int64_t valid = samples(chunk);
   indices_.resize(static_cast<size_t>(valid));
   std::iota(indices_.begin(), indices_.end(), chunk * chunk_size_);
-  // the padding is zeros, never what an earlier chunk left: the bits must not depend on who came
-  // before
+  // pads with zeros rather than an earlier chunk's samples, so that the bits depend on this chunk
+  // alone
   std::fill(images_.begin() + valid * dataset_.input().size(), images_.end(), 0.0F);
   std::fill(labels_.begin() + valid, labels_.end(), 0);
   dataset_.read_test(indices_, images_.data(), labels_.data());

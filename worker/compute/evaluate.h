@@ -1,7 +1,7 @@
-// Evaluation on the test split, each sample exactly once for any number of workers: the split is
-// cut into fixed chunks of job.micro_batch samples, the last one padded; whoever computes a chunk
-// gets the same numbers. Counts add up in any order, losses are added in chunk order by the caller.
-// Not thread-safe: one object per model.
+// Evaluates a model on the test split, each sample exactly once for any number of workers. The
+// split is cut into fixed chunks of job.micro_batch samples, the last one padded; a chunk's result
+// does not depend on the worker. Counts add up in any order; the caller adds losses in chunk order.
+// Not thread-safe: use one object per model.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace pushpull {
 struct ChunkResult {
   int64_t chunk = 0;
   int64_t correct = 0;
-  double loss = 0.0;  // sum, not mean, of the samples' losses
+  double loss = 0.0;  // sum, not mean, over the samples
 };
 
 class Evaluator {
  public:
-  // Both are borrowed and must outlive this object.
+  // Borrows `dataset` and `model`.
   Evaluator(const Job& job, const Dataset& dataset, Model& model);
 
   // Chunks 0 .. chunks() - 1 cover the test split.
   int64_t chunks() const;
-  // Samples in the chunk: job.micro_batch but in the last one.
+  // Returns the number of samples in the chunk: job.micro_batch, or fewer in the last one.
   int64_t samples(int64_t chunk) const;
 
   // weights: model.table().total floats.

@@ -1,5 +1,5 @@
-// A worker's part of an evaluation: computes chunks of the test split and puts the numbers into the
-// message that reports them. Used by every kind of trainer, on its thread.
+// A worker's share of an evaluation: evaluates chunks of the test split and fills in the message
+// that reports them. Used by every trainer, on its thread.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,15 @@ namespace pushpull {
 
 class EvaluationShare {
  public:
-  // incarnation: of this worker. over: true once the job is over; asked before each chunk.
-  // activity: counts the chunks. trace: where each chunk goes; null: nowhere. Both borrowed.
+  // incarnation: of this worker. over: returns true once the job is over; called before each chunk.
+  // activity: counts the chunks. trace: gets an event per chunk, unless null. Both are borrowed.
   EvaluationShare(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
                   Activity& activity, Trace* trace = nullptr);
 
-  // Chunks of the whole test split.
+  // Returns the number of chunks of the whole test split.
   int64_t chunks() const { return evaluator_.chunks(); }
-  // Evaluates the weights of barrier `step` on these chunks. None: the job was over before the end.
+  // Evaluates the weights of barrier `step` on these chunks. Returns nothing if the job ended
+  // first.
   std::optional<wire::EvalResult> run(int64_t step, Range chunks, std::span<const float> weights);
 
  private:

@@ -8,7 +8,7 @@ namespace pushpull {
 
 namespace {
 
-// Exponent bits all set: NaN or infinite.
+// A float is NaN or infinite if all bits of its exponent are set.
 PUSHPULL_SIMD bool none_found(const float* x, int64_t n) {
   uint32_t found = 0;
   for (int64_t i = 0; i < n; ++i) {

@@ -61,7 +61,7 @@ void GradientSum::all_ready(const SliceReady& ready) {
 
 void GradientSum::end_leaf() {
   if (in_last_leaf()) {
-    // tensor_ready has added them all
+    // tensor_ready has already added all pairs
     stack_.erase(stack_.begin(), stack_.end() - 1);
   } else if (merges_[static_cast<size_t>(next_leaf_)] > 0) {
     for (size_t t = 0; t < tensor_elements_.size(); ++t) begin_tensor(t);

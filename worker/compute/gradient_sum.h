@@ -1,9 +1,10 @@
-// Sums the gradients of a node's micro-batches along the fixed tree (P1) where the model computes
-// them, and hands out each slice as soon as the last backward pass has finished it. One thread.
+// Sums the gradients of a node's micro-batches along the fixed tree (P1), where the model computes
+// them, and passes on each slice as soon as the last backward pass has finished it.
+// Single-threaded.
 //
 // The leaves of node [lo, hi) come in order. A stack holds the sums that wait for their right
-// sibling; after leaf i, as many pairs of the top are added as the tree completes there. In the
-// last leaf this happens tensor by tensor while backward goes on.
+// sibling. After leaf i, the top pairs are added, as many as the tree completes there; in the last
+// leaf this happens tensor by tensor while backward runs.
 #pragma once
 
 #include <cstdint>
@@ -22,41 +23,41 @@ namespace pushpull {
 
 class GradientSum {
  public:
-  // Called with a slice and its part of the sum, in the order in which they become final.
+  // Called with a slice and its part of the sum, in the order in which slices become final.
   using SliceReady = std::function<void(int slice, Payload part)>;
 
   virtual ~GradientSum() = default;
 
-  // leaves: micro-batches of the node.
+  // Begins a node of `leaves` micro-batches.
   void begin(int64_t leaves);
-  // The model writes the next micro-batch's gradient there: memory of the model.
+  // Returns where the model writes the gradient of the next micro-batch, in the model's memory.
   std::span<float> leaf();
-  // In the node's last micro-batch: backward has finished this tensor. Sums it and gives out
-  // slices.
+  // Sums a tensor that backward has finished and passes on the slices that this completes. Only in
+  // the node's last micro-batch.
   void tensor_ready(size_t tensor, const SliceReady& ready);
-  // The same for all tensors, the last one first.
+  // Calls tensor_ready for all tensors, from the last to the first.
   void all_ready(const SliceReady& ready);
   bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
-  // The micro-batch is done. After the last one the sum is complete.
+  // Ends the micro-batch. After the last one the sum is complete.
   void end_leaf();
-  // After the last leaf: gives out the next slice that tensor_ready could not yet; false: there was
-  // none.
+  // Passes on the next slice that tensor_ready could not. Returns false if there is none. Call
+  // after the last leaf.
   virtual bool give_next(const SliceReady& /*ready*/) { return false; }
   void finish(const SliceReady& ready) {
     while (give_next(ready)) {
     }
   }
 
-  // The whole sum in host memory, after `finish`, where it is there. Valid until `begin`.
+  // Returns the whole sum, after finish() and only if it is in host memory. Valid until begin().
   virtual std::span<const float> sum() const = 0;
-  // A slice that was given out, in host memory.
+  // Returns `part`, a slice that was passed on, in host memory.
   virtual Payload on_host(const Payload& part) const { return part; }
-  // Nothing in a slice that was given out is NaN or infinite.
+  // Returns false if a slice that was passed on contains NaN or infinity.
   virtual bool finite(int slice, const Payload& part) const = 0;
 
-  // Notes from here on when slices are copied from a device, if they are.
+  // Records from now on when slices are copied from a device.
   virtual void keep_times() {}
-  // Times of a slice that was given out: seconds since `clock`.
+  // Times of a slice that was passed on, in seconds since `clock`.
   struct Copied {
     double begin_s = 0.0;
     double end_s = 0.0;
@@ -68,17 +69,17 @@ class GradientSum {
 
   const SliceMap& map() const { return map_; }
   size_t total() const { return static_cast<size_t>(total_); }
-  // The sum, once the last leaf has ended.
+  // Returns the sum. Call after the last leaf.
   const float* top() const { return stack_.back().get(); }
 
   virtual void begin_node() {}
-  // A place for the next leaf. All that was added or given out before has been asked for already.
+  // Returns a buffer for the next leaf. All earlier additions have been issued by then.
   virtual std::shared_ptr<float[]> take() = 0;
-  // The calls that follow read this tensor of the latest leaf.
+  // Called before add() reads this tensor of the latest leaf.
   virtual void begin_tensor(size_t /*tensor*/) {}
-  // left + right -> right, elements [range)
+  // Computes right = left + right for the elements of `range`.
   virtual void add(const float* left, float* right, Range range) = 0;
-  // This slice of the sum is final.
+  // Called when this slice of the sum is final.
   virtual void slice_done(int slice, const std::shared_ptr<float[]>& sum,
                           const SliceReady& ready) = 0;
 
@@ -87,14 +88,14 @@ class GradientSum {
   SliceMap map_;
   std::vector<Range> tensor_elements_;
   std::vector<int> tensors_in_slice_;
-  std::vector<int> missing_;  // tensors of the slice that are not final yet
+  std::vector<int> missing_;  // per slice: tensors that are not final yet
   int64_t leaves_ = 0;
   int64_t next_leaf_ = 0;
-  std::vector<int> merges_;  // after each leaf
+  std::vector<int> merges_;  // by leaf
   std::vector<std::shared_ptr<float[]>> stack_;
 };
 
-// In host memory. memory: where gradients are to lie; they are sent from there.
+// Makes a sum in host memory. memory: where gradients are written and sent from.
 std::unique_ptr<GradientSum> make_host_sum(const TensorTable& table, const SliceMap& map,
                                            FloatAllocator memory = heap_floats);
 

@@ -1,4 +1,4 @@
-// The sum of gradients that a model leaves in host memory: what is summed is what is sent.
+// Sums gradients in host memory. Slices are sent from the same buffer.
 #include <utility>
 
 #include "common/base/simd.h"

@@ -1,6 +1,6 @@
-// Micro-batches whose loss or gradient is not finite, where they count as zeros (on-bad-gradient =
-// skip): finds and clears them, one micro-batch at a time. So the bits of a sum do not depend on who
-// computes which part of it. One thread.
+// Finds micro-batches with a loss or gradient that is not finite and replaces them by zeros
+// (on-bad-gradient = skip), one micro-batch at a time: the bits of a sum do not depend on how
+// micro-batches are spread over workers. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,21 @@ namespace pushpull {
 
 class SkippedGradients {
  public:
-  // table: borrowed. on_host: the model leaves its gradients in host memory. Throws Error(kUsage).
+  // Borrows `table`. Throws Error(kUsage) unless `on_host`: the gradients must be in host memory.
   SkippedGradients(const TensorTable& table, bool on_host);
 
   struct MicroBatch {
-    std::span<float> gradient;  // of the flat vector
+    std::span<float> gradient;  // flat vector
     float loss = 0.0F;
-    size_t place = 0;  // of its loss among those of the push
+    size_t place = 0;  // index of its loss in the push
   };
-  // Returns the loss that counts, 0 for what is not finite. Its gradient is zeros then; its batch
-  // statistics are the running ones, which they leave as they are.
-  //   needed: asked for each of those before it is read; may be empty, and may throw.
+  // Returns the loss, or 0 if the loss or the gradient is not finite. In that case clears the
+  // gradient and sets the batch statistics to the running ones of `weights`, so that their average
+  // does not change.
+  //   needed: called for each of those tensors before it is read; may be empty; may throw.
   float take(const MicroBatch& computed, std::span<const float> weights,
              const WeightsNeeded& needed);
-  // Those that have been skipped since the last call.
+  // Returns the micro-batches skipped since the last call.
   std::vector<wire::BadGradient> take_found() { return std::exchange(found_, {}); }
 
  private:

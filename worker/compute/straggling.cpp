@@ -6,7 +6,7 @@ namespace pushpull {
 
 namespace {
 
-// A sleep ends some 50 us late (timer slack of Linux); shorter ones are put off and added up.
+// A sleep ends about 50 us late (timer slack of Linux), so shorter ones are added up first.
 constexpr double kLeastSleep = 1e-4;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Makes a worker slower on purpose (`straggler`): it waits after each piece of computing, so that
-// every result comes out FACTOR times as late as it would. It waits and does not burn: it stands
-// for a slower machine, and must not take cores from the others. One thread.
+// Slows a worker down on purpose (`straggler`): after each piece of computing it waits until the
+// piece has taken FACTOR times as long. It sleeps rather than spins, because it stands for a slower
+// machine and must not take cores from other processes. Single-threaded.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,15 @@ namespace pushpull {
 
 class Straggling {
  public:
-  // clock: seconds that never jump back. sleep: for so many seconds, or less.
+  // clock: in seconds, monotonic. sleep: sleeps for at most the given seconds.
   Straggling(std::function<double()> clock, std::function<void(double)> sleep);
 
-  // 1: no slower than it is.
+  // 1 = no slowdown.
   void set_factor(double factor) { factor_ = factor; }
 
-  // Computing goes on, or begins.
+  // Starts or resumes the clock of computing.
   void resume();
-  // Something is computed: waits as long as it has to.
+  // Stops it and sleeps for the time owed.
   void lag();
 
  private:
@@ -25,7 +25,7 @@ class Straggling {
   std::function<void(double)> sleep_;
   double factor_ = 1.0;
   double resumed_s_ = 0.0;
-  double owed_s_ = 0.0;  // negative: it has slept too long
+  double owed_s_ = 0.0;  // negative after sleeping too long
 };
 
 }  // namespace pushpull

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kPollMs = 50;
 constexpr int kLingerMs = 1000;
-// A coordinator that knows of the same silence has said by then what follows.
+// Time within which a coordinator that sees the same silence declares the peer lost.
 constexpr int64_t kReasonMs = 5000;
 
 }  // namespace
@@ -59,7 +59,7 @@ bool Control::wait_for_reason() {
     poll_sockets({&item, 1}, kPollMs);
     news_.clear();
     const std::lock_guard lock(mutex_);
-    // one that is restarted will say so
+    // does not count the time in which the coordinator itself is silent: it may be restarting
     if (!member_.misses_coordinator(clock_.now_ms())) waited_ms += kPollMs;
   }
   return over();
@@ -119,7 +119,7 @@ std::optional<JobEnd> Control::end() const {
   return member_.end();
 }
 
-// mutex_ is held.
+// Requires mutex_.
 wire::Stats Control::stats() const {
   wire::Stats stats;
   stats.set_peak_rss_kib(peak_rss_kib());
@@ -141,7 +141,7 @@ void Control::send_all() {
   for (const std::string& line : handler_->take_notices()) Log("worker").warn(line);
 }
 
-// Wakes the trainer's thread where it has something to read.
+// Wakes the trainer's thread if there is news for it.
 void Control::note_news() {
   const bool joined = member_.joined();
   const bool ended = member_.end().has_value() || term_over();
@@ -191,7 +191,7 @@ void Control::loop(const std::stop_token& stop) {
     turn();
   }
   const std::lock_guard lock(mutex_);
-  // nobody waits for a Hello that reaches nobody
+  // before joining, the Hello may have reached no coordinator: do not linger for it
   if (member_.joined()) dealer_->set_linger_ms(kLingerMs);
   send_all();
   dealer_.reset();

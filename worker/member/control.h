@@ -1,6 +1,6 @@
-// The worker's connection to the coordinator, on a thread of its own, so that heartbeats go on
-// while the trainer computes: what `WorkerMember` decides, put on a socket. The trainer's thread
-// reads the newest state and posts messages; everything else is the control thread's.
+// The worker's connection to the coordinator: runs a WorkerMember over a socket, on its own thread,
+// so that heartbeats continue while the trainer computes. The trainer's thread reads the newest
+// state and posts messages; all else belongs to the control thread.
 #pragma once
 
 #include <atomic>
@@ -24,58 +24,59 @@ namespace pushpull {
 
 class Control {
  public:
-  // Takes the socket over: nobody else may use it from now on. Joins the job of the coordinator
-  // that it reaches. `signals` is polled here.
+  // Takes over the socket and joins the job of the coordinator at its other end. Polls `signals`.
   Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals,
           Keys keys = {});
-  // Sends what is still to be said and ends the thread.
+  // Sends pending messages and ends the thread.
   ~Control();
 
   // ---- the trainer's thread ----
-  // Waits until this worker has joined. False: it has not, and end() says why.
+  // Waits until this worker has joined. Returns false if it could not; end() then says why.
   bool wait_joined();
-  // Valid once joined; they stay as they are.
+  // Valid once joined; constant from then on.
   const Job& job() const { return member_.job(); }
   uint64_t incarnation() const { return member_.incarnation(); }
-  // The worker takes part in the newest term from now on, and declares for it. Returns its run.
+  // Enters the newest term: declare() and state() refer to it from now on. Returns its run.
   uint64_t enter_term();
-  // Of the job's first term: what its data connections go by.
+  // Returns the run of the job's first term. Keys of data connections are derived from it.
   uint64_t first_run() const { return first_run_; }
   const Keys& keys() const { return keys_; }
-  // What to show to the servers of the job. Once a term has been entered.
+  // Returns the credentials for the job's servers. Call after enter_term.
   Credentials data_credentials() const {
     return keys_.data_credentials(job().encrypt_data, first_run_);
   }
-  // Address where the coordinator was joined.
+  // Returns the address of the coordinator.
   const std::string& address() const { return address_; }
-  // Repeated until the coordinator has taken it in.
+  // Posts a message, which is resent until the coordinator acknowledges it.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
-  // The push that is being computed cannot be: said in the last words.
+  // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push);
-  // Reported by the next heartbeats.
+  // Activity, times and traffic go out with the next heartbeat.
   Activity& activity() { return activity_; }
   void set_times(const TimeTotals& times);
-  // Payload bytes that went to other workers and came from them, and messages of strangers.
+  // Sets payload bytes sent to and received from other workers, and the number of rejected
+  // messages.
   void set_traffic(int64_t sent, int64_t received, int64_t rejected);
-  // Reports whom `handler` does not let in. It ends with this.
+  // Keeps `handler` for all terms and logs the connections that it refuses.
   void report_refused(std::shared_ptr<ZapHandler> handler);
-  // That one; null: none yet.
+  // Returns that handler, or null before report_refused.
   const std::shared_ptr<ZapHandler>& handler() const { return handler_; }
-  // The last words: finished (code 0) or why not. Call once, before the end.
+  // Sends Leave: code 0 if this worker has finished, or else the error. Call once, at the end.
   void leave(int code, const std::string& text);
 
-  // The newest state of the term that the worker takes part in, empty before the first.
+  // Returns the newest state of the entered term, or nothing before its first.
   std::optional<wire::State> state() const;
-  // Of that state. A heartbeat that tells the coordinator of it goes out no sooner than this is seen.
+  // Returns the version of the coordinator's newest state. It is set before any heartbeat
+  // acknowledges that state.
   int64_t state_version() const { return state_version_.load(std::memory_order_acquire); }
-  // Set once the job is over, in whatever way, or the term is.
+  // Returns the reason once the job or the entered term is over.
   std::optional<JobEnd> end() const;
   bool over() const { return over_.load(std::memory_order_relaxed); }
-  // This worker cannot go on: somebody does not answer. Waits until the coordinator has said why.
-  // False: it has not, though it lives.
+  // Waits, when a peer does not answer, until the coordinator says why. Returns false if the
+  // coordinator is alive and has not said so after 5 s.
   bool wait_for_reason();
-  // Readable when the state or the end is new; clear it before reading them.
+  // Readable when there is a new state or end. Clear it before reading either.
   WakeFd& news() { return news_; }
 
  private:
@@ -99,21 +100,21 @@ class Control {
   std::atomic<int64_t> peers_rejected_ = 0;
   Activity activity_{now_ms};
 
-  uint64_t first_run_ = 0;  // the trainer's thread only
+  uint64_t first_run_ = 0;  // trainer's thread only
 
   // guarded by mutex_
   mutable std::mutex mutex_;
   WorkerMember member_;
-  uint64_t run_ = 0;  // of the term that the trainer's thread takes part in; 0: of none yet
+  uint64_t run_ = 0;  // of the entered term; 0 before the first
   TimeTotals times_;
   AwakeClock clock_;
-  std::shared_ptr<ZapHandler> handler_;  // of the port that other workers reach; null: none
+  std::shared_ptr<ZapHandler> handler_;  // of the port that other workers connect to, or null
 
   // control thread only
-  int64_t news_version_ = -1;  // the state that the trainer was woken for
+  int64_t news_version_ = -1;  // newest state that has woken the trainer
   bool news_joined_ = false;
 
-  std::jthread thread_;  // last: ends before what it uses
+  std::jthread thread_;  // last: joins before the members that it uses go
 };
 
 }  // namespace pushpull

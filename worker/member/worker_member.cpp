@@ -6,7 +6,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to notice that the job is over
+constexpr int64_t kStopDeadlineMs = 5000;  // for the trainer to stop after the job is over
 
 JoinOptions as_worker(JoinOptions options) {
   options.role = wire::ROLE_WORKER;
@@ -32,7 +32,7 @@ void WorkerMember::on_message(int64_t now_ms, const Message& message) {
     const wire::Header& header = message.header;
     const Member::News news = member_.on_message(now_ms, message);
     if (news == Member::News::kTerm) take_term();
-    // also of an old State: not any more, once we were given up and joined anew
+    // an older State counts too: a worker that was given up and joined again must declare again
     if (header.has_state() && header.run() == run()) declared_ = header.state().declared();
     const bool joined_anew = news == Member::News::kJoined && header.has_state();
     if (news == Member::News::kState || joined_anew) take_state(member_.state());
@@ -62,7 +62,7 @@ void WorkerMember::on_tick(int64_t now_ms) {
   if (let_go || told_.overdue(now_ms)) finish_by_signal();
   guarded([&] {
     if (member_.joined()) repeat_requests(now_ms);
-    // heartbeats go on until the last words: the computation may take its time
+    // heartbeats continue until Leave: the computation may take a while to stop
     if (member_.joined() || !end_) member_.on_tick(now_ms, stats_);
   });
 }
@@ -120,7 +120,7 @@ void WorkerMember::report(wire::EvalResult result) {
   requests_.expire();
 }
 
-// A process that is no member has nothing to leave.
+// A process that has not joined sends no Leave.
 void WorkerMember::leave(int code, const std::string& text) {
   if (member_.joined() && !left_) member_.leave(code, text, failed_);
   left_ = true;

@@ -1,6 +1,6 @@
-// A worker's part in a job, from its first Hello to its Leave, as a state machine: joins, declares,
-// takes the newest State, repeats results until they are taken, says that it lives. Knows no
-// socket, thread or clock; whoever owns it sees to it that one thread at a time uses it.
+// State machine of a worker's membership in a job, from its first Hello to its Leave: joins,
+// declares, takes the newest State, resends results until they are acknowledged, sends heartbeats.
+// Does no I/O and starts no thread. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,49 +19,50 @@ namespace pushpull {
 
 class WorkerMember {
  public:
-  // options.role is set here. stats: of this process, asked for each heartbeat.
+  // Sets options.role itself. stats: returns this process's statistics; called for each heartbeat.
   WorkerMember(JoinOptions options, std::function<wire::Stats()> stats);
 
-  // ---- events; after any of them, take what is to be sent ----
+  // ---- events; call take_outgoing after each ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
-  // A worker of a run keeps its place until the coordinator lets it go, or the grace is over. True: the
-  // process must end at once.
+  // Handles a signal. A member keeps its place until the coordinator releases it or the grace
+  // period ends. Returns true if the process must exit at once.
   bool on_signal(int64_t now_ms, int signal);
-  // Something on the connection has failed: the job is over for this worker.
+  // Ends the job for this worker, because its connection failed.
   void fail(ErrorCode code, const std::string& text);
 
-  // Repeated until the coordinator has taken it in, or the term ends: for the next one the worker
-  // declares again. incarnation is set here.
+  // Sends the declaration, and resends it until the coordinator acknowledges it or the term ends;
+  // declare again in each term. Sets the incarnation itself.
   void declare(wire::Declare declare);
+  // Sends the result, and resends it until the coordinator acknowledges it or the term ends.
   void report(wire::EvalResult result);
-  // The push that is being computed cannot be: said in the last words.
+  // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push) { failed_ = std::move(push); }
-  // The last words: finished (code 0) or why not. Once.
+  // Sends Leave: code 0 if this worker has finished, or else the error. Call once.
   void leave(int code, const std::string& text);
 
   // ---- actions ----
   std::vector<Message> take_outgoing() { return member_.take_outgoing(); }
-  // Lines for people.
+  // Returns log lines for users.
   std::vector<std::string> take_notices() { return member_.take_notices(); }
-  // Another connection to the coordinator is to be opened beside this one.
+  // Returns true if the owner must open a second connection to the coordinator.
   bool needs_connection(int64_t now_ms) { return member_.needs_connection(now_ms); }
 
   // ---- queries ----
   bool joined() const { return member_.joined(); }
-  // Valid once joined; the run changes with the term.
+  // Valid once joined. The run changes with each term.
   const Job& job() const { return member_.job(); }
   uint64_t run() const { return member_.run(); }
   uint64_t first_run() const { return member_.first_run(); }
   uint64_t incarnation() const { return member_.incarnation(); }
-  // The newest one; its version is -1 before the first.
+  // Returns the newest state; its version is -1 before the first.
   const wire::State& state() const { return member_.state(); }
   // Set once the job is over for this worker.
   const std::optional<JobEnd>& end() const { return end_; }
-  // The job is over, and the computation has had the time to notice.
+  // Returns true if the computation did not stop in time after the job was over.
   bool stop_is_late(int64_t now_ms) const;
   bool misses_coordinator(int64_t now_ms) const { return member_.misses_coordinator(now_ms); }
-  // Results that the coordinator has not taken.
+  // Returns the number of results that the coordinator has not acknowledged.
   size_t open_results() const { return results_.size(); }
 
  private:
@@ -75,14 +76,14 @@ class WorkerMember {
   Member member_;
   const std::function<wire::Stats()> stats_;
   std::optional<wire::Declare> declare_;
-  bool declared_ = false;                        // the coordinator has it
-  std::map<int64_t, wire::EvalResult> results_;  // not taken yet, by number
+  bool declared_ = false;                        // acknowledged by the coordinator
+  std::map<int64_t, wire::EvalResult> results_;  // not acknowledged yet, by number
   int64_t next_result_ = 1;
   std::optional<wire::Applied> failed_;
   EndRequest told_;
   Repeat requests_{kRequestMs};
   std::optional<JobEnd> end_;
-  bool left_ = false;   // nothing is said after the last words
+  bool left_ = false;   // leave() was called: send nothing more
   int64_t now_ms_ = 0;  // of the newest event
   int64_t end_ms_ = 0;  // when end_ was set
 };

@@ -4,7 +4,7 @@
 
 namespace pushpull {
 
-// There are no shares, but barriers that the coordinator has added.
+// There are no shares, but the coordinator may have added checkpoints.
 bool LeaseSchedule::on_shares(const wire::State& state) {
   for (const int64_t step : state.chosen_checkpoints()) plan_.barriers.choose(step);
   return false;
@@ -66,7 +66,7 @@ void LeaseSchedule::on_pushed(int64_t /*step*/, Range /*range*/) {
   leases_.pop_front();
 }
 
-// The barrier's weights are old by now.
+// The next task needs a pull: the weights at a barrier are outdated by now.
 void LeaseSchedule::on_evaluated() {
   PP_ASSERT(!leases_.empty());
   fresh_ = false;

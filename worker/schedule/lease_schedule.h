@@ -1,6 +1,6 @@
-// The schedule of workers that draw leases from the pool of server 0 (async): each lease is a part
-// of a step, or of an evaluation, and is worked on once, on weights pulled after the last push.
-// When servers apply what is pushed is their own matter.
+// Schedule of workers that draw leases from the pool of server 0 (async). A lease is a part of a
+// step or of an evaluation; it is computed once, on weights pulled after the last push. Servers
+// decide when they apply a push.
 #pragma once
 
 #include <deque>
@@ -41,9 +41,9 @@ class LeaseSchedule : public Schedule {
   WorkPlan plan_;
   std::deque<wire::Lease> leases_;
   int64_t newest_lease_ = 0;
-  int64_t clock_ = -1;       // that the weights in use were pulled for; -1: there are none
-  bool at_barrier_ = false;  // they are exactly those at barrier clock_
-  bool fresh_ = false;       // nothing has been pushed or evaluated since they were pulled
+  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
+  bool fresh_ = false;       // no push or evaluation since they were pulled
 };
 
 }  // namespace pushpull

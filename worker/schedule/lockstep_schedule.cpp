@@ -5,14 +5,14 @@ namespace pushpull {
 LockstepSchedule::LockstepSchedule(const WorkPlan& plan, bool subtrees)
     : subtrees_(subtrees), shares_(plan) {}
 
-// A new share begins at the step whose weights are here: nobody can be further without this share,
-// and where somebody can, the servers will say so.
+// A new share begins at the step of the weights in use: without this share no worker can be
+// further. If the run is further nonetheless, the servers say so.
 bool LockstepSchedule::on_shares(const wire::State& state) {
   return shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
 }
 
-// Only the servers know where the run is. Some may be a step ahead: they still have the version
-// before, and a newcomer needs one version of all slices.
+// Only the servers know the current step. Some may be a step ahead; they still have the previous
+// version, and a new worker needs one version of all slices.
 std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
   if (weights.least_version != weights.most_version) {
     return PullAim{.clock = weights.least_version, .may_be_past = clock_ < 0};
@@ -30,7 +30,7 @@ Schedule::Decision LockstepSchedule::next() const {
   const std::optional<Task> task = wanted();
   if (!task) {
     if (shares_.empty()) return {};
-    // the last push of a share that has ended is repeated, as any other, while a pull waits for it
+    // the last push of an ended share is resent, like any other, while a pull waits for it
     const int64_t newest = shares_.newest_clock();
     if (clock_ < newest) return {{}, PullAim{.clock = newest}};
     return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
@@ -39,8 +39,8 @@ Schedule::Decision LockstepSchedule::next() const {
   return {{}, PullAim{.clock = task->step, .at_barrier = task->kind == Task::kEvaluate}};
 }
 
-// With several shares another one may come first; an evaluation is reported before its barrier's
-// weights are used for the next step.
+// Not certain with several shares, because another one may come first, nor before an evaluation,
+// which must be reported before its barrier's weights are used for the next step.
 std::optional<PullAim> LockstepSchedule::pull_after(int64_t step) const {
   const Barriers& barriers = shares_.plan().barriers;
   const int64_t clock = barriers.round_end(step);

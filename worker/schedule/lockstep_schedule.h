@@ -1,6 +1,6 @@
-// The schedule of whole steps in lockstep (sync, local:H): all slices have one version per step, a
-// worker computes each share of its own on exactly the version of that step, and the next version
-// has every micro-batch of it. A newcomer first asks the servers where the run is.
+// Schedule of whole steps in lockstep (sync, local:H). All slices have one version per step. A
+// worker computes each of its shares on exactly the version of that step, and the next version
+// contains every micro-batch of it. A new worker first asks the servers for their current step.
 #pragma once
 
 #include "worker/schedule/schedule.h"
@@ -10,8 +10,8 @@ namespace pushpull {
 
 class LockstepSchedule : public Schedule {
  public:
-  // subtrees: a share is pushed as the fewest nodes of the fixed tree that cover it, so that the
-  // servers can sum along that tree (P1); otherwise as one sum.
+  // subtrees: a share is pushed as the maximal subtrees of the fixed tree that cover it, so that
+  // servers can sum along that tree (P1). If false, it is pushed as one sum.
   LockstepSchedule(const WorkPlan& plan, bool subtrees);
 
   bool on_shares(const wire::State& state) override;
@@ -36,7 +36,7 @@ class LockstepSchedule : public Schedule {
  private:
   const bool subtrees_;
   ShareList shares_;
-  int64_t clock_ = -1;  // of the weights in use; -1: there are none
+  int64_t clock_ = -1;  // of the weights in use; -1 if there are none
 };
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// The one place where a worker's exchange is chosen by the job's strategy.
+// Makes the schedule of a worker. The job's strategy decides its kind here and nowhere else.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@ bool NewestSchedule::on_shares(const wire::State& state) {
       state, [this](int64_t /*from_step*/) { return clock_; }, true);
 }
 
-// A worker that has no weights yet is asking where the run is: that answer helps a new share, too.
+// Without weights, a worker is asking for the current step; that answer serves a new share, too.
 bool NewestSchedule::gives_up(const PullAim& pull) const {
   return !(pull.is_newest() && clock_ < 0);
 }
@@ -21,7 +21,7 @@ OwnedShare& NewestSchedule::own(const OwnedShare* share) {
   return shares_.all()[static_cast<size_t>(share - shares_.all().data())];
 }
 
-// A share whose next evaluation is due: the servers have reached its barrier.
+// Returns a share with an evaluation due: the servers have reached its barrier.
 const OwnedShare* NewestSchedule::evaluation() const {
   const Barriers& barriers = shares_.plan().barriers;
   for (const OwnedShare& share : shares_.all()) {
@@ -31,7 +31,7 @@ const OwnedShare* NewestSchedule::evaluation() const {
   return nullptr;
 }
 
-// A share that has not been computed with these weights.
+// Returns a share that has not been computed with these weights, or null.
 const OwnedShare* NewestSchedule::share_to_compute() const {
   for (const OwnedShare& share : shares_.all()) {
     if (share.range.size() > 0 && share.clock <= clock_) return &share;
@@ -51,7 +51,7 @@ Schedule::Decision NewestSchedule::next() const {
   if (clock_ >= 0 && newest_ == barriers.end_step) {
     return {{Task::kDone, barriers.end_step, {}}, std::nullopt};
   }
-  // what the next task needs: one more step than the weights that are here, if those are done
+  // the next task needs one step more than the weights in use, if those are done
   const int64_t clock = clock_ == newest_ ? newest_ + 1 : newest_;
   return {{}, PullAim{.versions = PullAim::kNewest, .clock = clock}};
 }
@@ -75,7 +75,7 @@ std::optional<Task> NewestSchedule::upcoming() const {
 }
 
 // Servers may be a version apart. Then all of them are asked for exactly the lower one, which they
-// still have; one that has gone on once more has not.
+// still have, except a server that has moved on once more.
 std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) {
   if (weights.aim.at_barrier) {
     finish_barrier(weights);
@@ -90,9 +90,9 @@ std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) 
   return std::nullopt;
 }
 
-// If the servers are past the barrier, everything has been evaluated there: the result of
-// whoever had this share before has arrived. What has come are the newest weights then, maybe of
-// two versions.
+// If the servers are past the barrier, all its chunks were evaluated: the result of the share's
+// previous worker has arrived. The weights received are then the newest ones, perhaps of two
+// versions.
 void NewestSchedule::finish_barrier(const PulledWeights& weights) {
   const int64_t barrier = weights.aim.clock;
   if (weights.at_barrier) {

@@ -1,6 +1,6 @@
-// The schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981),
-// where the others may have gone on without this worker: it always computes on the newest version,
-// and still evaluates its chunks of every evaluation that it has passed.
+// Schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981).
+// Other workers may go on without this one, so it always computes on the newest version. It still
+// evaluates its chunks of every evaluation that it has passed.
 #pragma once
 
 #include "worker/schedule/schedule.h"
@@ -35,8 +35,8 @@ class NewestSchedule : public Schedule {
   void finish_barrier(const PulledWeights& weights);
 
   ShareList shares_;
-  int64_t clock_ = -1;  // of the weights in use; -1: there are none
-  int64_t newest_ = 0;  // version that has been here
+  int64_t clock_ = -1;  // of the weights in use; -1 if there are none
+  int64_t newest_ = 0;  // newest version received
 };
 
 }  // namespace pushpull

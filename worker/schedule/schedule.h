@@ -1,7 +1,8 @@
-// Decides what a worker computes next, which weights fit it, what a pull must ask for, and what a
+// Decides what a worker computes next, which weights fit it, what a pull must request and what a
 // push covers. Each way in which servers count pushes (docs/strategies.md) has one schedule, made
-// by make_schedule; nobody else asks which strategy runs. State machines: they know no message but
-// the coordinator's shares and leases, no socket, clock or thread. Used by PushPull, on its thread.
+// by make_schedule; no other code asks for the strategy. A state machine: its only input from the
+// coordinator is shares and leases; it does no I/O, starts no thread and reads no clock. Used by
+// PushPull, on its thread.
 #pragma once
 
 #include <cstdint>
@@ -14,87 +15,88 @@
 
 namespace pushpull {
 
-// The weights, or the lease, that a pull must bring.
+// The weights, or the lease, that a pull requests.
 struct PullAim {
   enum Versions {
-    kExact,      // version `clock` of every slice: a slice that has come is final
-    kNewest,     // whatever version each server has, which may differ
-    kPerServer,  // one version of all slices of a server
+    kExact,      // version `clock` of every slice; a slice is final when it arrives
+    kNewest,     // the current version of each server; they may differ
+    kPerServer,  // one version for all slices of a server
   };
   Versions versions = kExact;
-  int64_t clock = 0;         // step that will be computed with these weights, or the barrier
-  bool at_barrier = false;   // the weights at barrier `clock`, where servers still have them
-  bool may_be_past = false;  // kExact: a server that has nothing to answer with is past `clock`;
-                             // the pull is given up then, and the schedule asked anew
-  bool leases = false;       // no weights: a lease
+  int64_t clock = 0;         // step to compute with these weights, or the barrier
+  bool at_barrier = false;   // the weights at barrier `clock`, if servers still have them
+  bool may_be_past = false;  // kExact: a server may be past `clock`; the pull is then abandoned
+  bool leases = false;       // requests a lease instead of weights
 
-  // At once, with whatever version each server has.
+  // Returns true if servers answer at once, with their current versions.
   bool is_newest() const { return versions == kNewest && !at_barrier; }
 };
 
-// The weights of a pull are complete.
+// Describes the weights of a complete pull.
 struct PulledWeights {
   PullAim aim;
   int64_t least_version = 0;  // over all slices
   int64_t most_version = 0;
-  bool at_barrier = false;  // they are exactly those at the aim's barrier
+  bool at_barrier = false;  // the weights are exactly those at the aim's barrier
 };
 
 class Schedule {
  public:
   struct Decision {
-    Task task;                    // kWait where `pull` is set
-    std::optional<PullAim> pull;  // what must be pulled before anything can be computed
+    Task task;                    // kWait if `pull` is set
+    std::optional<PullAim> pull;  // must complete before the next task
   };
 
   virtual ~Schedule() = default;
 
   // ---- events ----
-  // The coordinator's newest word on this worker's shares. True: there is a new one, and a pull
-  // under way for which `gives_up` is true must be given up. Throws Error(kProtocol).
+  // Takes the newest State's shares. Returns true if one is new; a running pull must then be
+  // abandoned if gives_up() is true for it. Throws Error(kProtocol).
   virtual bool on_shares(const wire::State& /*state*/) { return false; }
-  // True: there is a lease to work on.
+  // Takes new leases. Returns true if there is a lease to work on.
   virtual bool on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& /*leases*/) {
     return false;
   }
-  // Returns the pull that is needed instead, where these weights do not do: they are dropped then,
-  // and otherwise in use from here on.
+  // Takes a complete pull. Returns the pull needed instead if these weights do not fit; the caller
+  // then drops them. Otherwise they are in use from now on.
   virtual std::optional<PullAim> on_weights(const PulledWeights& weights) = 0;
-  // A pull was given up while the weights in use lay with a server, who may write there from here
-  // on: it takes a newer pull for word that they are no longer read.
+  // Called when a pull is abandoned while the weights in use are in a server's memory. The server
+  // may overwrite them now, because it takes a newer pull as proof that they are no longer read.
   virtual void on_weights_let_go() = 0;
-  // The push for a task is complete; the evaluation is reported.
+  // Called when the push of a task is complete, or when the evaluation is reported.
   virtual void on_pushed(int64_t step, Range range) = 0;
   virtual void on_evaluated() = 0;
 
   // ---- queries ----
   virtual Decision next() const = 0;
-  // The task that comes next, whether its weights are here or not; none: nothing is left.
+  // Returns the next task, whether or not its weights have arrived, or nothing if none is left.
   virtual std::optional<Task> wanted() const = 0;
-  // The weights in use are those of this task.
+  // Returns true if the weights in use are those of this task.
   virtual bool weights_fit(const Task& task) const = 0;
-  // The task that will probably be computed after the wanted one.
+  // Returns the task that probably follows the wanted one.
   virtual std::optional<Task> upcoming() const = 0;
-  // The pull that will follow the push for `step`, where that is certain while it goes on.
+  // Returns the pull that will follow the push for `step`, if that is certain while the push is
+  // running.
   virtual std::optional<PullAim> pull_after(int64_t /*step*/) const { return std::nullopt; }
-  // A new share may be what the servers are waiting for before they answer this pull.
+  // Returns true if a new share makes this pull void: servers may be waiting for that share before
+  // they answer.
   virtual bool gives_up(const PullAim& pull) const = 0;
-  // Only the coordinator can give this worker something to do.
+  // Returns true if this worker has nothing to do until the coordinator assigns something.
   virtual bool idle() const { return false; }
 
   // ---- what a push covers ----
-  // The steps [step, step + n) of a push for `step`.
+  // Returns the number of steps n that a push for `step` covers: [step, step + n).
   virtual int64_t steps_from(int64_t /*step*/) const { return 1; }
-  // The partial sums that a push of these micro-batches consists of.
+  // Returns the nodes of the gradient tree that a push of these micro-batches consists of.
   virtual std::vector<Range> nodes(Range range) const { return {range}; }
-  // The coordinator's grant to push them: those of the wanted task.
+  // Returns the coordinator's grant to push the wanted task, which has these micro-batches.
   virtual wire::Grant grant(Range range) const = 0;
-  // Servers acknowledge what they have applied. Otherwise they acknowledge what has arrived, and
-  // may read it until a newer version is there.
+  // Returns true if an acknowledgement means that the push was applied. If false, it only means
+  // that the push has arrived; the server may still read it until a newer version exists.
   virtual bool acknowledged_is_applied() const = 0;
 
   // ---- leases ----
-  // Pulls of server 0 ask for leases newer than `newest_lease`.
+  // Returns true if pulls of server 0 request leases newer than newest_lease().
   virtual bool draws_leases() const { return false; }
   virtual int64_t newest_lease() const { return 0; }
 };

@@ -28,7 +28,9 @@ bool ShareList::assign(const wire::State& state,
                       (range.lo < range.hi || (may_be_empty && range == Range{})) &&
                       range.hi <= plan_.micro_batches && assigned.from_step() >= 0 &&
                       steps.lo >= 0 && steps.hi <= end;
-    if (!fits) throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no share");
+    if (!fits)
+      throw Error(ErrorCode::kProtocol,
+                  "[state] the coordinator has assigned a share that cannot exist");
     OwnedShare share;
     share.range = range;
     share.steps = steps;

@@ -1,5 +1,5 @@
-// The fixed shares of every step that a worker owns, and how far each has come. Plain bookkeeping
-// of the schedules whose work comes from shares. One thread.
+// The fixed shares of every step that a worker owns, and its progress in each. Plain bookkeeping
+// for schedules that work on shares. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -13,60 +13,61 @@
 
 namespace pushpull {
 
-// The sizes that shares and leases of a run are cut from.
+// The sizes that shares and leases of a run divide.
 struct WorkPlan {
   Barriers barriers;
-  int shares = 1;             // that a step, and an evaluation, is cut into where none is said
-  int64_t chunks = 0;         // of an evaluation
-  int64_t micro_batches = 0;  // of a step
+  int shares = 1;             // per step and per evaluation, unless the State says otherwise
+  int64_t chunks = 0;         // per evaluation
+  int64_t micro_batches = 0;  // per step
 };
 
 struct OwnedShare {
-  Range range;             // micro-batches; empty: only its chunks are evaluated
-  Range steps;             // that have this share
-  int shares = 1;          // that these steps are cut into
-  int index = 0;           // among those
-  int64_t clock = 0;       // step that is computed next; -1: not known yet
-  bool evaluated = false;  // the barrier at `clock`
-  // backup:B: barriers up to here need no evaluation of ours
+  Range range;             // micro-batches; if empty, the worker only evaluates its chunks
+  Range steps;             // that are divided like this
+  int shares = 1;          // into which these steps are divided
+  int index = 0;           // among `shares`
+  int64_t clock = 0;       // next step to compute; -1 if not known yet
+  bool evaluated = false;  // the barrier at `clock` is evaluated
+  // backup:B: barriers up to this step need no evaluation by this worker
   int64_t evaluated_through = 0;
-  wire::Grant grant = {};  // to push it
+  wire::Grant grant = {};  // permission to push this share
 };
 
 class ShareList {
  public:
   explicit ShareList(const WorkPlan& plan) : plan_(plan) {}
 
-  // Takes in what is assigned: known shares go on where they are, others begin.
-  //   clock: of a share that begins, from the step that the coordinator names.
-  //   may_be_empty: a share may have no micro-batches.
-  // True: there is a new one. Throws Error(kProtocol) for a share that does not exist.
+  // Takes the assigned shares. Known shares keep their progress, new ones begin.
+  //   clock: returns the first step of a new share, given the step that the coordinator names.
+  //   may_be_empty: allows a share without micro-batches.
+  // Returns true if a share is new. Throws Error(kProtocol) for a share that cannot exist.
   bool assign(const wire::State& state, const std::function<int64_t(int64_t from_step)>& clock,
               bool may_be_empty = false);
-  // Shares whose clock is not known begin here.
+  // Sets the clock of all shares that have none.
   void begin_at(int64_t clock);
 
-  // It has nothing left to do: its steps are computed, and others come behind them.
+  // Returns true if a share has nothing left to do: its steps are computed, and the run continues
+  // with other shares.
   bool finished(const OwnedShare& share) const {
     return share.clock >= share.steps.hi && share.steps.hi < plan_.barriers.end_step;
   }
-  // Shares that are not finished.
+  // Returns the number of shares that are not finished.
   int64_t unfinished() const;
-  // The first step that none of them has been computed for.
+  // Returns the first step that no share has been computed for.
   int64_t newest_clock() const;
-  // The share that is furthest behind and has something left; null: none.
+  // Returns the share that is furthest behind and has work left, or null.
   const OwnedShare* lowest() const;
-  // Its next task.
+  // Returns the next task of the lowest share.
   std::optional<Task> next_task() const;
-  // Probably the task behind that.
+  // Returns the task that probably follows it.
   std::optional<Task> upcoming() const;
-  // The task of the lowest share, which is for this step and range, is pushed; is evaluated.
+  // Records that the task of the lowest share, with this step and range, was pushed or evaluated.
   void pushed(int64_t step, Range range);
   void evaluated();
 
-  // The grant of the share with these micro-batches; an empty one: it is another worker's.
+  // Returns the grant of the share with these micro-batches; empty if this worker does not have it.
   wire::Grant grant(Range range) const;
-  // The part of an evaluation that belongs to the share.
+  // Returns the share's part of an evaluation.
   Range chunks_of(const OwnedShare& share) const;
 
   const std::vector<OwnedShare>& all() const { return shares_; }

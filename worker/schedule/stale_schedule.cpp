@@ -6,8 +6,8 @@ bool StaleSchedule::on_shares(const wire::State& state) {
   return shares_.assign(state, [](int64_t from_step) { return from_step; });
 }
 
-// A pull lies between any two pushes, also between those of two shares: so at most one push of a
-// worker is under way when it is lost.
+// Pulls between any two pushes, also between those of two shares, so that a lost worker has at most
+// one push in flight.
 bool StaleSchedule::weights_fit(const Task& task) const {
   if (clock_ < 0) return false;
   if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
@@ -27,8 +27,8 @@ Schedule::Decision StaleSchedule::next() const {
                   .at_barrier = task->kind == Task::kEvaluate}};
 }
 
-// If some server is past the barrier, the share's worker before us has been past it, and it
-// evaluated first: only its last push has not reached all servers.
+// If some server is past the barrier, the share's previous worker has passed it, and it evaluated
+// first: only its last push has not reached all servers.
 std::optional<PullAim> StaleSchedule::on_weights(const PulledWeights& weights) {
   fresh_ = true;
   clock_ = weights.aim.clock;

@@ -1,7 +1,7 @@
-// The schedule of ssp:S (Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel
-// Parameter Server, NIPS 2013): fixed shares, each server counts its own updates, and weights may
-// lack the newest updates of others. The servers hold the bound: they answer a pull for clock c
-// once every worker's clock is at least c - S.
+// Schedule of ssp:S (Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel
+// Parameter Server, NIPS 2013): fixed shares; each server counts its updates separately, and
+// weights may lack the newest updates of other workers. The servers keep the bound: they answer a
+// pull for clock c once every worker's clock is at least c - S.
 #pragma once
 
 #include "worker/schedule/schedule.h"
@@ -31,9 +31,9 @@ class StaleSchedule : public Schedule {
 
  private:
   ShareList shares_;
-  int64_t clock_ = -1;       // that the weights in use were pulled for; -1: there are none
-  bool at_barrier_ = false;  // they are exactly those at barrier clock_
-  bool fresh_ = false;       // nothing has been pushed since they were pulled
+  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
+  bool fresh_ = false;       // no push since they were pulled
 };
 
 }  // namespace pushpull

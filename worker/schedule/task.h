@@ -1,4 +1,4 @@
-// One piece of a worker's work, as its schedule gives it out. Plain value.
+// One piece of a worker's work, as its schedule hands it out. Plain value.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@ namespace pushpull {
 
 struct Task {
   enum Kind {
-    kWait,      // for messages; then ask again
+    kWait,      // process messages, then ask again
     kCompute,   // micro-batches `range` of `step`, then push
     kEvaluate,  // chunks `range` at barrier `step`, then finish_evaluation
-    kDone,      // nothing more to compute in this run (a new share may still come)
+    kDone,      // nothing more to compute in this run, unless a new share arrives
   };
   Kind kind = kWait;
   int64_t step = 0;
   Range range;
-  int64_t steps = 1;  // local:H: steps [step, step + steps) at once
+  int64_t steps = 1;  // local:H: the task covers steps [step, step + steps)
 
   friend bool operator==(const Task&, const Task&) = default;
 };

@@ -7,7 +7,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kSayMs = 200;
-constexpr int64_t kFreshMs = 2000;  // a wait that was last said longer ago has ended, or is stuck
+constexpr int64_t kFreshMs = 2000;  // an older wait has ended or hangs
 
 }  // namespace
 

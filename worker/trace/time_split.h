@@ -1,6 +1,6 @@
 // Splits the seconds of a worker's training tasks by phase. The trainer names each phase as it
-// enters it; the time until the next call belongs to that phase. Evaluations, and their waits,
-// belong to kOther. One thread.
+// enters it; the time until the next call belongs to that phase. Evaluations and their waits belong
+// to kOther. Single-threaded.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace pushpull {
 
-// Seconds of a worker so far, and the tasks (a lease, or a share of a step) they were spent on.
+// Seconds that a worker has spent on its tasks so far. A task is a lease or a share of a step.
 struct TimeTotals {
-  double compute = 0.0;  // forward, backward, summing; a straggler's waits too
+  double compute = 0.0;  // forward, backward, summing; includes the waits of a straggler
   double push = 0.0;     // cutting, serialising, handing to the socket
-  double wait = 0.0;     // from there to the first message with weights
-  double pull = 0.0;     // from there until all weights are here
+  double wait = 0.0;     // from the end of the push to the first message with weights
+  double pull = 0.0;     // from that message until all weights have arrived
   int64_t tasks = 0;
 
-  // Into the fields of these names.
+  // Fills in the fields of the same names.
   void put(wire::Stats* stats) const;
 };
 
@@ -27,16 +27,16 @@ class TimeSplit {
  public:
   enum Phase { kOther, kCompute, kPush, kWait, kPull };
 
-  // clock: seconds that never jump back.
+  // clock: in seconds, monotonic.
   explicit TimeSplit(std::function<double()> clock);
 
-  // Ends the running phase and begins another one; the same one goes on.
+  // Ends the current phase and begins `phase`. Does nothing if they are the same.
   void enter(Phase phase);
   Phase phase() const { return phase_; }
-  // Adds tasks that are computed and pushed; a round of local:H is one for each of its steps.
+  // Adds tasks that were computed and pushed. A round of local:H counts once per step.
   void count_tasks(int64_t tasks) { tasks_ += tasks; }
 
-  // Without the running phase: a wait that never ends is none of a task's.
+  // Returns the totals without the current phase: a wait that never ends belongs to no task.
   TimeTotals totals() const;
 
  private:

@@ -14,11 +14,11 @@ namespace {
 
 constexpr double kMicro = 1e6;
 
-// Indexed by Trace::Kind.
+// Texts of an event, indexed by Trace::Kind.
 struct KindText {
   const char* category;
   const char* verb;
-  size_t row = 0;  // of the picture: 0 is the worker's, the others are a device's
+  size_t row = 0;  // in the picture: 0 is the worker, others belong to a device
 };
 
 constexpr std::array<const char*, 3> kDeviceRows = {"", ": copies in", ": copies out"};
@@ -40,7 +40,7 @@ const KindText& text_of(uint8_t kind) {
   return kTexts[kind];
 }
 
-// Several devices have their rows one below the other.
+// Rows of several devices follow one another.
 size_t row_of(uint8_t kind, uint8_t device) {
   const size_t row = text_of(kind).row;
   return row == 0 ? 0 : row + device * kDeviceRows.size();

@@ -1,6 +1,6 @@
-// The work of a worker over time, as a Chrome trace: a JSON array of complete events ("Trace Event
-// Format", Google 2016) that chrome://tracing and Perfetto show. The newest kMost events are kept
-// in memory that is taken at the start, and written at the end. One thread.
+// A Chrome trace of a worker: a JSON array of complete events ("Trace Event Format", Google 2016)
+// that chrome://tracing and Perfetto show. Keeps the newest kMost events in memory allocated by the
+// constructor; the destructor writes them. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -14,46 +14,51 @@ namespace pushpull {
 
 class Trace {
  public:
-  // Those that begin with Device are of a device, which works while the host waits or pushes.
+  // Kinds that begin with kDevice are events of a device, which works while the host waits or
+  // pushes.
   enum Kind : uint8_t {
-    kForward,   // of micro-batch `number`, up to the last layer's first finished gradient
-    kBackward,  // from there
-    kPush,      // slice `number` goes to the socket; -1: the end of the push
+    kForward,   // micro-batch `number`, until the last layer's first gradient is finished
+    kBackward,  // micro-batch `number`, after kForward
+    kPush,      // slice `number` goes to the socket; -1 for the end of the push
     kPull,      // slice `number` is taken from the socket
-    kWait,      // for weights: of tensor `number`, or kFirstWeights, kLastWeights
+    kWait,      // wait for the weights of tensor `number`, or kFirstWeights, kLastWeights
     kEvaluate,  // chunk `number`
-    kPart,      // on a device: micro-batches from `number` on, from the first call to the last loss
+    kPart,      // part of a device that begins with micro-batch `number`: first call to last loss
     kDeviceForward,
     kDeviceBackward,
-    kDeviceBoth,     // where nobody knows the border
+    kDeviceBoth,     // if the end of forward is unknown
     kDeviceInputs,   // micro-batch `number` is copied in
-    kDeviceWeights,  // tensor `number` is, maybe with those behind it
+    kDeviceWeights,  // tensor `number`, and perhaps tensors after it, are copied in
     kDeviceSlice,    // slice `number` is copied out
   };
   static constexpr size_t kMost = size_t{1} << 18;
-  // From the end of a push until the next task can begin.
+  // Wait from the end of a push until the next task begins.
   static constexpr int64_t kFirstWeights = -1;
-  // Until all are here, and what says that all pushes have arrived: only then may one begin.
+  // Wait until all weights and the acknowledgements of all pushes have arrived, so that a push may
+  // begin.
   static constexpr int64_t kLastWeights = -2;
 
-  // file: "" keeps nothing and costs nothing. Throws Error(kIo) where it cannot be written.
+  // Keeps no events if `file` is empty. Throws Error(kIo) if the file cannot be written.
+  //   most: events kept.
   explicit Trace(std::string file, size_t most = kMost);
-  // Writes what is kept.
+  // Writes the file. Logs an error if that fails.
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
   bool on() const { return !file_.empty(); }
-  // Names wait events, and says where each tensor lies in the flat vector.
+  // Sets the names of tensors for wait events, and their offsets in the flat vector.
   void set_tensors(const TensorTable& table) { tensors_ = table.tensors; }
-  // Size of a slice of the flat vector, so that a reader knows which slices a tensor lies in.
+  // Sets the size of a slice of the flat vector, so that readers of the trace can map tensors to
+  // slices.
   void set_slice_elements(int64_t elements) { slice_elements_ = elements; }
   void set_rank(int rank) { rank_ = rank; }
-  // Names of several devices, each of which has rows of its own; one device needs no name.
+  // Sets the names of several devices; each gets its own rows. A single device needs no name.
   void set_devices(std::vector<std::string> names) { devices_ = std::move(names); }
-  // begin_s, end_s: of now_seconds, so that traces of one host fit together.
-  // bytes: of a slice on the wire.
-  // device: which of several, where it is of a device.
+  // Adds an event. Does nothing if the trace is off.
+  //   begin_s, end_s: from now_seconds, so that traces of one host line up.
+  //   bytes: size of a slice on the wire; 0 = not shown.
+  //   device: index among set_devices, for events of a device.
   void add(Kind kind, int64_t step, int64_t number, double begin_s, double end_s, int64_t bytes = 0,
            uint8_t device = 0);
 
@@ -78,7 +83,7 @@ class Trace {
   std::vector<std::string> devices_;
   int64_t slice_elements_ = 0;
   int rank_ = -1;
-  std::vector<Event> events_;  // a ring once it is full
+  std::vector<Event> events_;  // ring buffer once it is full
   size_t oldest_ = 0;
   int64_t added_ = 0;
 };
