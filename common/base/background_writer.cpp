@@ -31,7 +31,7 @@ struct BackgroundWriter::State {
 
 namespace {
 
-// 0, or errno.
+// Returns 0, or the errno of the write that failed.
 int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -57,7 +57,7 @@ BackgroundWriter::BackgroundWriter(int fd, size_t most_waiting_bytes)
     state_->error = EBADF;
     return;
   }
-  // signals are for the threads that wait for them
+  // The new thread inherits a full signal mask: the threads that wait for signals handle them.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -77,7 +77,7 @@ void BackgroundWriter::run(const std::shared_ptr<State>& state) {
   while (true) {
     state->changed.wait(lock, [&] { return !state->waiting.empty() || state->closed; });
     if (state->waiting.empty()) return;
-    const std::string& text = state->waiting.front();  // deques keep references when they grow
+    const std::string& text = state->waiting.front();  // growth keeps references valid
     lock.unlock();
     const int error = write_all(state->fd.get(), text);
     lock.lock();

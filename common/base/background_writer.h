@@ -1,5 +1,5 @@
-// Writes to a terminal, pipe or file that may stall or fill up, on a thread of its own: whoever hands
-// in text does not wait. Any thread.
+// Writes to a terminal, pipe or file that may stall or fill up. A thread of its own does the
+// writing, so the caller never blocks. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ class BackgroundWriter {
  public:
   static constexpr size_t kMostWaitingBytes = 1 << 20;
 
-  // fd: duplicated; the caller keeps its own. -1: nothing is ever written.
+  // fd: duplicated; the caller keeps its own. If it is -1, every write fails with EBADF.
   explicit BackgroundWriter(int fd, size_t most_waiting_bytes = kMostWaitingBytes);
-  // Does not wait: `flush` does. A thread that a stalled file holds goes on alone, and ends with the
-  // process.
+  // Does not wait for pending text; call flush() first. The thread writes the rest and ends. If the
+  // file stalls, the thread lasts until the process exits.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  // In the order of the calls. False: the text is left out, as too much waits already or a write has
-  // failed.
+  // Queues `text` behind earlier texts. Returns false and drops it if the queue is full or a write
+  // has failed.
   bool write(std::string text);
-  // Waits until all is written, at most this long. False: some of it is not.
+  // Waits at most `milliseconds` until all text is written. Returns false if some of it is not.
   bool flush(int64_t milliseconds);
-  // errno of the write that failed, after which nothing is written; 0: none has.
+  // Returns the errno of the write that failed, or 0. After a failure nothing more is written.
   int error() const;
 
  private:

@@ -23,7 +23,7 @@ std::shared_ptr<float[]> heap_floats(size_t floats) {
   const size_t bytes = (floats * sizeof(float) + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, bytes == 0 ? alignment : bytes);
   if (memory == nullptr) throw std::bad_alloc();
-  // huge pages mean 512 times fewer page faults and TLB entries; a refusal changes nothing
+  // huge pages cause 512 times fewer page faults and TLB entries; if madvise fails, nothing is lost
   if (huge) madvise(memory, bytes, MADV_HUGEPAGE);
   return {static_cast<float*>(memory), [](float* floats_) { std::free(floats_); }};
 }

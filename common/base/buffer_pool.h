@@ -10,11 +10,11 @@
 
 namespace pushpull {
 
-// Allocates `floats` floats: uninitialised, 64-byte aligned, freed when the last holder releases
+// Returns `floats` floats: uninitialised, 64-byte aligned, freed when the last holder releases
 // them.
 using FloatAllocator = std::function<std::shared_ptr<float[]>(size_t floats)>;
 
-// Heap memory. Large buffers ask for huge pages.
+// Allocates on the heap. Large buffers ask for huge pages.
 std::shared_ptr<float[]> heap_floats(size_t floats);
 
 class BufferPool {
@@ -24,9 +24,9 @@ class BufferPool {
   explicit BufferPool(size_t floats, FloatAllocator allocate = heap_floats);
 
   size_t floats() const { return floats_; }
-  // A free buffer, or a new one. Contents are undefined.
+  // Returns a free buffer, or allocates one. The contents are undefined.
   std::shared_ptr<float[]> get();
-  // Allocates `count` buffers now, so that the first steps do not have to.
+  // Allocates `count` buffers now, so that the first steps need not.
   void reserve(int count);
 
  private:

@@ -34,7 +34,7 @@ class Console::Stream {
   void print(std::string_view text) {
     const std::lock_guard lock(mutex_);
     if (left_out_ > 0 && writer_.write("[output] " + plural(left_out_, "line") +
-                                       " left out here: nobody read this output\n")) {
+                                       " left out here: this output was not being read\n")) {
       left_out_ = 0;
     }
     if (left_out_ > 0 || !writer_.write(std::string(text))) ++left_out_;
@@ -44,7 +44,7 @@ class Console::Stream {
  private:
   std::mutex mutex_;
   BackgroundWriter writer_;
-  int64_t left_out_ = 0;  // texts; guarded by mutex_
+  int64_t left_out_ = 0;  // texts, since the last notice; guarded by mutex_
 };
 
 Console::Console(int out_fd, int err_fd)
@@ -70,14 +70,14 @@ void print(int fd, std::string_view text) {
     return;
   }
   const ssize_t ignored = ::write(fd, text.data(), text.size());
-  (void)ignored;  // nowhere left to report it
+  (void)ignored;  // there is nowhere to report a failure
 }
 
 void flush_output() {
   if (Console* const console = process_console.load()) console->flush();
 }
 
-// Never deleted: threads that outlive main may still print.
+// Never deleted, since threads that outlive main may still print.
 ProcessConsole::ProcessConsole() { process_console = new Console(STDOUT_FILENO, STDERR_FILENO); }
 
 }  // namespace pushpull

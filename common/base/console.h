@@ -1,5 +1,5 @@
-// Output for people that must not wait for whoever reads it: a terminal that is stopped, a pipe that
-// nobody reads, a file system that does not answer. Any thread.
+// Output for users that never blocks the program, even if a terminal is stopped, a pipe has no
+// reader or a file system hangs. Any thread.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@ namespace pushpull {
 
 class Console {
  public:
-  // The descriptors are duplicated. Where both are one file, the order of the texts is kept.
+  // Duplicates the descriptors. If both refer to the same file, the order of the texts is kept.
   Console(int out_fd, int err_fd);
 
-  // Does not wait. Text that finds no room is left out, and a line says how much once there is room.
+  // Never blocks. Text that does not fit the queue is dropped; the next line says how much.
   void out(std::string_view text);
   void err(std::string_view text);
-  // Waits until all is written, some seconds at most.
+  // Waits until all text is written, at most 5 s for each stream.
   void flush();
 
  private:
@@ -24,12 +24,13 @@ class Console {
   std::shared_ptr<Stream> err_;
 };
 
-// To this process's STDOUT_FILENO or STDERR_FILENO: over its console while there is one, else at once.
+// Writes to this process's STDOUT_FILENO or STDERR_FILENO: through its console if it has one, else
+// directly.
 void print(int fd, std::string_view text);
-// Flushes the process's console, if there is one: before _exit.
+// Flushes the process's console, if there is one. Call before _exit.
 void flush_output();
 
-// Gives the process its console: first thing in main, until its end.
+// Gives the process its console. Construct it first thing in main.
 class ProcessConsole {
  public:
   ProcessConsole();

@@ -1,6 +1,7 @@
-// Tells the first signal to a process, which asks it to end in order, from a second SIGINT, which ends it
-// at once. Schedulers repeat SIGTERM, terminals and dying parents signal everybody, and one Ctrl-C may arrive twice,
-// from the terminal and from a wrapper such as timeout(1). Knows no clock. One thread.
+// Tells the first signal, which asks the process to end in order, from a second SIGINT, which ends
+// it at once. A scheduler repeats SIGTERM, a terminal or a dying parent signals all processes, and
+// one Ctrl-C may arrive twice: from the terminal and from a wrapper such as timeout(1). Reads no
+// clock. One thread.
 #pragma once
 
 #include <csignal>
@@ -11,11 +12,11 @@ namespace pushpull {
 
 class EndRequest {
  public:
-  static constexpr int64_t kEchoMs = 300;     // between two that are the same Ctrl-C
+  static constexpr int64_t kEchoMs = 300;     // two SIGINTs within this time are one Ctrl-C
   static constexpr int64_t kGraceMs = 25000;  // for an end in order; schedulers kill after 30 s
-  static constexpr int64_t kStopMs = 23000;   // the coordinator's: members then still hear why
+  static constexpr int64_t kStopMs = 23000;   // the coordinator's, so that members still hear why
 
-  // True: the process must end at once.
+  // Returns true if the process must end at once.
   bool take(int64_t now_ms, int signal) {
     if (signal_ == 0) {
       signal_ = signal;
@@ -27,9 +28,9 @@ class EndRequest {
   }
 
   bool asked() const { return signal_ != 0; }
-  // The first one; 0: none.
+  // Returns the first signal, or 0.
   int signal() const { return signal_; }
-  // The grace is over.
+  // Returns whether the grace period is over.
   bool overdue(int64_t now_ms, int64_t grace_ms = kGraceMs) const {
     return asked() && now_ms - asked_ms_ >= grace_ms;
   }
@@ -37,7 +38,7 @@ class EndRequest {
  private:
   int signal_ = 0;
   int64_t asked_ms_ = 0;
-  std::optional<int64_t> interrupt_ms_;  // of the first SIGINT
+  std::optional<int64_t> interrupt_ms_;  // time of the first SIGINT
 };
 
 }  // namespace pushpull

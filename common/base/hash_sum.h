@@ -1,5 +1,5 @@
-// A hash of a set of records that does not depend on their order: the sum of their SHA-256 values
-// modulo 2^256 (AdHash: Bellare and Micciancio, EUROCRYPT 1997). Each process adds up what it has
+// An order-independent hash of a set of records: the sum of their SHA-256 values modulo 2^256
+// (AdHash: Bellare and Micciancio, EUROCRYPT 1997). Each process adds up the records that it has
 // seen, and the sums add up to the hash of the whole set. Plain data; any thread.
 #pragma once
 
@@ -21,18 +21,18 @@ class HashSum {
   HashSum() = default;
   // `digest` is read as a big-endian number.
   explicit HashSum(std::span<const std::byte, kBytes> digest);
-  // The inverse of bytes(). `bytes` must be exactly kBytes long (PP_ASSERT: callers check).
+  // The inverse of bytes(). `bytes` must be exactly kBytes long (PP_ASSERT); callers check.
   static HashSum from_bytes(std::string_view bytes);
 
-  // The inverse of hex(); empty: the text is none.
+  // The inverse of hex(). Returns nullopt for any other text.
   static std::optional<HashSum> from_hex(std::string_view hex);
 
   HashSum& operator+=(const HashSum& other);
   friend bool operator==(const HashSum&, const HashSum&) = default;
 
-  // kBytes bytes, big-endian.
+  // Returns kBytes bytes, big-endian.
   std::string bytes() const;
-  // Lower-case hexadecimal.
+  // Returns 64 lower-case hexadecimal digits.
   std::string hex() const;
 
  private:

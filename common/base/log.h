@@ -1,5 +1,5 @@
-// Prints one line per message to standard error (common/base/console.h). Each line is a single write(), so that
-// lines of several processes do not mix. Any thread.
+// Prints one line per message to standard error (common/base/console.h). Each line is a single
+// write(), so that lines of several processes do not mix. Any thread.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace pushpull {
 
 class Log {
  public:
-  // who: prefix of every line, "server 0" or "worker 2". `rename` sets it once the rank is known;
-  // no other thread may log meanwhile.
+  // Every line begins with the argument: "server 0" or "worker 2". rename() sets it once the rank
+  // is known; no other thread may log at that time.
   explicit Log(std::string who) : who_(std::move(who)) {}
   void rename(std::string who) { who_ = std::move(who); }
 

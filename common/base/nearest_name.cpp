@@ -10,10 +10,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kLongestName = 64;  // longer than any of our names; bounds the work on junk
+constexpr size_t kLongestName = 64;  // longer than any option name; bounds the work on junk
 constexpr size_t kShortestAbbreviation = 3;
 
-// Other trainers' names for our keys, too different for an edit distance.
+// Other trainers' names for our keys that an edit distance would not find.
 const std::map<std::string, std::string>& other_words() {
   static const std::map<std::string, std::string> words = {
       {"batch", "global-batch"},      {"batch-size", "global-batch"},
@@ -61,7 +61,7 @@ std::string nearest_name(const std::string& typed, const std::vector<std::string
     return known->second;
   }
   std::string best;
-  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;  // beyond: too different
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;  // more is too different
   for (const std::string& name : names) {
     const bool abbreviates = word.size() >= kShortestAbbreviation && name.starts_with(word);
     const size_t distance = abbreviates ? 0 : edit_distance(word, name);

@@ -1,4 +1,4 @@
-// Finds the name that a mistyped one most likely stands for: "did you mean ...?". Any thread.
+// Finds the name that a user most likely meant by a mistyped one: "did you mean ...?". Any thread.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace pushpull {
 
-// The entry of `names` closest to `typed`: the smallest edit distance (Levenshtein), a name that
-// `typed` abbreviates, or the one that other trainers call `typed` ("learning-rate"). Case and
-// underscores do not count. Empty if none is close.
+// Returns the entry of `names` closest to `typed`: the one with the smallest edit distance
+// (Levenshtein), a name that `typed` abbreviates, or our name for another trainer's term
+// ("learning-rate"). Ignores case and underscores. Returns "" if no name is close.
 std::string nearest_name(const std::string& typed, const std::vector<std::string>& names);
 
-// "; did you mean NAME?" with `prefix` before the name, or "".
+// Returns "; did you mean NAME?" with `prefix` before the name, or "".
 std::string did_you_mean(const std::string& typed, const std::vector<std::string>& names,
                          const std::string& prefix = "");
 

@@ -1,5 +1,5 @@
-// Lets state machines run many similar tasks at once without knowing about threads: their owner
-// passes in a `Parallel`. Results never depend on which thread runs a task.
+// Lets state machines run many similar tasks at once without owning threads: the caller passes in a
+// `Parallel`. Results never depend on which thread runs a task.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace pushpull {
 
-// A reference to a callable that outlives the call. A std::function would allocate.
+// A reference to a callable that must outlive the call. A std::function would allocate.
 class TaskRef {
  public:
   template <class Task>

@@ -10,15 +10,15 @@ namespace pushpull {
 int64_t now_ms();
 double now_seconds();
 
-// The time of day, in milliseconds since 1970.
+// Returns the time of day in milliseconds since 1970 (UTC).
 int64_t utc_ms();
 
-// The time of day as ISO 8601, in UTC: "2026-01-31T23:59:59Z".
+// Returns the time of day as ISO 8601, in UTC: "2026-01-31T23:59:59Z".
 std::string utc_now();
 
-// A clock that stops while this process is stopped (SIGSTOP, Ctrl-Z, a debugger), so that a stopped
-// process does not mistake its own pause for silence of its peers. Call it in every turn of the
-// loop. One thread.
+// A clock that stops while this process is stopped (SIGSTOP, Ctrl-Z, a debugger), so that the
+// process does not mistake its own pause for its peers' silence. Call it in every turn of the loop:
+// one turn counts as at most 500 ms. One thread.
 class AwakeClock {
  public:
   int64_t now_ms() { return advance(pushpull::now_ms()); }
@@ -30,16 +30,16 @@ class AwakeClock {
   int64_t awake_ms_ = 0;
 };
 
-// Name of this host, for messages.
+// Returns the name of this host, for messages.
 std::string host_name();
 
-// Random, never 0. Identifies a run, or one life of a process (its incarnation).
+// Returns a random number, never 0. Identifies a run, or one life of a process (its incarnation).
 uint64_t random_id();
 
-// Peak resident memory of this process since its program started, in KiB.
+// Returns the peak resident memory of this process since its program started, in KiB.
 int64_t peak_rss_kib();
 
-// Processor time of this process so far, in seconds: all threads, user and system.
+// Returns the processor time of this process so far, in seconds: all threads, user and system.
 double cpu_seconds();
 
 // Makes malloc keep freed memory in the process: faulting in fresh pages for every message costs
@@ -51,7 +51,7 @@ void keep_heap();
 void raise_file_limit();
 
 // Makes SIGINT, SIGTERM and SIGHUP pollable (signalfd). Create it once, before any thread starts:
-// it blocks these signals from then on. It also ignores SIGPIPE.
+// it blocks these signals from then on. It also ignores SIGPIPE and SIGXFSZ.
 class SignalFd {
  public:
   SignalFd();
@@ -60,14 +60,14 @@ class SignalFd {
   SignalFd& operator=(const SignalFd&) = delete;
 
   int fd() const { return fd_; }
-  // The next pending signal, or 0.
+  // Returns the next pending signal, or 0.
   int take();
 
  private:
   int fd_;
 };
 
-// "SIGTERM" for 15.
+// Returns "SIGTERM" for 15.
 std::string signal_name(int signal);
 
 // Wakes a poll loop from another thread (eventfd).

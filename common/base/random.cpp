@@ -28,7 +28,7 @@ inline Block philox_block(Block c, uint32_t key0, uint32_t key1) {
   return c;
 }
 
-// The upper 24 bits: a float represents each value exactly.
+// Keeps the upper 24 bits: a float represents each such value exactly.
 inline float to_unit(uint32_t x) { return static_cast<float>(x >> 8) * 0x1p-24F; }
 
 // 2u - 1 is exact; only the product rounds.
@@ -75,9 +75,9 @@ std::vector<int64_t> permutation(uint64_t seed, uint32_t epoch, int64_t n) {
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), int64_t{0});
   // Position i (counting down) swaps with a uniform j in 0..i. A 32-bit x becomes j = x * (i + 1) /
-  // 2^32; an x whose low half falls below 2^32 mod (i + 1) would favour some j and is drawn again
-  // (Lemire, arXiv 1805.10941). The counters of the blocks of four draws are i, i + 2^32, i + 2 *
-  // 2^32, ...
+  // 2^32. If the low half of the product is below 2^32 mod (i + 1), x would favour some j and is
+  // drawn again (Lemire, arXiv 1805.10941). The counters of the blocks of four draws are i, i +
+  // 2^32, i + 2 * 2^32, ...
   for (int64_t i = n - 1; i > 0; --i) {
     const auto choices = static_cast<uint64_t>(i) + 1;
     const uint64_t unfair = (uint64_t{1} << 32) % choices;

@@ -1,4 +1,4 @@
-// Counter-based random numbers: a value is a pure function of (seed, stream, counter), so that any
+// Counter-based random numbers: a value is a pure function of (seed, stream, counter), so any
 // process can produce any part of any sequence. Philox4x32-10 (Salmon et al., SC 2011). Any thread.
 #pragma once
 
@@ -16,22 +16,22 @@ enum class RandomStream : uint32_t {
   kDummyTeacher = 4,
 };
 
-// Four independent 32-bit values for (seed, stream, index, counter).
+// Returns four independent 32-bit values for (seed, stream, index, counter).
 std::array<uint32_t, 4> philox(uint64_t seed, RandomStream stream, uint32_t index,
                                uint64_t counter);
 
-// Uniform in [0, 1) with 24 bits; element `i` of sequence (seed, stream, index).
+// Returns element `i` of sequence (seed, stream, index): uniform in [0, 1), 24 bits.
 float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
 
-// Standard normal by Box-Muller over the same numbers.
+// Returns element `i` of a standard normal sequence: Box-Muller over the same numbers.
 float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
 
-// out[k] = element first + k of a uniform(-bound, bound) sequence. The values do not depend on how
-// the range is split.
+// Writes elements [first, first + count) of a uniform(-bound, bound) sequence to `out`. The values
+// do not depend on how the range is split.
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
                   uint64_t count, float* out);
 
-// A permutation of 0..n-1 by Fisher-Yates, keyed by (seed, epoch).
+// Returns a permutation of 0..n-1 by Fisher-Yates, keyed by (seed, epoch).
 std::vector<int64_t> permutation(uint64_t seed, uint32_t epoch, int64_t n);
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// Timers of state machines: when something is said again. Times are milliseconds of the clock that
-// the caller passes to its machine. Plain values; one thread.
+// Timers with which state machines repeat an action. Times are milliseconds of the clock that the
+// caller passes to its machine. Plain values; one thread.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,20 @@
 
 namespace pushpull {
 
-// Due at once, and then again and again with a fixed time in between.
+// Fires on the first call, then once per interval.
 class Repeat {
  public:
   explicit Repeat(int64_t interval_ms) : interval_ms_(interval_ms) {}
 
-  // Whether it is due now; sets the timer again where it is.
+  // Returns whether the timer has fired; if so, restarts it.
   bool due(int64_t now_ms) {
     if (next_ms_ && now_ms < *next_ms_) return false;
     restart(now_ms);
     return true;
   }
-  // It is due when the question comes next.
+  // Makes the next call of due() fire.
   void expire() { next_ms_.reset(); }
-  // It is due one interval from now.
+  // Makes the timer fire one interval from now.
   void restart(int64_t now_ms) { next_ms_ = now_ms + interval_ms_; }
 
  private:
@@ -28,7 +28,7 @@ class Repeat {
   std::optional<int64_t> next_ms_;
 };
 
-// The same for something with a key: what is new is due at once.
+// The same for an action with a key: a new key fires at once.
 template <class Key>
 class RepeatOf {
  public:

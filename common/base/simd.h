@@ -18,9 +18,9 @@
 #endif
 #endif
 
-// Put before a loop whose iteration i touches only element i of each array. Without it the compiler
-// must assume that the arrays overlap, and does not vectorise a loop that updates one of them in
-// place.
+// Put before a loop in which iteration i touches only element i of each array. Without it the
+// compiler must assume that the arrays overlap, and does not vectorise a loop that updates one of
+// them in place.
 #if defined(__clang__)
 #define PUSHPULL_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -33,7 +33,7 @@
 namespace pushpull {
 
 // Non-temporal copy: writes whole cache lines without reading them first. Call end_streams() after
-// the last one, before another thread reads the data.
+// the last copy, before another thread reads the data.
 //   from, to: 16-byte aligned.
 //   n: floats, a multiple of 4.
 PUSHPULL_INLINE void stream_floats(const float* from, size_t n, float* to) {

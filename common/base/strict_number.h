@@ -9,11 +9,12 @@
 
 namespace pushpull {
 
-// Empty if the text is not a whole number or does not fit the type.
+// Returns nullopt if `text` is not a whole number or does not fit the type.
 std::optional<int64_t> parse_int64(std::string_view text);
 std::optional<uint64_t> parse_uint64(std::string_view text);
 
-// Decimal or scientific notation ("0.1", "1e-3"). Empty for anything else, and on overflow.
+// Reads decimal or scientific notation ("0.1", "1e-3"). Returns nullopt for anything else and on
+// overflow.
 std::optional<double> parse_real(std::string_view text);
 
 std::string print_real(double value);

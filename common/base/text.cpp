@@ -10,9 +10,9 @@ namespace {
 
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
 
-// Length in bytes of the UTF-8 sequence at the start of `text`; 0 if it is invalid (RFC 3629,
-// section 4: no overlong forms, no surrogates, nothing above U+10FFFF), or one of the controls U+0080
-// to U+009F (C1), with which some terminals begin escape sequences.
+// Returns the length in bytes of the UTF-8 sequence at the start of `text`. Returns 0 if it is
+// invalid (RFC 3629, section 4: no overlong forms, no surrogates, nothing above U+10FFFF) or a C1
+// control (U+0080 to U+009F), with which some terminals begin escape sequences.
 size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;

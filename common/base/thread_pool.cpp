@@ -21,7 +21,7 @@ void pause() {
 #endif
 }
 
-// Spins briefly, then sleeps, until `value` is no longer `old`.
+// Waits until `value` is no longer `old`: spins briefly, then sleeps.
 template <class T>
 void wait_for_change(const std::atomic<T>& value, T old) {
   const auto until = std::chrono::steady_clock::now() + kSpin;

@@ -1,5 +1,5 @@
-// Threads that share the tasks of one caller, who works too. Between two batches they spin briefly,
-// since the next batch usually follows at once, then sleep. One caller at a time.
+// Threads that share the tasks of one caller, which works too. Between two batches they spin
+// briefly, since the next batch usually follows at once, then sleep. One caller at a time.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// Number of threads for a server's updates: `asked`, or if that is 0, one per core that this
-// process may use, up to the number beyond which memory bandwidth is the limit.
+// Returns the number of threads for a server's updates: `asked`, or if that is 0, one per core that
+// this process may use, at most 16. Beyond that memory bandwidth is the limit.
 int useful_threads(int64_t asked);
 
 class ThreadPool : public Parallel {
@@ -38,9 +38,9 @@ class ThreadPool : public Parallel {
   std::atomic<bool> failed_ = false;
   std::atomic<bool> stop_ = false;
   std::atomic<int64_t> next_ = 0;
-  std::atomic<uint32_t> batch_ = 0;  // helpers wait for the next one
-  // Number of helpers at work, plus kClosed if no more may join: a helper that wakes up late is not
-  // waited for.
+  std::atomic<uint32_t> batch_ = 0;  // number of the batch; helpers wait for it to change
+  // Number of helpers at work, plus kClosed if no more may join: the caller does not wait for a
+  // helper that wakes up late.
   static constexpr uint32_t kClosed = uint32_t{1} << 31U;
   std::atomic<uint32_t> at_work_ = kClosed;
   std::vector<std::jthread> helpers_;

@@ -72,7 +72,7 @@ PUSHPULL_SIMD void from_half(const uint16_t* x, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = float_of_half(x[i]);
 }
 
-// The bit patterns of |x|, which order like the values.
+// Writes the bit patterns of |x|, which order like the values.
 PUSHPULL_SIMD void magnitudes(const float* x, int64_t n, int32_t* out) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) {
@@ -86,7 +86,8 @@ PUSHPULL_SIMD int32_t largest(const int32_t* x, int64_t n) {
   return most;
 }
 
-// The k-th largest value, built bit by bit: the largest number that at least k of them reach.
+// Returns the k-th largest value, built bit by bit: the largest number that at least k elements
+// reach.
 PUSHPULL_SIMD int32_t largest_but(int64_t k, const int32_t* x, int64_t n) {
   int32_t found = 0;
   for (int bit = 30; bit >= 0; --bit) {
@@ -206,7 +207,7 @@ size_t encoded_block_bytes(const Codec& codec, int64_t n) {
 
 void encode_block(const Codec& codec, const float* x, int64_t n, std::byte* out) {
   PP_ASSERT(n > 0 && n <= kBlockElements);
-  // zeroes the padding: of the last float, and of topk's indices
+  // zeroes the padding after the last element and after topk's indices
   std::memset(out, 0, encoded_block_bytes(codec, n));
   switch (codec.kind) {
     case CodecKind::kFp16:

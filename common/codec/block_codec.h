@@ -18,17 +18,18 @@
 
 namespace pushpull {
 
-// Size of an encoded block of n elements: a multiple of 4, so that the next block is aligned.
+// Returns the size of an encoded block of n elements: a multiple of 4, so that the next block is
+// aligned.
 size_t encoded_block_bytes(const Codec& codec, int64_t n);
 
-// How many of n elements topk sends.
+// Returns how many of n elements topk sends.
 int64_t top_elements(double fraction, int64_t n);
 
 // x: n finite floats.
 // out: encoded_block_bytes(codec, n) bytes.
 void encode_block(const Codec& codec, const float* x, int64_t n, std::byte* out);
 
-// False if decode_block would write beyond n floats. Values are not checked: a NaN moves the
+// Returns false if decode_block would write beyond n floats. Does not check values: a NaN moves the
 // weights as it would in plain floats.
 bool block_fits(const Codec& codec, const std::byte* in, int64_t n);
 
@@ -36,7 +37,7 @@ bool block_fits(const Codec& codec, const std::byte* in, int64_t n);
 // out: n floats, overwritten.
 void decode_block(const Codec& codec, const std::byte* in, int64_t n, float* out);
 
-// Conversions of any number of elements. NaN and infinity stay what they are in bf16.
+// Convert any number of elements. NaN and infinity survive in bf16.
 void to_bf16(const float* x, int64_t n, uint16_t* out);
 void from_bf16(const uint16_t* x, int64_t n, float* out);
 void round_to_bf16(const float* x, int64_t n, float* out);

@@ -14,9 +14,9 @@ enum class CodecKind { kFp32, kFp16, kBf16, kInt8, kTopK };
 
 struct Codec {
   CodecKind kind = CodecKind::kFp32;
-  double fraction = 1.0;  // kTopK: share of the elements that is sent
+  double fraction = 1.0;  // kTopK: share of the elements that are sent
 
-  // "fp32", "fp16", "bf16", "int8", "topk:0.05". Throws Error(kUsage) that names the text.
+  // Reads "fp32", "fp16", "bf16", "int8" or "topk:0.05". Throws Error(kUsage) that quotes the text.
   static Codec parse(const std::string& text);
   std::string to_string() const;
   friend bool operator==(const Codec&, const Codec&) = default;
@@ -27,10 +27,11 @@ struct Codec {
 struct TensorCodecs {
   std::vector<std::pair<std::string, Codec>> rules;
 
-  // "fc.*=int8,*.bias=fp32"; empty text: no rules. Throws Error(kUsage) that names the text.
+  // Reads "fc.*=int8,*.bias=fp32". An empty text has no rules. Throws Error(kUsage) that quotes the
+  // text.
   static TensorCodecs parse(const std::string& text);
   std::string to_string() const;
-  // The codec of the tensor with this name; empty if no pattern matches.
+  // Returns the codec of the tensor with this name, or nullopt if no pattern matches.
   std::optional<Codec> of(const std::string& tensor) const;
   friend bool operator==(const TensorCodecs&, const TensorCodecs&) = default;
 };

@@ -23,27 +23,27 @@ class SliceCodec {
   // blocks: the codec of each block of the slice, in order.
   SliceCodec(int64_t elements, std::vector<Codec> blocks);
 
-  // True if nothing is encoded: the slice is plain floats.
+  // Returns true if the slice is plain floats.
   bool plain() const { return blocks_.empty(); }
   size_t bytes() const { return bytes_; }
 
   int64_t blocks() const { return static_cast<int64_t>(blocks_.size()); }
   const Codec& codec(int64_t block) const { return blocks_[static_cast<size_t>(block)]; }
-  // Byte offset of the block in the encoded slice.
+  // Returns the byte offset of the block in the encoded slice.
   size_t offset(int64_t block) const { return offsets_[static_cast<size_t>(block)]; }
-  // The elements of the slice that the block holds.
+  // Returns the range of the slice's elements in the block.
   Range elements(int64_t block) const;
 
-  // False if decoding `encoded` would read or write out of bounds.
+  // Returns false if decoding `encoded` would read or write out of bounds.
   bool fits(const std::byte* encoded, size_t bytes) const;
-  // Decodes elements [lo, lo + n) of an encoded slice; `fits` must be true and `lo` the start of a
-  // block.
+  // Decodes elements [lo, lo + n) of an encoded slice. `fits` must be true, and `lo` and `lo + n`
+  // must be block boundaries.
   void decode(const std::byte* encoded, int64_t lo, int64_t n, float* out) const;
 
  private:
   int64_t elements_ = 0;
   size_t bytes_ = 0;
-  std::vector<Codec> blocks_;  // empty: plain
+  std::vector<Codec> blocks_;  // empty if the slice is plain
   std::vector<size_t> offsets_;
 };
 
@@ -51,15 +51,15 @@ class CodecMap {
  public:
   // Every slice is plain.
   CodecMap() = default;
-  // codec: of the gradients of every tensor that `tensors` has no rule for.
+  // codec: for gradients of tensors that match no rule of `tensors`.
   CodecMap(const TensorTable& table, const Codec& codec, const TensorCodecs& tensors);
 
-  // True if no slice is encoded.
+  // Returns true if no slice is encoded.
   bool plain() const { return blocks_.empty(); }
   SliceCodec of_slice(const SliceMap& map, int slice) const;
 
  private:
-  std::vector<Codec> blocks_;  // of the flat vector; empty: all plain
+  std::vector<Codec> blocks_;  // of the flat vector; empty if every slice is plain
 };
 
 }  // namespace pushpull

@@ -1,6 +1,6 @@
 // A compute device other than the processor: its memory, and streams on which copies and kernels
 // run in order. Implemented by CUDA (cuda/) and by test fakes; a build without CUDA has none
-// (no_cuda.cpp). Use a Device and everything it made from one thread at a time; Memory and
+// (no_cuda.cpp). Use a Device and the objects that it made from one thread at a time; Memory and
 // registrations may be destroyed on any thread.
 #pragma once
 
@@ -17,17 +17,17 @@
 
 namespace pushpull::device {
 
-// A point in a stream's order: the one of its latest `record`.
+// A point in a stream's order, set by the latest `record`.
 class Event {
  public:
   virtual ~Event() = default;
-  // True if everything before that point has finished, or if it was never recorded. Throws
-  // Error(kDevice) if the device has failed.
+  // Returns true if all work before that point has finished, or if the event was never recorded.
+  // Throws Error(kDevice) if the device has failed.
   virtual bool done() = 0;
-  // Blocks the host until `done`. Throws Error(kDevice) naming the device if it has failed or is
-  // not done within deadline_ms.
+  // Blocks the host until `done`. Throws Error(kDevice) naming the device if it has failed or the
+  // work takes longer than deadline_ms.
   virtual void wait(int64_t deadline_ms) = 0;
-  // Seconds between two timed events, both done.
+  // Returns the seconds between two timed events, both done.
   virtual double seconds_since(const Event& earlier) const = 0;
 };
 
@@ -37,7 +37,7 @@ class Graph {
   virtual ~Graph() = default;
 };
 
-// Enqueued work runs in order. Between streams only events order it. Every call except
+// Runs enqueued work in order. Only events order work between streams. Every call except
 // `synchronize` returns before the work is done. Throws Error(kDevice).
 class Stream {
  public:
@@ -48,26 +48,26 @@ class Stream {
   // registered.
   virtual void copy_in(const void* host, size_t bytes, void* to) = 0;
   virtual void copy_out(const void* from, size_t bytes, void* host) = 0;
-  // right = left + right, element by element, with the host's bits.
+  // right = left + right, element by element, with the same bits as on the host.
   virtual void add(const float* left, float* right, size_t n) = 0;
-  // *flag, in device memory, becomes 1 if any of x is NaN or infinite, else 0.
+  // Sets *flag, in device memory, to 1 if any of x is NaN or infinite, else to 0.
   virtual void find_non_finite(const float* x, size_t n, int32_t* flag) = 0;
-  // Updates the tiles of `batch`. Everything that the struct points to is in device memory.
+  // Updates the tiles of `batch`. All pointers in the struct must point to device memory.
   virtual void update(const SliceBatch& batch) = 0;
-  // squares[t], in device memory, becomes the sum of squares of tile t's mean gradient (its
+  // Sets squares[t], in device memory, to the sum of squares of tile t's mean gradient (its
   // gradient sum / divisor). A tile has at most kNormBlock elements.
   virtual void square(const SliceBatch& batch, float divisor, double* squares) = 0;
-  // `event` is done once everything enqueued here so far is done.
+  // Makes `event` done once all work enqueued here so far is done.
   virtual void record(Event& event) = 0;
-  // Work enqueued from now on waits for the latest record of `event`, if there is one.
+  // Makes work enqueued from now on wait for the latest record of `event`, if there is one.
   virtual void wait(const Event& event) = 0;
   // Calls `enqueue` and records the work that it enqueues instead of running it. `enqueue` may use
   // only this stream and registered host memory. Its `record` and `wait` calls take effect at each
-  // launch. Returns null if the device cannot capture it: then nothing is kept, and the caller
+  // launch. Returns null if the device cannot capture the work; nothing is kept, and the caller
   // makes the same calls without capturing. Rethrows exceptions of `enqueue`.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) = 0;
   virtual void launch(Graph& graph) = 0;
-  // Blocks the host until everything enqueued here is done.
+  // Blocks the host until all work enqueued here is done. Throws as Event::wait does.
   virtual void synchronize(int64_t deadline_ms) = 0;
 };
 
@@ -99,45 +99,46 @@ enum class Access { kReadWrite, kReadOnly };
 class Device {
  public:
   virtual ~Device() = default;
-  // "cuda:0 (NVIDIA H200)", for messages.
+  // Returns "cuda:0 (NVIDIA H200)", for messages.
   virtual std::string name() const = 0;
-  // Throws Error(kDevice) with the size asked for, the free memory and the total.
+  // Throws Error(kDevice) with the requested size, the free memory and the total.
   virtual Memory allocate(size_t bytes) = 0;
-  // Identifies the hardware: processes of one host that see the same id can share its memory.
+  // Identifies the hardware: processes on one host that see the same id can share its memory.
   virtual std::string id() const = 0;
   // Like allocate. Other processes of this user can read the memory through `handle`. The caller
   // must make sure that they have stopped before the memory is freed.
   virtual Memory allocate_shared(size_t bytes, std::string& handle) = 0;
-  // Maps another process's device memory for reading, until the last holder of the result releases
-  // it. Throws Error(kProtocol) that says what does not match.
+  // Maps another process's device memory for reading until the last holder of the result releases
+  // it. Throws Error(kProtocol) that says why it cannot be opened.
   virtual std::shared_ptr<const void> open_shared(const std::string& handle, size_t bytes) = 0;
   virtual std::unique_ptr<Stream> stream() = 0;
   virtual std::unique_ptr<Event> event(bool timed = false) = 0;
   // Registers whole pages of host memory, so that copies to and from them are direct (DMA). Any
   // thread. The last holder of the result ends the registration, and must do so before the pages
-  // are unmapped. Returns null with the reason in `why` if the system refuses: copies still work,
-  // but are slower.
+  // are unmapped. Returns null, with the reason in `why`, if the system refuses; copies still work,
+  // but more slowly.
   virtual std::shared_ptr<void> register_pages(std::byte* first, size_t bytes, Access access,
                                                std::string& why) = 0;
 };
 
-// True if this build includes CUDA.
+// Returns true if this build includes CUDA.
 bool compiled();
-// Number of usable CUDA devices; if 0, `why` says the reason. Creates no context on any of them.
+// Returns the number of usable CUDA devices; if it is 0, `why` gives the reason. Creates no context
+// on any of them.
 int count(std::string* why = nullptr);
 // Throws Error(kDevice) if there is no driver, no such device, or no code for it in this build, and
 // says how to fix it.
 std::shared_ptr<Device> open(const DeviceName& name);
 
-// An allocator that takes memory from `inner`, on whole pages, and registers it for as long as it
-// lives. Thread-safe if `inner` is.
-//   refused: called once with the reason if the system does not register the memory, which is used
-//   all the same.
+// Returns an allocator that takes memory from `inner`, in whole pages, and registers it for as long
+// as it lives. Thread-safe if `inner` is.
+//   refused: called once with the reason if the system does not register the memory, which is still
+//     used.
 FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,
                           std::function<void(const std::string& why)> refused);
 
-// For PagesMapped of common/shm/segment.h: registers mapped pages that another process writes,
-// until the last holder of the result releases them.
+// Returns a PagesMapped for common/shm/segment.h: it registers mapped pages that another process
+// writes, until the last holder of the result releases them.
 //   refused: as above.
 std::function<std::shared_ptr<void>(std::byte* first, size_t bytes)> register_mapped(
     std::shared_ptr<Device> device, std::function<void(const std::string& why)> refused);

@@ -1,4 +1,4 @@
-// Device memory as a FloatAllocator. The device's thread.
+// Device memory as a FloatAllocator. Use it on the device's thread.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace pushpull::device {
 
-// Allocates zeroed memory of `device`, which each buffer keeps alive. Throws Error(kDevice) if no
-// more is free.
+// Returns an allocator of zeroed memory on `device`; each buffer keeps `device` alive. The
+// allocator throws Error(kDevice) if the device has no free memory.
 inline FloatAllocator device_floats(std::shared_ptr<Device> device) {
   struct Buffer {
     std::shared_ptr<Device> device;

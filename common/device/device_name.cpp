@@ -24,7 +24,7 @@ struct Words {
                   "; it is cpu, auto, cuda, cuda:N, or several like cuda:0,cuda:1");
 }
 
-// -1: not a plain decimal index.
+// Returns -1 if `digits` is not a plain decimal index.
 int parse_index(std::string_view digits) {
   if (digits.empty() || digits.size() > 2 || (digits.size() == 2 && digits[0] == '0')) return -1;
   int index = 0;
@@ -48,8 +48,8 @@ DeviceName parse_one(const Words& words, std::string_view word) {
   if (digits.empty()) refuse(words, "cuda: has no index");
   const int index = parse_index(digits);
   if (index < 0) {
-    refuse(words,
-           printable(std::string(digits)) + " is no index of 0 to " + std::to_string(kMostIndex));
+    refuse(words, printable(std::string(digits)) + " is not an index from 0 to " +
+                      std::to_string(kMostIndex));
   }
   return {DeviceName::kCuda, index};
 }
@@ -72,7 +72,7 @@ std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices,
     const size_t end = std::min(text.find(',', begin), text.size());
     const DeviceName device = parse_one(words, std::string_view(text).substr(begin, end - begin));
     if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
-      refuse(words, device.to_string() + " stands there twice");
+      refuse(words, device.to_string() + " is named twice");
     }
     devices.push_back(device);
     begin = end + 1;

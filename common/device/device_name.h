@@ -1,4 +1,4 @@
-// Parses --device: where a worker computes. Pure.
+// Parses --device, which says where a worker computes. Pure functions.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ struct DeviceName {
   Kind kind = kCpu;
   int index = 0;
 
-  // "cpu", "cuda:1"
+  // Returns "cpu" or "cuda:1".
   std::string to_string() const;
   friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
-// "cpu", "cuda" (= cuda:0), "cuda:1", "cuda:0,cuda:1", or "auto": cuda:0 if there is a device, else
-// cpu. Does not check that a named device exists; `open` does.
+// Reads "cpu", "cuda" (= cuda:0), "cuda:1", "cuda:0,cuda:1", or "auto": cuda:0 if there is a
+// device, else cpu. Does not check that a named device exists; `open` does.
 //   cuda_devices: number of devices.
 //   flag: name of the flag, for error texts.
 // Throws Error(kUsage) for an unknown word, a device named twice, or cpu or auto beside another.

@@ -1,4 +1,5 @@
-// Host memory that a device copies to and from directly: buffers of their own, and pages of others.
+// Host memory that a device copies to and from directly: buffers of this process, and pages mapped
+// from other processes.
 #include <unistd.h>
 
 #include <atomic>

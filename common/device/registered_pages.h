@@ -1,4 +1,4 @@
-// The ranges of host memory that a device copies to and from directly. Thread-safe.
+// The ranges of host memory that a device can copy to and from directly. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class RegisteredPages {
     PP_ASSERT(removed == 1);
   }
 
-  // True if the bytes lie within one range that the device may access in this way.
+  // Returns true if the bytes lie within one range that the device may access in this way.
   bool hold(const void* first, size_t bytes, Access access) const {
     const auto* begin = static_cast<const std::byte*>(first);
     const std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ std::vector<std::string> library_candidates(const std::string& soname) {
 
 SharedLibrary::SharedLibrary(const std::string& soname) {
   for (const std::string& candidate : library_candidates(soname)) {
-    // RTLD_LOCAL: its symbols do not override those of other libraries
+    // RTLD_LOCAL: the library's symbols do not override those of other libraries
     handle_ = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) {
       link_map* map = nullptr;
@@ -44,7 +44,7 @@ SharedLibrary::SharedLibrary(const std::string& soname) {
       failures_.clear();
       return;
     }
-    // starts with the file name
+    // dlerror's text starts with the file name
     const char* why = dlerror();
     if (!failures_.empty()) failures_ += "; ";
     failures_ += printable(why == nullptr ? candidate : std::string(why), kMaxPathBytes);

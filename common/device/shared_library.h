@@ -1,5 +1,5 @@
-// CUDA libraries that are loaded on first use: a program that computes on the processor neither
-// needs nor loads them (cuBLASLt alone is half a gigabyte). Any thread.
+// CUDA libraries, loaded on first use: a program that computes on the processor neither needs nor
+// loads them (cuBLASLt alone is half a gigabyte). Any thread.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace pushpull::device {
 
-// Never closed: work that the library started may run until the process ends.
+// The library is never closed: work that it started may run until the process ends.
 class SharedLibrary {
  public:
   // Searches the folders in PUSHPULL_CUDA_LIBS (separated by colons), then the system's search path
@@ -16,11 +16,11 @@ class SharedLibrary {
   explicit SharedLibrary(const std::string& soname);
 
   bool is_open() const { return handle_ != nullptr; }
-  // If it is not open: the files tried and why each failed, in one line.
+  // Returns the files tried and why each failed, in one line; "" if the library is open.
   const std::string& failures() const { return failures_; }
-  // Path of the file that was opened.
+  // Returns the path of the file that was opened.
   const std::string& path() const { return path_; }
-  // The symbol's address, or null.
+  // Returns the symbol's address, or null.
   void* find(const char* symbol) const;
 
  private:
@@ -29,7 +29,7 @@ class SharedLibrary {
   std::string failures_;
 };
 
-// The paths that are tried, in this order; the bare soname stands for the system's search path.
+// Returns the paths to try, in order; the bare soname stands for the system's search path.
 std::vector<std::string> library_candidates(const std::string& soname);
 
 }  // namespace pushpull::device

@@ -1,7 +1,7 @@
 // Updates a batch of slices of the flat vector on a device: sums the parts of each slice along the
-// fixed tree and applies one update, or computes the squares of the sum for the norm. Holds the
-// descriptors (plain data, in device memory like everything they point to) and the work of one
-// thread of a kernel, as functions that the fake device runs too. The bits equal the host's
+// fixed tree, then applies one update or computes the squares of the sum for the norm. Holds the
+// descriptors (plain data in device memory, like everything that they point to) and the work of one
+// kernel thread, as functions that the fake device runs too. The bits equal the host's
 // (common/update/tree_sum.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
 // thread computes an element.
 //
@@ -17,8 +17,8 @@
 
 namespace pushpull::device {
 
-// A partial sum of a slice. After it is pushed on the stack, `merges` times the two top entries are
-// replaced by their sum (merge_plan of common/layout/fixed_tree.h).
+// A partial sum of a slice. After it is pushed on the stack, the two top entries are replaced by
+// their sum `merges` times (merge_plan of common/layout/fixed_tree.h).
 struct SlicePart {
   const float* floats;
   int64_t merges;
@@ -32,7 +32,7 @@ struct SliceMove {
   int32_t aligned;  // 1 if every pointer is 16-byte aligned
   const float* before;
   float* after;
-  const float* state_before[2];  // if it differs from `state`, values are carried over
+  const float* state_before[2];  // if it differs from `state`, values are copied over
   float* state[2];
   const float* read;  // weights that the gradient was computed on, or null
 };
@@ -49,8 +49,8 @@ struct SliceSegment {
 struct SliceTile {
   int64_t lo;
   int32_t elements;
-  // index in SliceBatch::segments of the segment that holds the tile; a tile of `square` may span
-  // several: the first of them
+  // index in SliceBatch::segments of the segment that holds the tile, or of the first one if a
+  // tile of `square` spans several
   int32_t segment;
 };
 
@@ -153,8 +153,8 @@ PP_HOST_DEVICE_INLINE void move_elements(const SliceMove& slice, const SlicePart
   }
 }
 
-// The share of one of `threads` threads in a tile: kWide elements at a time where everything is
-// aligned, the rest one by one.
+// Updates the share of one of `threads` threads in a tile: kWide elements at a time where all
+// pointers are aligned, the rest one by one.
 template <ElementRule::Kind kKind, Decay kDecay, int kWide>
 PP_HOST_DEVICE void move_tile(const SliceBatch& batch, const SliceTile& tile,
                               const SliceSegment& segment, int thread, int threads,
@@ -260,7 +260,7 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
   }
 }
 
-// Running sum number `index` of a tile's squares, in the order of block_squares
+// Returns running sum number `index` of a tile's squares, in the order of block_squares
 // (common/update/norm.h).
 PP_HOST_DEVICE inline double running_sum_of_squares(const float* means, int elements, int index) {
   double sum = 0.0;

@@ -51,7 +51,7 @@ void create_folders(const std::string& path) {
   for (const fs::path& p : fresh) sync_folder(p.parent_path().string());
 }
 
-// A folder that is deleted unless kept: no partial checkpoint stays behind.
+// A folder that is deleted unless kept, so that no partial checkpoint stays behind.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
@@ -134,13 +134,13 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
                    {"data_order_sha256", state.counts.data_hash.hex()},
                    {"initial_weights_sha256", state.initial_weights_sha256}};
   }
-  // JSON must be UTF-8: a path in the job that is not loses bytes here, rather than failing the
+  // JSON must be UTF-8: a path in the job that is not UTF-8 loses bytes here instead of failing the
   // checkpoint.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// Renames the folder to its final name. A crash in between leaves the old checkpoint under its
-// .old- name.
+// Renames the folder to its final name. If the process crashes in between, the old checkpoint stays
+// under its .old- name.
 void publish(const std::string& dir, TemporaryFolder& folder, int64_t step) {
   const std::string final_path = dir + "/" + step_folder_name(step);
   const std::string old_path = dir + "/" + aside_name(".old-", step);
@@ -170,8 +170,8 @@ void delete_checkpoint(const std::string& dir, int64_t step, const std::string& 
   delete_folder(doomed);
 }
 
-// Cleans up after a writer that was killed: deletes half a checkpoint, and moves one back that was
-// moved out of the way of another, if that one is absent.
+// Cleans up after a writer that was killed: deletes partial checkpoints, and moves a checkpoint
+// back to its name if it was moved aside and its replacement never arrived.
 void clean_store(const std::string& dir) {
   std::error_code error;
   std::vector<std::string> names;
@@ -194,8 +194,8 @@ void clean_store(const std::string& dir) {
   }
 }
 
-// Deletes the checkpoints of stores that were moved aside, and their folders where nothing else is in
-// them. A failure costs nothing but room: the new checkpoint is whole.
+// Deletes the checkpoints in stores that were moved aside, then each store folder that is empty. A
+// failure wastes disk space only: the new checkpoint is complete.
 void delete_stores_aside(const std::string& dir) {
   std::error_code ignored;
   try {
@@ -207,7 +207,7 @@ void delete_stores_aside(const std::string& dir) {
       fs::remove(store, ignored);
     }
   } catch (const Error&) {
-    return;  // a folder cannot be listed, or is another's
+    return;  // a folder cannot be listed or belongs to another user
   }
 }
 
@@ -238,7 +238,7 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   publish(dir_, folder, state.step);
   if (std::exchange(earlier_is_aside_, false)) delete_stores_aside(dir_);
 
-  // Later steps are from before a resume at an earlier step; they must not push out new
+  // Later steps stem from before a resume at an earlier step; they must not push out new
   // checkpoints.
   std::map<int64_t, std::string> known = whole_checkpoints(dir_);
   known.erase(known.upper_bound(state.step), known.end());

@@ -17,7 +17,7 @@
 namespace pushpull {
 
 // The job's state at a step boundary: includes every update of steps < step, and none of a later
-// one.
+// step.
 struct CheckpointState {
   int64_t step = 0;         // next step of the sampler
   int64_t updates = 0;      // updates applied to each slice (Adam's t)
@@ -25,8 +25,9 @@ struct CheckpointState {
   std::string job_ini;      // the resolved job
   std::string data_digest;
   std::string numerics;  // the workers' instruction set and libraries
-  std::string choices;   // GPU workers' choice of algorithms; "": none
-  // Which run wrote it, and that run's counts up to here. Empty: a checkpoint of an older program.
+  std::string choices;   // GPU workers' choice of algorithms; "" if there are none
+  // The run that wrote it, and that run's counts up to here. Empty in checkpoints of older
+  // programs.
   std::string run = {};
   std::string initial_weights_sha256 = {};
   RunCounts counts = {};
@@ -53,22 +54,23 @@ class CheckpointStore {
   // `keep`, counting only steps up to this one: if the run resumed from an earlier step, later
   // checkpoints stay until they are overwritten.
   //   slots: optimizer state in the order of slot_names, table.total floats each (entries of
-  //   kAverage tensors are not written).
+  //     kAverage tensors are not written).
   // Throws Error(kIo) naming file and reason; no incomplete checkpoint remains under a final name.
-  // Programs ignore SIGXFSZ: otherwise a file size limit would kill them before this error.
+  // Programs ignore SIGXFSZ, which would otherwise kill them at a file size limit before this
+  // error.
   void write(const CheckpointState& state, const TensorTable& table, std::span<const float> weights,
              std::span<const std::span<const float>> slots,
              std::span<const std::string> slot_names);
 
-  // Steps of the complete checkpoints, ascending.
+  // Returns the steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;
 
-  // A fresh run calls this for its own default folder. It moves the folder with an earlier run's
-  // checkpoints to DIR.N, with the first N that is free. The first `write` that succeeds deletes them
-  // and what earlier starts moved aside. Returns the new path; "": there were none.
-  // Throws Error(kIo).
+  // Moves the folder with an earlier run's checkpoints to DIR.N, with the first free N. A fresh run
+  // calls this for its own default folder. The first successful `write` deletes those checkpoints
+  // and all stores that earlier starts moved aside. Returns the new path, or "" if there were no
+  // checkpoints. Throws Error(kIo).
   std::string set_earlier_aside();
-  // An earlier life of the process has done that, and has written nothing since.
+  // Call when an earlier life of the process has set them aside and has written nothing since.
   void expect_earlier_aside() { earlier_is_aside_ = true; }
 
  private:
@@ -77,14 +79,14 @@ class CheckpointStore {
   bool earlier_is_aside_ = false;
 };
 
-// Reads a checkpoint and first verifies every file against its checksum.
+// Reads a checkpoint after verifying every file against its checksum.
 //   path: a store or one step-... folder. Of a store the newest undamaged checkpoint is read;
-//   `skipped` names newer damaged ones.
+//     `skipped` names newer damaged ones.
 // Throws Error(kData) naming path and reason.
 Checkpoint read_checkpoint(const std::string& path);
 
-// The newest undamaged checkpoint in the folder whose state `fits`. Empty: there is none. Throws
-// Error(kData) where the folder cannot be listed.
+// Returns the newest undamaged checkpoint in the folder with a state that `fits`, or nullopt.
+// Throws Error(kData) if the folder cannot be listed.
 std::optional<Checkpoint> find_checkpoint(
     const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits);
 
@@ -93,7 +95,7 @@ std::optional<Checkpoint> find_checkpoint(
 // another shape or not finite.
 std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table);
 
-// SHA-256 of the bytes, lower-case hexadecimal.
+// Returns the SHA-256 of the bytes in lower-case hexadecimal.
 std::string sha256_hex(std::span<const std::byte> bytes);
 
 }  // namespace pushpull

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
 
-// Parses digits up to the end or `stop`; at most 18 digits, so that the number fits.
+// Parses 8 to 18 digits, so that the number fits. Returns nullopt for any other text.
 std::optional<int64_t> parse_step(std::string_view digits) {
   int64_t step = 0;
   const bool shape =

@@ -21,22 +21,22 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kDoneFile = "DONE";  // holds the SHA-256 of state.json
 
-// Name of one tensor's part of a slot: "fc.weight.exp_avg".
+// Returns the name of one tensor's part of a slot: "fc.weight.exp_avg".
 std::string slot_tensor_name(const std::string& tensor, const std::string& slot);
 
-// "step-00000040", and the step of such a name; empty for any other name.
+// Return "step-00000040", and the step of such a name (nullopt for any other name).
 std::string step_folder_name(int64_t step);
 std::optional<int64_t> step_of_folder(const std::string& name);
 
-// The step of ".old-step-00000040-7" for prefix ".old-"; empty for any other name.
+// Returns the step of ".old-step-00000040-7" for prefix ".old-", or nullopt for any other name.
 std::optional<int64_t> step_of_aside(const std::string& name, const std::string& prefix);
 
-// Paths of the checkpoints with DONE, by step. A checkpoint that was moved aside counts if its
-// replacement is absent. Throws Error(kData) if the folder cannot be listed.
+// Returns the paths of the checkpoints with DONE, by step. A checkpoint that was moved aside counts
+// if its replacement is absent. Throws Error(kData) if the folder cannot be listed.
 std::map<int64_t, std::string> whole_checkpoints(const std::string& dir);
 
-// Paths of DIR.1, DIR.2, ...: where checkpoints of earlier runs were moved to. Throws Error(kData) if
-// the folder they are in cannot be listed.
+// Returns the paths of DIR.1, DIR.2, ..., to which checkpoints of earlier runs were moved. Throws
+// Error(kData) if the parent folder of DIR cannot be listed.
 std::vector<std::string> folders_aside(const std::string& dir);
 
 }  // namespace pushpull

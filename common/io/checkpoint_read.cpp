@@ -86,7 +86,7 @@ StateFile parse_state(const std::string& text, const std::string& path) {
 StateFile read_state(const std::string& folder) {
   std::error_code error;
   if (!fs::exists(folder + "/" + kDoneFile, error)) {
-    refuse_checkpoint(folder, "not whole: DONE is missing, so writing it never ended");
+    refuse_checkpoint(folder, "incomplete: DONE is missing, so it was never fully written");
   }
   const std::string done = read_text_file(folder + "/" + kDoneFile, kMaxTextBytes);
   const std::string path = folder + "/" + kStateFile;
@@ -110,7 +110,7 @@ void check_file(const std::string& path, const FileDigest& expected) {
                         std::to_string(expected.bytes) + " (sha256 differs)");
 }
 
-// Canonical order is the order in the file; the map is sorted by name.
+// The canonical order is the order in the file; the map is sorted by name.
 TensorTable table_of(const SafetensorsFile& file) {
   using Named = const std::pair<const std::string, SafetensorsFile::Entry>*;
   std::vector<Named> by_place;
@@ -129,8 +129,8 @@ TensorTable table_of(const SafetensorsFile& file) {
   return table;
 }
 
-// Tensors without state (running statistics) keep zeros; a tensor with only part of its state is an
-// error.
+// Fills the slots of `checkpoint`. Tensors without state (running statistics) keep zeros; a tensor
+// with only part of its state is an error.
 void read_slots(const std::string& path, Checkpoint& checkpoint) {
   const SafetensorsFile file = read_safetensors(path);
   const auto total = static_cast<size_t>(checkpoint.table.total);
@@ -143,7 +143,8 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
       const auto at = file.tensors.find(name);
       if (at == file.tensors.end()) continue;
       if (at->second.shape != info.shape) {
-        refuse_checkpoint(path, "tensor " + quote_name(name) + " has not the shape of its weights");
+        refuse_checkpoint(path,
+                          "tensor " + quote_name(name) + " does not have the shape of its weights");
       }
       std::copy_n(file.data.begin() + static_cast<int64_t>(at->second.first), at->second.count,
                   checkpoint.slots[s].begin() + info.offset);
@@ -166,7 +167,7 @@ Checkpoint read_folder(const std::string& folder) {
   const std::string name = fs::path(folder).filename().string();
   const auto named_step = step_of_folder(name);
   if (named_step && *named_step != state.state.step) {
-    refuse_checkpoint(folder, "state.json is of step " + std::to_string(state.state.step));
+    refuse_checkpoint(folder, "state.json is for step " + std::to_string(state.state.step));
   }
   const std::string model_path = folder + "/" + kModelFile;
   const std::string optimizer_path = folder + "/" + kOptimizerFile;
@@ -183,10 +184,11 @@ Checkpoint read_folder(const std::string& folder) {
   return checkpoint;
 }
 
-// Reads the newest undamaged checkpoint; if there is none, throws the newest one's error.
+// Reads the newest undamaged checkpoint. If there is none, throws the newest one's error.
 Checkpoint read_store(const std::string& dir) {
   const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
-  if (whole.empty()) refuse_checkpoint(dir, "no whole checkpoint (step-.../DONE) in this folder");
+  if (whole.empty())
+    refuse_checkpoint(dir, "no complete checkpoint (step-.../DONE) in this folder");
   std::vector<std::string> skipped;
   for (auto at = whole.rbegin(); at != whole.rend(); ++at) {
     try {

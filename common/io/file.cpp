@@ -67,7 +67,7 @@ FileDigest OutputFile::finish() {
   return {written_bytes_, sha256_.hex()};
 }
 
-// O_NONBLOCK: opening a FIFO must not wait for a writer.
+// O_NONBLOCK, so that opening a FIFO does not wait for a writer.
 InputFile::InputFile(std::string path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (file_.get() < 0) throw_read_error(path_, errno_text(errno));

@@ -1,5 +1,5 @@
-// Files that must be complete: output is on disk when `finish` returns; the size of input is known
-// before memory is allocated for it. Any thread; one thread per object.
+// Files that must be complete: output is on disk when `finish` returns; the size of an input is
+// known before memory is allocated for it. Any thread; one thread per object.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class FileHandle {
   FileHandle& operator=(const FileHandle&) = delete;
 
   int get() const { return fd_; }
-  int close();  // returns 0 or errno
+  int close();  // returns 0 or an errno
 
  private:
   int fd_;
@@ -40,7 +40,7 @@ class OutputFile {
 
   void write(std::span<const std::byte> bytes);
 
-  // Flushes to disk, closes, and returns size and hash of what was written.
+  // Flushes to disk and closes. Returns the size and hash of the written bytes.
   FileDigest finish();
 
  private:
@@ -66,7 +66,7 @@ class InputFile {
   uint64_t size_bytes_ = 0;
 };
 
-// Size and hash of a file, read once. Throws Error(kData).
+// Reads a file once. Returns its size and hash. Throws Error(kData).
 FileDigest digest_file(const std::string& path);
 
 // Reads a whole small file. Throws Error(kData), also if it is larger than `limit_bytes`.
@@ -75,7 +75,7 @@ std::string read_text_file(const std::string& path, uint64_t limit_bytes);
 // Makes creations, renames and deletions in the folder durable (fsync). Throws Error(kIo).
 void sync_folder(const std::string& path);
 
-// Throws Error(kIo) "[file] cannot VERB PATH: errno's text".
+// Throws Error(kIo) "[file] cannot VERB PATH: errno's text", followed by `detail`.
 [[noreturn]] void throw_io_error(const char* verb, const std::string& path, int error_number,
                                  const std::string& detail = "");
 

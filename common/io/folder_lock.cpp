@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMostHolderBytes = 300;
 
-// "process 7 on host n1 since 2026-01-31T23:59:59Z", as the holder wrote it.
+// Returns the holder as it wrote itself: "process 7 on host n1 since 2026-01-31T23:59:59Z".
 std::string holder_in(int fd) {
   std::array<char, kMostHolderBytes> text{};
   const ssize_t n = pread(fd, text.data(), text.size(), 0);
@@ -42,7 +42,8 @@ FolderLock::FolderLock(const std::string& folder, const std::string& tag, const 
     throw Error(ErrorCode::kIo,
                 "[" + tag + "] cannot make the folder " + folder + ": " + error.message());
   }
-  // a holder that ends removes its file: who opened it before has locked what is no longer there
+  // a holder that ends removes its file; a process that opened it before then has locked a deleted
+  // file
   while (lock(folder, tag, key) && !is_still_there()) fd_.reset();
   if (fd_.get() >= 0) sign();
 }
@@ -51,7 +52,7 @@ FolderLock::~FolderLock() {
   if (fd_.get() >= 0) unlink(path_.c_str());
 }
 
-// False: this file system locks nothing.
+// Returns false if this file system does not support locks.
 bool FolderLock::lock(const std::string& folder, const std::string& tag, const std::string& key) {
   fd_ = UniqueFd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (fd_.get() < 0) throw_io_error("write", path_, errno);

@@ -1,6 +1,6 @@
-// Keeps two programs from writing into one folder: a lock on FOLDER/.lock, which the kernel takes
-// back when the process ends, however it ends. It holds between the processes of a host, and between
-// hosts where the file system passes flock on. Any thread; one thread per object.
+// Keeps two programs from writing into one folder: a lock on FOLDER/.lock, which the kernel
+// releases when the process ends, however it ends. It holds between the processes of a host, and
+// between hosts if the file system supports flock across them. Any thread; one thread per object.
 #pragma once
 
 #include <string>
@@ -11,17 +11,18 @@ namespace pushpull {
 
 class FolderLock {
  public:
-  // Makes the folder where it is missing, and locks it.
-  //   tag, key: what named the folder, for messages: "out", "--out".
-  // Throws Error(kUsage) with process, host and time of the holder where it is locked, Error(kIo)
-  // where the folder or the file cannot be made.
+  // Creates the folder if it is missing, and locks it.
+  //   tag, key: the option that named the folder, for messages: "out", "--out".
+  // Throws Error(kUsage) with process, host and time of the holder if it is locked, Error(kIo) if
+  // the folder or the file cannot be created.
   FolderLock(const std::string& folder, const std::string& tag, const std::string& key);
-  // Removes the file, and lets go.
+  // Removes the file and releases the lock.
   ~FolderLock();
   FolderLock(FolderLock&&) noexcept = default;
   FolderLock& operator=(FolderLock&&) = delete;
 
-  // Why the file system locks nothing, to be told: then nobody is kept out. "": it does.
+  // Returns why the file system cannot lock, to warn the user that a second job is not kept out; ""
+  // if the lock is held.
   const std::string& notice() const { return notice_; }
 
  private:

@@ -1,4 +1,4 @@
-// Numbers of JSON files. Plain function; any thread.
+// Writes numbers to JSON files. Plain function; any thread.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,8 @@
 
 namespace pushpull {
 
-// null for what is missing, infinite or not a number: JSON (RFC 8259, section 6) has no such number.
+// Returns null if the value is missing, infinite or NaN: JSON (RFC 8259, section 6) has no such
+// number.
 inline nlohmann::ordered_json json_number(std::optional<double> value) {
   if (!value || !std::isfinite(*value)) return nullptr;
   return *value;

@@ -28,7 +28,7 @@ struct LatestFile::State {
 
 namespace {
 
-// 0, or errno.
+// Returns 0, or the errno of the write that failed.
 int write_whole(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -46,7 +46,7 @@ int replace_file(const std::string& path, const std::string& text) {
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return errno;
   int error = write_whole(file, text);
-  // some file systems say only now that the disk is full
+  // some file systems report a full disk only now
   if (close(file) != 0 && error == 0) error = errno;
   if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) unlink(temporary.c_str());
@@ -57,7 +57,7 @@ int replace_file(const std::string& path, const std::string& text) {
 
 LatestFile::LatestFile(std::string path) : state_(std::make_shared<State>()) {
   state_->path = std::move(path);
-  // signals are for the threads that wait for them
+  // The new thread inherits a full signal mask: the threads that wait for signals handle them.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

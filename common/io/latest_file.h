@@ -1,8 +1,8 @@
-// Keeps a file as new as the text that was handed in last, on a thread of its own: whoever hands it in
-// does not wait for a file system that stalls, and no reader sees half of it. Any thread.
+// Keeps a file at the newest text that was put. A thread of its own writes it, so the caller never
+// waits for a file system that stalls, and a reader never sees half a text. Any thread.
 //
-// Each text goes to PATH.tmp, which then takes the name PATH (rename). It is not forced to the disk: a
-// power cut may cost the newest text, a killed process does not.
+// Each text goes to PATH.tmp, which is then renamed to PATH. It is not forced to disk: a power cut
+// may lose the newest text, a killed process does not.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,21 @@ namespace pushpull {
 
 class LatestFile {
  public:
+  // Starts the thread; the file is first written by `put`.
   explicit LatestFile(std::string path);
-  // Does not wait: `flush` does. A thread that a stalled file system holds goes on alone, and ends
-  // with the process.
+  // Does not wait for a pending text; call flush() first. The thread writes it and ends. If the
+  // file system stalls, the thread lasts until the process exits.
   ~LatestFile();
   LatestFile(const LatestFile&) = delete;
   LatestFile& operator=(const LatestFile&) = delete;
 
-  // In the place of a text that still waits.
+  // Queues `text`, in place of one that still waits.
   void put(std::string text);
-  // Waits until the newest text is in the file or could not be written, at most this long. False: it
-  // is not in the file.
+  // Waits at most `milliseconds` until the newest text is written or has failed. Returns false if
+  // it is not in the file.
   bool flush(int64_t milliseconds);
-  // errno of the newest attempt; 0: it went well. The next text is tried in any case.
+  // Returns the errno of the newest attempt, or 0 if it succeeded. The next text is tried in any
+  // case.
   int error() const;
   const std::string& path() const;
 

@@ -52,7 +52,7 @@ Number number_at(const std::string& bytes, size_t at) {
   return static_cast<Number>(out);
 }
 
-// Adds with wrap-around: values from a file may overflow.
+// Adds with wrap-around, since values from a file may overflow.
 int64_t plus(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
@@ -95,7 +95,7 @@ std::vector<RecordedPush> from_columns(const record::Pushes& in, int servers,
       read = plus(read, in.reads(i * servers + k));
     }
     if (push.range.lo >= push.range.hi || push.step < 0) {
-      refuse_record(name, "push " + std::to_string(i) + " is of no micro-batch of any step");
+      refuse_record(name, "push " + std::to_string(i) + " has no micro-batches or a negative step");
     }
     out.push_back(push);
   }
@@ -169,12 +169,12 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
   out.servers = in.servers();
   out.total_steps = in.total_steps();
   if (out.servers < 1 || out.servers > kMostServers || out.total_steps < 1) {
-    refuse_record(name, "it is of " + std::to_string(out.servers) + " servers and " +
+    refuse_record(name, "it claims " + std::to_string(out.servers) + " servers and " +
                             std::to_string(out.total_steps) + " steps");
   }
   if (in.start().kind() < 0 || in.start().kind() > 2 || in.start().step() < 0 ||
       in.start().updates() < 0) {
-    refuse_record(name, "its start is none");
+    refuse_record(name, "its start is invalid");
   }
   out.start = {static_cast<StartKind>(in.start().kind()), in.start().step(), in.start().updates(),
                in.start().weights_sha256(), in.start().state_sha256()};
@@ -211,7 +211,7 @@ RunRecord decode_record(const std::string& bytes, const std::string& name) {
   }
   const size_t summed = bytes.size() - kSumBytes;
   if (sum_of(bytes, summed) != bytes.substr(summed)) {
-    refuse_record(name, "was altered: its SHA-256 is another one than at its end");
+    refuse_record(name, "was altered: its SHA-256 differs from the one at its end");
   }
   if (version != kVersion) {
     refuse_record(name, "has format version " + std::to_string(version) + ", this program reads " +

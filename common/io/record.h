@@ -2,7 +2,8 @@
 // push was computed on. `pushpull replay` recomputes the run from it. Any thread.
 //
 // File: "pushpull-record\n", format version (u32), length of the body (u64), body
-//  (common/io/record.proto), SHA-256 of everything before it. Numbers are little-endian.
+// (common/io/record.proto), SHA-256 of everything before it in hexadecimal. Numbers are
+// little-endian.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 namespace pushpull {
 
 struct RecordedPush {
-  int rank = -1;  // the worker's
+  int rank = -1;  // of the worker
   int64_t step = 0;
   Range range;                 // micro-batches
   std::vector<int64_t> reads;  // per server: number of updates in the weights that were read
@@ -30,7 +31,7 @@ struct RecordedPush {
 struct RecordedUpdate {
   int server = 0;
   size_t push = 0;             // index in RunRecord::pushes
-  bool uncompensated = false;  // the base for delay compensation was no longer kept
+  bool uncompensated = false;  // the base for delay compensation had already been dropped
   bool more = false;           // the next push at this server is part of the same update
 
   friend bool operator==(const RecordedUpdate&, const RecordedUpdate&) = default;
@@ -43,7 +44,7 @@ struct RecordedStart {
   int64_t step = 0;
   int64_t updates = 0;  // already applied by each server
   std::string weights_sha256;
-  std::string state_sha256;  // of the optimizer's state vectors; empty: all zero
+  std::string state_sha256;  // of the optimizer's state vectors; "" if all are zero
 
   friend bool operator==(const RecordedStart&, const RecordedStart&) = default;
 };
@@ -51,15 +52,15 @@ struct RecordedStart {
 struct RunRecord {
   std::string job_ini;
   std::string numerics;
-  std::string choices;  // GPU workers' choice of algorithms; "": none
+  std::string choices;  // GPU workers' choice of algorithms; "" if there are none
   std::string data_digest;
   std::string table_sha256;
   int servers = 1;
   int64_t total_steps = 0;  // horizon of the schedule
   RecordedStart start;
-  std::string weights_sha256;          // after the last update; empty: the run ended earlier
-  std::string incomplete;              // why the record is incomplete; empty: it is complete
-  std::optional<RecordedPush> failed;  // the push whose loss or gradient was not finite
+  std::string weights_sha256;          // after the last update; "" if the run ended earlier
+  std::string incomplete;              // why the record is incomplete; "" if it is complete
+  std::optional<RecordedPush> failed;  // the push with a loss or gradient that was not finite
   std::vector<RecordedPush> pushes;
   std::vector<RecordedUpdate> updates;  // each one after all updates that its push had read
 
@@ -70,12 +71,12 @@ struct RunRecord {
 // Error(kIo) naming it.
 void write_record(const std::string& path, const RunRecord& record);
 
-// Throws Error(kData) "[record] PATH: what is wrong". Allocates at most a small multiple of the
+// Throws Error(kData) "[record] PATH: REASON". Allocates at most a small multiple of the
 // file's size.
 RunRecord read_record(const std::string& path);
 
-// The bytes of a record file, and the inverse.
-//   name: the file's, for messages.
+// Return the bytes of a record file, and the record in such bytes.
+//   name: of the file, for messages.
 std::string encode_record(const RunRecord& record);
 RunRecord decode_record(const std::string& bytes, const std::string& name);
 

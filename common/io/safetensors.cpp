@@ -39,7 +39,7 @@ std::string header_json(std::span<const NamedTensor> tensors,
   return text;
 }
 
-// The tensors must be contiguous and fill the data: no byte is shared or unaccounted for.
+// Checks that the tensors are contiguous and fill the data: no byte is shared or unaccounted for.
 void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const std::string& path) {
   using Named = const std::pair<const std::string, SafetensorsHeader::Entry>*;
   std::vector<Named> by_place;

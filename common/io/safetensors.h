@@ -36,7 +36,7 @@ FileDigest write_safetensors(const std::string& path, std::span<const NamedTenso
                              const std::map<std::string, std::string>& metadata);
 
 // Throws Error(kData) naming path and reason: not a safetensors file, truncated, overlapping or
-// uncovered offsets, a header over 100 MB, another dtype, a duplicate name. Memory stays
+// uncovered offsets, a header over 100 MB, another dtype, a duplicate name. Memory use stays
 // proportional to the file's size.
 SafetensorsFile read_safetensors(const std::string& path);
 

@@ -1,5 +1,5 @@
 // Parses and validates the JSON header of a safetensors file. Rejects everything that the format
-// does not allow; memory stays proportional to the text. Any thread.
+// does not allow. Memory use stays proportional to the text. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, const std::str
 // Throws Error(kData) "[safetensors] PATH: REASON".
 [[noreturn]] void throw_safetensors_error(const std::string& path, const std::string& reason);
 
-// The name in quotes, escaped to one line and cut to a bounded length.
+// Returns the name in quotes, escaped to one line and cut to a bounded length.
 std::string quote_name(const std::string& name);
 
 }  // namespace pushpull

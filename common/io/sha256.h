@@ -17,7 +17,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
 
-  // Finishes the hash. Call either one, once.
+  // Finishes the hash and returns it. Call either one, once.
   std::array<std::byte, 32> digest();
   std::string hex();  // lower-case hexadecimal
 

@@ -1,7 +1,8 @@
 // The steps at which every server pauses with exactly the updates of all earlier steps, under any
-// strategy: evaluations, checkpoints, copies for a server's loss, and the end. Under local:H the servers' weights change only at
-// the end of a round; a barrier then moves to the first end of a round at or after its step, so
-// that observing does not change the training. Plain data; any thread.
+// strategy: evaluations, checkpoints, copies for recovering a lost server, and the end. Under
+// local:H the servers' weights change only at the end of a round; a barrier then moves to the first
+// end of a round at or after its step, so that observing does not change the training. Plain data;
+// any thread.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +15,18 @@
 namespace pushpull {
 
 struct Barriers {
-  int64_t eval_every = 0;        // steps; 0: at the end only
-  int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  int64_t eval_every = 0;        // steps; 0 = at the end only
+  int64_t checkpoint_every = 0;  // steps; 0 = at the end only
   int64_t start_step = 0;        // no barrier is due at the start
   int64_t end_step = 0;
   int64_t round = 1;       // length in steps; rounds end at its multiples, the last one at end_step
-  int64_t copy_every = 0;  // steps; 0: never
-  int64_t stop_step = 0;   // a checkpoint more, after which the run stops; 0: none
-  bool may_choose = false;           // the coordinator adds checkpoints while training goes on
-  std::vector<int64_t> chosen = {};  // the newest of these, ascending
+  int64_t copy_every = 0;  // steps; 0 = never
+  int64_t stop_step = 0;   // one more checkpoint, after which the run stops; 0 = none
+  bool may_choose = false;           // the coordinator may add checkpoints during training
+  std::vector<int64_t> chosen = {};  // the newest added ones, ascending
 
-  // A checkpoint is due at `step`, too, the end of a round. What is known already changes nothing.
+  // Adds a checkpoint at `step`, which must be the end of a round. Ignores a step that is not after
+  // the newest one.
   void choose(int64_t step) {
     if (step <= start_step || step >= end_step) return;
     if (!chosen.empty() && step <= chosen.back()) return;
@@ -38,12 +40,12 @@ struct Barriers {
            std::ranges::find(chosen, step) != chosen.end();
   }
   bool stops_at(int64_t step) const { return stop_step > 0 && step == stop_step; }
-  // Server 0 gets a copy of the other servers; a checkpoint is one, too.
+  // Returns whether server 0 gets a copy of the other servers. A checkpoint includes one, too.
   bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }
   bool snapshot_due(int64_t step) const { return checkpoint_due(step) || copy_due(step); }
   bool is_barrier(int64_t step) const { return evaluation_due(step) || snapshot_due(step); }
 
-  // The last barrier at or before `step`, or start_step.
+  // Returns the last barrier at or before `step`, or start_step.
   int64_t last(int64_t step) const {
     if (step >= end_step) return end_step;
     int64_t found = start_step;
@@ -58,7 +60,7 @@ struct Barriers {
     return found;
   }
 
-  // The first barrier after `step`.
+  // Returns the first barrier after `step`.
   int64_t next(int64_t step) const {
     const int64_t next = std::min(
         {next_of(step, eval_every), next_of(step, checkpoint_every), next_of(step, copy_every)});
@@ -66,19 +68,20 @@ struct Barriers {
     return behind == chosen.end() ? next : std::min(next, *behind);
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
-  // The first checkpoint after `step` that `checkpoint-every` asks for.
+  // Returns the first checkpoint after `step` that `checkpoint-every` asks for.
   int64_t next_checkpoint(int64_t step) const { return next_of(step, checkpoint_every); }
 
   // [step, round_end(step)) is a round if starts_round(step).
   bool starts_round(int64_t step) const { return step == start_step || step % round == 0; }
   int64_t round_end(int64_t step) const { return std::min((step / round + 1) * round, end_step); }
-  // The first end of a round at or after `step`, but for the last one.
+  // Returns the first multiple of `round` at or after `step`. The last round may end earlier, at
+  // end_step.
   int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }
 
  private:
-  static constexpr size_t kMostChosen = 2;  // nobody is behind the one before the newest
+  static constexpr size_t kMostChosen = 2;  // every process has passed the older ones
 
-  // True if a multiple of `every` lies in the steps since the end of the previous round.
+  // Returns true if a multiple of `every` lies in the steps since the end of the previous round.
   bool due(int64_t step, int64_t every) const {
     if (step <= start_step || step > end_step) return false;
     if (step == end_step) return true;
@@ -93,8 +96,8 @@ struct Barriers {
   }
 };
 
-// In all-reduce a worker has at most so many reports of losses that server 0 has not acknowledged, so it
-// is at most so many steps ahead of server 0. A server takes in 16.
+// In all-reduce, the most reports of losses that a worker may have in flight to server 0. A worker
+// is therefore at most this many steps ahead of server 0. A server accepts 16.
 inline constexpr int64_t kMostReports = 8;
 
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {

@@ -28,7 +28,7 @@ constexpr const char* kPositional = "(word)";  // Boost's key for positional wor
   throw Error(ErrorCode::kUsage, "[flags] " + text);
 }
 
-// Every flag of one program, and whether it takes a value.
+// All flags of one program, and whether each takes a value.
 class FlagTable {
  public:
   FlagTable(const std::vector<KeyHelp>& local_options, JobFlags job_flags) {
@@ -61,7 +61,7 @@ class FlagTable {
  private:
   void add(const std::string& flag, bool with_value) {
     const bool is_new = takes_value_.try_emplace(flag, with_value).second;
-    PP_ASSERT(is_new);  // a program's own flag must not hide a key of the job
+    PP_ASSERT(is_new);  // must not hide a key of the job
     names_.push_back(flag);
     if (flag == "help" || flag == "version") return;  // added with their short names elsewhere
     if (with_value) {
@@ -109,8 +109,7 @@ std::vector<po::option> split_words(const std::vector<std::string>& words, const
   } catch (const po::unknown_option& e) {
     flags.fail_unknown(e.get_option_name());
   } catch (const po::invalid_command_line_syntax& e) {
-    refuse_flags(
-        printable(e.what(), 200));  // missing value, or a value for a switch; names the flag
+    refuse_flags(printable(e.what(), 200));  // a missing or an unexpected value; names the flag
   }
 }
 
@@ -131,7 +130,7 @@ CommandLine parse_command_line(int argc, const char* const* argv,
     } else if (flag == "version") {
       line.version = true;
     } else {
-      // no value starts like this; Boost would swallow the next flag
+      // no value starts with --, but Boost would take the next flag for one
       if (value.starts_with("--"))
         refuse_flags("flag --" + flag + " needs a value before " + printable(value));
       const bool is_job_key = job_flags == JobFlags::kAccept && find_job_key(flag) != nullptr;

@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// Whether a program accepts the job's keys as flags; programs that start a job do.
+// Whether a program accepts the job's keys as flags. Programs that start a job do.
 enum class JobFlags { kAccept, kRefuse };
 
 struct CommandLine {
@@ -20,24 +20,24 @@ struct CommandLine {
   bool help = false;                    // --help or -h
   bool version = false;                 // --version
 
-  // Value of an own flag, `fallback` where it is not given.
+  // Returns the value of an own flag, or `fallback` if it is not given.
   std::string own(const std::string& flag, const std::string& fallback) const;
 };
 
 // Accepts `--flag value` and `--flag=value`; values are not interpreted.
 //   argv: argv[0] is the program's name.
 //   local_options: the program's own flags (key without dashes); --help and --version are added.
-// Throws Error(kUsage) for an unknown flag (with the closest known one), a flag given twice, a
-//  missing or an unexpected value.
+// Throws Error(kUsage) for an unknown flag (with the closest known one), a flag given twice, or a
+// missing or unexpected value.
 CommandLine parse_command_line(int argc, const char* const* argv,
                                const std::vector<KeyHelp>& local_options,
                                JobFlags job_flags = JobFlags::kAccept);
 
-// The value of an own flag in seconds, or `other` if it was not given. Throws Error(kUsage) naming
-// the flag unless the value is a number > 0 and at most 1e6.
+// Returns the value of an own flag in seconds, or `other` if it was not given. Throws Error(kUsage)
+// naming the flag unless the value is a number > 0 and at most 1e6.
 double seconds_of(const CommandLine& line, const std::string& flag, double other);
 
-// The whole text of --help, wrapped at 100 columns.
+// Returns the whole text of --help, wrapped at 100 columns.
 //   summary: "pushpull-server: holds the weights of a job".
 //   usage: command lines, one each.
 std::string help_text(const std::string& summary, const std::vector<std::string>& usage,

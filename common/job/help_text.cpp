@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kColumns = 100;
 constexpr size_t kTextColumn = 30;
 
-// Wraps the words of `text` between kTextColumn and kColumns, after what the line already holds.
+// Appends the words of `text` to `line`, wrapped between kTextColumn and kColumns.
 std::string in_column(std::string line, std::string_view text) {
   std::string out;
   const auto wrap = [&] {
@@ -40,8 +40,8 @@ std::string job_help() {
   std::string out =
       "\nThe job, in brackets default and variable. Each key is a flag, a line of the job\n"
       "file and a variable of the environment: --global-batch 64, `global-batch = 64` and\n"
-      "PUSHPULL_GLOBAL_BATCH=64 say the same. Flags win over the environment, the\n"
-      "environment over the file. docs/job-file.md explains every key.\n";
+      "PUSHPULL_GLOBAL_BATCH=64 mean the same. Flags override the environment, the\n"
+      "environment overrides the file. docs/job-file.md explains every key.\n";
   std::string group;
   for (const KeyHelp& help : job_keys()) {
     if (help.group != group) out += "\n" + help.group + ":\n";

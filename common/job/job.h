@@ -1,5 +1,5 @@
-// The job: every setting that all members of a run share. The coordinator reads it from an INI
-// file, flags and PUSHPULL_... variables (Boost.Program_options) and sends it to all others as
+// The job: all settings that the members of a run share. The coordinator reads it from an INI file,
+// flags and PUSHPULL_... variables (Boost.Program_options) and sends it to the other members as
 // text. docs/job-file.md is the reference. Plain data after parsing; any thread.
 #pragma once
 
@@ -18,10 +18,10 @@ namespace pushpull {
 
 // Makes one worker compute `factor` times slower, to study the effect.
 struct Straggler {
-  int64_t rank = -1;  // -1: none
+  int64_t rank = -1;  // -1 if there is none
   double factor = 1.0;
 
-  // "0:4", "none". Throws Error(kUsage).
+  // Reads "0:4" or "none". Throws Error(kUsage).
   static Straggler parse(const std::string& text);
   std::string to_string() const;
   friend bool operator==(const Straggler&, const Straggler&) = default;
@@ -32,23 +32,23 @@ enum class OnServerLoss {
   kAbort,
 };
 
-// Where a lost server's weights come from.
+// The source of a lost server's weights.
 enum class Recovery {
-  kCheckpoint,  // everybody goes back to the newest checkpoint
-  kPeers,       // server 0 has a copy, and workers keep what they have pushed since
+  kCheckpoint,  // all members go back to the newest checkpoint
+  kPeers,       // server 0 has a copy, and workers keep their pushes since then
 };
 
-// A checkpoint cannot be written.
+// The reaction if a checkpoint cannot be written.
 enum class OnCheckpointFailure {
   kAbort,
-  kContinue,  // it is counted, and training goes on
+  kContinue,  // the failure is counted, and training goes on
 };
 
-// A loss or gradient of a micro-batch is not finite.
+// The reaction if a loss or gradient of a micro-batch is not finite.
 enum class OnBadGradient {
   kAbort,
   kSkip,        // the micro-batch counts as zeros
-  kQuarantine,  // its worker ends, and another one computes it again
+  kQuarantine,  // its worker ends, and another worker recomputes it
 };
 
 enum class OnWorkerLoss {
@@ -60,7 +60,7 @@ enum class OnWorkerLoss {
 // How workers and servers communicate.
 enum class Transport {
   kAuto,  // shared memory between processes of one host, else tcp
-  kShm,   // as kAuto, with a warning where memory cannot be shared
+  kShm,   // as kAuto, with a warning if memory cannot be shared
   kIpc,   // unix sockets between processes of one host, else tcp
   kTcp,
 };
@@ -78,17 +78,17 @@ struct InputShape {
 
 struct Job {
   std::string model = "mlp";            // mlp | convnet
-  std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty: none
+  std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty if there are none
   std::string dataset = "dummy";        // dummy | idx | digits
-  std::string data_dir;                 // folder of idx; empty for the others
-  int64_t train_samples = 0;            // first N of the training split; 0: all
-  int64_t test_samples = 0;             // first N of the test split; 0: all
+  std::string data_dir;                 // folder of idx; "" for the others
+  int64_t train_samples = 0;            // first N of the training split; 0 = all
+  int64_t test_samples = 0;             // first N of the test split; 0 = all
   bool shuffle = true;                  // permute each epoch by seed
   InputShape input{1, 28, 28};          // dummy only
   int64_t classes = 10;                 // dummy only
   int64_t epochs = 0;                   // one of epochs and steps is > 0
   int64_t steps = 0;
-  int64_t stop_after = 0;          // end after this step with a checkpoint; 0: never
+  int64_t stop_after = 0;          // end after this step with a checkpoint; 0 = never
   int64_t global_batch = 64;       // samples of one step
   int64_t micro_batch = 8;         // samples computed at once; divides global_batch
   int64_t threads = 1;             // compute threads per worker
@@ -96,48 +96,49 @@ struct Job {
   int64_t loss_scale = 1024;       // for fp16; a power of two
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
-  double clip_norm = 0.0;  // 0: no clipping
+  double clip_norm = 0.0;  // 0 = no clipping
   uint64_t seed = 1;
   Strategy strategy;
   double outer_lr = 0.7;            // local:H: rate of the outer optimizer (DiLoCo)
-  double outer_momentum = 0.9;      // local:H: its Nesterov momentum; 0: none
+  double outer_momentum = 0.9;      // local:H: its Nesterov momentum; 0 = none
   bool staleness_aware = false;     // async, ssp: lr / (1 + staleness)
-  double delay_compensation = 0.0;  // async, ssp: lambda of DC-ASGD; 0: off
+  double delay_compensation = 0.0;  // async, ssp: lambda of DC-ASGD; 0 = off
   Straggler straggler;
-  std::string record;  // path of the run's record, where the strategy has one; empty: none
+  std::string record;             // path of the run's record, if the strategy has one; "" = none
   int64_t slice_bytes = 1 << 20;  // maximum; rounded up to 4 KiB
   Transport transport = Transport::kAuto;
-  bool encrypt_data = false;     // `encrypt`: all; false: control
+  bool encrypt_data = false;     // false: `encrypt` = control; true: all
   int64_t connections = 1;       // data connections from each worker to each server
-  int64_t server_threads = 0;    // threads per server for updates; 0: one per core
+  int64_t server_threads = 0;    // threads per server for updates; 0 = one per core
   Codec codec;                   // of gradients
   TensorCodecs codec_tensors;    // exceptions to `codec` for some tensors
   Codec pull_codec;              // of weights: fp32 or bf16
-  int64_t eval_every = 0;        // steps; 0: at the end only
-  std::string checkpoint_dir;    // empty: OUT/checkpoints
-  int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  int64_t eval_every = 0;        // steps; 0 = at the end only
+  std::string checkpoint_dir;    // "" = OUT/checkpoints
+  int64_t checkpoint_every = 0;  // steps; 0 = at the end only
   bool checkpoint_auto = false;  // the coordinator chooses when; checkpoint_every is 0
   int64_t checkpoint_keep = 3;
   OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
-  std::string init_from;  // safetensors file with initial weights; empty: init rules
+  std::string init_from;  // safetensors file with initial weights; "" = init rules
   OnWorkerLoss on_worker_loss =
-      OnWorkerLoss::kAbort;  // default: continue where runs can be recorded, else abort
-  int64_t min_workers = 1;   // on-worker-loss = continue: with fewer, training stands
-  int64_t max_workers = 0;   // ... more wait as spares; 0: any number takes part
+      OnWorkerLoss::kAbort;  // default: continue if the strategy can be recorded, else abort
+  int64_t min_workers = 1;   // on-worker-loss = continue: training pauses with fewer
+  int64_t max_workers = 0;   // ... more wait as spares; 0 = no limit
   OnServerLoss on_server_loss = OnServerLoss::kRestart;
   Recovery recovery = Recovery::kCheckpoint;
   int64_t copy_every = 16;  // steps; recovery = peers
   OnBadGradient on_bad_gradient = OnBadGradient::kAbort;
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
-  double progress_timeout_s = 600.0;  // 0: none
+  double progress_timeout_s = 600.0;  // seconds; 0 = none
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
-  // Steps between two copies of the servers' weights and state; 0: none are made. Pushes of a step can
-  // be sent again where its update takes them all.
+  // Returns the steps between two copies of the servers' weights and state, or 0 if the job makes
+  // none. Copies need updates that take every push of a step, so that workers can send those pushes
+  // again.
   int64_t copy_distance() const;
-  // True if at least some gradients are encoded.
+  // Returns true if at least some gradients are encoded.
   bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
   friend bool operator==(const Job&, const Job&) = default;
 };
@@ -145,36 +146,36 @@ struct Job {
 // One key of the job, or one flag of a program, as help and reference show it.
 struct KeyHelp {
   std::string key;
-  std::string value_default;  // as users read it; empty: none
+  std::string value_default;  // as users read it; "" if there is none
   std::string text;
   std::string group = {};   // heading in the help: "Model", "Data", ...
   bool takes_value = true;  // always for job keys; a program's own flag may be a switch
 };
 
-// All keys with defaults and one line of help, in the order of docs/job-file.md.
+// Returns all keys with defaults and one line of help, in the order of docs/job-file.md.
 const std::vector<KeyHelp>& job_keys();
 
-// "global-batch" -> "PUSHPULL_GLOBAL_BATCH".
+// Turns "global-batch" into "PUSHPULL_GLOBAL_BATCH".
 std::string environment_name(const std::string& key);
 
-// Reads the file `path` (empty: none), then the environment (`PUSHPULL_<KEY>`), then `flags` (key
-// without dashes -> value); later sources win. Checks every value, and all combinations that do not
-// depend on data. Throws Error(kUsage) with one line that names key, value, source and what is
-// allowed: "[job] lr = -1 (job.ini:3): must be a number > 0".
+// Reads the file `path` (unless it is ""), then the environment (`PUSHPULL_<KEY>`), then `flags`
+// (key without dashes -> value); later sources override earlier ones. Checks every value, and all
+// combinations that do not depend on data. Throws Error(kUsage) with one line that names key,
+// value, source and the allowed values: "[job] lr = -1 (job.ini:3): must be a number > 0".
 Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags);
 
-// The resolved job as INI text; parse_job_text() reads it back to an equal Job.
+// Returns the resolved job as INI text; parse_job_text() reads it back to an equal Job.
 std::string to_ini(const Job& job);
 Job parse_job_text(const std::string& ini, const std::string& source);
 
-// Checks that depend on the data: its size against batch and epochs. Throws Error(kUsage | kData).
+// Checks the data's size against batch and epochs. Throws Error(kUsage).
 void check_job_against_data(const Job& job, int64_t train_samples);
 
-// Steps of one epoch (an incomplete last batch is dropped), and of the whole job.
+// Return the steps of one epoch (an incomplete last batch is dropped) and of the whole job.
 int64_t steps_per_epoch(const Job& job, int64_t train_samples);
 int64_t total_steps(const Job& job, int64_t train_samples);
 
-// Keys whose values differ and may not change at a resume.
+// Returns the keys that differ but may not change at a resume.
 std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now);
 
 }  // namespace pushpull

@@ -18,7 +18,7 @@ constexpr int64_t kMaxMicroBatches = 65'536;  // per step
   throw Error(ErrorCode::kUsage, "[job] " + text);
 }
 
-// "lr = 0.1 (job.ini:3)".
+// Returns "lr = 0.1 (job.ini:3)".
 std::string said(const Job& job, const Settings& given, const std::string& key) {
   const JobKey* const entry = find_job_key(key);
   PP_ASSERT(entry != nullptr);
@@ -31,7 +31,7 @@ bool batches_fit(int64_t global_batch, int64_t micro_batch) {
   return global_batch % micro_batch == 0 && global_batch / micro_batch <= kMaxMicroBatches;
 }
 
-// "64 or 72".
+// Returns "64 or 72".
 std::string either(const std::vector<int64_t>& values) {
   std::string text;
   for (const int64_t value : values) {
@@ -41,8 +41,8 @@ std::string either(const std::vector<int64_t>& values) {
   return text;
 }
 
-// The values next to the job's micro-batch, at most one on each side, that divide its global batch.
-// There always is one: the global batch itself.
+// Returns the values next to the job's micro-batch, at most one on each side, that divide its
+// global batch. There is always one: the global batch itself.
 std::vector<int64_t> fitting_micro_batches(const Job& job) {
   int64_t below = 0;
   int64_t above = job.global_batch + 1;
@@ -62,7 +62,7 @@ std::vector<int64_t> fitting_micro_batches(const Job& job) {
   return values;
 }
 
-// The multiples of the micro-batch on either side of the global batch.
+// Returns the multiples of the micro-batch on either side of the global batch.
 std::vector<int64_t> fitting_global_batches(const Job& job) {
   const int64_t below = job.global_batch / job.micro_batch * job.micro_batch;
   std::vector<int64_t> values;
@@ -123,7 +123,7 @@ void check_strategy(const Job& job, const Settings& given) {
                ", where equal jobs give equal weights: remove it, or take " +
                strategies_with(&StrategyTraits::recordable));
   }
-  // error feedback: replay would need every push of every incarnation, also the lost ones
+  // error feedback: a replay would need every push of every incarnation, also the lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
     refuse_job(said(job, given, "record") + " cannot be kept with " +
                said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
@@ -135,7 +135,7 @@ void check_strategy(const Job& job, const Settings& given) {
                (traits.step_versions ? " nothing is stale" : " an update is made of several") +
                ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
   }
-  // the losses travel in one message, whose header holds at most 16 MiB
+  // the losses travel in one message, with a header of at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;
   if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
     refuse_job(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
@@ -157,15 +157,15 @@ void check_strategy(const Job& job, const Settings& given) {
   }
 }
 
-// Who ends with a bad gradient is a worker that is lost.
+// A worker that ends with a bad gradient counts as lost.
 void check_bad_gradients(const Job& job, const Settings& given) {
   if (job.on_bad_gradient == OnBadGradient::kQuarantine &&
       job.on_worker_loss == OnWorkerLoss::kAbort) {
-    refuse_job(said(job, given, "on-bad-gradient") +
-               " needs another worker that takes over, but under " +
-               (job.strategy.traits().workers_update
-                    ? said(job, given, "strategy") + " nobody can: take abort or skip"
-                    : said(job, given, "on-worker-loss") + " nobody does: take continue or wait"));
+    refuse_job(
+        said(job, given, "on-bad-gradient") + " needs another worker to take over, but under " +
+        (job.strategy.traits().workers_update
+             ? said(job, given, "strategy") + " no worker can: take abort or skip"
+             : said(job, given, "on-worker-loss") + " no worker does: take continue or wait"));
   }
 }
 
@@ -174,7 +174,7 @@ void check_numbers_of_workers(const Job& job, const Settings& given) {
     refuse_job(said(job, given, "min-workers") + " is more than the " +
                std::to_string(job.micro_batches()) +
                (job.micro_batches() == 1 ? " micro-batch" : " micro-batches") +
-               " of a step: only so many workers compute");
+               " of a step, and at most that many workers compute");
   }
   if (job.max_workers == 0 || job.max_workers >= job.min_workers) return;
   refuse_job(said(job, given, "min-workers") + " is more than " + said(job, given, "max-workers"));

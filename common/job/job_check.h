@@ -1,4 +1,4 @@
-// Checks of values against each other and against the number of workers. Any thread.
+// Checks settings against each other and against the number of workers. Any thread.
 #pragma once
 
 #include "common/job/job.h"

@@ -1,5 +1,5 @@
-// Makers of the entries of the job's keys, by kind of value: a number, a word, a path, or what a
-// function parses. For job_keys.cpp only. Any thread.
+// Makers of the entries of the job's keys, by kind of value: a number, a word, a path, or a value
+// with its own parser. For job_keys.cpp only. Any thread.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace pushpull::job_key_makers {
 
-// A member of Job or of one of its option structs: getter and setter.
+// Accesses a member of Job or of one of its option structs: getter and setter.
 template <class T>
 struct Field {
   T Job::*member;
@@ -86,7 +86,7 @@ JobKey real(const About& about, F value, const char* expects, bool (*in_range)(d
       [value](const Job& job) { return print_real(value(job)); });
 }
 
-// An entry whose value is one of a few words, each standing for a value of T.
+// Makes an entry for one of a few words, each of which stands for a value of T.
 template <class F, class T, size_t n>
 JobKey word(const About& about, F value, const char* expects,
             const std::array<std::pair<const char*, T>, n>& words) {
@@ -109,7 +109,7 @@ JobKey word(const About& about, F value, const char* expects,
       });
 }
 
-// An entry with its own parser, which throws Error, and its own printer.
+// Makes an entry with its own parser, which throws Error, and its own printer.
 template <class F, class Parse, class Print>
 JobKey parsed(const About& about, F value, const char* expects, Parse parse, Print print) {
   return entry(
@@ -125,7 +125,8 @@ JobKey parsed(const About& about, F value, const char* expects, Parse parse, Pri
       [value, print](const Job& job) { return print(value(job)); });
 }
 
-// A path must survive being written to a job file, in which '#' starts a comment.
+// Makes an entry for a path. The path must survive being written to a job file, in which '#' starts
+// a comment.
 inline JobKey path(const About& about, std::string Job::*member) {
   return entry(
       about, "a path in UTF-8 without '#', control characters or blanks at its ends",

@@ -49,7 +49,7 @@ std::string join(const std::vector<int64_t>& numbers, char separator) {
   return out;
 }
 
-// Integers 1..max between separators; empty if one is invalid.
+// Reads integers 1..max between separators. Returns an empty vector if one of them is invalid.
 std::vector<int64_t> parse_sizes(std::string_view text, char separator, int64_t max) {
   std::vector<int64_t> sizes;
   for (const std::string_view part : split(text, separator)) {
@@ -94,7 +94,7 @@ bool set_checkpoint_every(Job& job, const std::string& text) {
   return true;
 }
 
-// An entry whose value is the word itself.
+// Makes an entry for one of a few words, which is stored as it is.
 template <size_t n>
 JobKey name(const About& about, std::string Job::*member, const char* expects,
             const std::array<const char*, n>& names) {
@@ -271,7 +271,7 @@ Keys transfer_keys() {
       word({"transport", "how workers and servers communicate: auto, shm, ipc or tcp",
             AtResume::kMayChange},
            field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
-      word({"encrypt", "what is encrypted: control, or all (data, too)", AtResume::kMayChange},
+      word({"encrypt", "traffic to encrypt: control, or all (data, too)", AtResume::kMayChange},
            field(&Job::encrypt_data), "control or all",
            std::array<std::pair<const char*, bool>, 2>{{{"control", false}, {"all", true}}}),
       integer(
@@ -315,8 +315,9 @@ Keys loss_keys() {
             AtResume::kMayChange},
            field(&Job::on_server_loss), "restart or abort", kServerLosses),
       word({"recovery",
-            "a lost server goes on from the newest checkpoint, with everybody, or from what its "
-            "peers keep (sync, local): no step is repeated",
+            "source of a lost server's weights: the newest checkpoint, to which all members go "
+            "back, or "
+            "copies that its peers keep (sync, local), so that no step is repeated",
             AtResume::kMayChange},
            field(&Job::recovery), "checkpoint or peers",
            std::array<std::pair<const char*, Recovery>, 2>{
@@ -372,15 +373,14 @@ Keys limit_keys() {
       real({"heartbeat-timeout", "seconds of silence after which a member counts as lost",
             AtResume::kMayChange},
            field(&Job::heartbeat_timeout_s), kTimeout, kIsTimeout),
-      integer({"min-workers", "with fewer training stands (on-worker-loss = continue)",
+      integer({"min-workers", "training pauses with fewer workers (on-worker-loss = continue)",
                AtResume::kMayChange},
               field(&Job::min_workers), 1, kMaxWorkers),
-      integer({"max-workers",
-               "more wait as spares; 0: any number takes part (on-worker-loss = continue)",
-               AtResume::kMayChange},
-              field(&Job::max_workers), 0, kMaxWorkers),
-      real({"replacement-timeout",
-            "seconds to wait for whoever takes the place of a lost worker or server",
+      integer(
+          {"max-workers", "further workers wait as spares; 0: no limit (on-worker-loss = continue)",
+           AtResume::kMayChange},
+          field(&Job::max_workers), 0, kMaxWorkers),
+      real({"replacement-timeout", "seconds to wait for the replacement of a lost worker or server",
             AtResume::kMayChange},
            field(&Job::replacement_timeout_s), kTimeout, kIsTimeout),
       real({"progress-timeout",

@@ -1,5 +1,5 @@
-// The table of the job's keys: how each is parsed, printed, explained, and treated at a resume. For
-// job*.cpp only; others use common/job/job.h. Constant after the first call; any thread.
+// The table of the job's keys: how each one is parsed, printed, explained, and treated at a resume.
+// For job*.cpp only; others use common/job/job.h. Constant after the first call; any thread.
 #pragma once
 
 #include <functional>
@@ -21,21 +21,21 @@ struct JobKey {
   KeyHelp help;
   std::string expects;  // "a number > 0"; completes "must be ..."
   AtResume at_resume = AtResume::kFixed;
-  std::function<bool(Job& job, const std::string& text)> set;  // false: not what it expects
+  std::function<bool(Job& job, const std::string& text)> set;  // false if the text is not valid
   std::function<std::string(const Job& job)> get;              // text that `set` parses
 };
 
-// Completes "must be ..." for a text that names no straggler.
+// Completes "must be ..." for an invalid straggler.
 inline constexpr std::string_view kStragglerWords =
     "RANK:FACTOR, a worker's rank and how many times slower it computes, from 1 to 1000, such as "
     "0:4, or none";
 
 const std::vector<JobKey>& job_key_table();
 
-// Null if there is no such key.
+// Returns null if there is no such key.
 const JobKey* find_job_key(const std::string& key);
 
-// All keys, for suggestions.
+// Returns all keys, for suggestions.
 const std::vector<std::string>& job_key_names();
 
 }  // namespace pushpull

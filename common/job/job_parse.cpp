@@ -1,4 +1,5 @@
-// Turns settings into a job: later sources win; checks every value, then combinations.
+// Turns settings into a job: later sources override earlier ones; checks every value, then
+// combinations.
 #include <map>
 #include <string>
 #include <utility>

@@ -44,7 +44,7 @@ std::vector<po::option> options_of_line(const std::string& line, const std::stri
   try {
     return po::parse_config_file(stream, po::options_description(), true).options;
   } catch (const po::error&) {
-    refuse_source(where + ": '" + printable(trim(line)) + "' is no `key = value`");
+    refuse_source(where + ": '" + printable(trim(line)) + "' is not `key = value`");
   }
 }
 
@@ -54,8 +54,8 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Variables that programs (common/log, common/device, common/keys, datasets) and tests read
-// themselves; not keys of the job.
+// Returns whether programs (common/log, common/device, common/keys, datasets) or tests read this
+// variable themselves. Such a variable is not a key of the job.
 bool is_local_variable(const std::string& name) {
   return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" || name == "PUSHPULL_CUDA_LIBS" ||
          name == "PUSHPULL_KEY_FILE" || name == "PUSHPULL_KEY_FD" ||
@@ -99,7 +99,7 @@ Settings settings_of_file(const std::string& path) {
   if (!file) refuse_source("job file " + shown + " cannot be opened: " + std::strerror(errno));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  // opening a folder succeeds, reading it fails here
+  // opening a folder succeeds; reading it fails here
   if (file.bad()) refuse_source("job file " + shown + " cannot be read; is it a file?");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {

@@ -1,4 +1,4 @@
-// Reads settings from the job file, the environment and flags. Records where each one stands and
+// Reads settings from the job file, the environment and flags. Records the source of each and
 // rejects unknown keys; job_parse.cpp interprets the values. For job*.cpp only; any thread.
 #pragma once
 
@@ -17,14 +17,15 @@ using Settings = std::map<std::string, Setting>;  // by key
 // Parses INI text without sections.
 //   source: its name in messages.
 // Throws Error(kUsage) with source:line for a line that is not `key = value`, an unknown key, or a
-//  key given twice.
+// key given twice.
 Settings settings_of_text(const std::string& ini, const std::string& source);
 
-// Throws Error(kUsage) naming the path if it cannot be read, is not text, or is too large.
+// Reads a job file. Throws Error(kUsage) naming the path if it cannot be read or is larger than 1
+// MiB, and as settings_of_text does.
 Settings settings_of_file(const std::string& path);
 
-// Reads PUSHPULL_<KEY>. Throws Error(kUsage) naming a PUSHPULL_ variable that is not a key, except
-// those that programs and tests read themselves.
+// Reads PUSHPULL_<KEY>. Throws Error(kUsage) naming a PUSHPULL_ variable that is not a key, unless
+// programs or tests read it themselves.
 Settings settings_of_environment();
 
 // Throws Error(kUsage) naming an unknown key.

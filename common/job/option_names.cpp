@@ -1,4 +1,4 @@
-// Names of the optimizers and schedules, as they stand in a job file.
+// Names of the optimizers and schedules in a job file.
 #include <array>
 #include <string>
 #include <utility>

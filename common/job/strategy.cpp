@@ -17,9 +17,9 @@ constexpr int64_t kMaxParameter = 1'000'000;  // K, S, B, H
 struct Row {
   StrategyKind kind;
   std::string_view word;
-  std::string_view form;         // what a user writes, with a letter for the parameter
-  int64_t Strategy::*parameter;  // null: the word stands alone
-  int64_t least;                 // value of the parameter
+  std::string_view form;         // as a user writes it, with a letter for the parameter
+  int64_t Strategy::*parameter;  // null if the word stands alone
+  int64_t least;                 // smallest value of the parameter
   StrategyTraits traits;
 };
 
@@ -78,7 +78,8 @@ constexpr std::array<std::pair<std::string_view, AllReduceKind>, 3> kAllReduces 
      {"ring", AllReduceKind::kRing},
      {"gloo", AllReduceKind::kGloo}}};
 
-// A bound of 0 clocks, and no backup worker, is sync (DESIGN P3); a buffer of one push is async.
+// Returns sync for a bound of 0 clocks and for 0 backup workers (DESIGN P3), and async for a buffer
+// of one push.
 Strategy simplest(const Strategy& strategy) {
   if (strategy == Strategy{.kind = StrategyKind::kBuffered, .buffer = 1}) {
     return {.kind = StrategyKind::kAsync};

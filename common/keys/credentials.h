@@ -1,5 +1,5 @@
-// What a socket shows to whoever it connects to, and what a socket that listens demands. Plain
-// values that `Keys` makes (common/keys/keys.h) and that sockets take (common/net/endpoint.h).
+// The credentials that a connecting socket presents, and those that a listening socket demands.
+// Plain values, made by `Keys` (common/keys/keys.h) and used by sockets (common/net/endpoint.h).
 #pragma once
 
 #include <optional>
@@ -9,44 +9,45 @@
 
 namespace pushpull {
 
-// A pair for CURVE (https://rfc.zeromq.org/spec/26), each key as 40 characters of Z85.
+// A key pair for CURVE (https://rfc.zeromq.org/spec/26), each key as 40 characters of Z85.
 struct CurvePair {
   std::string public_key;
   std::string secret_key;
 };
 
-// What the peer of a connection may do: a member everything, an observer what common/net/roles.h
-// says.
+// The rights of a connected peer. A member may do everything, an observer only what
+// common/net/roles.h lists.
 enum class PeerRole { kMember, kObserver };
 
-// How the two ends of a connection know each other; both must name the same one.
+// How the two ends of a connection authenticate each other; both must use the same proof.
 enum class Proof {
   kNone,   // --insecure: ZeroMQ's NULL
-  kCurve,  // a key of each side; what passes is encrypted
-  kToken,  // the token of the run (ZeroMQ's PLAIN); what passes is not encrypted
+  kCurve,  // a key on each side; traffic is encrypted
+  kToken,  // the token of the run (ZeroMQ's PLAIN); traffic is not encrypted
 };
 
-// What a socket that listens demands of who connects.
+// The credentials that a listening socket demands of its peers.
 struct Demand {
   Proof proof = Proof::kNone;
-  CurvePair server;      // kCurve: shown to who connects
+  CurvePair server;      // kCurve: shown to connecting peers
   std::string member;    // kCurve: the public key of members
-  std::string observer;  // kCurve: that of observers; empty: they are not let in
+  std::string observer;  // kCurve: that of observers; "" refuses them
   std::string token;     // kToken
 };
 
-// What a socket that connects shows.
+// The credentials that a connecting socket presents.
 struct Credentials {
   Proof proof = Proof::kNone;
   CurvePair own;              // kCurve
-  std::string server_public;  // kCurve: nobody else is spoken to
+  std::string server_public;  // kCurve: the only server that is accepted
   std::string token;          // kToken
-  std::string source;         // where the key is from, for messages: a file, or a variable
+  std::string source;         // origin of the key, for messages: a file or a variable
 };
 
-// The role of who shows `shown` with ZeroMQ's `mechanism`; empty: it is not let in.
-//   shown: as ZAP hands it over (https://rfc.zeromq.org/spec/27): CURVE: the public key, 32 bytes;
-//   PLAIN: a name, which says nothing here, and the token.
+// Returns the role of a peer that presents `shown` with ZeroMQ's `mechanism`, or nullopt if the
+// peer is refused.
+//   shown: as in a ZAP request (https://rfc.zeromq.org/spec/27). CURVE: the public key, 32 bytes.
+//     PLAIN: a name, which is ignored, and the token.
 std::optional<PeerRole> role_of(const Demand& demand, std::string_view mechanism,
                                 std::span<const std::string> shown);
 

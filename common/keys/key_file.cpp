@@ -33,7 +33,7 @@ constexpr const char* kMakeOne = "; `pushpull keygen FILE` makes a key, --key FI
 std::string shown(const std::string& path) { return printable(path, kMaxPathBytes); }
 
 std::string variable(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets it
   return value == nullptr ? "" : value;
 }
 
@@ -41,7 +41,7 @@ std::string variable(const char* name) {
   throw Error(ErrorCode::kUsage, "[key] " + text);
 }
 
-// The home of the user in the password file: HOME is not set in every container and batch job.
+// Returns the user's home in the password file: HOME is not set in every container and batch job.
 std::string home_of_user() {
   std::array<char, 4096> space{};
   passwd entry{};
@@ -57,7 +57,7 @@ std::string user_home() {
   return home.empty() ? home_of_user() : home;
 }
 
-// All bytes of `fd` from its start, up to one more than a key can have.
+// Reads `fd` from its start, up to one byte more than a key can have.
 std::string read_from(int fd) {
   std::string text(kMaxKeyTextBytes + 1, '\0');
   size_t filled = 0;
@@ -80,14 +80,15 @@ Keys keys_of_descriptor(const std::string& text) {
   const std::string name = std::string(kDescriptorVariable) + "=" + printable(text);
   const std::optional<int64_t> fd = parse_int64(text);
   if (!fd || *fd < 0 || *fd > INT32_MAX || fcntl(static_cast<int>(*fd), F_GETFD) < 0) {
-    refuse(name + " is no descriptor of this process; `pushpull run` sets it for those it starts");
+    refuse(name +
+           " is not a descriptor of this process; `pushpull run` sets it for those it starts");
   }
   return {key_in(read_from(static_cast<int>(*fd)), name), name};
 }
 
 Keys keys_of_file(const std::string& path) { return {read_key_file(path), shown(path)}; }
 
-// Empty: written and on disk. Otherwise the reason why not.
+// Returns "" once `text` is written and on disk, else the reason why not.
 std::string write_new(const std::string& path, const std::string& text) {
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.get() < 0) return std::strerror(errno);
@@ -96,7 +97,7 @@ std::string write_new(const std::string& path, const std::string& text) {
   return n == static_cast<ssize_t>(text.size()) ? "" : "the disk is full";
 }
 
-// Folders above `path`, readable by their owner only where they are new.
+// Creates the folders above `path` that are missing, accessible by their owner only.
 void make_folders(const std::filesystem::path& path) {
   if (path.empty() || std::filesystem::exists(path)) return;
   make_folders(path.parent_path());
@@ -106,7 +107,7 @@ void make_folders(const std::filesystem::path& path) {
   }
 }
 
-// The user's own file, which is there afterwards.
+// Creates the user's own key file if it is absent.
 void make_user_key(const std::string& path) {
   if (access(path.c_str(), F_OK) == 0) return;
   make_folders(std::filesystem::path(path).parent_path());
@@ -120,7 +121,7 @@ std::string user_key_path() {
     return config + "/pushpull/key";
   }
   const std::string home = user_home();
-  // Accounts of services have a home that does not exist, often /nonexistent: it stays so.
+  // Service accounts have a home that does not exist, often /nonexistent; do not create it.
   std::error_code ignored;
   const bool exists = !home.empty() && std::filesystem::is_directory(home, ignored);
   return exists ? home + "/.config/pushpull/key" : "";
@@ -132,11 +133,11 @@ AnyKey read_key_file(const std::string& path) {
   if (fd.get() < 0 || fstat(fd.get(), &about) != 0) {
     refuse("cannot read " + shown(path) + ": " + std::strerror(errno) + kMakeOne);
   }
-  if (!S_ISREG(about.st_mode)) refuse(shown(path) + " is no file" + kMakeOne);
+  if (!S_ISREG(about.st_mode)) refuse(shown(path) + " is not a regular file" + kMakeOne);
   if ((about.st_mode & 077) != 0) {
-    refuse("others than its owner can read or write " + shown(path) +
-           ", so it keeps nobody out; run `chmod 600` on it, or make a new key if somebody may "
-           "have read it");
+    refuse("users other than its owner can read or write " + shown(path) +
+           ", so the key is not secret; run `chmod 600` on it, or make a new key if another user "
+           "may have read it");
   }
   return key_in(read_from(fd.get()), shown(path));
 }
@@ -174,7 +175,8 @@ Keys find_keys(const std::string& named) {
   if (const std::string file = variable(kFileVariable); !file.empty()) return keys_of_file(file);
   const std::string path = user_key_path();
   if (path.empty()) {
-    refuse("this user has no home for a key: " + shown(user_home()) + " is no folder" + kMakeOne);
+    refuse("this user has no home for a key: " + shown(user_home()) + " is not a folder" +
+           kMakeOne);
   }
   try {
     make_user_key(path);
@@ -194,7 +196,7 @@ void hand_down_file(const std::string& path) {
 void hand_down_key(const SecretKey& key) {
   const std::string text = key_text(key);
   const UniqueFd memory(memfd_create("pushpull-key", MFD_CLOEXEC));
-  // beyond the numbers that a launcher gives to pipes
+  // above the numbers that a launcher gives to pipes
   const int fd = fcntl(memory.get(), F_DUPFD, kFirstDescriptor);
   if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     throw Error(ErrorCode::kFailed,

@@ -9,10 +9,11 @@ std::vector<KeyHelp> with_key_flags(std::vector<KeyHelp> flags) {
   flags.push_back({"key", "",
                    "file with the key of the job; default: PUSHPULL_KEY_FILE, else the user's own, "
                    "~/.config/pushpull/key, made at its first use"});
-  flags.push_back({"insecure", "",
-                   "use no key: whoever reaches the ports can take part, on a network that you "
-                   "trust",
-                   "", false});
+  flags.push_back(
+      {"insecure", "",
+       "use no key: any process that reaches the ports can take part; only for a network "
+       "that you trust",
+       "", false});
   return flags;
 }
 
@@ -30,7 +31,7 @@ Keys keys_of(const CommandLine& line) {
 std::string set_keys_of_children(const CommandLine& line) {
   const bool by_itself = !line.local.contains("key") && !line.local.contains("insecure");
   if (!by_itself || !no_home_for_a_key()) {
-    keys_of(line);  // a wrong one is reported before anything starts
+    keys_of(line);  // reports a wrong key before anything starts
     if (line.local.contains("key")) hand_down_file(line.local.at("key"));
     return "";
   }

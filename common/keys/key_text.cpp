@@ -12,7 +12,7 @@ constexpr std::string_view kJobWord = "pushpull-key-1";
 constexpr std::string_view kObserverWord = "pushpull-observer-key-1";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-// The word before the first space, which is taken off `text` together with that space.
+// Returns the word before the first space, and removes it and the space from `text`.
 std::string_view next_word(std::string_view& text) {
   const size_t end = text.find(' ');
   const std::string_view word = text.substr(0, end);

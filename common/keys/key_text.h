@@ -1,7 +1,7 @@
-// The text of a key file: one line, a word that says what it is, and hexadecimal numbers.
+// The text of a key file: one line, a word that names the kind of key, and hexadecimal numbers.
 //
-//   pushpull-key-1 SECRET                          a user's or a job's key; all pairs follow from it
-//   pushpull-observer-key-1 OBSERVER_SECRET SERVER_PUBLIC    for who may read a job's status
+//   pushpull-key-1 SECRET    the key of a user or a job; all pairs derive from it
+//   pushpull-observer-key-1 OBSERVER_SECRET SERVER_PUBLIC    may only read a job's status
 //
 // Each number is 32 bytes. Any thread.
 #pragma once
@@ -16,24 +16,24 @@
 namespace pushpull {
 
 inline constexpr size_t kKeyBytes = 32;
-inline constexpr size_t kMaxKeyTextBytes = 1024;  // a longer file is no key
+inline constexpr size_t kMaxKeyTextBytes = 1024;  // a longer file is not a key
 using KeyNumber = std::array<unsigned char, kKeyBytes>;
 
 struct SecretKey {
   KeyNumber secret{};
 };
 
-// What an observer needs, and nothing that another role's key follows from.
+// The keys that an observer needs. No other role's key can be derived from them.
 struct ObserverKey {
-  KeyNumber secret{};         // of its own pair
+  KeyNumber secret{};         // of the observer's own pair
   KeyNumber server_public{};  // of the job's coordinator
 };
 
 using AnyKey = std::variant<SecretKey, ObserverKey>;
 
-// Empty: `text` is no key of this version.
+// Returns nullopt if `text` is not a key of this version.
 std::optional<AnyKey> parse_key(std::string_view text);
-// A line that `parse_key` takes, with its end.
+// Returns the line that `parse_key` reads, with its line end.
 std::string key_text(const AnyKey& key);
 
 }  // namespace pushpull

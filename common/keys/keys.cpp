@@ -17,13 +17,14 @@ namespace pushpull {
 
 namespace {
 
-// What is derived. A word must never change its meaning: programs of two releases would disagree.
-constexpr const char* kServer = "pushpull v1 server";  // the coordinator, and who listens for data
+// Labels of derived keys. A label must never change its meaning, or programs of two releases would
+// disagree.
+constexpr const char* kServer = "pushpull v1 server";  // the coordinator and data listeners
 constexpr const char* kMember = "pushpull v1 member";
 constexpr const char* kObserver = "pushpull v1 observer";
 constexpr const char* kData = "pushpull v1 data of run ";
 
-constexpr size_t kZ85Bytes = 41;  // 32 bytes in Z85, and the 0 behind them
+constexpr size_t kZ85Bytes = 41;  // 32 bytes in Z85, and the terminating 0
 
 KeyNumber derive(const SecretKey& key, std::string info) {
   using Context = std::unique_ptr<EVP_KDF_CTX, decltype(&EVP_KDF_CTX_free)>;
@@ -121,7 +122,7 @@ Demand Keys::data_demand(bool encrypted, uint64_t run) const {
 
 Credentials Keys::data_credentials(bool encrypted, uint64_t run) const {
   if (insecure()) return {};
-  secret();  // an observer has no business there
+  secret();  // throws for an observer, which has no data connections
   if (encrypted) return control_credentials();
   Credentials out;
   out.proof = Proof::kToken;

@@ -1,8 +1,9 @@
-// The key that a program holds, and what its sockets show and demand for it. Constant; any thread.
+// The key that a program holds, and the credentials that its sockets present and demand for it.
+// Constant; any thread.
 //
-// From a secret, HKDF-SHA256 (RFC 5869) derives one CURVE pair for each role and one token for each
-// run. Who holds the secret can play every role. An observer holds its own pair and the server's
-// public key, from which nothing else follows.
+// HKDF-SHA256 (RFC 5869) derives from a secret one CURVE pair for each role and one token for each
+// run. A holder of the secret can play every role. An observer holds its own pair and the server's
+// public key, from which no other key can be derived.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +17,27 @@ namespace pushpull {
 
 class Keys {
  public:
-  // No key (--insecure): whoever reaches a socket may use it.
+  // No key (--insecure): any peer that reaches a socket may use it.
   Keys() = default;
-  // source: where the key is from, for messages.
+  // source: origin of the key, for messages.
   Keys(AnyKey key, std::string source);
 
   bool insecure() const { return !key_; }
   const std::string& source() const { return source_; }
 
-  // The control connection. Members and observers are let in.
-  // Throws Error(kUsage) where this is an observer's key.
+  // For the control connection, which admits members and observers. control_demand throws
+  // Error(kUsage) for an observer's key.
   Demand control_demand() const;
   Credentials control_credentials() const;
 
-  // Data connections of a run, and those between workers. Members are let in.
-  //   encrypted: the job's `encrypt` is `all`; otherwise the run's token admits.
-  // Throw Error(kUsage) where this is an observer's key.
+  // For data connections of a run, and those between workers, which admit members only.
+  //   encrypted: true if the job's `encrypt` is `all`; otherwise the run's token admits.
+  // Throw Error(kUsage) for an observer's key.
   Demand data_demand(bool encrypted, uint64_t run) const;
   Credentials data_credentials(bool encrypted, uint64_t run) const;
 
-  // What may be given to who shall only see the status of this key's jobs.
-  // Throws Error(kUsage) where this is an observer's key, or none.
+  // Returns a key that only lets its holder see the status of this key's jobs. Throws Error(kUsage)
+  // for an observer's key and without a key.
   ObserverKey observer_key() const;
 
  private:
@@ -47,7 +48,7 @@ class Keys {
   std::string source_ = "--insecure";
 };
 
-// A key that nobody has yet.
+// Returns a new random key.
 SecretKey new_secret_key();
 
 }  // namespace pushpull

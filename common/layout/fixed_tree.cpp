@@ -41,7 +41,7 @@ void collect(Range node, Range range, std::vector<Range>& out) {
   collect({middle, node.hi}, range, out);
 }
 
-// Plans the nodes from `next` on that make up `node`; false if they do not.
+// Plans how the nodes from `next` on sum to `node`. Returns false if they do not make it up.
 bool plan(Range node, const std::vector<Range>& nodes, size_t& next, std::vector<int>& merges) {
   if (next >= nodes.size()) return false;
   if (nodes[next] == node) {

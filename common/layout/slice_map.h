@@ -1,5 +1,5 @@
-// How the flat parameter vector is cut into slices, and which server owns each. Identical in every
-// process; plain data, any thread.
+// Cuts the flat parameter vector into slices and assigns each to a server. Identical in every
+// process. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class SliceMap {
   SliceMap() = default;
 
   // total: elements of the flat vector.
-  // slice_bytes: maximum size of a slice, rounded up to whole blocks. Slices are smaller if some
+  // slice_bytes: maximum size of a slice, rounded up to whole blocks. Slices are smaller if a
   // server would otherwise own none (a model with fewer blocks than servers leaves some servers
   // empty).
   SliceMap(int64_t total, int64_t slice_bytes, int servers);
@@ -26,14 +26,14 @@ class SliceMap {
   int slices() const { return slices_; }
   int servers() const { return servers_; }
 
-  // The elements of slice `slice`.
+  // Returns the elements of slice `slice`.
   Range elements(int slice) const;
-  // The blocks of slice `slice`, and the number of blocks in the whole vector.
+  // Return the blocks of slice `slice`, and the number of blocks in the whole vector.
   Range blocks(int slice) const;
   int64_t blocks() const { return (total_ + kBlockElements - 1) / kBlockElements; }
 
-  // Slices are assigned round robin: every server has work throughout the backward pass, and their
-  // sizes differ by at most one slice.
+  // Slices are assigned round robin: every server has work throughout the backward pass, and the
+  // servers' loads differ by at most one slice.
   int server_of(int slice) const { return slice % servers_; }
   std::vector<int> slices_of(int server) const;
 

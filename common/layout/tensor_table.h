@@ -28,7 +28,7 @@ struct TensorInfo {
   InitKind init = InitKind::kConstant;
   float value = 0.0F;             // constant or bound of `init`
   float average_momentum = 0.1F;  // m of kAverage
-  int64_t offset = 0;             // index of its first element in the flat vector
+  int64_t offset = 0;             // index of the first element in the flat vector
   int64_t size = 0;               // elements: product of shape
 
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;

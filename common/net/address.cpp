@@ -64,7 +64,7 @@ void check_host(const std::string& text, const std::string& flag) {
 
 std::string local_address_towards(const Address& peer) {
   addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing, it only selects the route
+  hints.ai_socktype = SOCK_DGRAM;  // connect() sends nothing, it only selects the route
   addrinfo* found = nullptr;
   const int rc = getaddrinfo(peer.host.c_str(), peer.port.c_str(), &hints, &found);
   if (rc != 0) {

@@ -14,14 +14,14 @@ struct Address {
   bool is_everywhere() const;
 };
 
-// Throws Error(kUsage) naming `flag` and the text.
+// Parses an address. Throws Error(kUsage) naming `flag` and the text.
 Address parse_address(const std::string& text, const std::string& flag);
 
 // Checks a host name or address without scheme and port. Throws Error(kUsage) naming `flag` and the
 // text.
 void check_host(const std::string& text, const std::string& flag);
 
-// The local IP address on the route to `peer`; a joining server listens there. Throws
+// Returns the local IP address on the route to `peer`; a joining server listens there. Throws
 // Error(kUnreachable) naming the host if it cannot be resolved or routed.
 std::string local_address_towards(const Address& peer);
 

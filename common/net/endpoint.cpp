@@ -12,15 +12,18 @@ namespace pushpull {
 namespace {
 
 constexpr int kHandshakeMs = 5000;
-// A data connection whose bytes are not acknowledged for so long is closed by the kernel (TCP_USER_TIMEOUT,
-// RFC 5482), and libzmq opens another: a firewall may have forgotten it. Without, the kernel tries for 15
-// minutes. Whose control connection is closed counts as lost soon, so control has a way of its own (Member).
+// If bytes on a data connection stay unacknowledged for this long, the kernel closes it
+// (TCP_USER_TIMEOUT, RFC 5482) and libzmq opens another: a firewall may have forgotten the
+// connection. Without the limit the kernel retries for 15 minutes. Control connections have no such
+// limit, since a member soon counts as lost once its control connection is closed; Member opens a
+// second one instead.
 constexpr int kUnacknowledgedMs = 5000;
 constexpr int kBacklog = 512;
 constexpr int kReconnectMs = 50;
 constexpr int kReconnectMaxMs = 1000;
 constexpr int kQueuedMessages = 4096;
-// Of each connection, not read yet; then its sender waits. Messages hold about 1 MiB, or a slice.
+// Unread bytes on each connection before its sender must wait. A message holds about 1 MiB, or a
+// slice.
 constexpr int64_t kUnreadBytes = int64_t{64} << 20;
 constexpr int64_t kMessageBytes = int64_t{1} << 20;
 constexpr int kLeastUnread = 16;
@@ -32,7 +35,7 @@ constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
 constexpr int kLocalBufferBytes = 1 << 18;
 constexpr int kMostIoThreads = 4;
 
-// "ipc://...", or tcp to a loopback address.
+// Returns true for "ipc://..." and for tcp to a loopback address.
 bool within_host(const std::string& address) {
   if (address.rfind("tcp://", 0) != 0) return address.rfind("ipc://", 0) == 0;
   return address.rfind("tcp://127.", 0) == 0 || address.rfind("tcp://localhost:", 0) == 0 ||
@@ -73,14 +76,14 @@ void show(zmq::socket_t& socket, const Credentials& credentials) {
   }
 }
 
-// What libzmq and the ZapHandler know about the sender of a frame; "" where they know nothing.
+// Returns a property that libzmq or the ZapHandler set for the sender of a frame, or "".
 std::string property(zmq::message_t& frame, const char* name) {
   const char* const value = zmq_msg_gets(frame.handle(), name);
   return value == nullptr ? "" : value;
 }
 
-// Repeats a call on EINTR: libzmq returns it when a signal is handled meanwhile, even between two
-// frames of one message, whose rest would look like a new message.
+// Repeats a call on EINTR. libzmq returns it if a signal is handled during the call, even between
+// two frames of one message, the rest of which would look like a new message.
 template <class Call>
 auto uninterrupted(const Call& call) {
   for (;;) {
@@ -92,7 +95,7 @@ auto uninterrupted(const Call& call) {
   }
 }
 
-// All frames of one message, or empty if there is none; never blocks.
+// Returns all frames of one message, or none if no message has arrived; never blocks.
 std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
   std::vector<zmq::message_t> frames;
   bool more = true;
@@ -100,7 +103,7 @@ std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
     zmq::message_t frame;
     if (!uninterrupted([&] { return socket.recv(frame, zmq::recv_flags::dontwait); })) break;
     more = frame.more();
-    // keeps memory bounded: a message of endless frames costs its sender more than us
+    // bounds memory: a message of endless frames costs its sender more than us
     if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
   }
   return frames;
@@ -199,9 +202,9 @@ std::optional<std::pair<PeerId, Message>> Router::receive() {
   }
 }
 
-// frames: the peer's id and its message. Empty: it was refused.
+// frames: the peer's id and its message. Returns nullopt if the message was refused.
 std::optional<Message> Router::take(const PeerId& peer, std::vector<zmq::message_t> frames) {
-  // the first frame is libzmq's own, and does not always have the properties of the sender
+  // the first frame is libzmq's own and does not always have the sender's properties
   const bool observer = handler_ != nullptr && handler_->knows_observers() &&
                         property(frames.back(), "User-Id") == kObserverUser;
   const std::string host = observer ? property(frames.back(), "Peer-Address") : "";
@@ -234,7 +237,7 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
       limits_(limits),
       credentials_(credentials),
       socket_(make_socket()) {
-  // before it connects: whoever refuses may be quick
+  // before connecting, since a refusal may come quickly
   if (limits.watched) {
     watch_ = std::make_unique<HandshakeWatch>(context, socket_, address, credentials);
   }

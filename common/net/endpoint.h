@@ -1,5 +1,5 @@
 // ZeroMQ sockets: a Router that many peers connect to, and a Dealer that connects to one. Use each
-// from one thread at a time. Sends never block and may be lost: requesters repeat
+// from one thread at a time. A send never blocks and may be lost, so requests are repeated
 // (docs/protocol.md).
 #pragma once
 
@@ -21,57 +21,58 @@ class ZapHandler;
 
 struct EndpointLimits {
   int64_t max_frame_bytes = int64_t{17} << 20;  // a larger frame ends the connection
-  bool bulk = false;                            // gradients and weights, not control
-  int64_t message_bytes = 0;                    // of a bulk message with one large slice
+  bool bulk = false;                            // for gradients and weights, not control
+  int64_t message_bytes = 0;                    // size of a bulk message with one large slice
   int io_thread = kAny;                         // thread of the context that moves a Dealer's bytes
-  bool watched = false;                         // a Dealer that can say why it is refused
+  bool watched = false;                         // a Dealer that can report why it is refused
 
   static constexpr int kAny = -1;
 };
 
-// Limits of a member's connection to the coordinator.
+// Returns the limits of a member's connection to the coordinator.
 EndpointLimits control_limits();
 
-// Limits of the data connections of a job with slices of `slice_bytes`.
+// Returns the limits of the data connections of a job with slices of `slice_bytes`.
 EndpointLimits data_limits(int64_t slice_bytes);
 
-// I/O threads of the ZeroMQ context for data: one thread cannot fill a fast link, and two peers get
-// one each. Control has its own context, whose thread is never busy with gradients.
+// Returns the number of I/O threads of the ZeroMQ context for data: one thread cannot fill a fast
+// link, and two peers get one thread each. Control has its own context, and gradients never keep
+// its thread busy.
 int data_io_threads();
 
 enum class SendResult {
   kSent,
   kGone,  // the peer's connection is closed
-  kFull,  // its queue is full, the message is dropped
+  kFull,  // the peer's queue is full, the message is dropped
 };
 
-// Waits until one of `items` is ready, at most `timeout_ms`. Returns early with none ready if the
+// Waits at most `timeout_ms` until one of `items` is ready. Returns early with none ready if the
 // process handles a signal (a profiler's, for instance).
 void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms);
 
 class Router {
  public:
-  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. `handler` says who may connect, and must
-  // outlive this. Throws Error(kUsage) with the address and the reason (port in use, no such
-  // interface).
+  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. `handler` decides which peers may
+  // connect, and must outlive the Router. Throws Error(kUsage) with the address and the reason
+  // (port in use, no such interface).
   Router(ZapHandler& handler, const std::string& address, const EndpointLimits& limits);
-  // The same, and everybody may connect.
+  // The same, but every peer may connect.
   Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
   ~Router();
 
-  // The bound address, with the port that was picked.
+  // Returns the bound address, with the port that was picked.
   const std::string& address() const { return address_; }
   // Also listens on `address`. Throws Error(kIo) with the address and the reason.
   void listen_also(const std::string& address);
-  // Where it has listened also; connections that exist go on.
+  // Stops listening on an address of `listen_also`. Existing connections stay open.
   void stop_listening(const std::string& address);
   zmq::socket_t& socket() { return socket_; }
 
   SendResult send(const PeerId& peer, const Message& message);
 
-  // The next message, or empty if there is none; never blocks. A message that cannot be decoded is
-  // counted and dropped; a peer with another protocol version, and an observer that does what it
-  // may not, are told so.
+  // Returns the next message, or nullopt if there is none; never blocks. Counts and drops a message
+  // that cannot be decoded. Answers with Refused if the peer has another protocol version, or is an
+  // observer and sends a message that observers may not send.
   std::optional<std::pair<PeerId, Message>> receive();
 
   int64_t rejected_frames() const { return rejected_; }
@@ -83,7 +84,7 @@ class Router {
          const EndpointLimits& limits);
   std::optional<Message> take(const PeerId& peer, std::vector<zmq::message_t> frames);
 
-  ZapHandler* handler_;  // null: everybody may connect
+  ZapHandler* handler_;  // null if every peer may connect
   zmq::socket_t socket_;
   std::string address_;
   int64_t rejected_ = 0;
@@ -91,25 +92,26 @@ class Router {
 
 class Dealer {
  public:
-  // credentials: what it shows to who listens there.
+  // credentials: presented to the listening peer.
   Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
          const Credentials& credentials = {});
 
   const std::string& address() const { return address_; }
   zmq::socket_t& socket() { return socket_; }
-  // To each of the two where there is a second one: they reach the same reader, which takes what comes
-  // twice for a repeat.
+  // Sends on both connections if there is a second one. They reach the same receiver, which treats
+  // the second copy as a repeat.
   void send(const Message& message);
   std::optional<Message> receive();
-  // The connection brings nothing: opens another one to the same address beside it, in the place of an
-  // earlier second one. Once it has brought a message, the first one is closed.
+  // Opens another connection to the same address, for use when no messages arrive on this one;
+  // replaces an earlier second one. When a message arrives on the second connection, the first one
+  // is closed.
   void open_second();
-  // How long closing waits for queued messages. Default 0.
+  // Sets how long closing waits for queued messages, in milliseconds. Default 0.
   void set_linger_ms(int ms);
-  // The peer's protocol version if it differs from ours, else 0.
+  // Returns the peer's protocol version if it differs from ours, else 0.
   uint16_t foreign_version() const { return foreign_version_; }
   int64_t rejected_frames() const { return rejected_; }
-  // Why the peer does not let this socket in, if it is watched; see HandshakeWatch.
+  // Returns why the peer refuses this socket, if the socket is watched; see HandshakeWatch.
   std::optional<std::string> refused() { return watch_ ? watch_->refused() : std::nullopt; }
 
  private:
@@ -122,7 +124,7 @@ class Dealer {
   EndpointLimits limits_;
   Credentials credentials_;
   zmq::socket_t socket_;
-  std::unique_ptr<HandshakeWatch> watch_;  // of the first connection; ends before the socket
+  std::unique_ptr<HandshakeWatch> watch_;  // of the first connection; destroyed before the socket
   std::optional<zmq::socket_t> second_;
   uint16_t foreign_version_ = 0;
   int64_t rejected_ = 0;

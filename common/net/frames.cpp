@@ -15,7 +15,7 @@ constexpr size_t kPreambleBytes = 8;
 constexpr char kMagic[6] = {'P', 'U', 'S', 'H', 'P', 'L'};
 constexpr size_t kCopyBelowBytes = 4096;
 
-// Entries with a segment have no payload (common/shm/references.h).
+// Counts the entries with a payload: those without a segment (common/shm/references.h).
 template <class Entries>
 size_t with_payload(const Entries& entries) {
   return static_cast<size_t>(std::count_if(entries.begin(), entries.end(),
@@ -38,8 +38,8 @@ size_t expected_payloads_min(const wire::Header& header) {
   }
 }
 
-// Load, Fetched and Store carry the optimizer's state vectors after the weights; Ping and Pong may
-// carry bytes that are only measured.
+// Load, Fetched and Store carry the optimizer's state vectors after the weights. Ping and Pong may
+// carry bytes to be measured.
 size_t expected_payloads_max(const wire::Header& header) {
   const size_t least = expected_payloads_min(header);
   const bool with_state = header.has_load() || header.has_fetched() || header.has_store();
@@ -61,7 +61,7 @@ Decoded refuse(std::string why, uint16_t version = 0) {
 }  // namespace
 
 Payload payload_of(zmq::message_t frame) {
-  // libzmq places small frames at any offset of its receive buffer; floats must be aligned
+  // libzmq places small frames at any offset of its receive buffer, but floats must be aligned
   if (reinterpret_cast<uintptr_t>(frame.data()) % alignof(float) != 0) {
     const size_t bytes = frame.size();
     auto copy =
@@ -108,7 +108,7 @@ Decoded decode(std::vector<zmq::message_t> frames) {
   message.payloads.reserve(payloads);
   for (size_t i = 1; i < frames.size(); ++i) {
     if (frames[i].size() % sizeof(float) != 0)
-      return refuse("payload is not whole floats", version);
+      return refuse("payload is not a whole number of floats", version);
     message.payloads.push_back(payload_of(std::move(frames[i])));
   }
   out.message = std::move(message);

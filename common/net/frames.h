@@ -17,20 +17,21 @@ constexpr size_t kMaxHeaderBytes = size_t{16} << 20;
 constexpr size_t kMaxParts = 65'536;
 
 struct Decoded {
-  std::optional<Message> message;  // empty: rejected
+  std::optional<Message> message;  // nullopt if it was rejected
   std::string why;                 // why it was rejected
   uint16_t version = 0;            // the peer's, if the preamble was ours
 };
 
-// Validates preamble, version and protobuf, and that there are as many payloads as the header says,
-// each a whole number of floats.
+// Validates preamble, version and protobuf, and checks that there are as many payloads as the
+// header says, each a whole number of floats.
 //   frames: without the routing id.
 Decoded decode(std::vector<zmq::message_t> frames);
 
-// The frames of a message. Payloads larger than a page are sent without a copy.
+// Returns the frames of a message. Payloads of a page or more are sent without a copy.
 std::vector<zmq::message_t> encode(const Message& message);
 
-// A payload that keeps its ZeroMQ message alive; a copy if the bytes are not aligned for floats.
+// Returns a payload that keeps its ZeroMQ message alive, or a copy if the bytes are not aligned for
+// floats.
 Payload payload_of(zmq::message_t frame);
 
 }  // namespace pushpull

@@ -16,7 +16,8 @@ using std::string_view_literals::operator""sv;
 constexpr size_t kGreetingBytes = 64;
 constexpr size_t kMechanismAt = 12;
 constexpr size_t kMechanismBytes = 20;
-// Ours up to the version: who has read a mechanism that it does not like closes without a word.
+// Our greeting up to the version. A peer that reads a mechanism that it does not accept closes
+// silently, so we send none.
 constexpr std::string_view kBegin = "\xff\0\0\0\0\0\0\0\0\x7f\x03\0"sv;
 
 }  // namespace
@@ -38,7 +39,7 @@ std::string mechanism_at(zmq::context_t& context, const std::string& address, in
       greeting += bytes.to_string();
       continue;
     }
-    // an empty frame: the connection is made, or closed
+    // an empty frame: the connection was opened or closed
     if (!stream.send(peer, zmq::send_flags::sndmore | zmq::send_flags::dontwait)) break;
     stream.send(zmq::buffer(kBegin), zmq::send_flags::dontwait);
   }

@@ -13,7 +13,7 @@ namespace pushpull {
 
 namespace {
 
-// A peer that ends closes once, and so does a proxy whose other end is not there yet.
+// A peer that exits closes once, and so does a proxy before its target is up.
 constexpr int kClosedOften = 3;
 constexpr int kGreetingMs = 1000;
 
@@ -35,7 +35,7 @@ HandshakeWatch::HandshakeWatch(zmq::context_t& context, zmq::socket_t& socket, s
   PP_ASSERT(zmq_socket_monitor(socket_.handle(), monitor.c_str(), kEvents) == 0);
   events_ = zmq::socket_t(context_, zmq::socket_type::pair);
   events_.set(zmq::sockopt::linger, 0);
-  events_.set(zmq::sockopt::rcvhwm, 0);  // unread events must not stop the thread that moves bytes
+  events_.set(zmq::sockopt::rcvhwm, 0);  // unread events must not block libzmq's I/O thread
   events_.connect(monitor);
 }
 
@@ -65,12 +65,13 @@ void HandshakeWatch::take_events() {
 }
 
 std::string HandshakeWatch::other_key() const {
-  return "[key] the server at " + address_ + " has another key than this program, which took " +
+  return "[key] the server at " + address_ + " has a different key than this program, which uses " +
          credentials_.source +
-         "; give both the same: --key FILE, or PUSHPULL_KEY_FILE, or ~/.config/pushpull/key";
+         "; give both the same key: --key FILE, or PUSHPULL_KEY_FILE, or ~/.config/pushpull/key";
 }
 
-// Where both sides speak of the same mechanism, a peer that closes does not know the key.
+// Compares the peer's mechanism with ours. If they are equal, a peer that closes does not accept
+// our key.
 std::optional<std::string> HandshakeWatch::ask_peer() {
   const std::string own = mechanism_of(credentials_.proof);
   const std::string offered = mechanism_at(context_, address_, kGreetingMs);
@@ -78,7 +79,7 @@ std::optional<std::string> HandshakeWatch::ask_peer() {
   if (offered == own || (offered.empty() && seen_ == Seen::kNothing)) return std::nullopt;
   if (credentials_.proof == Proof::kNone) {
     return "[key] the server at " + address_ +
-           " lets in only who holds its key, and this program was started with --insecure; start "
+           " admits only holders of its key, and this program was started with --insecure; start "
            "it without that, or with --key FILE";
   }
   return "[key] the server at " + address_ +

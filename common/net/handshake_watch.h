@@ -1,5 +1,5 @@
-// Tells a socket that connects why it is not let in: libzmq tries again for ever, or gives up, and
-// says nothing but through its monitor. Used by the socket's thread.
+// Tells a connecting socket why it is refused: libzmq retries for ever, or gives up, and reports it
+// only through its monitor. Used by the socket's thread.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,16 @@ namespace pushpull {
 
 class HandshakeWatch {
  public:
-  // Call it before `socket` connects to `address`.
+  // Construct it before `socket` connects to `address`.
   HandshakeWatch(zmq::context_t& context, zmq::socket_t& socket, std::string address,
                  Credentials credentials);
-  // Before the socket closes.
+  // Destroy it before the socket closes.
   ~HandshakeWatch();
   HandshakeWatch(const HandshakeWatch&) = delete;
   HandshakeWatch& operator=(const HandshakeWatch&) = delete;
 
-  // Why the peer will not let this socket in, and the way out; empty: it may still do so. Takes up
-  // to a second where the peer has closed several times without a word.
+  // Returns why the peer refuses this socket, and the way out; nullopt if it may still accept.
+  // Takes up to a second if the peer has closed several times without a reason.
   std::optional<std::string> refused();
 
  private:
@@ -37,7 +37,7 @@ class HandshakeWatch {
   const Credentials credentials_;
   zmq::socket_t events_;
   Seen seen_ = Seen::kNothing;
-  int closed_ = 0;  // times in a row that the peer closed before the handshake was over
+  int closed_ = 0;  // times in a row that the peer closed during the handshake
 };
 
 }  // namespace pushpull

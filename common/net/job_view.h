@@ -1,5 +1,5 @@
-// How a process takes part in a job, as one value. Borrowed: nothing in it outlives the call that
-// it is passed to.
+// A process's membership in a job, as one value. Borrowed: its references do not outlive the call
+// that it is passed to.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace pushpull {
 
 struct JobView {
   const Job& job;
-  uint64_t run = 0;          // of the job: strangers do not know it
+  uint64_t run = 0;          // of the job; unknown to strangers
   uint64_t incarnation = 0;  // of this process
-  const wire::State& state;  // the newest one, of a job that trains
+  const wire::State& state;  // the newest state of the job
 };
 
 }  // namespace pushpull

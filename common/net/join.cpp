@@ -27,7 +27,7 @@ Joining::Joining(const JoinOptions& options, const std::string& data_endpoint) :
 }
 
 std::optional<Message> Joining::on_tick(int64_t now_ms) {
-  // most are answered sooner than anybody wonders
+  // no line in the first second: most answers come sooner
   if (!began_ms_) line_.restart(now_ms + 1000 - kWaitingMs);
   if (!began_ms_ || std::exchange(answered_, false)) began_ms_ = now_ms;
   const int64_t waited_ms = now_ms - *began_ms_;

@@ -1,5 +1,5 @@
-// The first words of a process that joins a job, as a state machine: Hello until the coordinator
-// answers. Knows no socket and no clock. One thread.
+// The first message of a process that joins a job, as a state machine: repeats Hello until the
+// coordinator answers. Does no I/O and reads no clock. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-// The process that says Hello.
+// The process that sends Hello.
 struct JoinOptions {
   wire::Role role = wire::ROLE_UNSET;
   uint64_t incarnation = 0;
@@ -20,24 +20,24 @@ struct JoinOptions {
   int64_t pid = 0;
   std::string coordinator;  // address where the coordinator listens, for messages
   double timeout_s = 60.0;  // --join-timeout
-  std::string device = {};  // that it computes on, or keeps weights on; for people
+  std::string device = {};  // that it computes on, or keeps weights on; for users
 };
 
 class Joining {
  public:
-  // data_endpoint: where workers reach this server; empty: a worker, or a server that only asks for
-  // the job.
+  // data_endpoint: address at which workers reach this server; "" for a worker, or for a server
+  // that only asks for the job.
   Joining(const JoinOptions& options, const std::string& data_endpoint);
 
-  // The Hello, where it is time to say it. Throws Error(kUnreachable) naming the address once
-  // nobody has answered for the timeout, which begins with the first call.
+  // Returns the Hello if it is due. Throws Error(kUnreachable) naming the address if no answer
+  // comes within the timeout, which begins with the first call.
   std::optional<Message> on_tick(int64_t now_ms);
-  // A message of the coordinator. NoPlaceYet begins the timeout anew. Returns whether the process has joined: a JobText answers who
-  // asks for the job and a worker; a server with an address is a member once a State comes, since
-  // the answer to its first Hello may come twice.
-  // Throws Error(code of the coordinator) when refused.
+  // Handles a message of the coordinator. Returns whether the process has joined. A JobText
+  // completes the joining of a worker, and of a server that only asks for the job. A server with an
+  // address joins with a State, since the answer to its first Hello may arrive twice. A NoPlaceYet
+  // restarts the timeout. Throws Error with the coordinator's code if the coordinator refuses.
   bool on_message(const Message& message);
-  // A line for people who wait, "" in between.
+  // Returns a line for waiting users when one is due, else "".
   std::string waiting(int64_t now_ms);
 
  private:
@@ -45,15 +45,15 @@ class Joining {
   Message hello_;
   Repeat repeat_{kHelloMs};
   Repeat line_{kWaitingMs};
-  std::optional<int64_t> began_ms_;  // to wait for an answer
-  std::string no_place_;             // why the coordinator has no place yet; "": it has not said so
-  bool answered_ = false;            // since the last tick
+  std::optional<int64_t> began_ms_;  // start of the wait for an answer
+  std::string no_place_;   // why there is no place yet; "" if the coordinator has not said
+  bool answered_ = false;  // since the last tick
 };
 
-// Why a coordinator of another release cannot be joined; names both versions.
+// Returns why a coordinator of another release cannot be joined; names both versions.
 std::string foreign_version_text(const std::string& address, int version);
 
-// Version of the programs, as --version prints it.
+// Returns the version of the programs, as --version prints it.
 std::string program_version();
 
 }  // namespace pushpull

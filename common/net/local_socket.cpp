@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kScheme = "ipc://";
 constexpr std::string_view kSuffix = ".sock";
-constexpr time_t kStaleS = 60;  // younger: a server that is just starting must not lose its socket
+constexpr time_t kStaleS = 60;  // spares the socket of a server that is just starting
 
 std::string parent_folder() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
@@ -34,23 +34,22 @@ std::string parent_folder() {
   return "/tmp";
 }
 
-// Only its owner may list the folder and connect to sockets in it. It is used only if it is ours,
-// whoever created it first.
+// Returns a folder that only its owner can list and in which only the owner can connect to sockets.
+// Whichever user created the folder first, it is used only if it is ours.
 std::string private_folder() {
   std::string path = parent_folder() + "/pushpull-" + std::to_string(getuid());
   const auto fail = [&](const std::string& why) {
     throw Error(ErrorCode::kIo, "[ipc] " + path + " " + why +
-                                    "; TMPDIR names another place for it, transport = tcp does "
-                                    "without");
+                                    "; set TMPDIR to another folder, or use transport = tcp");
   };
   if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    fail(std::string("cannot be made: ") + std::strerror(errno));
+    fail(std::string("cannot be created: ") + std::strerror(errno));
   }
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) fail(std::strerror(errno));
-  if (!S_ISDIR(info.st_mode)) fail("is no folder");
+  if (!S_ISDIR(info.st_mode)) fail("is not a folder");
   if (info.st_uid != getuid()) fail("belongs to another user");
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) fail("is open to others");
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) fail("is accessible to other users");
   return path;
 }
 
@@ -60,7 +59,7 @@ bool connects(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (fd.get() < 0 || path.size() >= sizeof address.sun_path) return false;
   path.copy(address.sun_path, path.size());
-  // EAGAIN: its accept queue is full, so some process listens
+  // EAGAIN: the accept queue is full, so a process listens
   return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
          errno == EAGAIN;
 }
@@ -75,7 +74,7 @@ std::string local_endpoint(uint64_t run, const std::string& data_endpoint) {
                                     " is too long for a socket's name, which has at "
                                     "most " +
                                     std::to_string(sizeof sockaddr_un::sun_path - 1) +
-                                    " bytes; TMPDIR names another place for it");
+                                    " bytes; set TMPDIR to a folder with a shorter name");
   }
   return std::string(kScheme) + path;
 }

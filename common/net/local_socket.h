@@ -8,12 +8,13 @@
 
 namespace pushpull {
 
-// "ipc://..." for the server of `run` whose data endpoint is "tcp://HOST:PORT". Creates the folder
-// if needed: pushpull-UID in $XDG_RUNTIME_DIR, $TMPDIR or /tmp. Throws Error(kIo) naming the folder
-// if it cannot be created, is not ours or is open to others, or if the name is too long.
+// Returns "ipc://..." for the server of `run` with the data endpoint "tcp://HOST:PORT". Creates the
+// folder if needed: pushpull-UID in $XDG_RUNTIME_DIR, $TMPDIR or /tmp. Throws Error(kIo) naming the
+// folder if it cannot be created, is not ours or is accessible to other users, or if the name is
+// too long.
 std::string local_endpoint(uint64_t run, const std::string& data_endpoint);
 
-// Deletes the socket's file in its destructor: libzmq does not.
+// Deletes the socket's file in its destructor, since libzmq does not.
 class LocalSocketName {
  public:
   explicit LocalSocketName(const std::string& local_endpoint);
@@ -27,11 +28,11 @@ class LocalSocketName {
   std::string path_;
 };
 
-// True if some process listens there.
+// Returns true if a process listens there.
 bool answers(const std::string& local_endpoint);
 
-// Deletes what killed servers left beside `local_endpoint`: sockets older than a minute on which no
-// process listens.
+// Deletes sockets that killed servers left beside `local_endpoint`: those older than a minute on
+// which no process listens.
 void remove_stale(const std::string& local_endpoint);
 
 }  // namespace pushpull

@@ -18,13 +18,14 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
   if (is_known() && header.has_job_text() && header.job_text().run() != text_.run()) {
     return take_term(header.job_text());
   }
-  // said by a coordinator of an earlier term, or before it began this one
+  // from a coordinator of an earlier term, or sent before it began this one
   if (is_known() && header.run() != text_.run()) return News::kNone;
   heard_ms_ = now_ms;
   silence_said_ = false;
   if (joining_) {
     const bool answered = joining_->on_message(message);
-    // the text of a new term may come twice, by itself: only a member is told the state
+    // the JobText of a new term may arrive unasked, so a worker has rejoined only once a State
+    // arrives
     const bool again = earlier_run_ != 0 && options_.role == wire::ROLE_WORKER;
     if (again ? !header.has_state() : !answered) return News::kNone;
     joining_.reset();
@@ -42,7 +43,7 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
     throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
   }
   if (header.has_state()) return take_state(header.state());
-  // the answer to a Hello may come again
+  // the answer to a Hello may arrive again
   return header.has_job_text() ? News::kNone : News::kOther;
 }
 
@@ -50,8 +51,8 @@ Member::News Member::take_term(const wire::JobText& text) {
   if (text.first_run() != text_.first_run() || text.ini() != text_.ini()) {
     throw Error(ErrorCode::kPeerLost, "[job] " + text.coordinator() + " at " +
                                           options_.coordinator +
-                                          " has begun another run: this process belongs to the one "
-                                          "before; start it again");
+                                          " has begun another run: this process belongs to the "
+                                          "previous one; start it again");
   }
   if (text.term() <= text_.term()) return News::kNone;
   earlier_run_ = text_.run();
@@ -64,7 +65,7 @@ Member::News Member::take_term(const wire::JobText& text) {
 Member::News Member::take_state(const wire::State& state) {
   if (state.version() <= state_.version()) return News::kNone;
   state_ = state;
-  // so that the coordinator knows at once
+  // acknowledge at once
   heartbeat_.expire();
   return News::kState;
 }
@@ -80,8 +81,7 @@ void Member::on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats) 
   check_silence(now_ms);
 }
 
-// A coordinator that is restarted answers heartbeats of its earlier life: nobody need say Hello to a
-// silent one.
+// A restarted coordinator answers heartbeats of its earlier life, so a silent one needs no Hello.
 void Member::check_silence(int64_t now_ms) {
   if (!misses_coordinator(now_ms)) return;
   const std::string text = "[job] " + text_.coordinator() + " at " + options_.coordinator +
@@ -95,14 +95,14 @@ void Member::check_silence(int64_t now_ms) {
       " s (replacement-timeout) for it to come back");
 }
 
-// libzmq does not notice every connection that has broken: after damaged bytes an end may read nothing
-// more and stay open. A coordinator that pauses, or a link that is held, looks the same from here; then
-// the second connection does no harm.
+// libzmq does not notice every broken connection: after damaged bytes one end may stop reading but
+// stay open. A coordinator that pauses, or a link that stalls, looks the same from here; a second
+// connection then does no harm.
 bool Member::needs_connection(int64_t now_ms) {
   const bool silent = silent_ms(now_ms) > unheard_ms(job_.heartbeat_timeout_s);
   const bool broken = silent || state_.unheard();
   if (broken && is_known() && !broken_said_) {
-    say((silent ? "[job] nothing comes from " : "[job] nothing arrives at ") + text_.coordinator() +
+    say((silent ? "[job] no messages from " : "[job] no messages reach ") + text_.coordinator() +
         " at " + options_.coordinator + "; connecting again");
   }
   broken_said_ = broken;

@@ -1,7 +1,7 @@
 // State machine of every member's connection to the coordinator: Hello until it is answered,
-// heartbeats, the newest State, and how long the coordinator may be silent.
-// Servers and workers put what is their own around it (ps/server/server_member.h,
-// worker/member/worker_member.h). Knows no socket, thread or clock. One thread.
+// heartbeats, the newest State, and how long the coordinator may be silent. Servers and workers add
+// their own parts around it (ps/server/server_member.h, worker/member/worker_member.h). Does no
+// I/O, starts no thread and reads no clock. One thread.
 #pragma once
 
 #include <cstdint>
@@ -26,79 +26,83 @@ struct JobEnd {
   bool success = false;
   ErrorCode code = ErrorCode::kFailed;
   std::string text;
-  int signal = 0;          // that ended this process; 0: none
+  int signal = 0;          // that ended this process; 0 if there is none
   bool next_term = false;  // only for a worker's computation: a new term of the job begins
 
-  // Exit code of the program.
+  // Returns the exit code of the program.
   int exit_code() const {
     return signal != 0 ? 128 + signal : success ? 0 : static_cast<int>(code);
   }
-  // The job ended as somebody wished, with a checkpoint: no error of anybody.
+  // Returns true if a user stopped the job at a checkpoint, which is not an error.
   bool stopped() const { return !success && signal == 0 && code == ErrorCode::kStopped; }
 };
 
 class Member {
  public:
-  // Meaning of a message for the owner of this.
+  // The meaning of a message for the owner of this object.
   enum class News {
     kNone,    // nothing
     kJoined,  // the Hello has been answered
     kState,   // a newer State
-    kTerm,    // a new term begins: what belongs to the old one is void, and the process joins anew
-    kOther,   // an answer that is the owner's business
+    kTerm,    // a new term begins: the old one's state is void, and the process rejoins
+    kOther,   // an answer for the owner to handle
   };
 
   explicit Member(JoinOptions options)
       : options_(std::move(options)), joining_(std::in_place, options_, "") {}
 
-  // Throws Error with the coordinator's code where it refuses this process, Error(kPeerLost) where
+  // Throws Error with the coordinator's code if it refuses this process, and Error(kPeerLost) if
   // another run has taken the coordinator's place.
   News on_message(int64_t now_ms, const Message& message);
-  // stats: of this process, asked for each heartbeat. Throws Error(kUnreachable) where nobody has
-  // answered the Hello in time, Error(kPeerLost) where the coordinator has fallen silent, and has not
-  // been restarted within replacement-timeout where the job waits for that.
+  // stats: returns those of this process; called for each heartbeat. Throws Error(kUnreachable) if
+  // no answer to the Hello comes in time. Throws Error(kPeerLost) if the coordinator has fallen
+  // silent and, if the job waits for that, has not been restarted within replacement-timeout.
   void on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats);
-  // This process was told to end: the coordinator hears of it at once, and says when it may.
+  // Records that `signal` tells this process to end. The coordinator hears of it at once and says
+  // when the process may end.
   void told_to_end(int signal) {
     told_ = signal;
     heartbeat_.expire();
   }
-  // Nothing comes from the coordinator, or it does not hear this process: another connection is to be
-  // opened beside this one. True once, and again each time that this has not helped.
+  // Returns true if no messages arrive from the coordinator, or it does not hear this process: the
+  // owner must open another connection beside this one. Returns true again, at intervals, if that
+  // has not helped.
   bool needs_connection(int64_t now_ms);
-  // Its Hello was answered, and the job is not over, as far as it knows. Who is told to end then keeps its
-  // place until the coordinator lets it go: training may have started without its knowledge.
+  // Returns whether its Hello was answered and, as far as it knows, the job is not over. A process
+  // that is told to end then keeps its place until the coordinator releases it: training may have
+  // started without its knowledge.
   bool takes_part() const {
     const bool over =
         state_.phase() == wire::PHASE_FINISHED || state_.phase() == wire::PHASE_FAILED;
     return is_known() && !over;
   }
-  // A server that listens now: says Hello again, as a member to be.
+  // Says Hello again, as a server that now listens at `data_endpoint`.
   void join_as_server(const std::string& data_endpoint);
   void send(Message message);
   void say(std::string line) { notices_.push_back(std::move(line)); }
-  // The last words. incarnation is set here; failed: the push that could not be computed.
+  // Sends the last message of this process.
+  //   failed: the push that could not be computed.
   void leave(int code, const std::string& text,
              const std::optional<wire::Applied>& failed = std::nullopt);
 
   std::vector<Message> take_outgoing() { return std::exchange(outgoing_, {}); }
-  // Lines for people.
+  // Returns lines for users.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
   bool joined() const { return !joining_; }
-  // The coordinator has been silent for longer than its heartbeats may be apart.
+  // Returns true if the coordinator has been silent for longer than heartbeat-timeout.
   bool misses_coordinator(int64_t now_ms) const { return silent_ms(now_ms) > lost_ms(); }
   uint64_t incarnation() const { return options_.incarnation; }
   const std::string& coordinator_address() const { return options_.coordinator; }
   // Valid once the first Hello has been answered; the run changes with the term.
   const Job& job() const { return job_; }
   uint64_t run() const { return text_.run(); }
-  // Of the first term: the same for the whole life of a job.
+  // Returns the run of the first term, the same for the whole life of a job.
   uint64_t first_run() const { return text_.first_run(); }
-  // Of the term before; 0: there was none.
+  // Returns the run of the previous term, or 0 if there was none.
   uint64_t earlier_run() const { return earlier_run_; }
   JobView view() const { return {job_, text_.run(), options_.incarnation, state_}; }
-  // The newest one; its version is -1 before the first.
+  // Returns the newest state; its version is -1 before the first.
   const wire::State& state() const { return state_; }
 
  private:
@@ -112,17 +116,17 @@ class Member {
   void heartbeat(const wire::Stats& stats);
 
   const JoinOptions options_;
-  std::optional<Joining> joining_;  // empty: has joined
+  std::optional<Joining> joining_;  // empty once the process has joined
   wire::JobText text_;
   uint64_t earlier_run_ = 0;
   Job job_;
   wire::State state_ = no_state();
-  int64_t heard_ms_ = -1;  // or the first tick; -1: there was none
+  int64_t heard_ms_ = -1;  // time of the last message, or of the first tick; -1 before it
   bool silence_said_ = false;
   bool broken_said_ = false;
-  int told_ = 0;  // signal
+  int told_ = 0;  // signal that told this process to end; 0 = none
   Repeat heartbeat_{0};
-  Repeat connection_{unheard_ms(job_.heartbeat_timeout_s)};  // another one is opened
+  Repeat connection_{unheard_ms(job_.heartbeat_timeout_s)};  // when to open another connection
   std::vector<Message> outgoing_;
   std::vector<std::string> notices_;
 };

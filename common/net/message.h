@@ -1,6 +1,6 @@
 // A message in memory: the protobuf header and its raw payloads. State machines use it; frames.h
-// puts it on a socket. Payloads are shared, never copied: each holder keeps the memory alive. Plain
-// data.
+// encodes it for a socket. Payloads are shared, never copied: each holder keeps the memory alive.
+// Plain data.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,13 @@ struct Payload {
   // The bytes are on a GPU, ours or another process's: the host must not read them.
   bool on_device = false;
 
-  // The bytes as floats. The size must be a multiple of 4 and the address aligned (frames.cpp
-  // ensures both). Host memory only.
+  // Returns the bytes as floats. The size must be a multiple of 4 and the address aligned
+  // (frames.cpp ensures both). Host memory only.
   const float* floats() const {
     PP_ASSERT(!on_device);
     return address();
   }
-  // The same address without reading it, wherever the bytes are.
+  // Returns the same address without reading it, for host and device memory.
   const float* address() const { return reinterpret_cast<const float*>(bytes.data()); }
   size_t float_count() const { return bytes.size() / sizeof(float); }
 };

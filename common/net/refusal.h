@@ -1,6 +1,6 @@
-// Why a message was not taken. Every check of a message returns one; the caller counts it by its
-// reason and logs the first of each. A check that finds nothing wrong builds no text. Plain values;
-// any thread.
+// Why a message was refused. Every check of a message returns a Refusal; the caller counts it by
+// its reason and logs the first of each. A check that passes builds no text. Plain values; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 namespace pushpull {
 
 struct Refusal {
-  // A short stable tag such as "unknown-member": counts and tests go by it. Static storage.
+  // A short stable tag such as "unknown-member", which counts and tests use. Static storage.
   const char* reason = "";
-  // For people: what was expected, what came, and from whom.
+  // For users: the expected value, the actual one, and the peer.
   std::string text;
-  // Its sender is a member of the run, who may be told.
+  // The sender is a member of the run and may be told.
   bool from_member = false;
 
   // "[REASON] TEXT", for logs and answers.
   std::string line() const { return "[" + std::string(reason) + "] " + text; }
 };
 
-// The outcome of a check. Empty: the message was taken, or is harmless. Not empty: it was refused.
+// The outcome of a check: nullopt if the message was accepted or is harmless.
 using Checked = std::optional<Refusal>;
 
-// The outcome that names what a check has seen: "expected EXPECTED, got GOT".
+// Return the outcome that names both values: "expected EXPECTED, got GOT".
 inline Checked refused(const char* reason, const std::string& expected, const std::string& got) {
   return Refusal{reason, "expected " + expected + ", got " + got};
 }
@@ -36,7 +36,7 @@ inline Checked refused(const char* reason, std::string text) {
   return Refusal{reason, std::move(text)};
 }
 
-// The same outcome of a message that a member has sent: its text names the member.
+// Returns the same outcome for a message from a member; the text names the member.
 inline Checked from_member(Checked checked, const std::string& member) {
   if (checked) {
     checked->text += " from " + member;
@@ -45,7 +45,7 @@ inline Checked from_member(Checked checked, const std::string& member) {
   return checked;
 }
 
-// "[lo, hi)", for texts.
+// Returns "[lo, hi)", for texts.
 inline std::string range_text(int64_t lo, int64_t hi) {
   return "[" + std::to_string(lo) + ", " + std::to_string(hi) + ")";
 }

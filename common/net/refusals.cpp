@@ -11,7 +11,7 @@ bool Refusals::add(const PeerId& peer, const Refusal& refusal, int64_t now_ms) {
     reports_ = 0;
   }
   if (reports_ >= kMostReports || known_.contains({peer, reason})) return false;
-  // one that connects again and again is another peer each time
+  // a peer that reconnects again and again is a new peer each time
   if (known_.size() >= kMostKnown) known_.clear();
   known_.emplace(peer, reason);
   ++reports_;

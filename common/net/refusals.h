@@ -1,6 +1,6 @@
-// Messages that a process has refused: counts them by reason, and says which of them to report to
-// people, so that a flood fills neither the log nor memory. Each of its sockets has one. Time is an
-// argument. One thread.
+// Counts refused messages by reason, and decides which of them to report to users, so that a flood
+// fills neither the log nor memory. Each socket of a process has one. Time is an argument. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ class Refusals {
   static constexpr int kMostReports = 5;       // in one window
   static constexpr size_t kMostKnown = 1'024;  // pairs of peer and reason that are remembered
 
-  // One refusal. True: report it, since it is the first of this peer for this reason, and not too
-  // many have been reported of late.
+  // Counts one refusal. Returns true if it should be reported: it is the first of this peer for
+  // this reason, and few have been reported recently.
   bool add(const PeerId& peer, const Refusal& refusal, int64_t now_ms);
 
-  // Refusals by reason.
+  // Returns the number of refusals by reason.
   const std::map<std::string, int64_t>& counts() const { return counts_; }
   int64_t total() const { return total_; }
-  // Adds the counts to what this process reports to the coordinator.
+  // Adds the counts to the statistics that this process sends to the coordinator.
   //   rejected: all frames that it has rejected; those beyond total() could not be read at all.
   void report(int64_t rejected, wire::Stats& stats) const;
 

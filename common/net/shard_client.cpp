@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kWindow = 8;          // slices requested at once
 constexpr int64_t kRepeatMs = 1000;    // an answer counts as lost after this time
-constexpr int64_t kNotReadyMs = 10;    // before asking again a server that is not ready
+constexpr int64_t kNotReadyMs = 10;    // wait before asking a server that is not ready again
 constexpr int64_t kNotStoredMs = 200;  // the previous checkpoint is still being written
 
 }  // namespace
@@ -118,7 +118,7 @@ Payload ShardClient::slice_of(std::span<const float> whole, int slice) const {
   return {std::move(copy), bytes};
 }
 
-// What a Load or Store of the slice brings.
+// Returns the payloads of a Load or Store of the slice.
 std::vector<Payload> ShardClient::payloads_of(int slice) const {
   if (to_load_again_) return to_load_again_->slices[static_cast<size_t>(slice)];
   std::vector<Payload> out{slice_of(to_send_.weights, slice)};

@@ -1,7 +1,7 @@
-// Transfers whole weights between a process and all servers: the coordinator loads initial weights
+// Transfers whole weights between a process and all servers. The coordinator loads initial weights
 // and fetches snapshots; a worker that updates by itself (all-reduce) fetches the first weights and
-// stores its part at checkpoints. State machine: no socket, thread, clock or file. Requests a few
-// slices at a time and repeats unanswered requests. One thread.
+// stores its part at checkpoints. State machine: does no I/O, starts no thread and reads no clock.
+// Requests a few slices at a time and repeats unanswered requests. One thread.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct FlatStateView {
   std::vector<std::span<const float>> slots;
 };
 
-// A snapshot as received: the payloads of each slice in order, weights first, then state vectors; none
-// of a slice that was not asked for.
+// A snapshot as received: the payloads of each slice in order, weights first, then state vectors. A
+// slice that was not requested has none.
 struct GatheredState {
   int64_t step = 0;
   int64_t updates = 0;
@@ -53,34 +53,35 @@ class ShardClient {
  public:
   ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map, size_t state_vectors);
 
-  // Starts one transfer; `busy` is true until every slice is answered. One at a time.
+  // Starts a transfer; `busy` is true until every slice is answered. One transfer at a time.
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
-  // slices: that are loaded alone.
+  // slices: the only ones to load.
   void load(std::shared_ptr<const GatheredState> state, std::vector<int> slices, int64_t now_ms);
   // state: true fetches the optimizer's state vectors too.
   void fetch(int64_t step, bool state, int64_t now_ms);
-  // slices: that are fetched alone, with their state; at least one.
+  // slices: the only ones to fetch, with their state; at least one.
   void fetch(int64_t step, std::vector<int> slices, int64_t now_ms);
-  // Fetches all that has come so far once more: another process is in a server's place.
+  // Restarts the current fetch, because another process has taken a server's place.
   void fetch_again(int64_t now_ms);
   // state: must not change while `busy`. state.step is the barrier.
   // slices: those that this process keeps.
   void store(FlatStateView state, std::vector<int> slices, int64_t now_ms);
 
   bool busy() const { return mode_ != Mode::kIdle; }
-  // The step of the fetch that is going on.
+  // Returns the step of the current fetch, if there is one.
   std::optional<int64_t> fetched_step() const {
     return mode_ == Mode::kFetch ? std::optional(step_) : std::nullopt;
   }
-  // Both count over all transfers and never fall: slices that were transferred; answers, including
+  // Return counts over all transfers, which never fall: slices transferred, and answers, including
   // those of servers that are not ready.
   int64_t transferred() const { return transferred_; }
   int64_t answers() const { return answers_; }
-  // The server with the longest-standing unanswered request, for messages; -1: none.
+  // Returns the server with the longest unanswered request, or -1. For messages.
   int waiting_for() const;
-  // The result of a finished fetch.
+  // Returns the result of a finished fetch once, else nullopt.
   std::optional<GatheredState> take_fetched() { return std::exchange(fetched_, std::nullopt); }
 
+  // Returns false if the message is invalid or not an answer to a transfer.
   bool on_message(const Message& message, int64_t now_ms);
   void on_tick(int64_t now_ms);
   std::vector<ToShard> take_outgoing() { return std::exchange(outgoing_, {}); }
@@ -114,9 +115,8 @@ class ShardClient {
   int64_t transferred_ = 0;
   int64_t answers_ = 0;
   std::shared_ptr<const FlatState> to_load_;
-  std::shared_ptr<const GatheredState>
-      to_load_again_;      // as it was received; in the place of to_load_
-  FlatStateView to_send_;  // of a load or store
+  std::shared_ptr<const GatheredState> to_load_again_;  // as received; used instead of to_load_
+  FlatStateView to_send_;                               // of a load or store
   GatheredState fetching_;
   std::optional<GatheredState> fetched_;
   std::vector<ToShard> outgoing_;

@@ -65,7 +65,7 @@ void to_wire(const TensorTable& table, WireTensors* out) {
 TensorTable from_wire(const WireTensors& tensors) {
   if (tensors.empty() || tensors.size() > kMaxTensors) {
     throw Error(ErrorCode::kProtocol,
-                "[declare] a model of " + std::to_string(tensors.size()) + " tensors");
+                "[declare] a model with " + std::to_string(tensors.size()) + " tensors");
   }
   TensorTable table;
   std::set<std::string> names;

@@ -10,11 +10,11 @@ using WireTensors = google::protobuf::RepeatedPtrField<wire::Tensor>;
 
 void to_wire(const TensorTable& table, WireTensors* out);
 
-// Throws Error(kProtocol) for what cannot be a model: no tensors, none or too many elements, an
+// Throws Error(kProtocol) for an impossible model: no tensors, too many tensors or elements, an
 // unknown rule.
 TensorTable from_wire(const WireTensors& tensors);
 
-// The first difference between two tables in words, or "".
+// Describes the first difference between two tables in words. Returns "" if they are equal.
 std::string difference(const TensorTable& want, const TensorTable& got);
 
 }  // namespace pushpull

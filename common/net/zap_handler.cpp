@@ -19,10 +19,10 @@ namespace pushpull {
 
 namespace {
 
-constexpr const char* kEndpoint = "inproc://zeromq.zap.01";  // where libzmq asks
+constexpr const char* kEndpoint = "inproc://zeromq.zap.01";  // libzmq sends its requests here
 constexpr const char* kDomain = "pushpull";
-// Part of libzmq since 4.3.1, but named in its header for drafts only: with it, a connection is
-// refused where nobody answers at kEndpoint.
+// ZMQ_ZAP_ENFORCE_DOMAIN: part of libzmq since 4.3.1, but its header names it for drafts only. It
+// refuses a connection if no handler answers at kEndpoint.
 constexpr int kEnforceDomain = 93;
 constexpr size_t kRequestFrames = 6;  // without credentials
 constexpr int kPollMs = 1000;
@@ -38,7 +38,8 @@ std::vector<std::string> receive_all(zmq::socket_t& socket) {
   return frames;
 }
 
-// Where the other end of a connection is: "192.0.2.2:5555"; "" where it has gone already.
+// Returns the address of the other end of a connection, "192.0.2.2:5555", or "" if it is closed
+// already.
 std::string peer_of(int fd) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
@@ -59,7 +60,7 @@ std::string peer_of(int fd) {
   return "this host";
 }
 
-// Ports differ between the tries of one peer.
+// Drops the port, which differs between the attempts of one peer.
 std::string host_in(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 Refusal denied(Proof demanded) {
@@ -67,7 +68,7 @@ Refusal denied(Proof demanded) {
   return {"key", "its key is not this job's"};
 }
 
-// A handshake that failed before libzmq could ask.
+// Returns the refusal for a handshake that failed before libzmq could ask.
 Refusal failed_handshake(int event, Proof demanded) {
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) return denied(demanded);
   return {"no-key", "it closed before it had shown a key"};
@@ -75,11 +76,11 @@ Refusal failed_handshake(int event, Proof demanded) {
 
 }  // namespace
 
-// A guarded socket: what its monitor has told so far.
+// A guarded socket, and the events of its monitor so far.
 struct ZapHandler::Watched {
   zmq::socket_t events;
   std::map<int, std::string> peers = {};  // addresses by descriptor of the connection
-  std::deque<Refusal> failed = {};        // handshakes whose connection's end is still to be told
+  std::deque<Refusal> failed = {};        // failed handshakes on connections still open
   bool over = false;
 };
 
@@ -95,7 +96,7 @@ ZapHandler::ZapHandler(zmq::context_t& context, Demand demand)
 ZapHandler::~ZapHandler() { stop(); }
 
 void ZapHandler::stop() {
-  // a monitor that nobody reads would stop the thread that moves the bytes
+  // an unread monitor would block libzmq's I/O thread
   for (void* const socket : guarded_) zmq_socket_monitor(socket, nullptr, 0);
   guarded_.clear();
   if (!thread_.joinable()) return;
@@ -151,7 +152,7 @@ void ZapHandler::count_refused(const std::string& address, const Refusal& refusa
   if (!refusals_.add(host_in(address), refusal, now_ms()) || notices_.size() >= kMostNotices)
     return;
   notices_.push_back("[key] refused a connection from " +
-                     (address.empty() ? "an address that is gone" : address) + ": " + refusal.text);
+                     (address.empty() ? "an unknown address" : address) + ": " + refusal.text);
 }
 
 std::vector<std::string> ZapHandler::take_notices() {
@@ -159,7 +160,7 @@ std::vector<std::string> ZapHandler::take_notices() {
   return std::exchange(notices_, {});
 }
 
-// One question of libzmq, and the answer: version, request, code, text, user, properties.
+// Answers one request of libzmq. Reply: version, request, code, text, user, properties.
 void ZapHandler::answer() {
   const std::vector<std::string> request = receive_all(requests_);
   if (request.empty()) return;
@@ -178,8 +179,9 @@ void ZapHandler::answer() {
   }
 }
 
-// libzmq does not name the peer when a handshake fails. A connection's end follows its failure, so
-// the next end tells whose it was; where several threads move bytes, another's may come between.
+// libzmq does not name the peer when a handshake fails. The end of the connection follows the
+// failure, so the next end is attributed to it. With several I/O threads the end of another
+// connection may come in between.
 void ZapHandler::take_events(Watched& watched) {
   for (auto frames = receive_all(watched.events); !frames.empty();
        frames = receive_all(watched.events)) {
@@ -189,7 +191,7 @@ void ZapHandler::take_events(Watched& watched) {
     std::memcpy(&event, frames[0].data(), sizeof event);
     std::memcpy(&value, frames[0].data() + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_MONITOR_STOPPED) watched.over = true;
-    // a member looks whether a unix socket answers before it uses it, and nobody else reaches it
+    // members probe a unix socket before they use it, and no other user can reach it
     if (watched.over || frames[1].starts_with("ipc://")) continue;
     const auto fd = static_cast<int>(value);
     if (event == ZMQ_EVENT_ACCEPTED) {
@@ -214,7 +216,7 @@ void ZapHandler::loop(const std::stop_token& stop) {
     for (Watched& each : watched) items.push_back({each.events.handle(), 0, ZMQ_POLLIN, 0});
     poll_sockets(items, kPollMs);
     wake_.clear();
-    // first who has come: its descriptor may be another's soon
+    // handle accepted connections first: their descriptors may soon be reused
     for (Watched& each : watched) take_events(each);
     std::erase_if(watched, [](const Watched& each) { return each.over; });
     answer();

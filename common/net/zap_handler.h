@@ -1,7 +1,7 @@
-// Who may connect to the Routers of one ZeroMQ context: answers what libzmq asks about each
-// connection (ZAP, https://rfc.zeromq.org/spec/27) on a thread of its own, before the first message
-// passes. It also counts who was not let in, and says from which address. Used by the thread of the
-// Routers, unless stated; it ends after them and before the context.
+// Decides which peers may connect to the Routers of one ZeroMQ context. Answers libzmq's request
+// about each connection (ZAP, https://rfc.zeromq.org/spec/27) on a thread of its own, before the
+// first message passes. Also counts refused peers and reports their addresses. Used by the thread
+// of the Routers, unless stated; destroyed after them and before the context.
 #pragma once
 
 #include <atomic>
@@ -18,12 +18,12 @@
 
 namespace pushpull {
 
-// Property "User-Id" of what an observer sends.
+// Property "User-Id" of an observer's messages.
 inline constexpr const char* kObserverUser = "observer";
 
 class ZapHandler {
  public:
-  // One in a context. With Proof::kNone it has no thread, and lets everybody in.
+  // One per context. With Proof::kNone it has no thread and admits every peer.
   ZapHandler(zmq::context_t& context, Demand demand);
   ~ZapHandler();
   ZapHandler(const ZapHandler&) = delete;
@@ -32,20 +32,21 @@ class ZapHandler {
   zmq::context_t& context() { return context_; }
   bool knows_observers() const { return !demand_.observer.empty(); }
 
-  // Asks whoever connects to `socket` for what is demanded. Call it before it is bound.
-  // Throws Error(kFailed) where this libzmq cannot.
+  // Demands the credentials from each peer that connects to `socket`. Call it before the socket is
+  // bound. Throws Error(kFailed) if this libzmq cannot.
   void guard(zmq::socket_t& socket);
-  // Before `socket` closes.
+  // Call it before `socket` closes.
   void release(zmq::socket_t& socket);
 
-  // Counts a peer that was let in and then did what its role may not. Any thread.
+  // Counts an admitted peer that did something its role does not allow. Any thread.
   void count_refused(const std::string& address, const Refusal& refusal);
-  // Connections that were closed before they had shown what is demanded, and the above. Any thread.
+  // Returns the number of connections that closed before they presented the credentials, plus those
+  // of count_refused. Any thread.
   int64_t refused_peers() const { return refused_.load(std::memory_order_relaxed); }
-  // Lines for people, not too many. Any thread.
+  // Returns a limited number of lines for users. Any thread.
   std::vector<std::string> take_notices();
 
-  // Ends the thread; nobody is let in from now on.
+  // Ends the thread; no peer is admitted from now on.
   void stop();
 
  private:
@@ -58,17 +59,17 @@ class ZapHandler {
 
   zmq::context_t& context_;
   const Demand demand_;
-  zmq::socket_t requests_;  // libzmq's; the thread's once it runs
+  zmq::socket_t requests_;  // requests of libzmq; used by the thread once it runs
   WakeFd wake_;
   std::atomic<int64_t> refused_ = 0;
   std::vector<void*> guarded_;  // sockets
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards all below but the thread
   std::vector<zmq::socket_t> fresh_monitors_;
   Refusals refusals_;
   std::vector<std::string> notices_;
 
-  std::jthread thread_;  // last: ends before what it uses
+  std::jthread thread_;  // last, so that it ends before the members that it uses
 };
 
 }  // namespace pushpull

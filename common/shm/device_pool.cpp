@@ -14,7 +14,7 @@ class DeviceSegment : public SharedMemory {
   DeviceSegment(device::Device& device, size_t bytes) {
     std::string handle;
     memory_ = device.allocate_shared(bytes, handle);
-    // the device may allocate more than asked for, and the handle exposes all of it
+    // the device may allocate more than requested, and the handle exposes all of it
     description_.set_bytes(static_cast<int64_t>(bytes));
     description_.set_token(fresh_token());
     description_.set_device(device.id());
@@ -36,7 +36,7 @@ DevicePool::DevicePool(std::shared_ptr<device::Device> device,
                        std::function<void(const std::string&)> failed)
     : device_(std::move(device)), failed_(std::move(failed)) {}
 
-// If memory cannot be shared, private memory may still be available; if not, the second call
+// If memory cannot be shared, private memory may still be available; if not, the second allocation
 // throws.
 std::shared_ptr<float[]> DevicePool::get(size_t floats) {
   const size_t bytes = floats * sizeof(float);

@@ -21,8 +21,8 @@ class DevicePool {
   DevicePool(std::shared_ptr<device::Device> device,
              std::function<void(const std::string& why)> failed);
 
-  // Device memory that lives as long as the buffer, which may outlive the pool. Throws
-  // Error(kDevice) if the device has no more.
+  // Returns device memory that lives as long as the buffer, which may outlive the pool. Throws
+  // Error(kDevice) if the device has no free memory.
   std::shared_ptr<float[]> get(size_t floats);
 
   using Place = SegmentIndex::Place;

@@ -30,11 +30,10 @@ size_t pieces_of(size_t bytes, size_t piece_bytes) {
 
 [[noreturn]] void fail(const std::string& what, size_t bytes) {
   throw Error(ErrorCode::kFailed, "[shm] " + std::to_string(bytes) + " bytes cannot be " + what +
-                                      ": " + std::strerror(errno) +
-                                      "; transport = tcp does without");
+                                      ": " + std::strerror(errno) + "; transport = tcp avoids it");
 }
 
-// Private memory: pages that are never written take no memory.
+// Maps private memory: pages that are never written take no memory.
 std::byte* map_own(void* at, size_t bytes, int how) {
   void* first = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | how, -1, 0);
   if (first == MAP_FAILED) fail("mapped", bytes);
@@ -61,8 +60,8 @@ size_t PageView::bytes_of(size_t piece) const {
   return std::min(piece_bytes_, bytes_ - piece * piece_bytes_);
 }
 
-// An old size of 0 maps the same shared pages a second time, and fails for private ones
-// (mremap(2)). Maps them elsewhere first: mapping over the old piece would lose it if this fails.
+// mremap(2) with an old size of 0 maps the same shared pages a second time, and fails for private
+// ones. Maps them elsewhere first: mapping over the old piece would lose it if this fails.
 bool PageView::show(size_t piece, const std::shared_ptr<const void>& owner,
                     std::span<const std::byte> bytes) {
   PP_ASSERT(owner && bytes.size() == bytes_of(piece));

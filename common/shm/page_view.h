@@ -1,6 +1,6 @@
-// Maps scattered shared pages side by side: a vector whose pieces lie in buffers of different
-// owners reads as one contiguous range without a copy. A piece that cannot be mapped has memory of
-// the view's own. One thread.
+// Maps scattered shared pages side by side: a vector with pieces in buffers of different owners
+// reads as one contiguous range without a copy. A piece that cannot be mapped gets memory of the
+// view's own. One thread.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace pushpull {
 
 class PageView {
  public:
-  // True if a vector of `bytes` bytes in pieces of piece_bytes (the last may be shorter) can be
-  // viewed: pieces must be whole pages, and not too many.
+  // Returns true if a vector of `bytes` bytes in pieces of piece_bytes (the last may be shorter)
+  // can be viewed: pieces must be whole pages, and at most kMostPieces.
   static bool possible(size_t bytes, size_t piece_bytes);
   // Every piece starts as own memory. Throws Error(kFailed) if the system has no such address
   // range.
@@ -23,14 +23,15 @@ class PageView {
 
   const float* floats() const { return reinterpret_cast<const float*>(pages_.first()); }
 
-  // Maps the piece to `bytes`; later writes there show through. Keeps `owner` for as long. Returns
-  // false and changes nothing if the bytes are not shared memory or do not start at a page.
+  // Maps the piece to `bytes`; later writes there are visible. Keeps `owner` alive as long as the
+  // piece is mapped. Returns false and changes nothing if the bytes are not shared memory or do not
+  // start at a page.
   bool show(size_t piece, const std::shared_ptr<const void>& owner,
             std::span<const std::byte> bytes);
-  // Gives the piece own memory to write to. The contents of a mapped piece are not kept.
+  // Gives the piece own memory to write to. The contents of a mapped piece are lost.
   float* own(size_t piece);
 
-  // Number of pieces that are mapped to their owners' memory.
+  // Returns the number of pieces that are mapped to their owners' memory.
   size_t shown() const { return shown_; }
 
   // Each piece is an entry in the process's table of mappings, of which Linux allows 65,530
@@ -39,7 +40,7 @@ class PageView {
 
  private:
   struct Piece {
-    std::shared_ptr<const void> owner;  // null: own memory
+    std::shared_ptr<const void> owner;  // null for own memory
     const std::byte* first = nullptr;   // address in the owner's mapping
   };
 

@@ -149,9 +149,9 @@ Payload PeerMemory::open(const wire::Segment& segment) const {
   if (segment.device().empty() || segment.pid() != 0 || segment.fd() != 0) {
     refuse("a segment names a device's memory and a file");
   }
-  if (!device_) refuse("memory of a device came to a process that shares none");
+  if (!device_) refuse("device memory was sent to a process that cannot map any");
   if (segment.device() != device_->id()) {
-    refuse("memory of another device came to one that computes on " + device_->name());
+    refuse("memory of another device was sent to a process that computes on " + device_->name());
   }
   if (segment.bytes() <= 0 || segment.bytes() > most_bytes_) {
     refuse("memory of " + device_->name() + " has " + std::to_string(segment.bytes()) +

@@ -1,6 +1,6 @@
-// Translates between state machines, whose messages carry payloads, and a connection whose peer can
-// map our memory: payloads in a segment are sent as references, and received references become
-// payloads in the mapped segment. One thread.
+// Translates between state machines, which exchange messages with payloads, and a connection to a
+// peer that can map our memory: payloads in a segment are sent as references, and received
+// references become payloads in the mapped segment. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@
 
 namespace pushpull {
 
-// True if servers and workers of one host share memory. In all-reduce the servers are not on a
-// step's path.
+// Returns true if servers and workers on one host share memory. In all-reduce the servers are not
+// on a step's path.
 inline bool shares_memory(const Job& job) {
   return !job.strategy.traits().workers_update &&
          (job.transport == Transport::kAuto || job.transport == Transport::kShm);
 }
 
-// The mapped segments that one peer has referred to.
+// The mapped segments to which one peer has referred.
 class PeerMemory {
  public:
   // most_bytes: largest segment to map.
-  // device: whose memory the peer may refer to; null: none.
+  // device: the peer may refer to its memory; null if there is none.
   explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {},
                       std::shared_ptr<device::Device> device = nullptr)
       : most_bytes_(most_bytes), mapped_(std::move(mapped)), device_(std::move(device)) {}
 
-  // Maps the whole segment. Throws Error(kProtocol) if it cannot be mapped.
+  // Maps the whole segment, or returns the existing mapping. Throws Error(kProtocol) if it cannot
+  // be mapped.
   Payload map(const wire::Segment& segment);
 
   // A peer reuses a few buffers. Beyond this many mappings the least recently used one is dropped.
@@ -49,21 +50,21 @@ class PeerMemory {
   std::deque<std::pair<wire::Segment, Payload>> mappings_;  // most recently used first
 };
 
-// The largest segment that a peer may need for the parameters of `map`: a flat vector, with padding
-// between slices.
+// Returns the largest segment that a peer may need for the parameters of `map`: a flat vector, with
+// padding between slices.
 int64_t most_segment_bytes(const SliceMap& map);
 
-// For Exchange and Weights: replaces every payload that is a whole plain slice in a segment of
-// `pool`, or of `device_pool` if given, by a reference. The owner of these payloads must not change
-// them until the peer has read them.
+// Replaces payloads of Exchange and Weights by references: every payload that is a whole plain
+// slice in a segment of `pool`, or of `device_pool` if given. The owner of these payloads must not
+// change them until the peer has read them.
 void refer(Message& message, const SegmentPool& pool, const SliceMap& map,
            const DevicePool* device_pool = nullptr);
 
-// For Exchange and Weights: replaces every reference by a payload, so that each part or slice has
+// Replaces every reference of Exchange and Weights by a payload, so that each part or slice has
 // one; on_device is set for device memory. Throws Error(kProtocol) for an invalid reference.
 void resolve(Message& message, PeerMemory& memory, const SliceMap& map);
 
-// For Exchange and Weights: true if some of it is a reference.
+// Returns true if an Exchange or Weights holds a reference.
 bool has_references(const wire::Header& header);
 
 }  // namespace pushpull

@@ -27,7 +27,7 @@ constexpr char kName[] = "pushpull";  // shown in /proc/PID/maps; need not be un
 [[noreturn]] void fail_allocation(size_t bytes, const std::string& why) {
   throw Error(ErrorCode::kFailed, "[shm] " + std::to_string(bytes) +
                                       " bytes of shared memory cannot be allocated: " + why +
-                                      "; transport = tcp does without");
+                                      "; transport = tcp needs no shared memory");
 }
 
 // Growing a file beyond this limit raises a signal that ends the process.
@@ -35,12 +35,13 @@ void check_file_limit(size_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       limit.rlim_cur < bytes) {
-    fail_allocation(bytes,
-                    "files may have " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
+    fail_allocation(
+        bytes, "files are limited to " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)");
   }
 }
 
-// Taking more pages than are free would not fail: it would end some process, maybe another one.
+// Allocating more pages than are free would not fail: the kernel would kill a process, maybe
+// another one.
 void check_free_memory(size_t bytes) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -52,7 +53,7 @@ void check_free_memory(size_t bytes) {
   }
 }
 
-// "/proc/12/fd/34", for messages.
+// Returns "/proc/12/fd/34", for messages.
 std::string path_of(const wire::Segment& segment) {
   return "/proc/" + std::to_string(segment.pid()) + "/fd/" + std::to_string(segment.fd());
 }
@@ -63,17 +64,17 @@ std::string path_of(const wire::Segment& segment) {
 
 std::string system_says() { return std::strerror(errno); }
 
-// Checks the link's name first: opening something else, such as a device or a pipe, could have side
-// effects.
+// Checks the link's name first: opening another kind of file, such as a device or a pipe, could
+// have side effects.
 UniqueFd open_segment(const wire::Segment& segment) {
   if (segment.pid() <= 0 || segment.fd() < 0) refuse(segment, "names no file");
   const std::string path = path_of(segment);
   std::array<char, 64> target{};
   if (readlink(path.c_str(), target.data(), target.size() - 1) < 0) {
-    refuse(segment, "cannot be looked at: " + system_says());
+    refuse(segment, "cannot be inspected: " + system_says());
   }
   const std::string memfd = std::string("/memfd:") + kName;
-  if (std::string(target.data()).rfind(memfd, 0) != 0) refuse(segment, "is no shared memory");
+  if (std::string(target.data()).rfind(memfd, 0) != 0) refuse(segment, "is not shared memory");
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd.get() < 0) refuse(segment, "cannot be opened: " + system_says());
   return fd;
@@ -81,10 +82,10 @@ UniqueFd open_segment(const wire::Segment& segment) {
 
 void check(const wire::Segment& segment, int fd) {
   struct stat file {};
-  if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) refuse(segment, "is no file");
+  if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) refuse(segment, "is not a regular file");
   if (file.st_uid != geteuid()) refuse(segment, "belongs to another user");
   if (file.st_size != segment.bytes()) {
-    refuse(segment, "has " + std::to_string(file.st_size) + " bytes, announced were " +
+    refuse(segment, "has " + std::to_string(file.st_size) + " bytes, but the peer announced " +
                         std::to_string(segment.bytes()));
   }
   const int seals = fcntl(fd, F_GET_SEALS);
@@ -151,7 +152,8 @@ Segment::Segment(size_t bytes)
         check_file_limit(all);
         check_free_memory(all);
         if (fchmod(fd_.get(), 0600) != 0) fail_allocation(bytes, system_says());
-        // allocates all pages now: if memory is short this fails, and no later access does
+        // allocates all pages now, so that a shortage of memory fails here and not at a later
+        // access
         if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(all)) != 0) {
           fail_allocation(bytes, system_says());
         }

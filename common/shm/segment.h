@@ -1,8 +1,8 @@
-// Memory that one process writes and others of the same host and user read. A segment is an
-// anonymous file (memfd_create, Linux) that its creator maps; others open it as /proc/PID/fd/FD. It
-// has no name that could be guessed, squatted or left behind: it disappears with the last process
-// that maps it, however that process ends. It is sealed against resizing, so that no reader can be
-// killed by SIGBUS. Any thread.
+// Memory that one process writes and other processes of the same host and user read. A segment is
+// an anonymous file (memfd_create, Linux) that its creator maps; others open it as /proc/PID/fd/FD.
+// It has no name that could be guessed, squatted or left behind: it disappears with the last
+// process that maps it, however that process ends. It is sealed against resizing, so that no reader
+// can be killed by SIGBUS. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace pushpull {
 
-// The properties that must be equal for two processes to share memory: boot id, process id
-// namespace, network namespace, user. Empty if the system does not reveal them.
+// Returns the properties that must be equal for two processes to share memory: boot id, process id
+// namespace, user, network namespace. Returns "" if the system does not reveal them.
 std::string host_identity();
-// Why two identities cannot share memory, as a statement about the other side: "it is on another
-// host". Empty if they can.
+// Returns why two identities cannot share memory, as a statement about the other side: "it is on
+// another host". Returns "" if they can.
 std::string host_difference(const std::string& theirs, const std::string& ours);
 
-// Mapped pages; unmaps them at the end.
+// Mapped pages; the destructor unmaps them.
 class MappedPages {
  public:
   MappedPages() = default;
@@ -42,7 +42,7 @@ class MappedPages {
   size_t bytes_ = 0;
 };
 
-// Random bytes that identify one segment.
+// Returns random bytes that identify one segment.
 std::string fresh_token();
 
 class Segment final : public SharedMemory {
@@ -53,7 +53,7 @@ class Segment final : public SharedMemory {
   explicit Segment(size_t bytes);
 
   std::byte* data() const override { return pages_.first(); }
-  // Without the token, which ends the file.
+  // Excludes the token at the end of the file.
   size_t bytes() const override { return pages_.bytes() - kTokenBytes; }
   const wire::Segment& description() const override { return description_; }
 
@@ -72,10 +72,10 @@ using PagesMapped = std::function<std::shared_ptr<void>(std::byte* first, size_t
 // Another process's segment, mapped for reading.
 class Mapping {
  public:
-  // Validates the segment before mapping it: that it is one, that we may read it, and that its
-  // token is the announced one.
+  // Validates the segment before mapping it: that it is a segment, that we may read it, and that
+  // its token is the announced one.
   //   most_bytes: larger files are rejected.
-  // Throws Error(kProtocol) that says what does not match.
+  // Throws Error(kProtocol) with the reason.
   Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMapped& mapped = {});
 
   std::span<const std::byte> bytes() const {

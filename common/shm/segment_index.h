@@ -15,7 +15,7 @@ class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
   virtual std::byte* data() const = 0;
-  // Bytes that others may read.
+  // Returns the number of bytes that other processes may read.
   virtual size_t bytes() const = 0;
   virtual const wire::Segment& description() const = 0;
 };
@@ -25,13 +25,13 @@ class SegmentIndex {
   SegmentIndex();
 
   struct Place {
-    std::shared_ptr<const SharedMemory> segment;  // null: not in any segment
+    std::shared_ptr<const SharedMemory> segment;  // null if it is not in any segment
     int64_t offset = 0;                           // in bytes
   };
-  // Returns the segment's memory, which `find` finds until its last holder releases it; it may
+  // Returns the segment's memory. `find` finds the memory until its last holder releases it; it may
   // outlive the index.
   std::shared_ptr<float[]> add(std::shared_ptr<const SharedMemory> segment);
-  // The segment that contains all of these bytes.
+  // Returns the segment that contains all of these bytes.
   Place find(std::span<const std::byte> bytes) const;
 
  private:

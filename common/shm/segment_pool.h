@@ -20,8 +20,8 @@ class SegmentPool {
   // instead.
   explicit SegmentPool(std::function<void(const std::string& why)> failed);
 
-  // A buffer in a segment of its own, or on the heap if the system provides none. Contents are
-  // undefined. The buffer may outlive the pool.
+  // Returns a buffer in a segment of its own, or on the heap if the system provides none. The
+  // contents are undefined. The buffer may outlive the pool.
   std::shared_ptr<float[]> get(size_t floats);
 
   using Place = SegmentIndex::Place;

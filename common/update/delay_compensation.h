@@ -3,8 +3,8 @@
 // 1609.08326). Stateless; any thread; vectorised, the same bits at any width.
 //
 // A gradient g that was computed on the weights `read` is applied to the weights `now`. To first
-//  order the gradient at `now` is g + H (now - read); the paper approximates the Hessian H by
-//  lambda times the diagonal of g g^T.
+// order the gradient at `now` is g + H (now - read); the paper approximates the Hessian H by lambda
+// times the diagonal of g g^T.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct DelayCompensation {
   double lambda = 0.0;
 };
 
-// The scalars of compensated_element (optimizer_rule.h).
+// Returns the scalars of compensated_element (optimizer_rule.h).
 CompensationScalars compensation_scalars(const DelayCompensation& options);
 
 // g = sum / divisor * clip; out = g + lambda g g (now - read), element by element.

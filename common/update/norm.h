@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// Sum of squares of x[0..n) in eight running sums, which are then added in a fixed order. n is at
-// most kBlockElements.
+// Returns the sum of squares of x[0..n): eight running sums, which are then added in a fixed order.
+// n is at most kBlockElements.
 double block_squares(const float* x, int64_t n);
 
 struct NormPart {
@@ -29,7 +29,7 @@ std::vector<NormPart> norm_parts(std::span<const double> squares, int64_t first_
 // Sums the parts along the tree. Throws Error(kProtocol) if they do not cover it exactly.
 double total_squares(std::vector<NormPart> parts, int64_t total_blocks);
 
-// The factor that clips the gradient: clip / (norm + 1e-6) where norm > clip, else 1 (PyTorch's
+// Returns the factor that clips the gradient: clip / (norm + 1e-6), at most 1 (PyTorch's
 // clip_grad_norm_).
 double clip_factor(double norm, double clip);
 

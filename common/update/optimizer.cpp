@@ -19,8 +19,9 @@ constexpr size_t kBlock = 128;
 constexpr size_t kLine = 64;  // bytes
 
 // Computes w_out of the elements from `first` on.
-//   rule(i, sum): the new weight of element i.
-//   elements: how many; a compile-time constant where possible, so that loops have a fixed length.
+//   rule(i, sum): returns the new weight of element i.
+//   elements: number of elements; a compile-time constant if possible, so that loops have a fixed
+//     length.
 template <class Count, class Rule>
 PUSHPULL_INLINE void one_block(size_t first, Count elements, SumHalves sum, float* w_out,
                                bool stream, const Rule& rule) {
@@ -49,7 +50,7 @@ PUSHPULL_INLINE void in_blocks(size_t n, SumHalves sum, float* w_out, bool strea
                                const Rule& rule) {
   size_t i = 0;
   if (stream) {
-    // only whole cache lines are written with non-temporal stores
+    // writes only whole cache lines with non-temporal stores
     const size_t over = reinterpret_cast<uintptr_t>(w_out) % kLine / sizeof(float);
     i = over == 0 ? 0 : std::min(n, kLine / sizeof(float) - over);
     one_block(0, i, sum, w_out, false, rule);
@@ -91,7 +92,8 @@ PUSHPULL_SIMD void average(AverageScalars a, size_t n, const float* r_in, const 
   for (size_t i = 0; i < n; ++i) r_out[i] = average_element(a, sum[i], r_in[i]);
 }
 
-// base^n by squaring: unlike the math library's pow, it gives the same bits on every processor.
+// Returns base^n by squaring: unlike the math library's pow, it gives the same bits on every
+// processor.
 double power(double base, int64_t n) {
   double result = 1.0;
   for (; n > 0; n /= 2) {

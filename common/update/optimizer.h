@@ -27,20 +27,21 @@ struct OptimizerOptions {
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
-// Throws Error(kUsage) that names the text.
+// Throws Error(kUsage) that quotes the text.
 OptimizerKind parse_optimizer(const std::string& text);
 std::string to_string(OptimizerKind kind);
 
-// Names of the state vectors, as in PyTorch: {}, {"momentum_buffer"}, {"exp_avg", "exp_avg_sq"}.
+// Returns the names of the state vectors, as in PyTorch: {}, {"momentum_buffer"}, {"exp_avg",
+// "exp_avg_sq"}.
 const std::vector<std::string>& state_names(OptimizerKind kind);
 
 // The scalars of one update.
 //   learning_rate: the schedule's rate for the step, times the push's share of the global batch.
 //   divisor: number of micro-batches in the gradient sum; g = sum / divisor.
-//   clip: factor of g, clip_norm / norm and at most 1; 1: no clipping.
+//   clip: factor of g, clip_norm / norm and at most 1; 1 if gradients are not clipped.
 //   updates: number of updates of the range including this one (Adam's t, from 1).
-//   stream: w_out is written with non-temporal stores (common/base/simd.h); the caller calls
-//   end_streams().
+//   stream: write w_out with non-temporal stores (common/base/simd.h); the caller calls
+//     end_streams().
 struct UpdateContext {
   double learning_rate = 0.0;
   double divisor = 1.0;
@@ -49,9 +50,10 @@ struct UpdateContext {
   bool stream = false;
 };
 
-// A sum whose last addition is left to its reader: left + right, or left alone if right is null.
+// A sum without its last addition, left to the reader: left + right, or left alone if right is
+// null.
 struct SumHalves {
-  // a finished sum; implicit, because it is the usual case
+  // implicit, because a finished sum is the usual case
   SumHalves(const float* sum) : left(sum) {}  // NOLINT(google-explicit-constructor)
   SumHalves(const float* l, const float* r) : left(l), right(r) {}
   SumHalves operator+(int64_t elements) const {
@@ -62,21 +64,21 @@ struct SumHalves {
   const float* right = nullptr;
 };
 
-// The rule that update_range and average_range apply to each element, for a device that applies it
-// itself.
+// Return the rules that update_range and average_range apply to each element, for a device that
+// applies them itself.
 ElementRule optimizer_rule(const OptimizerOptions& options, const UpdateContext& context);
 ElementRule average_rule(double momentum, double share, double divisor);
 
-// w_out = rule(w_in, g, state); state is updated in place.
+// w_out = rule(w_in, g, state); updates state in place.
 //   gradient_sum, w_in, w_out: n floats. w_out may equal w_in unless it is streamed; otherwise
-//   disjoint.
+//     disjoint.
 //   state: state_names(kind).size() pointers to n floats each, zero before the first update.
 void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
                   const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
                   float* w_out);
 
 // Updates a running statistic: r_out = keep * r_in + (1 - keep) * sum / divisor, where keep = (1 -
-// m)^share is computed in double and share = micro-batches in the push / micro-batches of a step.
+// m)^share, computed in double, and share = micro-batches in the push / micro-batches of a step.
 void average_range(double momentum, double share, double divisor, size_t n, const float* r_in,
                    const float* sum, float* r_out);
 

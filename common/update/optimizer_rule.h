@@ -1,9 +1,9 @@
 // The update rules of common/update/optimizer.h and common/update/delay_compensation.h for one
-// element: one source for the loops of the host and the kernels of a device, so both have the same
-// bits. Scalars are computed on the host, in double, and rounded once. Pure.
+// element: one source for the host's loops and a device's kernels, so both have the same bits.
+// Scalars are computed on the host, in double, and rounded once. Pure.
 //
 // The operations and their order are those of PyTorch's torch.optim, in float. Multiplying by a
-//  clip of 1 is exact, so it needs no branch.
+// clip of 1 is exact, so it needs no branch.
 #pragma once
 
 #include <cmath>
@@ -98,18 +98,18 @@ struct ElementRule {
   float mu;
   AdamScalars adam;
   AverageScalars average;
-  // If true, the rule is applied to the gradient that `compensation` makes of the sum.
+  // If true, the rule is applied to the gradient that `compensation` makes from the sum.
   bool compensates;
   CompensationScalars compensation;
 };
 
-// Number of state vectors that a rule uses.
+// Returns the number of state vectors that a rule uses.
 PP_HOST_DEVICE_INLINE constexpr int states_of(ElementRule::Kind kind) {
   if (kind == ElementRule::kAdam) return 2;
   return kind == ElementRule::kMomentum || kind == ElementRule::kNesterov ? 1 : 0;
 }
 
-// The new weight of one element.
+// Returns the new weight of one element.
 //   state: the element's state, states_of(kKind) values, updated.
 template <ElementRule::Kind kKind, Decay kDecay>
 PP_HOST_DEVICE_INLINE float moved_element(const ElementRule& rule, float sum, float w,

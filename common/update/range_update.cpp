@@ -36,7 +36,7 @@ void RangeUpdate::initialise(uint64_t seed, float* out) const {
   }
 }
 
-// sum: points to element elements.lo; everything else to the range's first element.
+// sum: points to element elements.lo; all other pointers to the range's first element.
 void RangeUpdate::move(const UpdateContext& context, Range elements, const float* before,
                        SumHalves sum, std::span<float* const> state, float* out) const {
   std::array<float*, 2> here{};
@@ -65,7 +65,7 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
   }
 }
 
-// The rare cases: block by block, on a sum computed first.
+// Handles the rare cases block by block, on a sum computed first.
 void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Range elements,
                               const UpdateContext& context, const float* before, SumHalves sum,
                               std::span<float* const> state, float* out, const float* read) const {

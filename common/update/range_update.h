@@ -21,9 +21,9 @@ struct UpdateInfo {
   double share = 1.0;          // divisor / micro-batches of a step
   double clip = 1.0;           // factor of the gradient
   // The sum is one of weight changes (start minus end of a round of local:H): running statistics
-  // change by the mean of them; trainable weights use it as the gradient.
+  // change by their mean; trainable weights use it as the gradient.
   bool changes = false;
-  double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0: none
+  double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0 = off
   bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
 };
 
@@ -31,12 +31,12 @@ struct UpdateInfo {
 struct RuleSegment {
   Range elements;
   ElementRule rule;
-  bool counts = false;  // true: they count in the gradient's norm
+  bool counts = false;  // true if they count in the gradient's norm
 };
 
 class RangeUpdate {
  public:
-  // elements: of the flat vector. All indices below are relative to its first one.
+  // elements: of the flat vector. All indices below are relative to its first element.
   RangeUpdate(const TensorTable& table, Range elements, const OptimizerOptions& optimizer);
 
   int64_t size() const { return size_; }
@@ -50,8 +50,8 @@ class RangeUpdate {
   //   before, out, state[i]: point to the range's first element; out may equal before.
   //   sum: gradient sum; points to element stride.lo.
   //   updates: number of updates of the range including this one.
-  //   read: the weights that the gradient was computed on, laid out like before; for delay
-  //   compensation; null: none.
+  //   read: the weights that the gradient was computed on, with the layout of `before`, for delay
+  //     compensation; null without it.
   void apply(Range stride, const UpdateInfo& info, int64_t updates, const float* before,
              SumHalves sum, std::span<float* const> state, float* out,
              const float* read = nullptr) const;
@@ -61,11 +61,12 @@ class RangeUpdate {
   void add_rules(const UpdateInfo& info, int64_t updates, bool has_read,
                  std::vector<RuleSegment>& out) const;
 
-  // Sum of squares of the gradient (sum / divisor) over one block of at most kBlockElements,
-  // without running statistics.
+  // Returns the sum of squares of the gradient (sum / divisor) over one block of at most
+  // kBlockElements, without running statistics.
   //   sum: points to element block.lo.
   double squares(Range block, const float* sum, double divisor) const;
-  // The same over the whole range: blocks are added along the fixed tree (common/update/norm.h).
+  // Returns the same over the whole range: blocks are added along the fixed tree
+  // (common/update/norm.h).
   double all_squares(const float* sum, double divisor) const;
 
  private:

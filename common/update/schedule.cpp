@@ -10,7 +10,7 @@ namespace pushpull {
 
 namespace {
 
-// lr * gamma^drops by squaring, with the same bits on every processor.
+// Returns lr * gamma^drops by squaring, with the same bits on every processor.
 double drop(double lr, double gamma, int64_t drops) {
   double factor = 1.0;
   for (; drops > 0; drops /= 2) {

@@ -22,12 +22,12 @@ struct ScheduleOptions {
   friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
 };
 
-// Throws Error(kUsage) that names the text.
+// Throws Error(kUsage) that quotes the text.
 ScheduleKind parse_schedule(const std::string& text);
 std::string to_string(ScheduleKind kind);
 
-// The rate at 0-based `step` of a job of `total_steps`. The schedule itself starts after the
-// warm-up; cosine reaches `min` at total_steps.
+// Returns the rate at 0-based `step` of a job of `total_steps`. The schedule itself starts after
+// the warm-up; cosine reaches `min` at total_steps.
 double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total_steps);
 
 }  // namespace pushpull

@@ -20,7 +20,7 @@ void MergePlan::make(int64_t leaves) {
   if (!merges_.empty() && leaves == leaves_ && nodes_ == planned_) return;
   merges_ = nodes_.size() == 1 ? std::vector<int>{0} : merge_plan(nodes_, leaves);
   if (merges_.empty()) {
-    throw Error(ErrorCode::kProtocol, "[push] the partial sums do not make up one range");
+    throw Error(ErrorCode::kProtocol, "[push] the partial sums do not cover the range exactly");
   }
   planned_ = nodes_;
   leaves_ = leaves;

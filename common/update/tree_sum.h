@@ -11,15 +11,16 @@
 
 namespace pushpull {
 
-// The sum of the gradients of the micro-batches `range`; the user knows its length. Borrowed.
+// The sum of the gradients of the micro-batches `range`, of a length that the caller knows.
+// Borrowed.
 struct TreePart {
   Range range;
   const float* floats = nullptr;      // f32; with a codec, the encoded slice
-  const SliceCodec* codec = nullptr;  // layout of an encoded slice that `fits`; null: plain floats
+  const SliceCodec* codec = nullptr;  // layout of an encoded slice that `fits`; null if plain
 };
 
 // The order in which parts are summed (merge_plan). Recomputed only when the parts differ from the
-// last ones: slices of one step mostly arrive in the same parts.
+// last ones, since slices of one step mostly arrive in the same parts.
 class MergePlan {
  public:
   void begin() { nodes_.clear(); }
@@ -45,15 +46,15 @@ class TreeSum {
   // Holds no parts until `reset`.
   TreeSum() = default;
 
-  // Reuses the object for other parts; once steps are alike it allocates nothing.
+  // Reuses the object for other parts; allocates nothing while steps are alike.
   void begin() { parts_.clear(); }
   void add(TreePart part) { parts_.push_back(part); }
   void reset(int64_t leaves);
 
-  // The sum over elements [lo, lo + n), n at most kStride; valid until the next call. With a codec
-  // the elements must be whole blocks.
+  // Returns the sum over elements [lo, lo + n), n at most kStride; valid until the next call. With
+  // a codec the elements must be whole blocks.
   const float* block(int64_t lo, int64_t n);
-  // The same without its last addition, so that exactly two parts are read in place.
+  // Returns the same without its last addition, so that exactly two parts are read in place.
   SumHalves halves(int64_t lo, int64_t n);
 
  private:

@@ -289,7 +289,7 @@ TEST(Checkpoint, AStoreFallsBackToTheNewestUndamagedAndSaysSo) {
 
 TEST(Checkpoint, AStoreWithoutAnUndamagedOneSaysWhy) {
   const ScratchFolder folder;
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("no whole checkpoint"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("no complete checkpoint"));
   EXPECT_THAT(refusal(folder / "absent"), HasSubstr("no such folder"));
   write_bytes(folder / "file", "");
   EXPECT_THAT(refusal(folder / "file"), HasSubstr("not a folder"));

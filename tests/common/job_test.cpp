@@ -151,7 +151,7 @@ TEST(Job, FileMustBeThereAndBeAJobFile) {
   const ScopedFile file("lr = 1\nlr = 2\n");
   EXPECT_EQ(usage_error([&] { parse_job(file.path(), {}); }),
             "[job] lr is given twice: " + file.path() + ":1 and " + file.path() + ":2");
-  EXPECT_EQ(error_of_text("seed 1"), "[job] job.ini:1: 'seed 1' is no `key = value`");
+  EXPECT_EQ(error_of_text("seed 1"), "[job] job.ini:1: 'seed 1' is not `key = value`");
   EXPECT_THAT(error_of_text("[model]\nlr = 1"), HasSubstr("job.ini:1: '[model]' opens a section"));
   EXPECT_THAT(error_of_text("= 1"), HasSubstr("unknown key ''"));
 }

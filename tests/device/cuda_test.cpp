@@ -111,7 +111,7 @@ TEST_F(OnDevice, CudaGivesUpAtTheDeadline) {
   const Memory memory = device->allocate(kFloats * sizeof(float));
   for (int i = 0; i < 200; ++i) stream->add(memory.floats(), memory.floats(), kFloats);
   stream->record(*event);
-  EXPECT_THAT(failure([&] { event->wait(0); }), HasSubstr("has not done its work within 0 ms"));
+  EXPECT_THAT(failure([&] { event->wait(0); }), HasSubstr("has not finished its work within 0 ms"));
   EXPECT_FALSE(event->done());
   event->wait(60'000);
   EXPECT_TRUE(event->done());

@@ -60,7 +60,7 @@ TEST(DeviceName, MistakesAreNamedWithTheWayOut) {
   EXPECT_THAT(refusal(""), HasSubstr("a name is empty"));
   EXPECT_THAT(refusal("cuda:0,"), HasSubstr("a name is empty"));
   EXPECT_THAT(refusal(",cuda:0"), HasSubstr("a name is empty"));
-  EXPECT_THAT(refusal("cuda:0,cuda"), HasSubstr("cuda:0 stands there twice"));
+  EXPECT_THAT(refusal("cuda:0,cuda"), HasSubstr("cuda:0 is named twice"));
   EXPECT_THAT(refusal("cuda:0,cpu"), HasSubstr("cpu stands alone"));
   EXPECT_THAT(refusal("cpu,cuda:0"), HasSubstr("cpu stands alone"));
   EXPECT_THAT(refusal("auto,cuda:1"), HasSubstr("auto stands alone"));
@@ -69,7 +69,7 @@ TEST(DeviceName, MistakesAreNamedWithTheWayOut) {
   EXPECT_THAT(refusal("cuda:"), HasSubstr("cuda: has no index"));
   for (const char* index : {"-1", "+1", " 1", "1x", "0x1", "00", "01", "64", "999999999999"}) {
     EXPECT_THAT(refusal(std::string("cuda:") + index),
-                HasSubstr(std::string(index) + " is no index of 0 to 63"));
+                HasSubstr(std::string(index) + " is not an index from 0 to 63"));
   }
   const std::string hostile = refusal(std::string(1000, 'x') + "\n\x1b[31m");
   EXPECT_THAT(hostile, AllOf(Not(HasSubstr("\n")), Not(HasSubstr("\x1b"))));

@@ -292,7 +292,7 @@ TEST_P(AnyDevice, TimedEventsHaveADistance) {
 TEST_P(AnyDevice, TooMuchMemoryIsRefusedInWordsAndNothingElseSuffers) {
   constexpr size_t kTooMuch = size_t{1} << 50;
   EXPECT_THAT(failure([&] { device_->allocate(kTooMuch); }),
-              AllOf(HasSubstr("has no room for 1125899906842624 bytes more"), HasSubstr(" of "),
+              AllOf(HasSubstr("has no room for 1125899906842624 more bytes"), HasSubstr(" of "),
                     HasSubstr("are free")));
   const Memory memory = floats(8);
   write(std::vector<float>(8, 2.0F), memory.floats());

@@ -87,7 +87,7 @@ std::byte* FakeMemory::take(size_t bytes, size_t alignment) {
     if (offset + size > pages_->bytes()) {
       throw Error(ErrorCode::kDevice,
                   "[device] " + name_ + " has no room for " + std::to_string(bytes) +
-                      " bytes more: " + std::to_string(pages_->bytes() - taken) + " of " +
+                      " more bytes: " + std::to_string(pages_->bytes() - taken) + " of " +
                       std::to_string(pages_->bytes()) + " are free");
     }
     used_.emplace(offset, size);

@@ -47,7 +47,7 @@ def no_gpu_is_named_with_the_way_out(lab):
                                 ("cuda:7", DEVICE, ("cuda:7 cannot be used",)),
                                 ("cuda:0,cuda:9", DEVICE, ("cannot be used",)),
                                 ("gpu", USAGE, ("gpu is unknown", "cuda:N")),
-                                ("cuda:0,cuda:0", USAGE, ("cuda:0 stands there twice",)),
+                                ("cuda:0,cuda:0", USAGE, ("cuda:0 is named twice",)),
                                 ("cpu,cuda", USAGE, ("cpu stands alone",))):
         got, text = lab.call("pushpull-worker", "--join", "tcp://127.0.0.1:1", "--join-timeout", 1,
                              "--device", device)

@@ -43,7 +43,7 @@ def strangers_are_refused_and_the_job_does_not_notice(lab):
     keygen(lab, "--observer", "--key", "job.key", "observer.key")
     cluster = lab.cluster(lab.job(keys), 2, 1, workers=2, key_words=("--key", "job.key"))
     for words, said in ((("--insecure",), "--insecure"), (("--key", "other.key"), "other.key"),
-                        (("--key", "observer.key"), "observer"), ((), "has another key")):
+                        (("--key", "observer.key"), "observer"), ((), "has a different key")):
         for program in ("pushpull-worker", "pushpull-server"):
             stranger = lab.start(program, "--join", cluster.address, "--join-timeout", 60, *words)
             expect(stranger.ends(30) == REFUSED, f"{program} {words}: {stranger.returncode}: {stranger.said()}")
@@ -158,7 +158,7 @@ def every_port_asks_for_what_encrypt_says(lab):
             expect(mechanisms(cluster) == wanted, f"{strategy} {words}: {mechanisms(cluster)}, wanted {wanted}")
             if "--insecure" in words:
                 for process in cluster.servers + (cluster.workers if "ring" in strategy else []):
-                    expect("no key is asked for" in process.said(), f"{process.name} does not say so")
+                    expect("no key is required" in process.said(), f"{process.name} does not say so")
             cluster.servers[0].terminate()
             for process in cluster.all():
                 process.ends(30)

@@ -10,8 +10,8 @@ namespace pushpull::device {
 
 namespace {
 
-// The path relative to the source root, whether the compiler was given an absolute or a relative
-// path.
+// Returns the path relative to the source root, whether the compiler was given an absolute or a
+// relative path.
 std::string_view from_root(std::string_view file) {
   constexpr std::string_view kRoot = PUSHPULL_SOURCE_ROOT;
   constexpr std::string_view kUp = "../";
@@ -31,7 +31,7 @@ std::string device_text(int index) {
 
 void cuda_failed(const char* library, std::string_view why, std::string_view call, const char* file,
                  int line) {
-  // Clears the error: one that the caller survives (out of memory, say) must not surface at the
+  // Clears the error: if the caller survives it (out of memory, say), it must not surface at the
   // next check of a launch.
   cudaGetLastError();
   int index = 0;
@@ -45,7 +45,7 @@ void cuda_failed(const char* library, std::string_view why, std::string_view cal
 void log_failed_end(const char* what, int status, const char* why) {
   static std::atomic<int> latest{0};
   if (latest.exchange(status) == status) return;
-  Log("device").warn("[cuda] the end of " + std::string(what) + " failed with " +
+  Log("device").warn("[cuda] releasing " + std::string(what) + " failed with " +
                      std::to_string(status) + (why == nullptr ? "" : std::string(": ") + why));
 }
 

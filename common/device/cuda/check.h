@@ -15,7 +15,7 @@ namespace pushpull::device {
 [[noreturn]] void cuda_failed(const char* library, std::string_view why, std::string_view call,
                               const char* file, int line);
 
-// file, line: the caller's. (clang-tidy 14 has no std::source_location.)
+// file, line: of the caller. (clang-tidy 14 has no std::source_location.)
 inline void check(cudaError_t status, std::string_view call, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (status != cudaSuccess) cuda_failed("cuda", cudaGetErrorString(status), call, file, line);
@@ -30,7 +30,7 @@ inline void check(cudaError_t status, std::string_view call, const char* file = 
 // a device is lost, is logged once.
 void log_failed_end(const char* what, int status, const char* why);
 
-// "cuda:0 (NVIDIA H200)"
+// Returns "cuda:0 (NVIDIA H200)".
 std::string device_text(int index);
 
 }  // namespace pushpull::device

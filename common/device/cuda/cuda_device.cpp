@@ -22,8 +22,8 @@ namespace pushpull::device {
 
 namespace {
 
-// Polls `query` until it reports completion: CUDA's own waits have no deadline. Most waits end
-// within microseconds; during a long one the core is yielded.
+// Polls `query` until it reports completion, since CUDA's own waits have no deadline. Most waits
+// end within microseconds; a longer one sleeps between polls.
 template <class Query>
 void poll(int index, int64_t deadline_ms, Query query) {
   constexpr double kBusySeconds = 200e-6;
@@ -32,11 +32,11 @@ void poll(int index, int64_t deadline_ms, Query query) {
   for (;;) {
     const cudaError_t status = query();
     if (status == cudaSuccess) return;
-    if (status != cudaErrorNotReady) check(status, "what was enqueued before");
+    if (status != cudaErrorNotReady) check(status, "earlier enqueued work");
     const double waited = now_seconds() - begin;
     if (waited * 1e3 > static_cast<double>(deadline_ms)) {
       throw Error(ErrorCode::kDevice,
-                  "[device] " + device_text(index) + " has not done its work within " +
+                  "[device] " + device_text(index) + " has not finished its work within " +
                       std::to_string(deadline_ms) +
                       " ms; nvidia-smi shows whether it hangs or is busy with other programs");
     }
@@ -66,7 +66,7 @@ class Blocks {
   std::map<void*, int> device_of_;
 };
 
-// Never destroyed: static objects may free memory after it.
+// Never destroyed, since static objects may free memory later.
 Blocks& blocks() {
   static auto* const all = new Blocks;
   return *all;
@@ -99,7 +99,7 @@ class EventOfCuda : public Event {
     use_device(index_);
     const cudaError_t status = cudaEventQuery(event_.get());
     if (status == cudaErrorNotReady) return false;
-    check(status, "what was enqueued before");
+    check(status, "earlier enqueued work");
     return true;
   }
 
@@ -133,7 +133,7 @@ class StreamOfCuda : public Stream {
  public:
   explicit StreamOfCuda(int index) : index_(index) {
     use_device(index_);
-    // no ordering with the default stream, which nobody uses
+    // does not wait for the default stream, which is unused
     PP_CUDA(cudaStreamCreateWithFlags(stream_.put(), cudaStreamNonBlocking));
   }
 
@@ -171,7 +171,8 @@ class StreamOfCuda : public Stream {
     launch_square(batch, divisor, squares, get());
   }
 
-  // "External": other streams wait for the graph's event itself, not for a node inside the graph.
+  // "External": other streams wait for the event of the graph itself, not for a node inside the
+  // graph.
   void record(Event& event) override {
     use_device(index_);
     PP_CUDA(
@@ -188,7 +189,7 @@ class StreamOfCuda : public Stream {
   std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override {
     PP_ASSERT(!is_capturing_);
     use_device(index_);
-    // other threads' CUDA calls meanwhile must not become part of the graph
+    // keeps other threads' CUDA calls out of the graph
     PP_CUDA(cudaStreamBeginCapture(get(), cudaStreamCaptureModeThreadLocal));
     is_capturing_ = true;
     CudaGraph recorded;
@@ -228,8 +229,8 @@ class StreamOfCuda : public Stream {
     return attributes.type == cudaMemoryTypeDevice;
   }
 
-  // Waits for the copy: CUDA does not promise to have read pageable memory when the call returns
-  // (it may read it in place, see cudaDevAttrPageableMemoryAccess).
+  // Waits for the copy of pageable memory: CUDA does not promise to have read it when the call
+  // returns (it may read it in place, see cudaDevAttrPageableMemoryAccess).
   void copy_host(const void* from, size_t bytes, void* to, cudaMemcpyKind kind,
                  bool is_registered) {
     constexpr int64_t kDeadlineMs = 60'000;
@@ -267,7 +268,7 @@ class DeviceOfCuda : public Device {
     check(status, "cudaMalloc");
     blocks().add(first, index_);
     Memory memory(first, bytes, free_memory);
-    // our streams do not wait for the default stream
+    // our streams do not wait for the default stream, so wait here
     PP_CUDA(cudaMemset(first, 0, size));
     PP_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
     return memory;
@@ -343,7 +344,7 @@ class DeviceOfCuda : public Device {
     pages().add(first, bytes, access);
     return {first, [index = index_](std::byte* begin) {
               pages().remove(begin);
-              // a thread that has used no device yet would create a context on device 0
+              // cudaHostUnregister on a thread without a device would create a context on device 0
               const cudaError_t set = cudaSetDevice(index);
               end_of("registered host memory",
                      set == cudaSuccess ? cudaHostUnregister(begin) : set);
@@ -358,7 +359,7 @@ class DeviceOfCuda : public Device {
     PP_CUDA(cudaMemGetInfo(&free, &total));
     throw Error(ErrorCode::kDevice,
                 "[device] " + name_ + " has no room for " + std::to_string(bytes) +
-                    " bytes more: " + std::to_string(free) + " of " + std::to_string(total) +
+                    " more bytes: " + std::to_string(free) + " of " + std::to_string(total) +
                     " are free; fewer programs on it or a smaller micro-batch need less");
   }
 

@@ -1,4 +1,4 @@
-// Owning CUDA handles, and selecting the calling thread's device.
+// Owning CUDA handles, and a function that selects the calling thread's device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace pushpull::device {
 
-// Destroy: releases a handle and returns a status, 0 for success.
+// Destroy: releases a handle and returns a status, 0 on success.
 template <class Handle, auto Destroy>
 class UniqueHandle {
  public:
@@ -26,7 +26,7 @@ class UniqueHandle {
   }
 
   Handle get() const { return handle_; }
-  // The address to pass to a function that creates a handle; releases the current one.
+  // Releases the current handle. Returns the address to pass to a function that creates one.
   Handle* put() {
     reset();
     return &handle_;
@@ -34,7 +34,7 @@ class UniqueHandle {
   void reset() {
     if (handle_ == Handle{}) return;
     const auto status = static_cast<int>(Destroy(std::exchange(handle_, Handle{})));
-    // at the end of the process CUDA may be gone before us
+    // at process exit the CUDA runtime may already be unloaded
     if (status != 0 && status != static_cast<int>(cudaErrorCudartUnloading)) {
       log_failed_end("a handle", status, nullptr);
     }
@@ -49,9 +49,9 @@ using CudaEvent = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
 using CudaGraph = UniqueHandle<cudaGraph_t, cudaGraphDestroy>;
 using CudaGraphExec = UniqueHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-// Makes `index` the device of the calling thread. Every function that uses CUDA calls it first. The
-// previous device is not restored: no code depends on it, and selecting device 0 again would create
-// a context of hundreds of megabytes there in a process that uses another device only.
+// Makes `index` the device of the calling thread. Every function that uses CUDA calls this first.
+// The previous device is not restored: no code depends on it, and selecting device 0 again would
+// create a context of hundreds of megabytes there in a process that uses only another device.
 inline void use_device(int index) { PP_CUDA(cudaSetDevice(index)); }
 
 }  // namespace pushpull::device

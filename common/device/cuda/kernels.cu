@@ -22,7 +22,7 @@ bool is_wide(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 __device__ size_t first_item() { return size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ size_t items_at_once() { return size_t{gridDim.x} * blockDim.x; }
 
-// wide: number of elements processed as float4; the rest one by one.
+// wide: number of elements processed as float4; the rest are processed one by one.
 __global__ void add_kernel(const float* left, float* right, size_t n, size_t wide) {
   const auto* left4 = reinterpret_cast<const float4*>(left);
   auto* right4 = reinterpret_cast<float4*>(right);
@@ -34,7 +34,7 @@ __global__ void add_kernel(const float* left, float* right, size_t n, size_t wid
   for (size_t i = wide + first_item(); i < n; i += items_at_once()) right[i] = left[i] + right[i];
 }
 
-// True if all bits of the exponent are set.
+// Returns true if all exponent bits are set.
 __device__ bool is_non_finite(float x) { return (__float_as_uint(x) & 0x7f800000U) == 0x7f800000U; }
 
 __global__ void non_finite_kernel(const float* x, size_t n, size_t wide, int32_t* flag) {

@@ -1,5 +1,5 @@
 // Launches our own kernels on a stream. The stream's device must be the calling thread's current
-// one.
+// device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,13 +13,13 @@ namespace pushpull::device {
 
 // right = left + right.
 void launch_add(const float* left, float* right, size_t n, cudaStream_t stream);
-// *flag becomes 1 if any of x is NaN or infinite, else 0.
+// Sets *flag to 1 if any of x is NaN or infinite, else to 0.
 void launch_find_non_finite(const float* x, size_t n, int32_t* flag, cudaStream_t stream);
 // Implement Stream::update and Stream::square (slice_update.cu).
 void launch_update(const SliceBatch& batch, cudaStream_t stream);
 void launch_square(const SliceBatch& batch, float divisor, double* squares, cudaStream_t stream);
 
-// cudaSuccess if this program contains code for the calling thread's device.
+// Returns cudaSuccess if this program contains code for the calling thread's device.
 cudaError_t probe_code();
 
 }  // namespace pushpull::device

@@ -9,7 +9,7 @@ namespace pushpull::device {
 
 namespace {
 
-// Structure layouts are stable within one major version: that of our headers.
+// Structure layouts are stable within one major version, so asks for the one of our headers.
 std::string soname() { return "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR); }
 
 struct Opened {
@@ -40,7 +40,7 @@ struct Opened {
   }
 };
 
-// A failure is not cached (the initialiser throws): the next call tries again.
+// Does not cache a failure (the initialiser throws): the next call tries again.
 const Opened& opened() {
   static const Opened all;
   return all;

@@ -35,10 +35,10 @@ struct CublasLt {
 #undef PUSHPULL_MEMBER
 };
 
-// Loads the library on first use. Throws Error(kDevice) that lists the files tried, or the symbols
-// that the library found lacks.
+// Loads the library on first use. Throws Error(kDevice) that lists the files tried, or names the
+// symbol that the library lacks.
 const CublasLt& cublas_lt();
-// Path of the loaded library.
+// Returns the path of the loaded library.
 const std::string& cublas_lt_path();
 
 inline void check(cublasStatus_t status, std::string_view call, const char* file = __builtin_FILE(),

@@ -10,12 +10,12 @@
 
 namespace pushpull::device {
 
-// Valid as long as the stream.
+// Returns a handle that is valid as long as the stream.
 cudaStream_t native_stream(const Stream& stream);
-// The index that use_device takes.
+// Returns the index that use_device takes.
 int native_index(const Device& device);
 
-// The architectures that this program was built for: "80-real, 90-real, 90-virtual".
+// Returns the architectures that this program was built for: "80-real, 90-real, 90-virtual".
 const char* architectures();
 
 // Like `open`, without its checks.

@@ -45,7 +45,7 @@ std::string why_none(cudaError_t status) {
   throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: " + why);
 }
 
-// Compute capability as nvcc writes it: "90".
+// Returns the compute capability as nvcc writes it: "90".
 std::string capability_text(int index) {
   int major = 0;
   int minor = 0;

@@ -1,5 +1,5 @@
-// Kernels for updates and norms of slices: one thread block per tile. common/device/slice_update.h
-// holds the work of each thread.
+// Kernels for updates and norms of slices: one thread block per tile. The work of each thread is in
+// common/device/slice_update.h.
 #include <cstddef>
 
 #include "common/base/error.h"
@@ -14,7 +14,7 @@ constexpr size_t kSharedBytes = size_t{48} << 10;  // available to a kernel with
 constexpr int kWide = 4;
 constexpr int kBlocksAtOnce = 3;  // minimum per multiprocessor: 80 registers per thread
 
-// Norm tiles per thread block: together their running sums keep a warp busy.
+// Norm tiles per thread block: their running sums together keep a warp busy.
 constexpr int kNormTiles = 4;
 constexpr int kNormThreads = kUpdateThreads / kNormTiles;
 

@@ -128,7 +128,7 @@ TEST(HostileFrames, APayloadOfPartsOfFloatsIsRefused) {
   for (const size_t size : {1U, 2U, 3U, 5U, 17U}) {
     Bytes bytes = push_of_two_parts();
     bytes[2].resize(size);
-    EXPECT_EQ(refusal(bytes), "payload is not whole floats") << size;
+    EXPECT_EQ(refusal(bytes), "payload is not a whole number of floats") << size;
   }
 }
 

@@ -127,7 +127,7 @@ TEST(Member, OpensAnotherConnectionWhereTheFirstBringsNothing) {
   EXPECT_FALSE(member.needs_connection(1500));
   EXPECT_TRUE(member.needs_connection(1501));  // a third of three seconds
   EXPECT_THAT(member.take_notices(),
-              testing::ElementsAre("[job] nothing comes from server 0 (head, pid 1) at "
+              testing::ElementsAre("[job] no messages from server 0 (head, pid 1) at "
                                    "tcp://head:5555; connecting again"));
   EXPECT_FALSE(member.needs_connection(2500));
   EXPECT_TRUE(member.needs_connection(2501)) << "the second one has not helped";

@@ -147,7 +147,7 @@ TEST(Segment, OfAnotherProcessIsReadAndOutlivesIt) {
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(std::all_of(mapping.bytes().begin(), mapping.bytes().begin() + (1 << 20),
                           [](std::byte b) { return b == std::byte{42}; }));
-  EXPECT_THAT(refusal(description), testing::HasSubstr("cannot be looked at"));
+  EXPECT_THAT(refusal(description), testing::HasSubstr("cannot be inspected"));
   for (const int fd : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) close(fd);
 }
 
@@ -197,7 +197,7 @@ TEST(Mapping, RefusesOtherFiles) {
   wire::Segment segment = Forged(8192, kSealed).segment;
   for (const int fd : {file.get(), device.get(), foreign.get(), ends[0]}) {
     segment.set_fd(fd);
-    EXPECT_THAT(refusal(segment), testing::HasSubstr("no shared memory"));
+    EXPECT_THAT(refusal(segment), testing::HasSubstr("not shared memory"));
   }
   close(ends[0]);
   close(ends[1]);
@@ -205,10 +205,10 @@ TEST(Mapping, RefusesOtherFiles) {
 
 TEST(Mapping, RefusesAClosedFileAndAProcessThatIsNot) {
   const wire::Segment closed = Forged(8192, kSealed).segment;
-  EXPECT_THAT(refusal(closed), testing::HasSubstr("cannot be looked at"));
+  EXPECT_THAT(refusal(closed), testing::HasSubstr("cannot be inspected"));
   Forged forged(8192, kSealed);
   forged.segment.set_pid(INT32_MAX);
-  EXPECT_THAT(refusal(forged.segment), testing::HasSubstr("cannot be looked at"));
+  EXPECT_THAT(refusal(forged.segment), testing::HasSubstr("cannot be inspected"));
   for (const int64_t pid : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     forged.segment.set_pid(pid);
     EXPECT_THAT(refusal(forged.segment), testing::HasSubstr("names no file"));
