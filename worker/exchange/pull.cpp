@@ -37,9 +37,9 @@ bool InPlaceWeights::any() const {
                      [](const Server& server) { return server.in_place || server.asked; });
 }
 
-// Weights of mixed versions may lie in two generations. Otherwise the server has stopped sharing, or
-// had no shared memory for a generation. Such weights are copied from now on; those on a device are
-// copied by the server.
+// Weights of mixed versions may lie in two generations. Otherwise the server has stopped sharing,
+// or had no shared memory for a generation. Such weights are copied from now on; those on a device
+// are copied by the server.
 void InPlaceWeights::lies_apart(int server, bool newest) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (newest) {
@@ -220,9 +220,9 @@ void Pull::count_received(int server, const Message& message, int64_t now_ms) {
   outgoing_.push_back({server, std::move(out), connection});
 }
 
-// Each answer with weights says which pushes have arrived. A push that has not arrived when the pull
-// was repeated, or when the answer is complete, is lost. A server that answers a repeated pull only
-// when a step is complete reports its pushes by Status.
+// Each answer with weights says which pushes have arrived. A push that has not arrived when the
+// pull was repeated, or when the answer is complete, is lost. A server that answers a repeated pull
+// only when a step is complete reports its pushes by Status.
 void Pull::check_pushes(int server, bool asked_again, int64_t now_ms) {
   if (delivery_.arrived(server) || delivery_.is_running()) return;
   const bool some_missing = state_.missing(server) > 0;

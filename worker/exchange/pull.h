@@ -1,7 +1,7 @@
 // The pull in progress: asks each server, on each connection, for the weights that the schedule
-// needs, takes in the answers, repeats what is not answered in time, and sends pushes again that the
-// answers show to be lost. Knows no strategy, socket or clock: messages go to the caller's list, and
-// the caller passes the time. Not thread-safe.
+// needs, takes in the answers, repeats overdue questions, and sends pushes again that
+// the answers show to be lost. Knows no strategy, socket or clock: messages go to the caller's
+// list, and the caller passes the time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 namespace pushpull {
 
 // Which servers' weights are read in the server's own memory, on the host or on a shared device. A
-// server whose weights turn out not to lie in one piece is asked for copies from then on.
+// server with weights that do not lie in one piece is asked for copies from then on.
 class InPlaceWeights {
  public:
   // possible: servers hand out plain weights, not encoded ones.

@@ -178,8 +178,8 @@ bool PullState::is_of_use(int server, const wire::SliceVersion& entry, const Pay
   return aim_.versions != PullAim::kExact || entry.version() == aim_.clock;
 }
 
-// A push names one version for each server, so all slices of a server must have the same one. If the
-// answer to a repeated pull has a newer version, the slices of the older answer are dropped.
+// A push names one version for each server, so all slices of a server must have the same one. If
+// the answer to a repeated pull has a newer version, the slices of the older answer are dropped.
 bool PullState::is_one_version(int server, int64_t version) {
   Server& from = servers_[static_cast<size_t>(server)];
   if (version == from.version) return true;
