@@ -1,4 +1,5 @@
-// One all-reduce over loopback TCP, ranks as processes: ring, tree and gloo in turns in one run.
+// One all-reduce over loopback TCP, one process per rank. Alternates ring, tree and gloo in one
+// run.
 //   all_reduce_bench [--ranks 2,4] [--rounds 30] [--segment BYTES] [--whole BYTES] [--only NAME]
 // Prints medians (with min and max) per size, and ring / gloo. bench/peers/run_all_reduce.sh runs
 // it.
@@ -35,7 +36,7 @@ const std::vector<int64_t> sizes_in_bytes = {4 << 10, 64 << 10, 256 << 10, 1 << 
 const std::vector<std::pair<std::string, AllReduceKind>> kinds = {
     {"ring", AllReduceKind::kRing}, {"tree", AllReduceKind::kTree}, {"gloo", AllReduceKind::kGloo}};
 
-// A pair of pipes to a child: its address up, everybody's addresses down, times up.
+// A child process and its pipes: its address goes up, all addresses come down, times go up.
 struct Child {
   pid_t pid = 0;
   int up = -1;
@@ -64,7 +65,7 @@ struct Vector {
   std::shared_ptr<float[]> floats;
 };
 
-// What one rank does; prints nothing, sends its times of each (kind, size) up.
+// Runs one rank. Prints nothing; sends its times of each (kind, size) up.
 void rank_main(int rank, int ranks, const Options& options, int down, int up) {
   keep_heap();
   zmq::context_t context(1);
@@ -109,7 +110,7 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
         if (!options.only.empty() && options.only != kinds[k].first) continue;
         const SumPart part{node, in.floats, in.floats.get()};
         const SumTarget target{out.floats, out.floats.get()};
-        // all begin together
+        // All ranks start together.
         collectives[k]->sum(operation.at(k)++, {part}, 1, target);
         const double begin = seconds_now();
         for (int i = 0; i < repeats; ++i) {
@@ -125,7 +126,7 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
     }
   }
   write_line(up, "end");
-  // what is still being sent would be lost with this process
+  // Waits for the parent: messages still being sent would be lost with this process.
   read_line(down);
 }
 

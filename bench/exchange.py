@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Full sync exchanges (all push, the servers update, all have the new weights) with real processes:
-`pushpull bench` for each number of workers and servers, as one JSON and one Markdown table."""
+"""Measures full sync exchanges (all push, the servers update, all have the new weights) with real processes: `pushpull
+bench` for each number of workers and servers. Writes one JSON file and one Markdown table."""
 import argparse
 import json
 import pathlib
@@ -33,7 +33,7 @@ def measure(bin_dir, sizes, workers, servers, transports, steps):
 
 
 def exchange_cell(row):
-    """ms of an exchange and, in brackets, over its floor."""
+    """Returns the milliseconds of an exchange and, in brackets, the ratio to its floor."""
     if row is None or not row.get("exchange_us_p50"):
         return "–"
     ratio = f" ({row['ratio']:.2f})" if row.get("ratio") else ""
@@ -41,7 +41,7 @@ def exchange_cell(row):
 
 
 def table(rows):
-    """A line for each transport and cluster, a column for each size."""
+    """Returns a table with a row per transport and cluster, and a column per size."""
     found = {(row["transport"], row["servers"], row["workers"], row["bytes"]): row for row in rows}
     sizes = sorted({row["bytes"] for row in rows})
     shapes = sorted({key[:3] for key in found}, key=lambda k: (TRANSPORTS.index(k[0]), k[1], k[2]))
@@ -51,7 +51,7 @@ def table(rows):
 
 
 def notes(rows):
-    """What `pushpull bench` says beside its figures, such as a transport that could not be had."""
+    """Returns the notes of `pushpull bench`, such as a transport that was not available."""
     found = {f"{row['transport']}: {row['note']}" for row in rows if row.get("note")}
     return "".join(f"\n{note}." for note in sorted(found))
 
@@ -73,9 +73,9 @@ def main():
     parser.add_argument("--workers", type=positives, default=[1, 2, 4])
     parser.add_argument("--servers", type=positives, default=[1, 2])
     parser.add_argument("--transport", type=transports_of, default=TRANSPORTS)
-    parser.add_argument("--steps", type=positive, help="measured of each exchange; else by its size")
+    parser.add_argument("--steps", type=positive, help="measured steps of each exchange; default: by size")
     parser.add_argument("--quick", action="store_true", help="small tensors only")
-    parser.add_argument("--out", metavar="FILE.json", help="every row, for later")
+    parser.add_argument("--out", metavar="FILE.json", help="also write every row to this file")
     arguments = parser.parse_args()
     here = machine()
     rows, failed = measure(arguments.bin, arguments.bytes or (QUICK if arguments.quick else SIZES),

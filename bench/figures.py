@@ -1,4 +1,4 @@
-"""What the scripts that measure share: running programs, medians, ratios within a round, Markdown."""
+"""Helpers of the measuring scripts: running programs, medians, ratios within a round, Markdown."""
 import decimal
 import json
 import os
@@ -15,7 +15,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class Failed(Exception):
-    """A program that has not done what it should: one line."""
+    """A program failed or misbehaved. The message is one line."""
 
 
 def say(text):
@@ -23,12 +23,12 @@ def say(text):
 
 
 def environment():
-    """A caller's PUSHPULL_ variables would be part of every job."""
+    """Returns the environment without PUSHPULL_ variables, which would change every job."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PUSHPULL_")}
 
 
 def run(words, timeout_s=600, **variables):
-    """The program's standard output."""
+    """Runs a program and returns its standard output."""
     words = [str(word) for word in words]
     name = os.path.basename(words[0])
     try:
@@ -46,7 +46,7 @@ def run(words, timeout_s=600, **variables):
 
 
 def google_benchmark(program, *flags):
-    """Name -> entry of the JSON that a program of Google Benchmark writes; its counters are fields."""
+    """Runs a Google Benchmark program. Returns a map from name to entry of its JSON; counters are fields."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         run([program, f"--benchmark_out={out}", "--benchmark_out_format=json", *flags])
@@ -58,7 +58,8 @@ def google_benchmark(program, *flags):
 
 
 def bench_rows(bin_dir, sizes, workers, servers, transports, steps=None, timeout_s=600):
-    """Rows of `pushpull bench`, momentum on the servers. steps: that are measured; None: its choice."""
+    """Returns rows of `pushpull bench`, with momentum on the servers. steps: measured steps; None = chosen by
+    bench."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         run([bin_dir / "pushpull", "bench", "--bytes", ",".join(map(str, sizes)), "--workers", workers,
@@ -72,19 +73,19 @@ def spread(values):
 
 
 def ratios(rounds, over, under):
-    """Spread of rounds[i][over] / rounds[i][under] where a round has both; None where none has."""
+    """Returns the spread of rounds[i][over] / rounds[i][under] over the rounds with both, or None without any."""
     values = [r[over] / r[under] for r in rounds if r.get(over) and r.get(under)]
     return spread(values) if values else None
 
 
 def values(rounds, key):
-    """Spread of rounds[i][key]; None where no round has it."""
+    """Returns the spread of rounds[i][key], or None if no round has it."""
     found = [r[key] for r in rounds if r.get(key)]
     return spread(found) if found else None
 
 
 def number(value, digits=3):
-    """Three significant digits, no exponent: 0.123, 12.3, 4,560."""
+    """Formats three significant digits without an exponent: 0.123, 12.3, 4,560."""
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
@@ -92,7 +93,7 @@ def number(value, digits=3):
 
 
 def cell(found, factor=1.0):
-    """median (min-max), or a dash."""
+    """Formats a spread as "median (min-max)", or None as a dash."""
     if found is None:
         return "–"
     median, low, high = (number(found[key] * factor) for key in ("median", "min", "max"))
@@ -123,7 +124,8 @@ def git(*words):
 
 
 def commit():
-    """Of the sources; pages, which a measurement may be writing into, do not make it dirty."""
+    """Returns the commit of the sources. Changed pages do not make it dirty: a measurement may be writing into
+    them."""
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs", ":!/*.md")
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
@@ -134,7 +136,7 @@ def machine():
 
 
 def caption(command, found):
-    """What stands below a table: where its figures come from."""
+    """Returns the caption of a table: the origin of its figures."""
     return (f"`{command}` on {found['cores']} cores of {found['processor']}, Linux {found['kernel']}, "
             f"commit {found['commit']}, load average {found['load_average']:.1f} before it began.")
 

@@ -5,7 +5,7 @@
 #include "common/base/process.h"
 
 int main(int argc, char** argv) {
-  pushpull::keep_heap();  // as our own programs do
+  pushpull::keep_heap();  // as pushpull's programs do
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

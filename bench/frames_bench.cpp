@@ -1,5 +1,5 @@
-// What a message costs beside its bytes: its frames made and taken apart again. A push of slices,
-// and weights in answer to a pull; payloads are sent from where they lie, so their size must not
+// The cost of a message beside its bytes: encoding and decoding its frames. Covers a push of
+// slices, and weights in answer to a pull. Payloads are sent without a copy, so their size must not
 // matter.
 #include <benchmark/benchmark.h>
 
@@ -16,7 +16,7 @@ Payload payload(size_t bytes) {
   return {floats, std::as_bytes(std::span<const float>(*floats))};
 }
 
-// A push of one share with `slices` slices, and the pull that goes with it.
+// Returns a push of one share with `slices` slices, and the pull that goes with it.
 Message push_of(int slices, size_t bytes) {
   Message message;
   wire::Exchange* exchange = message.header.mutable_exchange();
@@ -69,7 +69,7 @@ void decode_frames(benchmark::State& state, Make make) {
       make(static_cast<int>(state.range(0)), static_cast<size_t>(state.range(1)));
   std::vector<zmq::message_t> sent = encode(message);
   while (state.KeepRunning()) {
-    std::vector<zmq::message_t> frames(sent.size());  // decode takes its frames
+    std::vector<zmq::message_t> frames(sent.size());  // decode consumes its frames
     for (size_t i = 0; i < sent.size(); ++i) frames[i].copy(sent[i]);
     const Decoded decoded = decode(std::move(frames));
     if (!decoded.message) state.SkipWithError(decoded.why.c_str());

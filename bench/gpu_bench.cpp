@@ -1,10 +1,10 @@
-// Kernels of our own on a GPU: what of the device's bandwidth each reaches, against a copy of as
-// many bytes that is timed in turns with it.
+// Bandwidth of pushpull's own kernels on a GPU, compared with a copy of as many bytes that
+// alternates with them.
 //   gpu_bench [--benchmark_filter=...] [--benchmark_format=json] [--rows]
-// GB/s: what the passes must read and write, over device time by events. of_copy: over the copy's
-// GB/s. --rows: as bench/gpu_rows.h says; where tensors are far larger than caches and a launch is
-// short beside the pass, of_copy has a bar. Exit code 77 without a device: nothing was measured.
-// The device is the first that CUDA_VISIBLE_DEVICES shows.
+// GB/s: bytes that the passes must read and write, per second of device time (events). of_copy:
+// ratio to the copy's GB/s. --rows: see bench/gpu_rows.h; of_copy has a bar if the tensors are far
+// larger than the caches and a launch is short beside the pass. Exit code 77 without a device:
+// nothing was measured. The device is the first in CUDA_VISIBLE_DEVICES.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -25,11 +25,11 @@
 namespace pushpull::ops::cuda {
 namespace {
 
-constexpr int kRounds = 21;        // of which the medians are reported
-constexpr int kRunsPerRound = 10;  // in a row: what a launch costs does not count
+constexpr int kRounds = 21;        // medians over rounds are reported
+constexpr int kRunsPerRound = 10;  // in a row, so that the cost of a launch is hidden
 constexpr int64_t kDeadlineMs = 60'000;
 constexpr double kFarLargerThanCaches = 200e6;  // bytes; the H200's L2 has 50 MB
-constexpr const char* kBar = ">=0.8";           // of the copy
+constexpr const char* kBar = ">=0.8";           // ratio to the copy
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -51,7 +51,8 @@ class Lab {
 
   int64_t element() const { return shared.short_activations() ? 2 : 4; }
 
-  // Numbers in -1..1, as zeros would draw less power; device memory, as activations or floats.
+  // Returns numbers in -1..1 in device memory, as activations or floats. Zeros would draw less
+  // power.
   void* activations(int64_t count) {
     const float* values = floats(count);
     void* made = room(count * element());
@@ -91,7 +92,7 @@ class Lab {
     return memory_.back().data();
   }
 
-  // bytes: read and written by one run.
+  // Measures `run`. bytes: read and written by one run.
   void measure(benchmark::State& state, int64_t bytes, const std::function<void()>& run) {
     const auto half = static_cast<size_t>(bytes / 2);
     void* from = room(bytes / 2);
@@ -121,7 +122,7 @@ class Lab {
   Shared shared;
 
  private:
-  // Of one of several runs in a row.
+  // Returns the seconds of one run, the mean over kRunsPerRound runs in a row.
   double seconds(const std::function<void()>& run) {
     stream_->record(*begin_);
     for (int i = 0; i < kRunsPerRound; ++i) run();
@@ -227,7 +228,7 @@ void cross_entropy(benchmark::State& state) {
   float* losses = lab.floats(shape.samples);
   int32_t* labels = lab.labels(shape.samples, shape.classes);
   op->forward(logits, labels, shape.samples, losses);
-  const int64_t bytes = count * (lab.element() + 4);  // logits, and the shares that are kept
+  const int64_t bytes = count * (lab.element() + 4);  // logits, and the stored probabilities
   if (state.range(3) == 0) {
     lab.measure(state, bytes, [&] { op->forward(logits, labels, shape.samples, losses); });
   } else if (state.range(3) == 1) {
@@ -292,7 +293,7 @@ void slices(benchmark::State& state) {
   }
 }
 
-// Larger than a cache, then what convnet has at 100 and 1,000 samples.
+// A shape larger than a cache, then the shapes of convnet with 100 and 1,000 samples.
 void image_shapes(benchmark::internal::Benchmark* b, const std::vector<int64_t>& parts) {
   b->ArgNames({"bits", "N", "C", "H", "part"});
   for (const int64_t bits : {32, 16}) {
@@ -330,7 +331,7 @@ void register_all() {
       ->ArgsProduct({{int64_t{1} << 26, int64_t{1} << 22}, {0, 1, 2, 3}});
 }
 
-// What has of_copy, as rows.
+// Prints results that have of_copy as rows.
 class Rows final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& /*context*/) override { return true; }

@@ -1,10 +1,10 @@
-// What copies and launches take on a GPU.
-//   gpu_copies_bench floors     what the device allows: copies within it and from and to pinned
-//                               memory, launches of a kernel that does nothing to speak of
-//   gpu_copies_bench pipeline   a worker's way of 50 million weights to the device and of as many
-//                               gradients back, in turns with pinned copies of as many bytes
+// The cost of copies and launches on a GPU.
+//   gpu_copies_bench floors     limits of the device: copies within it and from and to pinned
+//                               memory, launches of a nearly empty kernel
+//   gpu_copies_bench pipeline   a worker's transfer of 50 million weights to the device and of as
+//                               many gradients back, alternating with pinned copies of that size
 // Prints rows (bench/gpu_rows.h): medians over rounds. Exit code 77 without a device: nothing was
-// measured. The device is the first that CUDA_VISIBLE_DEVICES shows.
+// measured. The device is the first in CUDA_VISIBLE_DEVICES.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -22,7 +22,7 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kBytes = size_t{256} << 20;  // more than caches hold
+constexpr size_t kBytes = size_t{256} << 20;  // larger than the caches
 constexpr int kRounds = 15;
 constexpr int kLaunches = 1000;
 constexpr int64_t kDeadlineMs = 60'000;
@@ -37,7 +37,7 @@ struct FreePinned {
 };
 using Pinned = std::unique_ptr<std::byte[], FreePinned>;
 
-// Written once, so that its pages are there.
+// Allocates pinned memory and writes it once, so that its pages are present.
 Pinned pinned(size_t bytes) {
   void* made = nullptr;
   PP_CUDA(cudaMallocHost(&made, bytes));
@@ -46,7 +46,7 @@ Pinned pinned(size_t bytes) {
   return memory;
 }
 
-// A device with a stream, and the host's time of what is enqueued there and waited for.
+// A device with a stream. `seconds` returns the host's time from enqueuing work until it is done.
 class Lab {
  public:
   Lab() : device(device::open({device::DeviceName::kCuda, 0})), stream(device->stream()) {
@@ -63,7 +63,7 @@ class Lab {
     return seconds(
         [&] { PP_CUDA(cudaMemcpyAsync(to, from, bytes, kind, device::native_stream(*stream))); });
   }
-  // Of rounds behind one to warm up.
+  // Returns the median over kRounds rounds, after one warm-up round.
   double median_seconds(const std::function<double()>& measure) {
     measure();
     std::vector<double> values;
@@ -124,7 +124,7 @@ void pipeline() {
   const device::Memory memory = lab.device->allocate(ours.bytes());
   const Pinned host = pinned(ours.bytes());
   std::vector<double> in, out, bare_in, bare_out;
-  for (int round = -2; round < kRounds; ++round) {  // the first two to warm up
+  for (int round = -2; round < kRounds; ++round) {  // two rounds of warm-up
     const double there =
         lab.copy_seconds(memory.data(), host.get(), ours.bytes(), cudaMemcpyHostToDevice);
     const double back =

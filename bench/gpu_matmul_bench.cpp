@@ -1,8 +1,8 @@
-// Matrix products of a layer on a GPU beside a bare call of cuBLASLt, in turns in one run: what our
-// way through plans, choices and staging costs, and whether algorithms with a fixed order of sums
-// are slower than the library's first choice.
+// Matrix products of a layer on a GPU, alternating with a bare call of cuBLASLt in one run. Shows
+// the cost of pushpull's plans, choices and staging, and whether algorithms with a fixed order of
+// sums are slower than the library's first choice.
 //   gpu_matmul_bench [SIZE [bf16|fp16|tf32|fp32 [DEVICE]]] [--rows]       4096 bf16 0
-// Prints one JSON object per product: medians over rounds, and ours / bare; --rows: rows, see
+// Prints one JSON object per product: medians over rounds, and ours / bare. --rows: see
 // bench/gpu_rows.h. Exit code 77 without a device: nothing was measured.
 #include <algorithm>
 #include <cstdio>
@@ -25,7 +25,7 @@ constexpr int kRounds = 31;
 constexpr int kRunsPerRound = 10;
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-// The library called as its documentation shows it: its first choice, and no more.
+// Calls the library as its documentation shows it, with its first choice of algorithm.
 class Bare {
  public:
   Bare(Shared& shared, const MatmulShape& shape) : shared_(shared) {
@@ -82,7 +82,7 @@ class Bare {
     return made;
   }
 
-  // descriptions live as long as the program
+  // The descriptions are never freed: they live until the program ends.
   Shared& shared_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr;
@@ -92,7 +92,7 @@ class Bare {
   device::Memory workspace_;
 };
 
-// Milliseconds of one of `kRunsPerRound` runs in a row.
+// Returns the milliseconds of one run, the mean over `kRunsPerRound` runs in a row.
 template <class Run>
 double time_round(const Shared& shared, const Run& run) {
   device::CudaEvent begin;
@@ -113,7 +113,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Activations in -1..1: zeros would draw less power, and clocks would be higher than in training.
+// Returns activations in -1..1. Zeros would draw less power, and clocks would be higher than in
+// training.
 device::Memory numbers(Shared& shared, int64_t count, uint32_t seed) {
   std::vector<float> host(static_cast<size_t>(count));
   for (float& value : host) {
@@ -133,7 +134,7 @@ device::Memory numbers(Shared& shared, int64_t count, uint32_t seed) {
   return made;
 }
 
-// Medians of a product's rounds.
+// The medians of a product's rounds.
 struct Compared {
   double our_ms = 0.0;
   double bare_ms = 0.0;
@@ -150,7 +151,7 @@ Compared compare(Shared& shared, const MatmulShape& shape) {
   Bare bare(shared, shape);
   std::vector<double> our_ms;
   std::vector<double> bare_ms;
-  for (int round = -2; round < kRounds; ++round) {  // the first two to warm up
+  for (int round = -2; round < kRounds; ++round) {  // two rounds of warm-up
     const double first = time_round(shared, [&] { ours.run(a.data(), b.data(), d.data()); });
     const double second = time_round(shared, [&] { bare.run(a.data(), b.data(), d.data()); });
     if (round < 0) continue;

@@ -24,7 +24,7 @@ Pipeline::Pipeline(Model& model, size_t images, size_t samples, int64_t slice_by
       weights_(weights_memory(model)(static_cast<size_t>(model.table().total))),
       images_(images, 0.5F),
       labels_(samples, 0) {
-  // small numbers of both signs: zeros would draw less power
+  // Small numbers of both signs: zeros would draw less power.
   const int64_t total = model.table().total;
   uint32_t random = 1;
   for (int64_t i = 0; i < total; ++i) {

@@ -1,5 +1,5 @@
-// The way of a step's weights to a device and of its gradients back, as a worker takes it: tensor
-// by tensor in, slice by slice out beside backward.
+// The transfer of a step's weights to a device and of its gradients back, as a worker does it:
+// weights go in tensor by tensor, gradients come out slice by slice during backward.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,24 @@
 namespace pushpull {
 
 struct PipelineTimes {
-  double in_s = 0.0;   // until forward has ended, which starts before all weights are there
-  double out_s = 0.0;  // from there until the host has the last slice
+  double in_s = 0.0;   // until forward ends, which starts before all weights have arrived
+  double out_s = 0.0;  // from then until the host has the last slice
   size_t bytes_out = 0;
 };
 
 class Pipeline {
  public:
-  // model: on a device, with a micro-batch so small that copies take longer than what is computed;
-  // outlives it. images: floats of a micro-batch.
+  // model: on a device, outlives the pipeline; its micro-batch is so small that copies take longer
+  // than computing. images: floats of a micro-batch.
   Pipeline(Model& model, size_t images, size_t samples, int64_t slice_bytes);
 
-  // One step on the same weights and images.
+  // Runs one step on the same weights and images.
   PipelineTimes run();
   size_t bytes() const { return static_cast<size_t>(model_.table().total) * sizeof(float); }
   std::span<const float> weights() const {
     return {weights_.get(), static_cast<size_t>(model_.table().total)};
   }
-  // Of the latest step.
+  // Returns the gradient sum of the latest step.
   std::span<const float> sum() const { return sum_->sum(); }
 
  private:

@@ -1,9 +1,9 @@
-// What scripts/gpu-check.sh reads of a program that measures on a GPU: a line for each result, with
-// tabs between its fields and - where there is none:
+// Output of the GPU benchmarks for scripts/gpu-check.sh: one line per result, with fields between
+// tabs and - for an absent field.
 //   row NAME VALUE UNIT FLOOR RATIO BAR
 //   fail NAME REASON
-// FLOOR: the same unit, of what was timed in turns with it. BAR: what RATIO must keep, such as
-// >=0.8; a row without one was just measured.
+// FLOOR: value of the alternating reference, in the same unit. BAR: condition on RATIO, such as
+// >=0.8; a row without a bar is information only.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ struct GpuRow {
   std::string name;
   double value = 0.0;
   std::string unit = {};
-  double floor = 0.0;  // 0: none
-  double ratio = 0.0;  // 0: none
+  double floor = 0.0;  // 0 = none
+  double ratio = 0.0;  // 0 = none
   std::string bar = {};
 };
 
 std::string to_line(const GpuRow& row);
-// On stdout, at once: what comes later may not end.
+// Writes to stdout and flushes, since a later measurement may not end.
 void print(const GpuRow& row);
 void print_failure(const std::string& name, const std::string& reason);
 
-// Takes `flag` out of the words of a command line; whether it was there.
+// Removes `flag` from the arguments. Returns true if it was there.
 bool take_flag(int& argc, char** argv, const std::string& flag);
 
 }  // namespace pushpull

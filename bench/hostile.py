@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""What a hostile member costs the others: their rate, and the memory of the server, while a worker with the job's key harms it.
+"""Measures the cost of a hostile member to the others: their rate, and the server's memory, while a worker with the
+job's key does harm.
 
   bench/hostile.py BIN [--seconds 600] [--phase 20]
 
-For each way to do harm (bench/hostile_member.cpp): a job of one server and two workers trains over tcp, in async. Phases follow in turns, each `--phase` seconds: calm;
-the hostile member in this job; the same in another job that stands idle beside it. The last one takes the same processor time, so that the
-ratio to it is what the harm itself costs; medians over the phases. Memory is the server's resident set: at the end of the first calm phase, and the largest after it.
+For each way to do harm (bench/hostile_member.cpp), a job of one server and two workers trains over tcp, in async.
+Phases of `--phase` seconds alternate: calm; the hostile member in this job; the same member in another job that
+stands idle beside it. The last phase uses the same processor time, so that the ratio to it is the cost of the harm
+itself. Ratios are medians over the phases. Memory is the server's resident set: at the end of the first calm phase,
+and the largest value after it.
 """
 import argparse
 import itertools
@@ -27,7 +30,7 @@ PATIENCE_S = 60
 
 
 class Job:
-    """One server and its workers; `steps` is how many a worker of it does before the job is over."""
+    """A job that trains in `folder`: one server and two workers."""
 
     def __init__(self, bin_dir, folder, keys):
         self.folder, self.bin_dir, self.processes = folder, bin_dir, []
@@ -53,7 +56,7 @@ class Job:
         return None
 
     def samples(self):
-        """Samples that count so far, as the newest line of the metrics says."""
+        """Returns the samples that count so far, from the newest line of the metrics, or None before the first."""
         try:
             lines = (self.folder / "out" / "metrics.jsonl").read_text().splitlines(keepends=True)
         except FileNotFoundError:
@@ -73,7 +76,7 @@ class Job:
         raise Failed(f"[hostile] no {what} within {PATIENCE_S} s")
 
     def rate(self, seconds):
-        """Samples per second."""
+        """Returns samples per second."""
         before, began = self.samples(), time.monotonic()
         time.sleep(seconds)
         return (self.samples() - before) / (time.monotonic() - began)
@@ -111,7 +114,8 @@ def end_of(member, job):
 
 
 def measure(bin_dir, folder, how, seconds, phase):
-    """Ratios of the rate to a calm phase and to one with the same harm elsewhere; memory before, and at most; phases."""
+    """Returns the ratios of the rate to a calm phase and to a phase with the same harm elsewhere, memory before and at
+    most, and the number of phases."""
     job = other = None
     try:
         other = Job(bin_dir, folder / f"{how}-other", {**KEYS, "heartbeat-timeout": 100_000})
@@ -144,7 +148,7 @@ def main():
     parser.add_argument("bin", type=pathlib.Path, help="folder of the programs")
     parser.add_argument("--seconds", type=positive, default=600, help="for each way to do harm")
     parser.add_argument("--phase", type=positive, default=20, help="seconds of a phase")
-    parser.add_argument("--how", choices=HOWS, help="this one only")
+    parser.add_argument("--how", choices=HOWS, help="measure only this one")
     args = parser.parse_args()
     print("| harm | rate / calm | rate / the same elsewhere | server before | server at most | rounds |\n|---|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory(prefix="pushpull-hostile-") as folder:

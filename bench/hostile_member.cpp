@@ -1,7 +1,8 @@
-// A worker that joins a job as any other does, and then harms it; bench/hostile.py measures what it costs.
+// A worker that joins a job like any other, and then harms it. bench/hostile.py measures the cost.
 //   hostile_member --join tcp://HOST:PORT --how unread|pushes|hellos [--for-s 60]
-// unread: asks for the newest weights again and again, and reads no answer. pushes: sends gradients that
-// nobody asked for. hellos: joins once more with each message. All as fast as the connection takes them.
+// unread: requests the newest weights over and over, and reads no answer. pushes: sends gradients
+// that no lease covers. hellos: joins again with each message. Each sends as fast as the connection
+// allows.
 #include <unistd.h>
 
 #include <chrono>
@@ -45,7 +46,7 @@ wire::Declare declaration(const Job& job) {
   return declare;
 }
 
-// A worker that takes part: others read no weights.
+// Waits until this worker has a rank: without one it cannot read weights.
 wire::State wait_for_rank(Control& control) {
   while (!control.over()) {
     const std::optional<wire::State> state = control.state();
@@ -92,7 +93,7 @@ Message hello(std::mt19937_64& random) {
   return message;
 }
 
-// Returns how many messages were sent.
+// Does harm for `for_s` seconds. Returns the number of messages sent.
 int64_t harm(const CommandLine& line, Control& control, zmq::context_t& context, int64_t for_s) {
   const std::string how = flag(line, "how");
   const Job& job = control.job();
@@ -118,7 +119,7 @@ int64_t harm(const CommandLine& line, Control& control, zmq::context_t& context,
       second.send(hello(random));
       while (second.receive()) continue;
     }
-    // a full queue drops what is sent: that would be a flood of this process alone
+    // A full queue drops messages: without the pause, the flood would end in this process.
     if (sent % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return sent;

@@ -1,22 +1,22 @@
-"""How long workers would wait if the link alone decided: the steps of traces, over an ideal link.
+"""The waits of workers if the link alone decided: the steps of traces, replayed over an ideal link.
 
-An ideal link carries both ways at once, always the most urgent byte of what is ready, at the given
-rate, and nothing but slices. One server's link is shared by all workers. A slice is pushed no sooner
-than its backward has finished it, updated in no time once all workers' parts are there, and goes back
-in forward's order. What computing took is the trace's own: only the waits are made anew."""
+An ideal link carries slices only, both ways at once, at the given rate, and always the most urgent ready byte. All
+workers share one server's link. A slice is pushed as soon as its backward has finished it, is updated in no time once
+all workers' parts have arrived, and returns in forward's order. Computing times come from the trace; only the waits
+are recomputed."""
 import collections
 import heapq
 import json
 
 Slice = collections.namedtuple("Slice", "ready rank number bytes")  # seconds; low ranks are urgent
-# One worker: `pushes` as Slices (rank unused), `free`: when it has pushed all, `needs`: what its
-# next forward asks for in turn, each (seconds of computing before, numbers of slices).
+# One worker. `pushes`: Slices (rank unused). `free`: time when it has pushed all. `needs`: the requests of its next
+# forward in order, each (seconds of computing before, numbers of slices).
 Worker = collections.namedtuple("Worker", "pushes free needs")
 
 
 def carried(slices, rate, delay):
-    """When each slice is at the other end, by its place in `slices`. The most urgent goes first, and
-    overtakes what is on its way; of equals the one that was ready first."""
+    """Returns the arrival time of each slice, by index in `slices`. The most urgent slice goes first and overtakes
+    slices in flight; of equals, the slice that was ready first."""
     waiting = sorted(range(len(slices)), key=lambda i: slices[i].ready)
     queue, left, done, now = [], {i: s.bytes / rate for i, s in enumerate(slices)}, {}, 0.0
     while waiting or queue:
@@ -37,7 +37,7 @@ def carried(slices, rate, delay):
 
 
 def waited(free, needs, arrived):
-    """Seconds that a forward waits which begins at `free`."""
+    """Returns the seconds that a forward waits that begins at `free`."""
     now, wait = free, 0.0
     for computing, numbers in needs:
         now += computing
@@ -48,7 +48,7 @@ def waited(free, needs, arrived):
 
 
 def ideal_waits(workers, pull_bytes, rate, delay):
-    """Seconds that each of `workers` has to wait. pull_bytes: {number of slice: bytes}."""
+    """Returns the seconds that each of `workers` has to wait. pull_bytes: {number of slice: bytes}."""
     out = [Slice(p.ready, p.number, p.number, p.bytes) for w in workers for p in w.pushes]
     updated = collections.defaultdict(float)
     for i, at in carried(out, rate, delay).items():
@@ -63,7 +63,7 @@ def ideal_waits(workers, pull_bytes, rate, delay):
 
 
 class Trace:
-    """What one worker's file says, step by step; times in seconds."""
+    """The trace of one worker, step by step; times in seconds."""
 
     def __init__(self, events):
         self.slices_of, self.steps = {}, collections.defaultdict(list)
@@ -94,11 +94,11 @@ class Trace:
         return sum(e["args"].get("bytes", 0) for e in self.of(step, category))
 
     def plain(self, step):
-        """Nothing but a task: no evaluation, and both a push and a forward."""
+        """Returns whether the step is a plain task: a push and a forward, and no evaluation."""
         return bool(self.of(step, "push") and self.of(step, "compute")) and not self.of(step, "evaluate")
 
     def worker(self, step):
-        """Its pushes of `step`, and what its forward of the next step needs."""
+        """Returns the worker's pushes of `step`, and the needs of its forward in the next step."""
         pushes = [Slice(e["ts"] / 1e6, 0, int(e["name"].split()[-1]), e["args"]["bytes"])
                   for e in self.of(step, "push") if "bytes" in e["args"]]
         last = self.of(step, "push")[-1]
@@ -129,7 +129,7 @@ def read(path):
 
 
 def steps_of(traces, rate, delay):
-    """One entry for each worker and step whose wait can be compared with the ideal one."""
+    """Returns one entry per worker and step with a wait that can be compared with the ideal one."""
     out = []
     for step in sorted(set.intersection(*(set(t.steps) for t in traces))):
         if step < 1 or not all(t.plain(s) if s in t.steps else False for t in traces for s in (step, step + 1)):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What keys cost: exchanges of two workers and a server with the default, with `encrypt = all`, and without keys.
+"""Measures the cost of keys: exchanges of two workers and a server with the default, with `encrypt = all`, and without
+keys.
 
   bench/keys_cost.py BIN [--rounds 7] [--transport tcp] [--without-all]
 
-A round measures each mode once, in turns, each time another one begins. Printed are medians over the rounds of each time over that of the first
-exchange without keys in the same round; `again` is a second one without keys, and shows what the machine's noise is.
+A round measures each mode once; each round begins with the next mode. Prints medians over the rounds of each time
+relative to the first exchange without keys in the same round. `again` is a second exchange without keys, and shows
+the noise of the machine.
 """
 import argparse
 import pathlib
@@ -19,7 +21,7 @@ MODES = {"insecure": (("--insecure",), ()), "default": ((), ()), "all": ((), ("-
 
 
 def measure(bin_dir, rounds, transports, names):
-    """Rows of the table: (transport, size, {mode: ratio to "insecure"})."""
+    """Yields rows of the table: (transport, size, {mode: ratio to "insecure"})."""
     for transport in transports:
         for size in SIZES:
             found = {name: [] for name in names}
@@ -37,8 +39,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=pathlib.Path, help="folder of the programs")
     parser.add_argument("--rounds", type=positive, default=7)
-    parser.add_argument("--transport", choices=TRANSPORTS, help="this one only")
-    parser.add_argument("--without-all", action="store_true", help="leave `encrypt = all` out, which takes most of the time")
+    parser.add_argument("--transport", choices=TRANSPORTS, help="measure only this one")
+    parser.add_argument("--without-all", action="store_true", help="skip `encrypt = all`, which takes most of the time")
     args = parser.parse_args()
     names = [name for name in MODES if name != "all" or not args.without_all]
     transports = [args.transport] if args.transport else TRANSPORTS

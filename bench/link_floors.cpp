@@ -1,5 +1,5 @@
 // Floors of the links between processes of one host, without pushpull (cli/floors): each with one
-// client, and with two at the same time. GB_s counts what all clients move.
+// client, and with two at the same time. GB_s counts the bytes of all clients.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ const std::vector<std::pair<std::string, Verb>>& verbs() {
   return table;
 }
 
-// link_tcp_push/bytes:4096/clients:1 and so on.
+// Registers link_tcp_push/bytes:4096/clients:1 and so on.
 const bool registered = [] {
   for (const auto& [way, kind] : kinds()) {
     for (const auto& [what, verb] : verbs()) {

@@ -1,5 +1,5 @@
-// Floors of memory: copy, w -= lr * g, and the update of a whole sync step of two workers (read
-// two gradients, momentum and weights once, write momentum and weights once), on one and two
+// Floors of memory: copy, w -= lr * g, and the update of a whole sync step of two workers (reads
+// two gradients, momentum and weights once, writes momentum and weights once), on one and two
 // threads. GB_s counts the vector of weights once, whatever the pass moves.
 #include <benchmark/benchmark.h>
 
@@ -14,7 +14,8 @@
 namespace pushpull::floors {
 namespace {
 
-// pass(lo, hi) over elements of a vector of state.range(0) bytes, on state.range(1) threads.
+// Measures pass(lo, hi) over the elements of a vector of state.range(0) bytes, on state.range(1)
+// threads.
 template <typename Pass>
 void measure(benchmark::State& state, const Pass& pass) {
   const int64_t n = state.range(0) / static_cast<int64_t>(sizeof(float));
@@ -27,7 +28,7 @@ void measure(benchmark::State& state, const Pass& pass) {
       benchmark::ClobberMemory();
     });
   };
-  all();  // the first pass warms caches
+  all();  // warms the caches
   while (state.KeepRunning()) samples.time(all);
   samples.report(state, static_cast<double>(state.range(0)));
 }

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Speed of a new build over an old one, in turns, so that what else the machine does meets both.
+"""Measures the speed of a new build relative to an old one. The builds alternate, so that other load affects both.
 
   bench/old_new.py OLD_BIN NEW_BIN [--rounds 7] [--seconds 6] [--only exchange,training] [--out FILE.json]
 
-Exchanges of two workers and one server over shm and tcp (1, 25 and 100 MiB, momentum on the server), and training of `mlp` and `convnet` with two
-workers. A figure is a time, or for training the seconds per sample; and the processor's seconds of all processes, from their start to their end.
-A round measures one figure after the other: each with the old build, the new one and the old one again, in turns, each time another of the three
-begins, until each has run for --seconds. Of each of the three it keeps the medians: programs that start anew meet two cores in luckier and
-unluckier ways, so many short runs say more than few long ones. new/old and old/old are taken within a round, then their medians over the rounds.
-The new build holds its speed where new/old is at most 1.02 in the median, or at most 0.01 above old/old in the same rounds. Ends with 1 where it does not.
+Measures exchanges of two workers and one server over shm and tcp (1, 25 and 100 MiB, momentum on the server), and
+training of `mlp` and `convnet` with two workers. A figure is a time (for training, seconds per sample) and the
+processor seconds of all processes, from start to end. A round measures one figure after the other: each with the old
+build, the new build and the old build again, alternating, until each has run for --seconds; each round begins with
+another of the three. Of each it keeps the median: a process that starts anew may be lucky or unlucky on two cores, so
+many short runs say more than few long ones. new/old and old/old are computed within a round; the result is their
+median over the rounds. The new build holds its speed if the median of new/old is at most 1.02, or at most 0.01 above
+old/old in the same rounds. Exits with 1 if it does not.
 """
 import argparse
 import json
@@ -27,20 +29,21 @@ from figures import MIB, Failed, caption, cell, environment, machine, markdown, 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 import speed_measure  # noqa: E402
 
-SIZES = {MIB: 300, 25 * MIB: 24, 100 * MIB: 8}  # and exchanges of each
+SIZES = {MIB: 300, 25 * MIB: 24, 100 * MIB: 8}  # and the number of exchanges of each
 WARM_UP = 2
 DEADLINE_S = 300
 TRANSPORTS = ["shm", "tcp"]
 MODELS = ["mlp", "convnet"]
 PARTS = ["exchange", "training"]
 WORKERS = 2
-MOST = 1.02   # new over old, in the median
-NOISE = 0.01  # or above old over old
+MOST = 1.02   # limit of new / old, in the median
+NOISE = 0.01  # or of the excess over old / old
 
 
 def exchange_time(bin_dir, transport, size, words=(), job=()):
-    """Microseconds: the median over the exchanges of the slower worker's. The programs are those that `pushpull bench` starts; it would measure floors, too.
-    words: for all programs; job: for the one that reads the job."""
+    """Returns microseconds: the median over the exchanges of the slower worker's time. Runs the programs that
+    `pushpull bench` starts, which would measure floors too. words: arguments of all programs. job: arguments of the
+    program that reads the job."""
     keys = {"strategy": "sync", "model": "mlp", "dataset": "dummy", "global-batch": WORKERS, "micro-batch": 1, "epochs": 0,
             "steps": WARM_UP + SIZES[size], "eval-every": 0, "transport": transport, "optimizer": "momentum", "lr": 0.1}
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +66,7 @@ def exchange_time(bin_dir, transport, size, words=(), job=()):
 
 
 def ends(programs):
-    """Their exit codes; none is left behind."""
+    """Returns the programs' exit codes. Kills programs that outlive the deadline."""
     try:
         return [program.wait(DEADLINE_S) for program in programs]
     except subprocess.TimeoutExpired:
@@ -75,18 +78,19 @@ def ends(programs):
 
 
 def lasting(file):
-    """Microseconds of a worker's exchanges. Its lines: when it began in nanoseconds, when the push was away, when it ended."""
+    """Returns the microseconds of a worker's exchanges. A line has the begin in nanoseconds, the end of the push, the
+    end."""
     rows = [line.split() for line in file.read_text().splitlines()[1 + WARM_UP:]]
     return [(int(row[-1]) - int(row[0])) / 1e3 for row in rows]
 
 
 def training_time(bin_dir, model):
-    """Microseconds per sample."""
+    """Returns microseconds per sample."""
     return 1e6 / speed_measure.pushpull_rate(bin_dir, model, "sync", speed_measure.JOBS[model][1])["sync", model]
 
 
 def figures_of(parts):
-    """Name -> what measures it with a build."""
+    """Returns a map from figure to the function that measures it with a build."""
     found = {}
     if "exchange" in parts:
         for transport in TRANSPORTS:
@@ -99,13 +103,13 @@ def figures_of(parts):
 
 
 def processor_seconds():
-    """Of all children that have ended, and theirs."""
+    """Returns the processor seconds of all children that have ended, and of their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure_figure(measure, old, new, seconds, number=0):
-    """{"old", "new", "again"} and {"old cpu", ...}: medians. number: of the round."""
+    """Returns {"old", "new", "again"} and {"old cpu", ...}: medians. number: of the round."""
     turns = [("old", old), ("new", new), ("again", old)]
     found = {}
     begin, first = time.monotonic(), number
@@ -120,17 +124,18 @@ def measure_figure(measure, old, new, seconds, number=0):
 
 
 def holds(new_over_old, old_over_old):
-    """Medians."""
+    """Returns whether the new build holds its speed. Both arguments are medians."""
     return new_over_old <= MOST or new_over_old <= old_over_old + NOISE
 
 
 def summary(rounds):
-    """Figure -> spreads of its times and ratios, and whether it holds; in the order in which the figures came."""
+    """Returns a map from figure to spreads of its times and ratios, and whether it holds, in the order of the
+    figures."""
     names = list(dict.fromkeys(what for r in rounds for what in r))
     found = {}
     for what in names:
         own = [r[what] for r in rounds if what in r]
-        # both over the round's first old one: where that was lucky, both are above 1
+        # Both relative to the round's first old run: if that was lucky, both ratios are above 1.
         new_over_old, old_over_old = ratios(own, "new", "old"), ratios(own, "again", "old")
         found[what] = {"old_us": values(own, "old"), "new_us": values(own, "new"), "new_over_old": new_over_old,
                        "old_over_old": old_over_old, "cpu_new_over_old": ratios(own, "new cpu", "old cpu"),
@@ -167,9 +172,9 @@ def main(words):
     parser.add_argument("old", metavar="OLD_BIN", type=pathlib.Path)
     parser.add_argument("new", metavar="NEW_BIN", type=pathlib.Path)
     parser.add_argument("--rounds", type=positive, default=7)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each build for each figure in a round; once at least")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each build for each figure in a round; at least one run")
     parser.add_argument("--only", type=parts_of, default=PARTS)
-    parser.add_argument("--out", metavar="FILE.json", help="every round, for later")
+    parser.add_argument("--out", metavar="FILE.json", help="also write every round to this file")
     arguments = parser.parse_args(words)
     for folder in (arguments.old, arguments.new):
         if not (folder / "pushpull").exists():

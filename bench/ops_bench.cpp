@@ -1,4 +1,4 @@
-// What one micro-batch costs: every operation alone, and whole training steps of both models.
+// The cost of one micro-batch: every operation alone, and whole training steps of both models.
 //   ops_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
 
@@ -151,7 +151,7 @@ void run_model(benchmark::State& state, const Job& job, const InputShape& input,
   const auto model = make_model(job, input, 10);
   const auto total = static_cast<size_t>(model->table().total);
   std::vector<float> weights = numbers(total, 0.05F);
-  for (const TensorInfo& tensor : model->table().tensors) {  // variances are not negative
+  for (const TensorInfo& tensor : model->table().tensors) {  // variances must not be negative
     if (tensor.init != InitKind::kConstant) continue;
     std::fill_n(weights.begin() + tensor.offset, tensor.size, tensor.value);
   }

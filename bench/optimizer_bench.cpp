@@ -1,6 +1,6 @@
-// One update of a slice by each optimizer, each beside its floor in turns: the plainest loop that
-// reads and writes the same vectors. `of_floor` is the median time over that of the floor;
-// bytes_per_second counts each vector once per time that it is read or written.
+// One update of a slice by each optimizer, alternating with its floor: the plainest loop that reads
+// and writes the same vectors. `of_floor` is the median time divided by the floor's.
+// bytes_per_second counts each vector once per read and once per write.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -58,7 +58,7 @@ void update(benchmark::State& state, OptimizerKind kind) {
   }
   times.report(state, static_cast<double>(bytes));
   state.counters["of_floor"] = floor.median() > 0.0 ? times.median() / floor.median() : 0.0;
-  // w and each vector of state are read and written, g is read.
+  // w and each vector of state are read and written; g is read.
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(3 + 2 * states) *
                           state.range(0));
 }

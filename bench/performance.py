@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures the tables of docs/performance.md and prints them as Markdown; --update puts them in place.
+"""Measures the tables of docs/performance.md and prints them as Markdown; --update writes them into the page.
 
-A table stands in the page between `<!-- measured: NAME -->` and `<!-- end -->`. Needs an idle machine:
-a table of it takes minutes, and whatever else runs is in its figures."""
+A table stands in the page between `<!-- measured: NAME -->` and `<!-- end -->`. Needs an idle machine: a table takes
+minutes, and other load distorts its figures."""
 import argparse
 import pathlib
 import re
@@ -22,7 +22,7 @@ SLICE, LARGE = MIB, 64 * MIB
 
 
 def measured(arguments, program, pattern, seconds=0.5):
-    """(benchmark, counter) -> cell: the spread of the counter over the rounds."""
+    """Returns a function (benchmark, counter) -> cell: the spread of the counter over the rounds."""
     rounds = []
     for _ in range(arguments.rounds):
         rounds.append(google_benchmark(arguments.bin / program, f"--benchmark_min_time={seconds}",
@@ -92,7 +92,7 @@ def frames(arguments):
 
 
 def script(arguments, *words):
-    """A script of our own that prints its table and caption."""
+    """Runs a script of this repository that prints its own table and caption."""
     elsewhere = ["--bin", arguments.bin] if arguments.bin != BIN else []
     done = subprocess.run([ROOT / words[0], *map(str, [*words[1:], *elsewhere])], check=False,
                           stdout=subprocess.PIPE, text=True)
@@ -118,7 +118,7 @@ def block(name, arguments):
 
 
 def replaced(page, name, text):
-    """The page with another block of this name; None where it has none."""
+    """Returns the page with the block of this name replaced, or None if the page does not have exactly one."""
     pattern = re.compile(rf"(<!-- measured: {re.escape(name)} -->\n)(?:(?!<!-- ).)*(<!-- end -->)",
                          re.DOTALL)
     if len(pattern.findall(page)) != 1:
@@ -150,7 +150,7 @@ def main():
         if arguments.update:
             page = replaced(PAGE.read_text(encoding="utf-8"), name, text)
             if page is None:
-                raise Failed(f"[bench] {PAGE} has not one place '<!-- measured: {name} -->'")
+                raise Failed(f"[bench] {PAGE} does not have exactly one '<!-- measured: {name} -->'")
             PAGE.write_text(page, encoding="utf-8")
 
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Seconds from the death of a process (SIGKILL) until the next step, by what has died and where its weights come from.
+"""Measures the seconds from the death of a process (SIGKILL) until the next step, by the process and the source of its
+weights.
 
   bench/recovery_times.py BIN [--runs 5] [--dataset digits]
 
-Each run is a `pushpull run` of two servers and two workers, sync, with a checkpoint every 500 steps; one process is killed after step 1200 and started again
-by the launcher. Times are seconds since the kill, median and worst over the runs: the coordinator has noticed; another process has joined; it has what it
-needs, and training goes on; the first line of metrics.jsonl with a new step (lines come every 0.25 s). `repeated` counts steps that were computed again.
+Each run is a `pushpull run` of two servers and two workers, sync, with a checkpoint every 500 steps. One process is
+killed after step 1200; the launcher starts it again. Times are seconds since the kill, median and worst over the
+runs: the coordinator has noticed; a replacement has joined; it has its weights or work, and training continues; the
+first line of metrics.jsonl with a new step (a line is written every 0.25 s). `repeated` counts steps that were
+computed again.
 """
 import argparse
 import json
@@ -31,14 +34,14 @@ LOSSES = {
     "server 1, from its peers": ("server", 1, {"recovery": "peers"}),
     "coordinator": ("server", 0, {}),
 }
-# words of the launcher's output: noticed, joined, has what it needs
+# Words in the launcher's output: noticed, joined, has its weights or work.
 EVENTS = {"worker": ("[job] lost worker", "takes the free place", "micro-batches"),
           "server": ("[job] lost server", "joined from", "has the weights of step|training goes on"),
           "coordinator": ("starting a replacement", "joined, ", "training goes on")}
 
 
 class Job:
-    """A running `pushpull run`; lines of its output have the time at which they came."""
+    """A running `pushpull run`. Each line of its output has its arrival time."""
 
     def __init__(self, bin_dir, folder, keys):
         self.out = folder / "out"
@@ -54,7 +57,7 @@ class Job:
             self.lines.append((time.monotonic(), line))
 
     def wait(self, what, found):
-        """What `found` returns once it is not None."""
+        """Polls `found` and returns its result once that is not None."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end and self.process.poll() is None:
             value = found()
@@ -76,7 +79,7 @@ class Job:
         return [json.loads(line).get("step") for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def end(self):
-        """Stops the run; its summary."""
+        """Stops the run and returns its summary."""
         self.process.terminate()
         try:
             self.process.wait(60)
@@ -120,10 +123,10 @@ def main():
     parser.add_argument("--dataset", default="digits")
     args = parser.parse_args()
     found = {name: [] for name in LOSSES}
-    for _ in range(args.runs):  # in turns: the machine's mood is the same for all
+    for _ in range(args.runs):  # alternating, so that other load affects all of them
         for name in LOSSES:
             found[name].append(one(args.bin.resolve(), name, {**KEYS, "dataset": args.dataset}))
-    print("| lost | noticed | another joined | has what it needs | next step | steps repeated |\n|---|---:|---:|---:|---:|---:|")
+    print("| lost | noticed | another joined | ready | next step | steps repeated |\n|---|---:|---:|---:|---:|---:|")
     for name, runs in found.items():
         columns = [cell([times[i] for times, _ in runs]) for i in range(4)]
         repeated = [count for _, count in runs]

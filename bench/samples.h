@@ -1,4 +1,4 @@
-// Times of single passes as counters of Google Benchmark: medians and GB/s = 1e9 payload bytes per
+// Times of single passes as counters of Google Benchmark: medians, and GB/s = 1e9 payload bytes per
 // second. One thread.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The update of a whole step at a server, two parts for each slice of 1 MiB, beside the memory
 // floor of the same run: a plain loop that reads two gradients and updates momentum and weights in
-// place. counters: floor_ms, and ratio, this update's time over the floor's. The floor is that of
-// momentum whatever the optimizer: sgd moves fewer bytes, adam more.
+// place. Counters: floor_ms, and ratio, the update's time divided by the floor's. The floor is that
+// of momentum whatever the optimizer: sgd moves fewer bytes, adam more.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -49,7 +49,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Floor and update in turns, so that what else the machine does meets both.
+// Alternates floor and update, so that other load affects both.
 void server_step(benchmark::State& state, OptimizerKind kind) {
   pushpull::UpdateFloor floor(state.range(0), 2, 1);
   const int64_t total = floor.elements();
@@ -80,7 +80,7 @@ void server_step(benchmark::State& state, OptimizerKind kind) {
   pushpull::UpdateInfo info;
   info.learning_rate = 1e-3;
   info.divisor = 2.0;
-  for (int i = 0; i < 2; ++i) shard.apply(updates, 2, info, 1, pool);  // all pages are there
+  for (int i = 0; i < 2; ++i) shard.apply(updates, 2, info, 1, pool);  // makes all pages present
   Times floors;
   Times steps;
   while (state.KeepRunning()) {

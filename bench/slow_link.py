@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""How long workers wait per step over a slow link, beside what the link alone would force:
-`pushpull run --link --trace` for each model and link, each worker on a host of its own (docs/links.md:
-needs root), and the same steps over an ideal link (ideal_link.py). A Markdown table."""
+"""Measures how long workers wait per step over a slow link, compared with the minimum that the link alone forces.
+
+Runs `pushpull run --link --trace` for each model and link, each worker on its own host (docs/links.md: needs root),
+and replays the same steps over an ideal link (ideal_link.py). Prints a Markdown table."""
 import argparse
 import json
 import pathlib
@@ -29,10 +30,10 @@ def job_text(model, steps, workers, more=()):
 
 
 def link_of(text):
-    """Bytes and seconds: what the run has measured of its link before it began."""
+    """Returns bytes per second and one-way seconds, as the run measured its link before it began."""
     found = re.search(r"\[link\] .* measured ([0-9.]+) Mbit/s and ([0-9.]+) ms", text)
     if not found:
-        raise Failed(f"[bench] the run has not said what its link is: {text[:200]}")
+        raise Failed(f"[bench] the run did not report its link: {text[:200]}")
     return float(found[1]) * 1e6 / 8, float(found[2]) / 2e3
 
 
@@ -49,7 +50,7 @@ def measure(bin_dir, model, link, steps, workers, more=()):
 
 def row_of(steps, model, link, rate, delay, workers):
     if not steps:
-        raise Failed(f"[bench] {model} over {link}: no step that can be compared; more --steps")
+        raise Failed(f"[bench] {model} over {link}: no step that can be compared; use more --steps")
     middle = {key: statistics.median(s[key] for s in steps)
               for key in ("wait", "ideal", "computing", "pushed", "pulled")}
     return {"model": model, "link": link, "workers": workers, "rate": rate, "delay": delay, "steps": len(steps),
@@ -77,7 +78,7 @@ def main():
     parser.add_argument("--workers", type=positive, default=2)
     parser.add_argument("--steps", type=positive, default=16)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the job")
-    parser.add_argument("--out", metavar="FILE.json", help="every row, for later")
+    parser.add_argument("--out", metavar="FILE.json", help="also write every row to this file")
     arguments = parser.parse_args()
     for model in arguments.models:
         if model not in MODELS:

@@ -37,8 +37,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text.append(text.empty() ? "[]" : "]");
 }
 
-// The checkpoint's job with the values that flags replace. Built as text, so that the job's own
-// parser checks the new values.
+// Returns the checkpoint's job with the values that flags replace. Builds the job as text, so that
+// the job parser checks the new values.
 Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::string& path) {
   const Job job = parse_job_text(checkpoint.state.job_ini, path);
   std::map<std::string, std::string> replaced = line.local;

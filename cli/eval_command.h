@@ -24,8 +24,8 @@ struct CheckpointScore {
 CheckpointScore evaluate_all(const Job& job, const Dataset& dataset, Model& model,
                              std::span<const float> weights);
 
-// The checkpoint's weights in the model's order. Throws Error(kData) naming `path` and a tensor
-// that is missing, unknown or of another shape.
+// Returns the checkpoint's weights in the model's order. Throws Error(kData) that names `path` and
+// a tensor that is missing, unknown or of another shape.
 std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& table,
                                const std::string& path);
 

@@ -13,10 +13,10 @@ namespace {
 const std::vector<KeyHelp>& keygen_options() {
   static const std::vector<KeyHelp> options = {
       {"observer", "",
-       "a key that can be given away: with it a job's status can be read, and nothing else", "",
-       false},
+       "make a key for observers: it allows reading a job's status and nothing else", "", false},
       {"key", "",
-       "the job's key that observers shall read with; default: PUSHPULL_KEY_FILE, else the user's "
+       "the job's key, from which the observers' key is derived; default: PUSHPULL_KEY_FILE, else "
+       "the user's "
        "own, ~/.config/pushpull/key"},
   };
   return options;
@@ -25,8 +25,9 @@ const std::vector<KeyHelp>& keygen_options() {
 AnyKey key_of(const CommandLine& line) {
   if (line.local.contains("observer")) return find_keys(line.own("key", "")).observer_key();
   if (!line.local.contains("key")) return new_secret_key();
-  throw Error(ErrorCode::kUsage,
-              "[keygen] --key belongs to --observer; a new key of a job follows from no other one");
+  throw Error(
+      ErrorCode::kUsage,
+      "[keygen] --key requires --observer: a job's key is new and not derived from another key");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `pushpull keygen`: makes a file with a key of a job, or with one for its observers. Main thread.
+// `pushpull keygen`: makes the key file of a job, or of its observers. Main thread.
 #pragma once
 
 namespace pushpull {

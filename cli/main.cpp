@@ -30,10 +30,10 @@ usage:
   pushpull compare --job FILE --strategies sync,async --workers 1,2
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
-  pushpull status --join tcp://HOST:PORT              who takes part in a running job, how it goes
-  pushpull doctor --join tcp://HOST:PORT              what keeps this host from taking part in it
+  pushpull status --join tcp://HOST:PORT              members and progress of a running job
+  pushpull doctor --join tcp://HOST:PORT              why this host cannot take part in it
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
-  pushpull keygen FILE                                a key for jobs that are not only yours
+  pushpull keygen FILE                                a key for a job that other users share
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
   pushpull --version
@@ -75,7 +75,7 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] which command? run, compare, bench, status, doctor, eval, keygen or "
+          ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, keygen or "
             "replay; "
             "--help explains them"
           : "[pushpull] unknown command '" + std::string(word) +
@@ -83,7 +83,8 @@ int dispatch(int argc, const char* const* argv) {
                 "explains them");
 }
 
-// The parent may have closed descriptors 0 to 2; pipes must not get these numbers.
+// If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these
+// numbers.
 void open_standard_streams() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) {

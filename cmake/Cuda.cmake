@@ -1,5 +1,5 @@
-# CUDA where its compiler is found: PUSHPULL_CUDA_FOUND says so, and CMake compiles */cuda/* or
-# no_cuda.cpp. Without it everything else is the same.
+# Enables CUDA if its compiler is found. Sets PUSHPULL_CUDA_FOUND; CMake then compiles */cuda/*, otherwise no_cuda.cpp.
+# Everything else is the same without CUDA.
 set(PUSHPULL_CUDA AUTO CACHE STRING "CUDA workers: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE PUSHPULL_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(PUSHPULL_CUDA_FOUND OFF)
@@ -7,13 +7,13 @@ set(PUSHPULL_CUDNN_FOUND OFF)
 set(why "PUSHPULL_CUDA is OFF")
 
 if(NOT PUSHPULL_CUDA STREQUAL OFF)
-  # the toolkit's installer leaves PATH alone
+  # The toolkit's installer does not change PATH.
   find_program(PUSHPULL_NVCC NAMES $ENV{CUDACXX} nvcc
     PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin
     DOC "The compiler of the CUDA toolkit")
   mark_as_advanced(PUSHPULL_NVCC)
-  # Before the language is enabled: CMake 3.25 would try sm_52, which CUDA 13 has no more. PTX is for
-  # devices that are newer than this list.
+  # Set before the language is enabled: CMake 3.25 would try sm_52, which CUDA 13 no longer supports. PTX is for
+  # devices newer than this list.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual CACHE STRING "Devices to compile for")
   endif()
@@ -23,7 +23,7 @@ if(NOT PUSHPULL_CUDA STREQUAL OFF)
     if(NOT CMAKE_CUDA_COMPILER)
       set(CMAKE_CUDA_COMPILER ${PUSHPULL_NVCC})
     endif()
-    # C++20 came with 12.0
+    # nvcc supports C++20 since 12.0.
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE version ERROR_QUIET)
     string(REGEX MATCH "release ([0-9.]+)" version "${version}")
     if(NOT version)
@@ -32,7 +32,7 @@ if(NOT PUSHPULL_CUDA STREQUAL OFF)
       set(why "${CMAKE_CUDA_COMPILER} is CUDA ${CMAKE_MATCH_1}; 12.0 is the oldest that compiles C++20")
     else()
       enable_language(CUDA)
-      # CMake 3.25 does not know that nvcc has C++20 from 12.0 on
+      # CMake 3.25 does not know that nvcc supports C++20 since 12.0.
       if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
         set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)

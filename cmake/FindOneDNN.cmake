@@ -1,5 +1,5 @@
-# oneDNN::oneDNN from the library and header alone: Debian's own dnnl-config.cmake demands OpenCL's
-# development files, which the CPU engine does not use.
+# Finds oneDNN::oneDNN by library and header alone: Debian's own dnnl-config.cmake requires OpenCL's development files,
+# which the CPU engine does not use.
 find_path(OneDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
 find_library(OneDNN_LIBRARY dnnl)
 include(FindPackageHandleStandardArgs)

@@ -1,13 +1,11 @@
-# `cmake --install build/release [--prefix DIR]`: the programs, the data that ship with them, and
-# what a person reads first. The component `tests` is what scripts/package.sh adds: tests that need a
-# device.
+# `cmake --install build/release [--prefix DIR]`: installs the programs, their data and the documentation. The
+# component `tests`, which scripts/package.sh adds, contains the tests that need a device.
 
-# Where a package brings the libraries that a bare machine lacks, programs find them beside
-# themselves, wherever it was unpacked; elsewhere there is no such folder. As DT_RPATH, which the
-# libraries' own needs follow too; DT_RUNPATH would not do.
+# A package contains the libraries that a bare machine lacks. Programs find them relative to their own folder, wherever
+# the package is unpacked; without a package the folder does not exist. Uses DT_RPATH, which also applies to the
+# libraries' own dependencies; DT_RUNPATH does not.
 function(pushpull_relocatable target)
-  # in the build tree too: CMake would write colons there to make room, and each means the folder in
-  # which the program is started
+  # In the build tree too: CMake would pad the path with colons there, and an empty entry means the current folder.
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON
     INSTALL_RPATH "$ORIGIN/../lib/pushpull")
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)

@@ -89,7 +89,7 @@ endfunction()
 # tests it is not: compiling it is what takes long, and few tests compute much by themselves (OPTIMIZED).
 add_library(pushpull_test_flags INTERFACE)
 target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
-if(CMAKE_BUILD_TYPE STREQUAL Release OR PUSHPULL_SANITIZE)
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|Dev)$" OR PUSHPULL_SANITIZE)
   target_compile_options(pushpull_test_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 endif()
 
@@ -99,15 +99,51 @@ if(PUSHPULL_SANITIZE MATCHES thread)
   set(PUSHPULL_TEST_SECONDS 900)
 endif()
 
-# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED])
-# OPTIMIZED: the tests themselves compute much; they do not wait for the short ones.
+# The main function of all test programs.
+function(pushpull_test_main)
+  add_library(pushpull_test_main STATIC ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+  target_link_libraries(pushpull_test_main PRIVATE pushpull_test_flags PUBLIC GTest::gmock)
+endfunction()
+
+# All programs that `ctest -L fast` runs.
+add_custom_target(fast_tests)
+
+# pushpull_add_test(NAME PROGRAM [LABEL LABEL] [SHARDS N] [FILTER FILTER] [PROPERTIES ...])
+# One process for all tests of a program, or one for each of N shards. Nothing runs at build time.
+function(pushpull_add_test name program)
+  cmake_parse_arguments(ARG "" "LABEL;SHARDS;FILTER" "PROPERTIES" ${ARGN})
+  set(command $<TARGET_FILE:${program}> --gtest_brief=1)
+  if(ARG_FILTER)
+    list(APPEND command "--gtest_filter=${ARG_FILTER}")
+  endif()
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  math(EXPR last "${ARG_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    set(environment)
+    if(last GREATER 0)
+      set(test ${name}.${shard})
+      set(environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E env ${environment} ${command})
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${PUSHPULL_TEST_SECONDS} SKIP_RETURN_CODE 77
+      LABELS "${ARG_LABEL}" ${ARG_PROPERTIES})
+  endforeach()
+endfunction()
+
+# pushpull_test(NAME SOURCES ... LINK ... [DEVICE FILTER] [OPTIMIZED] [SLOW] [SHARDS N])
+# OPTIMIZED: the tests themselves compute much, and are compiled with optimisation.
+# SLOW: they take more than a few seconds. ctest runs them under the label `slow`; all others under `fast`.
+# SHARDS: processes that share the tests of a SLOW program.
 # DEVICE: tests that match it need a GPU (tests/device/need_device.h); they run one at a time, have the
 # label gpu, and are part of a package.
 function(pushpull_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED" "DEVICE" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;SLOW" "DEVICE;SHARDS" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} pushpull_test_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   # precompiled headers of the same flags, with protobuf where most of the sources read it
@@ -115,9 +151,7 @@ function(pushpull_test name)
   if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker|cli)")
     set(kind wire)
   endif()
-  set(properties TIMEOUT ${PUSHPULL_TEST_SECONDS})
   if(ARG_OPTIMIZED)
-    list(APPEND properties COST 5)
     target_link_libraries(${name} PRIVATE pushpull_flags)
     pushpull_precompiled(${kind} ${name})
   else()
@@ -125,16 +159,20 @@ function(pushpull_test name)
     pushpull_precompiled(test_${kind} ${name})
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  set(others)
+  set(filter)
   if(ARG_DEVICE)
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_DEVICE}"
-      PROPERTIES ${properties} LABELS gpu RESOURCE_LOCK gpu)
-    set(others TEST_FILTER "-${ARG_DEVICE}")
+    pushpull_add_test(${name}.gpu ${name} LABEL gpu FILTER "${ARG_DEVICE}" PROPERTIES RESOURCE_LOCK gpu)
+    set(filter FILTER "-${ARG_DEVICE}")
     pushpull_relocatable(${name})
     install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
     # tells scripts/gpu-check.sh which tests to run
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.filter "${ARG_DEVICE}\n")
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.filter DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 ${others} PROPERTIES ${properties})
+  if(ARG_SLOW)
+    pushpull_add_test(${name} ${name} LABEL slow SHARDS ${ARG_SHARDS} ${filter} PROPERTIES COST 15)
+  else()
+    pushpull_add_test(${name} ${name} LABEL fast ${filter})
+    add_dependencies(fast_tests ${name})
+  endif()
 endfunction()

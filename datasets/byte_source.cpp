@@ -57,7 +57,8 @@ class GzipSource final : public ByteSource {
   }
 
  private:
-  // False at the end of the file, which must be the end of a member.
+  // Reads input if none is left. Returns false at the end of the file, which must be the end of a
+  // member.
   bool next_input() {
     if (zlib_.avail_in == 0) {
       zlib_.next_in = input_.data();
@@ -77,8 +78,8 @@ class GzipSource final : public ByteSource {
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(ErrorCode::kData, "[data] " + name_ + ": expected whole gzip data, got damage (" +
                                       why +
-                                      "); copy or download it again, or drop .gz from its name "
-                                      "where it is not compressed");
+                                      "); copy or download it again, or remove .gz from its name "
+                                      "if it is not compressed");
   }
 
   PlainSource file_;

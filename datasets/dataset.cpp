@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 std::string find_digits() {
   std::error_code ignored;
   std::vector<fs::path> places;
-  // getenv: no thread has been started yet
+  // getenv is safe: no thread has been started yet
   if (const char* share = std::getenv("PUSHPULL_SHARE"); share != nullptr && *share != '\0') {
     places.push_back(fs::path(share) / "digits");
   }

@@ -14,20 +14,20 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  // Number of samples after train-samples and test-samples of the job are applied.
+  // Returns the number of samples, limited by train-samples and test-samples of the job.
   virtual int64_t train_size() const = 0;
   virtual int64_t test_size() const = 0;
   virtual InputShape input() const = 0;
   virtual int64_t classes() const = 0;
 
-  // Hash of everything that a run reads (both splits, labels and pixels), hexadecimal. All workers
-  // of a job must have the same one.
+  // Returns a hash, in hexadecimal, of everything that a run reads: both splits, labels and pixels.
+  // It must be equal in all workers of a job.
   virtual const std::string& digest() const = 0;
 
   // Copies the samples with these indices. Thread-safe.
   //   images: [indices.size(), C, H, W] f32 in 0..1.
   //   labels: [indices.size()].
-  // An index out of range is our mistake (PP_ASSERT).
+  // An index out of range is a programming error (PP_ASSERT).
   virtual void read_train(std::span<const int64_t> indices, float* images,
                           int32_t* labels) const = 0;
   virtual void read_test(std::span<const int64_t> indices, float* images,
@@ -38,8 +38,8 @@ class Dataset {
 // beside the binary (../share/pushpull/digits of an install), then in the source tree known to the
 // build.
 //   data_dir: overrides job.data_dir unless empty.
-// Throws Error(kUsage) for an unknown dataset, Error(kData) naming the file and what is wrong with
-// it.
+// Throws Error(kUsage) for an unknown dataset, and Error(kData), which names the file and its
+// fault.
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir = "");
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Incremental SHA-256 over numbers and texts (OpenSSL EVP). One thread per object.
+// Incremental SHA-256 over numbers and texts (OpenSSL EVP). Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class Digest {
   // Adds the text and a zero byte, so that "ab" + "c" differs from "a" + "bc".
   void add(const std::string& text);
 
-  // Finishes the digest: lower-case hexadecimal.
+  // Finishes the digest and returns it in lower-case hexadecimal.
   std::string hex();
 
  private:

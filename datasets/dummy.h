@@ -1,5 +1,5 @@
 // `dummy`: generated images that can be learned, so that a run needs no data and its loss must
-// fall. Constant after construction; any thread.
+// fall. Constant after construction; thread-safe.
 //
 // Each class has a *pattern*: a coarse grid of random numbers, stretched over the image. A sample
 // is its class's pattern plus uniform noise, a pure function of (seed, sample). Larger images have
@@ -17,8 +17,8 @@ namespace pushpull {
 
 class Dummy final : public Dataset {
  public:
-  // Reads input, classes, seed, train_samples (0: 4096) and test_samples (0: 1024) of the job.
-  // Throws Error(kUsage) naming the key that does not fit.
+  // Reads input, classes, seed, train_samples (default: 4096) and test_samples (default: 1024) of
+  // the job. Throws Error(kUsage), which names the key that does not fit.
   explicit Dummy(const Job& job);
 
   int64_t train_size() const override { return train_size_; }
@@ -52,7 +52,7 @@ class Dummy final : public Dataset {
   Grid grid_;
   float noise_share_ = 0.0F;
   std::vector<float> patterns_;      // [classes, grid], each in ±pattern share / 2
-  std::vector<float> cache_images_;  // [train_size, C, H, W]; empty if it would be large
+  std::vector<float> cache_images_;  // [train_size, C, H, W]; empty if too large
   std::vector<int32_t> cache_labels_;
 };
 

@@ -1,7 +1,7 @@
 // Reads one IDX file, the format of MNIST (http://yann.lecun.com/exdb/mnist): two zero bytes, a
 // type byte, the rank, big-endian 32-bit dimensions, then the values in C order. Unsigned bytes
 // only. The header is not trusted: memory grows with the bytes actually read, never with the sizes
-// it states. Any thread.
+// that it states. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct IdxArray {
   std::vector<uint8_t> data;  // product of dims
 };
 
-// "60000x28x28", for messages.
+// Returns "60000x28x28", for messages.
 std::string dims_text(const std::vector<int64_t>& dims);
 
-// Reads `path`, decompressing it if the name ends in .gz. Throws Error(kData) naming the file, what
-// was expected, what was found and how to fix it.
+// Reads `path`, decompressing it if the name ends in .gz. Throws Error(kData), which names the
+// file, the expectation, the finding and the fix.
 IdxArray read_idx(const std::string& path);
 
 // The same from an open stream.

@@ -1,5 +1,5 @@
 // A dataset held in memory as bytes and converted to f32 when read. Constant after construction;
-// any thread.
+// thread-safe.
 #pragma once
 
 #include <cstdint>

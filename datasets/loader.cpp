@@ -15,7 +15,7 @@ namespace {
 // Smaller micro-batches are read in `get`, without the thread. On two x86-64 cores a hand-over
 // costs 5 to 8 us, and reading 256 KiB from memory takes 10 us.
 constexpr int64_t kSmallBytes = int64_t{256} << 10;
-// The announced micro-batches, the one that the trainer holds, and one that was dropped mid-read.
+// The announced micro-batches, the micro-batch that the trainer holds, and one dropped mid-read.
 constexpr size_t kSlots = Loader::kMaxHints + 2;
 
 enum class SlotState {
@@ -70,7 +70,7 @@ struct Loader::Impl {
     batch.labels.resize(static_cast<size_t>(micro_batch));
   }
 
-  // Fills the batch with the samples whose indices it holds.
+  // Reads the samples with the batch's indices into the batch.
   void read(MicroBatch& batch) const {
     dataset.read_train(batch.indices, batch.images.data(), batch.labels.data());
   }
@@ -155,8 +155,8 @@ struct Loader::Impl {
     return slot != nullptr && slot->state == SlotState::kReady;
   }
 
-  // Returns the slot of a micro-batch whose reading has started, once it is filled, or null. One
-  // that is still queued is withdrawn: reading it here is faster than waiting for its turn.
+  // Returns the slot of a micro-batch once it is filled, if its reading has started, or null. A
+  // queued micro-batch is withdrawn: reading it here is faster than waiting for its turn.
   Slot* take(int64_t step, int64_t index) {
     std::unique_lock lock(mutex);
     if (Slot* held = oldest(SlotState::kTaken); held != nullptr) held->state = SlotState::kFree;

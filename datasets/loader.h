@@ -1,5 +1,5 @@
-// Prefetches micro-batches on a thread of its own, so that reading overlaps with compute. Call it
-// from one thread (the trainer's).
+// Prefetches micro-batches on its own thread, so that reading overlaps with compute. Call it from
+// one thread (the trainer's).
 #pragma once
 
 #include <cstddef>
@@ -27,17 +27,18 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Announces a micro-batch that `get` will ask for; the loader's thread reads announced ones in
-  // order. Only the newest kMaxHints that were not fetched are kept: announce no further ahead.
+  // Announces a micro-batch that `get` will request; the loader's thread reads announced ones in
+  // order. It keeps only the newest kMaxHints that were not fetched: announce no further ahead.
   // Small micro-batches are read by `get`, which is faster than waking a thread.
   static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
 
-  // True if `get` would not wait: the micro-batch is here, or small enough to be read by `get`.
+  // Returns true if `get` would not wait: the micro-batch was read, or is small enough to be read
+  // by `get`.
   bool ready(int64_t step, int64_t index) const;
 
-  // The micro-batch, prefetched or read now. Valid until the next call. Rethrows the dataset's
-  // errors.
+  // Returns the micro-batch, prefetched or read now. Valid until the next call. Rethrows the
+  // dataset's errors.
   const MicroBatch& get(int64_t step, int64_t index);
 
  private:

@@ -17,7 +17,7 @@ class Sampler {
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  // The job.micro_batch sample indices of a micro-batch. Valid until the next call.
+  // Returns the job.micro_batch sample indices of a micro-batch. Valid until the next call.
   //   step, micro_batch: 0-based; micro_batch counts within the step.
   std::span<const int64_t> indices(int64_t step, int64_t micro_batch);
 

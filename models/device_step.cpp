@@ -30,7 +30,7 @@ struct Slot {
   std::shared_ptr<float[]> host;
   ops::Buffer device;
   std::unique_ptr<Event> copied;
-  std::unique_ptr<Event> used;  // recorded after the run that read it
+  std::unique_ptr<Event> used;  // recorded after the run that reads it
 };
 
 using Place = DeviceTimes::Place;
@@ -81,20 +81,20 @@ class NetworkStep final : public DeviceStep {
   std::shared_ptr<float[]> losses_;  // of limits_.losses runs, one per sample
   std::vector<std::unique_ptr<Event>> losses_copied_;
   std::unique_ptr<Event> uploaded_;
-  std::unique_ptr<DeviceTimes> times_;  // null: not requested
+  std::unique_ptr<DeviceTimes> times_;  // null unless requested
   std::vector<DeviceSpan> spans_;
 
   std::span<const float> host_weights_;
-  size_t tensors_here_ = 0;  // tensors of host_weights_ that are on the device
+  size_t tensors_here_ = 0;  // tensors of host_weights_ copied to the device
   size_t staged_ = 0;        // micro-batches since the start
   size_t ran_ = 0;
-  size_t taken_ = 0;  // runs whose losses are in means_ or were returned
+  size_t taken_ = 0;  // runs with losses in means_ or already returned
   std::vector<float> means_;
   std::vector<float> handed_out_;
 
   bool has_graphs_ = true;
-  std::map<Place, std::unique_ptr<device::Graph>> graphs_;  // null: ran once, not recorded
-  std::vector<size_t> order_;                               // of the tensors in backward
+  std::map<Place, std::unique_ptr<device::Graph>> graphs_;  // null if it ran only once
+  std::vector<size_t> order_;                               // tensors in backward order
 
   std::unique_ptr<device::Stream> in_;  // destroyed first: ends all copies
 };
@@ -112,7 +112,7 @@ NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
   const ops::Backend::Scope scope(network.backend());
   const FloatAllocator pinned =
       device::registered(device_, heap_floats, [this](const std::string& why) {
-        Log("worker").warn("inputs reach " + device_->name() + " slower: " + why);
+        Log("worker").warn("copying inputs to " + device_->name() + " takes longer: " + why);
       });
   weights_ = network.backend().allocate(static_cast<size_t>(table_.total));
   for (size_t i = 0; i < table_.tensors.size(); ++i) gradients_.push_back(device_->event());
@@ -220,8 +220,8 @@ void NetworkStep::train(const Place& place, const GradientReady& ready, const We
                  {ready, needed, forward_done});
 }
 
-// Null: enqueue the run without a graph. So is the first run at each place, because what libraries
-// load or allocate on first use cannot be captured.
+// Returns the graph to launch, or null to enqueue the run without one. The first run at each place
+// has no graph, because libraries load and allocate on first use, which cannot be captured.
 device::Graph* NetworkStep::graph_of(const Place& place) {
   if (!has_graphs_) return nullptr;
   const auto found = graphs_.find(place);
@@ -270,7 +270,7 @@ int64_t NetworkStep::begin_of(size_t tensor) const {
   return tensor < table_.tensors.size() ? table_.tensors[tensor].offset : table_.total;
 }
 
-// Takes the loss of the oldest run, which has arrived on the host.
+// Takes the loss of the oldest run; it must be on the host.
 void NetworkStep::take_loss() {
   const size_t at = taken_ % limits_.losses;
   means_.push_back(mean_loss({losses_.get() + at * samples_, samples_}));
@@ -288,7 +288,7 @@ std::span<const float> NetworkStep::wait() {
   return handed_out_;
 }
 
-// Waits until nothing reads or writes the host's memory any more.
+// Waits until no work reads or writes host memory.
 void NetworkStep::drain() noexcept {
   for (device::Stream* stream : {in_.get(), &compute_}) {
     try {

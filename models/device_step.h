@@ -1,6 +1,6 @@
-// Runs micro-batches on a device one after the other without waiting for it: weights and inputs are
+// Runs micro-batches on a device one after the other without waiting for it. Weights and inputs are
 // copied in on a separate stream; gradients stay on the device until they are summed there and
-// copied out. Belongs to a model and shares its table. Use it on the thread that computes.
+// copied out. Belongs to a model and shares its table. Used on the thread that computes.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ class DeviceStep {
   virtual std::shared_ptr<device::Device> device() const = 0;
 
   // Sets the weights of all micro-batches until the next `begin`. Tensors are copied to the device
-  // when the first run needs them, and stay there for the next runs. Waits for earlier runs if
-  // nobody has.
+  // when the first run needs them, and stay there for later runs. Waits for earlier runs that
+  // `wait` has not waited for.
   //   weights: the flat vector, in memory that Stream::copy_in accepts. They must not change until
   //   a `run` and then a `wait` have returned.
   virtual void begin(std::span<const float> weights) = 0;
-  // Copies a micro-batch in; both arguments may change on return. At most two may be staged and not
-  // yet run: the next one can be staged while this one is computed, also before the `begin` that it
-  // belongs to.
+  // Copies a micro-batch in; both arguments may change on return. At most two micro-batches may be
+  // staged and not yet run, so the next one can be staged while this one is computed, even before
+  // its own `begin`.
   virtual void stage(std::span<const float> images, std::span<const int32_t> labels) = 0;
   // Discards micro-batches that are staged but not run.
   virtual void unstage() = 0;
@@ -37,30 +37,30 @@ class DeviceStep {
   //   gradients: device memory, table().total floats, overwritten as Model::train does.
   //   enqueued: called for each tensor in backward order; its gradient is ready once
   //   gradient(tensor) is done.
-  //   needed: called as by Model::train. It may throw: then this step has not happened, the work
-  //   enqueued since `begin` has finished, and staged micro-batches are discarded.
+  //   needed: as in Model::train. It may throw: the step is then abandoned, all work enqueued since
+  //   `begin` has finished, and staged micro-batches are discarded.
   virtual void run(float* gradients, const GradientReady& enqueued,
                    const WeightsNeeded& needed = {}) = 0;
-  // The event of a tensor's gradient in the latest run.
+  // Returns the event of a tensor's gradient in the latest run.
   virtual const device::Event& gradient(size_t tensor) const = 0;
-  // The next run writes its gradients only after the latest record of `event`.
+  // Makes the next run write its gradients only after the latest record of `event`.
   virtual void write_after(const device::Event& event) = 0;
   // Waits for all runs. Returns their mean losses since the last call, in order; valid until the
-  // next call. Throws Error(kDevice) if the device fails or needs more than a minute.
+  // next call. Throws Error(kDevice) if the device fails or takes more than a minute.
   virtual std::span<const float> wait() = 0;
 
   // Makes `wait` also collect timings. Call it before the first run.
   virtual void keep_times() = 0;
-  // Timings of the runs returned by the latest `wait`, and of their copies, in seconds since
-  // `clock`, which stays the same until the next run.
+  // Returns timings of the runs that the latest `wait` returned, and of their copies, in seconds
+  // since `clock`, which does not change until the next run.
   virtual std::span<const DeviceSpan> spans() const = 0;
   virtual const device::Event& clock() const = 0;
 };
 
 struct DeviceStepLimits {
-  // In a small network launching a kernel takes longer than running it: a network with at most this
-  // many parameters runs as a CUDA graph, once all its weights are on the device. A larger one
-  // starts with the layers whose weights have arrived.
+  // Limit in parameters for CUDA graphs. In a small network launching a kernel takes longer than
+  // running it, so the network runs as a graph once all its weights are on the device. A larger
+  // network starts with the layers that have their weights.
   int64_t graph_parameters = int64_t{4} << 20;
   // Graphs kept, one per pair of input slot and gradient buffer. A sum of n micro-batches along the
   // tree uses one buffer per level, log2(n) + 1, and servers may still be reading the last ones: 22
@@ -68,11 +68,11 @@ struct DeviceStepLimits {
   // hold calls and no tensors, so they are small compared to the gradients. Runs beyond the limit
   // are enqueued without a graph.
   size_t graphs = 128;
-  int64_t upload_floats = int64_t{1} << 20;  // minimum size of one copy, if as much is left
-  size_t losses = 64;                        // runs whose losses may be in flight to the host
+  int64_t upload_floats = int64_t{1} << 20;  // floats in one copy, at least, unless fewer are left
+  size_t losses = 64;                        // runs with losses in flight to the host
 };
 
-// network: on a device; must outlive the step.
+// Makes the DeviceStep of a network on a device. The network must outlive it.
 std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits = {});
 
 }  // namespace pushpull

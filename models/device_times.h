@@ -1,6 +1,5 @@
 // Records for traces when a device did each part of a step: timed events between the enqueued
-// operations, read when the step has ended, so that nothing waits for them. One thread, that of the
-// step.
+// operations, read after the step, so that nothing waits for them. Used on the thread of the step.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +18,9 @@ struct DeviceSpan {
   enum Kind {
     kForward,  // of micro-batch `number`, counted from 0 within one `wait`
     kBackward,
-    kBoth,  // forward and backward of a graph launched again before its border was read
+    kBoth,  // forward and backward of a graph relaunched before its border was read
     kInputs,
-    kWeights,  // of tensor `number`, possibly with some after it
+    kWeights,  // of tensor `number`, and perhaps of tensors after it
   };
   Kind kind = kForward;
   int64_t number = 0;
@@ -35,7 +34,7 @@ class DeviceTimes {
   // Identifies a recorded graph: the input slot that it reads and the gradients that it writes.
   using Place = std::pair<size_t, float*>;
 
-  // runs: keep the times of at most this many runs (the newest), staged ones included.
+  // runs: keeps the times of at most this many runs (the newest), including staged ones.
   DeviceTimes(std::shared_ptr<device::Device> device, size_t runs);
 
   // Each pair begins and ends a period at this point of the stream. `micro_batch` counts staged
@@ -48,15 +47,15 @@ class DeviceTimes {
   void end_weights(device::Stream& in);
   void end_forward(device::Stream& compute, size_t micro_batch);
   void end_run(device::Stream& compute, size_t micro_batch);
-  // Inside a graph, all of whose launches share this event; the second marks a run that launches a
-  // graph.
+  // Inside a graph: all launches of the graph share this event. launched() marks a run that
+  // launches a graph.
   void end_forward(device::Stream& compute, const Place& place);
   void launched(const Place& place, size_t micro_batch);
 
-  // The origin of the times, for the runs since the last `take`.
+  // Returns the origin of the times of runs since the last `take`.
   const device::Event& clock() const { return *clock_; }
-  // Periods of runs [first, end), which have finished, and of the weights copied since the last
-  // call.
+  // Returns the periods of runs [first, end), which must have finished, and of the weights copied
+  // since the last call.
   std::vector<DeviceSpan> take(size_t first, size_t end);
   // Discards everything enqueued since the last `take`.
   void drop();
@@ -69,7 +68,7 @@ class DeviceTimes {
     EventPtr begun;
     EventPtr forward_ended;
     EventPtr ended;
-    const device::Event* border = nullptr;  // end of forward; null: unknown
+    const device::Event* border = nullptr;  // end of forward; null if unknown
     int64_t input_bytes = 0;
   };
   struct Weights {

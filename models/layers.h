@@ -1,6 +1,5 @@
 // Layers: operations bound to their tensors in the flat vector, written once for all backends. A
-// layer adds its tensors to the table when it is created, in state_dict order. One thread at a
-// time.
+// layer adds its tensors to the table when it is created, in state_dict order. Not thread-safe.
 #pragma once
 
 #include <memory>

@@ -20,7 +20,7 @@ namespace pushpull {
 using GradientReady = std::function<void(size_t tensor)>;
 
 // Called with the index of each tensor before forward reads it, in forward order (first layer
-// first). Returns once its weights have arrived. May throw; then `train` has not happened.
+// first). Returns once its weights have arrived. May throw; `train` is then abandoned.
 using WeightsNeeded = std::function<void(size_t tensor)>;
 
 struct EvalSums {
@@ -34,8 +34,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Shapes, update rules and init rules of all tensors. Names and order are those of PyTorch's
-  // state_dict (with running statistics, without num_batches_tracked).
+  // Returns shapes, update rules and init rules of all tensors. Names and order are those of
+  // PyTorch's state_dict (with running statistics, without num_batches_tracked).
   const TensorTable& table() const { return table_; }
 
   // Computes one micro-batch in training mode and returns its mean loss (softmax cross-entropy).
@@ -49,25 +49,27 @@ class Model {
                       std::span<float> gradients, const GradientReady& ready,
                       const WeightsNeeded& needed = {}) = 0;
 
-  // Computes one chunk in evaluation mode, always as job.micro_batch samples: the first `valid`
-  // count, the rest is padding.
+  // Computes one chunk in evaluation mode. The chunk always has job.micro_batch samples: the first
+  // `valid` count, the rest is padding.
   virtual EvalSums evaluate(std::span<const float> weights, const float* images,
                             const int32_t* labels, int64_t valid) = 0;
 
-  // Runs the model on a device without waiting for it. Null if the model computes on the CPU.
+  // Returns the interface that runs the model on a device without waiting, or null if the model
+  // computes on the CPU.
   virtual DeviceStep* device_step() { return nullptr; }
-  // One DeviceStep per device.
+  // Returns one DeviceStep per device.
   virtual std::vector<DeviceStep*> device_steps() {
     DeviceStep* const step = device_step();
     return step == nullptr ? std::vector<DeviceStep*>{} : std::vector<DeviceStep*>{step};
   }
 
-  // Everything that must match between workers for equal bits (P1): device, instruction set,
-  // libraries.
+  // Returns a text of everything that must match between workers for equal bits (P1): device,
+  // instruction set, libraries.
   virtual std::string numerics() const = 0;
-  // The algorithms in use, as text, where a library offers several: bits depend on them. "":
-  // nothing to choose. `choose` adopts those of a worker with equal numerics: it rebuilds all plans
-  // and invalidates device_step(); "" changes nothing. Throws Error(kProtocol) for an invalid text.
+  // Returns the algorithms in use, as text, if a library offers several, because bits depend on
+  // them; "" if there is no choice. `choose` adopts those of a worker with equal numerics: it
+  // rebuilds all plans and invalidates device_step(); "" changes nothing. Throws Error(kProtocol)
+  // for an invalid text.
   virtual std::string choices() const { return {}; }
   virtual void choose(const std::string& choices) = 0;
 

@@ -1,6 +1,6 @@
-// A sequence of layers under softmax cross-entropy, on memory of its backend. Its calls enqueue
+// A sequence of layers under softmax cross-entropy, in memory of its backend. Its calls enqueue
 // work in the backend's order and wait for nothing. Both interfaces of a model build on it: the
-// blocking one (sequential.h) and the overlapping one (device_step.h). One thread at a time.
+// blocking one (sequential.h) and the overlapping one (device_step.h). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct LayerRow {
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<size_t> tensors_end;  // per layer: one past its last tensor in the table
 
-  // Appends a layer that has added its tensors to the table. First layer first; the last one yields
-  // the logits [samples, classes].
+  // Appends a layer that has added its tensors to the table, in forward order. The last layer
+  // yields the logits [samples, classes].
   void append(std::unique_ptr<Layer> layer);
 };
 
@@ -48,14 +48,14 @@ class Network {
   size_t image_floats() const;  // per micro-batch
 
   // Enqueues forward and backward of a micro-batch.
-  //   weights, gradients: as for Model::train, but in memory of the backend like everything else.
+  //   weights, gradients: as for Model::train, but in memory of the backend.
   struct Batch {
     std::span<const float> weights;
     const float* images = nullptr;
     const int32_t* labels = nullptr;
     std::span<float> gradients;
   };
-  // Called once the work in question is enqueued (on the CPU: done); `needed` before it. All but
+  // Called when the work is enqueued (on the CPU: done); `needed` is called before it. All but
   // `ready` may be empty.
   struct Hooks {
     const GradientReady& ready;
@@ -67,11 +67,11 @@ class Network {
   void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
                 int64_t valid);
 
-  // Per sample of the latest call.
+  // Results of the latest call, per sample.
   const float* losses() const { return losses_.data(); }
   const int32_t* predictions() const;
 
-  // Checks labels in host memory (PP_ASSERT).
+  // Checks labels in host memory. An invalid one is a programming error (PP_ASSERT).
   void check_labels(std::span<const int32_t> labels) const;
 
   // Rebuilds all plans with these algorithms (Model::choose).
@@ -95,16 +95,17 @@ class Network {
   ops::Buffer predictions_;  // one per sample, int32
 };
 
-// The mean loss of a micro-batch: losses in host memory, summed in order.
+// Returns the mean loss of a micro-batch: losses in host memory, summed in order.
 float mean_loss(std::span<const float> losses);
 
 // Flatten as in torch, then Linear and ReLU for each width in `hidden`, then Linear. Tensors
 // layers.I.weight and layers.I.bias.
 LayerBuilder mlp_layers(const Job& job, const InputShape& input, int64_t classes);
 
-// The small MNIST network of the PyTorch courses at CSC: twice 5x5 convolution (16, 32 channels),
-// BatchNorm, ReLU, 2x2 max pooling; then one Linear. Tensors layer1.0 and layer2.0 (convolution),
-// layer1.1 and layer2.1 (BatchNorm), fc. Throws Error(kUsage) for an image that is too small.
+// The small MNIST network of the PyTorch courses at CSC: two blocks of 5x5 convolution (16, 32
+// channels), BatchNorm, ReLU and 2x2 max pooling, then one Linear. Tensors layer1.0 and layer2.0
+// (convolution), layer1.1 and layer2.1 (BatchNorm), fc. Throws Error(kUsage) for an image that is
+// too small.
 LayerBuilder convnet_layers(const Job& job, const InputShape& input, int64_t classes);
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// A network as a Model: the caller's memory is the host's, and calls return when the work is done.
-// One thread at a time.
+// A network as a Model: the caller's memory is on the host, and calls return when the work is done.
+// Not thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// pushpull-server: the first one reads the job and coordinates; every other one joins it.
+// The program pushpull-server: the first server reads the job and coordinates it; the others join.
 #include <unistd.h>
 
 #include <exception>
@@ -25,15 +25,15 @@ const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags({
       {"job", "", "job file (INI); only the first server reads it"},
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
-      {"advertise", "", "host name or address under which others reach this server"},
+      {"advertise", "", "host name or address by which other processes reach this server"},
       {"servers", "1", "servers of the job, this one included"},
       {"workers", "1", "workers to wait for before training starts"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
-      {"device", "cpu", "where weights lie and are updated: cpu, auto, cuda, cuda:N"},
-      {"progress", "auto", "tty (one line that is renewed), plain, or auto"},
+      {"device", "cpu", "where weights are kept and updated: cpu, auto, cuda, cuda:N"},
+      {"progress", "auto", "tty (one line that is overwritten), plain, or auto"},
       {"announce-fd", "",
-       "file descriptor that gets the address, once it is known; and a line if the job fails"},
-      {"join", "", "be a further server of the job at tcp://HOST:PORT"},
+       "file descriptor to write the address to, once it is known, and a line if the job fails"},
+      {"join", "", "join the job at tcp://HOST:PORT as a further server"},
       {"join-timeout", "60",
        "seconds to wait for the first server; the first server waits for all others (600)"},
   });
@@ -63,14 +63,14 @@ std::string advertise_of(const CommandLine& line) {
   return host;
 }
 
-// The key of a program that listens. Says so where it has none.
+// Returns the keys of a program that listens. Warns if there are none.
 Keys keys_to_listen(const CommandLine& line) {
   Keys keys = keys_of(line);
   if (keys.insecure()) Log("server").warn(kInsecureLine);
   return keys;
 }
 
-// Before anybody is waited for, so that what is wrong with it is said at once.
+// Opens the device before waiting for members, so that a problem is reported at once.
 std::shared_ptr<device::Device> device_of(const CommandLine& line) {
   return open_server_device(value_of(line, "device", "cpu"),
                             [](const std::string& text) { Log("server").info(text); });

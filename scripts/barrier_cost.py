@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What checkpoints and evaluations cost a training: the same job without any, with checkpoints, with evaluations, with both.
+"""Measures the cost of checkpoints and evaluations for a training run: the same job without any, with checkpoints,
+with evaluations, with both.
 
     scripts/barrier_cost.py [--bin DIR] [--rounds N] [--every STEPS] -- OPTIONS OF pushpull run
 
-Runs take turns. Prints medians over the rounds: samples/s, and from the workers' traces how long a step takes from one
-push to the next, for steps whose weights are those of a barrier, for the ones after these, and for the others; and the wait
-for the first weights in each. A step that evaluates has its worker's chunks in it.
+The runs alternate. Prints medians over the rounds: samples/s, and from the workers' traces the time of a step from one
+push to the next, for steps that start at a barrier, for the steps after these, and for the others; and the wait for the
+first weights in each. A step with an evaluation contains the worker's share of it.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ KINDS = ("barrier", "after it", "others")
 
 
 def steps_of(trace):
-    """{step: (ms from the push before to its own, ms of waiting for its first weights)}."""
+    """Returns {step: (ms from the previous push to its own, ms of waiting for its first weights)}."""
     ends, waits = {}, {}
     for e in json.loads(trace.read_text()):
         step = e.get("args", {}).get("step")
@@ -50,7 +51,7 @@ def run(args, keys):
         steps = {kind: [] for kind in KINDS}
         for trace in sorted((out / "trace").glob("*.json")):
             for step, times in steps_of(trace).items():
-                if step >= args.every:  # the first ones fill caches and pools
+                if step >= args.every:  # the first steps fill caches and pools
                     steps[kind_of(step, args.every)].append(times)
         return summary["samples_per_second"], steps, said
 

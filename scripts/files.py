@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Prints what the files of a folder are: each file that git keeps there with the first sentence of its own header comment.
+"""Prints a description of the files in a folder: each file that git tracks, with the first sentence of its header
+comment.
 
-  scripts/files.py [FOLDER...]      all folders where none is named
+  scripts/files.py [FOLDER...]      default: all folders
 
-A .cpp or .cu without a comment of its own stands with its header; a test without one says which header it tests.
+A .cpp or .cu without a comment is listed with its header. For a test without a comment, prints the header that it
+tests.
 """
 
 import os
@@ -19,7 +21,7 @@ NOT_OURS = {"build", "out", ".git", ".cache", "__pycache__"}
 
 
 def kept_files(root=ROOT):
-    """Paths from the root of what git keeps; of all files where there is no git."""
+    """Returns the paths of all tracked files relative to the root, or of all files without git."""
     git = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, check=False)
     names = [name for name in git.stdout.decode().split("\0") if name]
     if git.returncode != 0 or not names:
@@ -30,7 +32,7 @@ def kept_files(root=ROOT):
 
 
 def header_comment(name, text):
-    """The comment that a file begins with, on one line; "" where it begins with something else."""
+    """Returns the comment at the start of a file, on one line; "" if there is none."""
     lines = text.splitlines()
     if name.endswith(".py"):
         found = re.match(r'(?:#![^\n]*\n)?\s*"""(.*?)"""', text, re.DOTALL)
@@ -43,20 +45,21 @@ def header_comment(name, text):
         if not line.startswith(mark):
             break
         body = line[len(mark):]
-        if not body.strip() or body.startswith("  "):  # a new paragraph, a list
+        if not body.strip() or body.startswith("  "):  # a new paragraph or a list
             break
         comment.append(body.strip())
     return " ".join(comment)
 
 
 def first_sentence(comment):
-    """Up to the first full stop before a new sentence, which begins with a capital letter or a quoted name."""
+    """Returns the text up to the first full stop before a new sentence, which begins with a capital letter or a quoted
+    name."""
     found = re.match(r"(.+?[.!?])(?:\)|\")?(?= [A-Z`(\"]|$)", comment)
     return found.group(0) if found else comment
 
 
 def sentence_of(name, files, read):
-    """What the file says that it is; of a test that says nothing, which header it tests."""
+    """Returns the first sentence of the file's header comment; for a test without one, the header that it tests."""
     text = read(name)
     sentence = first_sentence(header_comment(name, text))
     if sentence or not name.endswith("_test.cpp"):
@@ -68,13 +71,13 @@ def sentence_of(name, files, read):
 
 
 def rows(folder, files, read):
-    """(names, sentence) of each file directly in the folder; a header and its .cpp are one row."""
+    """Returns (names, sentence) of each file directly in the folder. A header and its .cpp are one row."""
     found = []
     here = sorted(f for f in files if os.path.dirname(f) == folder and f.endswith(SOURCES))
     for name in here:
         base, extension = os.path.splitext(name)
         if extension != ".h" and base + ".h" in files and not header_comment(name, read(name)):
-            continue  # stands with its header
+            continue  # listed with its header
         twins = [e for e in (".cpp", ".cu") if extension == ".h" and base + e in files
                  and not header_comment(base + e, read(base + e))]
         shown = os.path.basename(base) + "." + ",".join([extension[1:], *(e[1:] for e in twins)])
@@ -83,7 +86,7 @@ def rows(folder, files, read):
 
 
 def folders_of(files):
-    """Every folder that holds sources."""
+    """Returns every folder with sources."""
     return sorted({os.path.dirname(f) for f in files if f.endswith(SOURCES)})
 
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# What can only be shown on a GPU, in one command and at most 8 minutes: from a package that
-# scripts/package.sh has made, on a machine with a driver. Needs no root, no network and no Python.
+# Checks everything that needs a GPU, in one command and at most 8 minutes: from a package made by
+# scripts/package.sh, on a machine with a driver. Needs no root, no network and no Python.
 #   ./gpu-check.sh [--out DIR] [--only PART,...] [--budget SECONDS]
-#     --out DIR         where logs, the table and gpu-check.json go (gpu-check-out)
+#     --out DIR         folder for logs, the table and gpu-check.json (gpu-check-out)
 #     --only PART,...   of machine, tests, bits, kernels, peers, training, sanitizer (all, in this order)
-#     --budget SECONDS  after which what is left is not run (480)
-# A part that fails or runs out of time is a row of the table, not the end. Exit code: 0 where
-# nothing has failed, 1 where something has, 3 where nothing could run for lack of a GPU, 4 where
-# nothing has failed but the time was too short for all, 2 for a wrong option, 8 where DIR cannot be
-# written, 130 and 143 after a signal.
+#     --budget SECONDS  time limit; the parts that remain are not run (480)
+# A part that fails or runs out of time becomes a row of the table; the others still run. Exit code: 0
+# without a failure, 1 with one, 3 if nothing could run for lack of a GPU, 4 if nothing failed but the
+# time was too short for all parts, 2 for a wrong option, 8 if DIR cannot be written, 130 and 143 after
+# a signal.
 set -uo pipefail
 export LC_ALL=C
 package=$(dirname "$(readlink -f "$0")")
 
-# name, seconds at most, what it shows; the most important first
+# name, time limit in seconds, purpose; the most important part first
 readonly parts=(
   "machine    30 the GPU, and what copies and launches take"
   "tests     100 the tests that need a GPU"

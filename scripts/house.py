@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Counts how the house is kept: who asks for the strategy, how large classes are, how folders are filled, which refusals give no reason, which words say nothing.
+"""Measures the structure of the code: places that depend on the strategy, size of classes, size of folders, refusals
+without a reason, empty words.
 
-  scripts/house.py [ROOT]           the table for that tree; needs no build
-  scripts/house.py --check [ROOT]   and ends with 1 where a figure is above what LIMITS holds it to
+  scripts/house.py [ROOT]           prints the table for that tree; needs no build
+  scripts/house.py --check [ROOT]   also exits with 1 if a figure is above its limit in LIMITS
 
-`goal` is what a figure should be at most, `held` what it may not exceed today: where the two differ, the goal is still to be reached.
+`goal` is the largest value that a figure should have, `held` the largest that it may have today. Where they differ, the
+goal is not reached yet.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import pathlib
 import re
 import sys
 
-# figure: (goal, held). The only place of these numbers.
+# figure: (goal, held). These numbers are defined only here.
 LIMITS = {
     "strategy places": (25, 25),
     "strategy files": (8, 8),
@@ -43,11 +45,12 @@ MACHINES = ("Server", "PushPull", "Coordinator")
 CLASS_LINES = 450
 FILE_LINES = 500
 ADAPTER_LINES = 120  # of a simulated node: code in its header and .cpp
-# files that read, check and print the job, where the strategy is a value like any other
+# Files that read, check and print the job. They treat the strategy as a value like any other.
 JOB_FILE = re.compile(r"(^|/)(job|job_parse|job_check|job_keys|strategy)\.(cpp|h)$")
-# a main, or a backend that stands for another: they implement what their build picks
+# A main, or a backend that replaces another: they implement the functions that the build selects.
 PICKED_FILE = re.compile(r"main|(^|/)no_|/cuda/|/cpu/|gloo|cuda")
-# functions that check a peer's message; in ps/server also those that take one: elsewhere, taking may say what has changed
+# Functions that check a peer's message; in ps/server also functions that take one. Elsewhere a take function may
+# report whether it changed something.
 CHECKS = re.compile(r"^\w*(fits?|is_near|is_valid|plausible)$")
 CHECKS_OR_TAKES = re.compile(CHECKS.pattern + r"|^(on_\w+|take)$")
 SAYS_NOTHING = re.compile(r"distrusted|\bbells?\b|goes_narrow|open_door|last_questions")
@@ -55,7 +58,7 @@ LIKE_A_TRANSLATION = re.compile(r"^\s*// (?:Of|What|Who|So|By|As|That|Which|Whos
 
 
 class Tree:
-    """The product's sources: path from the root -> text, and the same without comments."""
+    """The product's sources: path relative to the root -> text, with and without comments."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
@@ -74,7 +77,8 @@ class Tree:
 
 
 def strategy_questions(tree):
-    """File -> places that ask which strategy runs: by the enumeration, a predicate that asks it, or a part's type."""
+    """Returns a map from file to places that depend on the strategy: through the enumeration, a predicate on it, or
+    the type of a part."""
     predicates = {"in_lockstep"}
     for code in tree.code.values():
         predicates |= set(re.findall(r"bool (\w+)\(\) const \{[^{}]*(?:strategy\.kind|\bkind [!=]=)", code))
@@ -87,8 +91,8 @@ def strategy_questions(tree):
 
 
 def classes(tree):
-    """(lines, header) of each class: its header and every .cpp that defines one of its functions; and which .cpp
-    implement a class that another header declares."""
+    """Returns (lines, header) of each class, counting its header and every .cpp that defines one of its functions; and
+    the .cpp files that implement a class of another header."""
     lines, header = collections.Counter(), collections.Counter()
     headers, foreign = collections.defaultdict(set), set()
     for name, code in tree.code.items():
@@ -111,7 +115,7 @@ def classes(tree):
 
 
 def functions(code, kind):
-    """(name, body) of each function of that return type that the text defines."""
+    """Yields (name, body) of each function with that return type that the text defines."""
     for found in re.finditer(r"\b" + kind + r" (?:\w+::)*(\w+)\([^;{}]*\)(?: const)?(?: noexcept)?(?: override)? \{", code):
         depth, at = 1, found.end()
         while depth and at < len(code):
@@ -121,7 +125,8 @@ def functions(code, kind):
 
 
 def silent_refusals(tree):
-    """File -> places where a server refuses a message and says no reason: `return false` of a function that checks or takes one."""
+    """Returns a map from file to places where a server refuses a message without a reason: `return false` in a
+    function that checks or takes one."""
     found = collections.Counter()
     for name, code in tree.code.items():
         if name.startswith("ps/"):
@@ -133,7 +138,8 @@ def silent_refusals(tree):
 
 
 def types_twice(tree):
-    """Type -> headers that define one of this name in the same namespace: in one program, the linker takes either's functions for both."""
+    """Returns a map from type to the headers that define it in the same namespace. In one program, the linker would
+    use one header's functions for both."""
     headers = collections.defaultdict(list)
     for name, code in tree.code.items():
         if name.endswith((".h", ".cuh")):
@@ -144,7 +150,7 @@ def types_twice(tree):
 
 
 def doubled_driver_lines(root):
-    """Lines of code of the simulated nodes beyond an adapter each: they do again what a real loop does."""
+    """Returns the lines of the simulated nodes in excess of an adapter's size: they repeat a real loop."""
     nodes = collections.Counter()
     for path in (pathlib.Path(root) / "tests" / "simulation").glob("*_node.*"):
         nodes[path.stem] += sum(not re.fullmatch(r"\s*(//.*)?", line) for line in path.read_text().splitlines())
@@ -152,13 +158,13 @@ def doubled_driver_lines(root):
 
 
 def listing(counts, most=4):
-    """The largest of them: "a 3, b 2"."""
+    """Formats the largest counts: "a 3, b 2"."""
     items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {count}" for name, count in items[:most]) + (", ..." if len(items) > most else "")
 
 
 def figures(root):
-    """Figure -> (value, what it is made of)."""
+    """Returns a map from figure to (value, its components)."""
     tree = Tree(root)
     asked = strategy_questions(tree)
     lines, header, foreign = classes(tree)
@@ -197,7 +203,8 @@ def figures(root):
 
 
 def exceeded(found, limits):
-    """Figures above what they are held to; a figure without a limit, or a limit without a figure, is a mistake too."""
+    """Returns the figures above their limits. A figure without a limit, or a limit without a figure, is an error
+    too."""
     above = [f"{name}: {found[name][0]}, held to {limits[name][1]}" for name in limits
              if name in found and found[name][0] > limits[name][1]]
     return above + [f"{name}: no limit" for name in found if name not in limits] + [
@@ -216,7 +223,7 @@ def table(found, limits):
 
 def main(words):
     parser = argparse.ArgumentParser(prog="house.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="end with 1 where a figure is above what it is held to")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure is above its limit")
     parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent)
     arguments = parser.parse_args(words)
     found = figures(arguments.root)
@@ -224,7 +231,7 @@ def main(words):
     above = exceeded(found, LIMITS)
     if not arguments.check:
         return 0
-    print("\n" + ("; ".join(above) or "no figure is above what it is held to"))
+    print("\n" + ("; ".join(above) or "no figure is above its limit"))
     return 1 if above else 0
 
 

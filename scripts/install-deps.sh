@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that pushpull is built from. Nothing happens where all are installed.
-# The CUDA toolkit is optional and not among them: CMake finds it where it is (docs/gpu.md).
+# Installs the Debian packages that pushpull is built from. Does nothing if all are installed.
+# The CUDA toolkit is optional and not among them: CMake finds an installed one (docs/gpu.md).
 #   scripts/install-deps.sh [--tests] [--tidy]
-#     --tests  also what the tests use: python3-torch as the reference, clang-format,
+#     --tests  also the packages for tests: python3-torch as the reference, clang-format,
 #              chromium, which opens the report of a comparison; tools for labs of hosts; spin,
-#              which searches through the model of a protocol
+#              which checks the model of a protocol; mold, a faster linker
 #     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
 set -euo pipefail
 
@@ -12,12 +12,12 @@ packages=(
   g++ cmake ninja-build pkg-config git ca-certificates
   libzmq3-dev cppzmq-dev libprotobuf-dev protobuf-compiler libboost-program-options-dev
   nlohmann-json3-dev zlib1g-dev libssl-dev libdnnl-dev
-  libgloo-dev  # optional: without it there is no strategy allreduce:gloo
+  libgloo-dev  # optional: without it the strategy allreduce:gloo is not available
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin) ;;
+    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold) ;;
     --tidy) packages+=(clang-tidy) ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[deps] unknown option $option; known: --tests, --tidy" >&2; exit 2 ;;
@@ -48,7 +48,7 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-# apt speaks only when it fails: its whole log is then the way out
+# Shows apt's output only if it fails; the whole log then explains why.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt() {

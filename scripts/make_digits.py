@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the files in datasets/digits from the copy of the digits that Debian's python3-sklearn carries.
+"""Makes the files in datasets/digits from the copy of the digits in Debian's python3-sklearn.
 
-Every fifth sample (index 4, 9, ...) goes to the test split. With --check nothing is written: the
-exit code is 1 where a shipped file differs from what this script makes, and 77 (skipped) where
-scikit-learn's data is not on this machine. Uses the standard library only.
+Every fifth sample (index 4, 9, ...) goes to the test split. With --check it writes nothing: the exit code is 1 if a
+shipped file differs from the generated one, and 77 (skipped) if scikit-learn's data is not installed. Uses the standard
+library only.
 """
 
 import argparse
@@ -16,12 +16,12 @@ import sys
 SOURCE = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 SHIPPED = pathlib.Path(__file__).resolve().parent.parent / "datasets" / "digits"
 SIDE = 8  # pixels
-TOP_VALUE = 16  # pixels count the dark ones of a 4x4 block
+TOP_VALUE = 16  # a pixel is the number of dark pixels in a 4x4 block
 SKIPPED = 77
 
 
 def idx(dims, values):
-    """An IDX file of unsigned bytes: 0, 0, type 8, rank, then big-endian dimensions."""
+    """Returns an IDX file of unsigned bytes: 0, 0, type 8, rank, then big-endian dimensions."""
     return struct.pack(">HBB", 0, 8, len(dims)) + struct.pack(f">{len(dims)}I", *dims) + bytes(values)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Breaks the machines of joining, heartbeats, repeats and leaving on purpose, one rule at a time, and says which
-test of the simulation catches it, with which seed. tests/simulation/mutations/README.md describes the files.
+"""Breaks the state machines of joining, heartbeats, repeats and leaving on purpose, one rule at a time, and reports
+which test of the simulation catches it, with which seed. tests/simulation/mutations/README.md describes the files.
 
     scripts/mutations.py [--seeds N] [--build DIR] [--filter TESTS] [MUTATION...]
-    scripts/mutations.py --check     # only whether each still applies to the sources; builds nothing
+    scripts/mutations.py --check     # only checks that each still applies to the sources; builds nothing
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("common", "ps", "worker")
-PRESET = "cpu"  # kernels take long to build, and the simulation uses none
+PRESET = "cpu"  # kernels take long to build, and the simulation does not use them
 
 
 def replacements(path):
@@ -31,7 +31,7 @@ def sources(tree):
 
 
 def file_of(old, texts):
-    """The one file that has this text, once. texts: by file."""
+    """Returns the one file that contains this text once. texts: by file."""
     found = [file for file, text in texts.items() if old in text]
     if len(found) != 1 or texts[found[0]].count(old) != 1:
         raise ValueError(f"the old text is in {len(found)} files, must be in one: {old.strip()[:70]}")
@@ -39,7 +39,7 @@ def file_of(old, texts):
 
 
 def check(files):
-    """Says of each whether it applies; returns how many do not."""
+    """Reports for each mutation whether it applies. Returns the number of those that do not."""
     texts = {file: file.read_text() for file in sources(ROOT)}
     missed = 0
     for path in files:
@@ -54,7 +54,7 @@ def check(files):
 
 
 def apply(tree, path):
-    """Returns the files that were changed, with their text as it was."""
+    """Applies a mutation. Returns the changed files with their original text."""
     before = {}
     for old, new in replacements(path)[1]:
         try:
@@ -74,7 +74,7 @@ def restore(before):
 
 
 def copy_tree(tree):
-    """What git keeps and what is new, where it differs: an unchanged file is not built again."""
+    """Copies tracked and new files that differ. An unchanged file is not rebuilt."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                            capture_output=True, check=True, text=True).stdout.split("\0")
     for name in filter(None, names):
@@ -94,7 +94,7 @@ def build(tree):
 
 
 def catch(tree, tests, seeds):
-    """The first test that fails and what it says, or None; raises where it does not come to an end."""
+    """Returns the first test that fails and its message, or None. Throws if the tests do not finish."""
     environment = {**os.environ, "PUSHPULL_SIM_MOST": str(seeds)}
     done = subprocess.run([tree / "build" / PRESET / "tests/simulation_test", f"--gtest_filter={tests}",
                            "--gtest_fail_fast"], env=environment, capture_output=True, text=True, timeout=3000)
@@ -110,10 +110,10 @@ def catch(tree, tests, seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mutations", nargs="*", help="names of files; default: all")
-    parser.add_argument("--seeds", type=int, default=10_000, help="of each test, at most")
+    parser.add_argument("--seeds", type=int, default=10_000, help="limit for each test")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/mutations", help="folder for the copy")
     parser.add_argument("--filter", default="MembershipSimulation.*", help="tests to run")
-    parser.add_argument("--check", action="store_true", help="only say whether each applies")
+    parser.add_argument("--check", action="store_true", help="only report whether each applies")
     options = parser.parse_args()
     files = [f for f in sorted((ROOT / "tests/simulation/mutations").glob("*.mutation"))
              if not options.mutations or f.stem in options.mutations]

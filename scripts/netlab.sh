@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A lab of hosts on this machine: one network namespace each, joined by veth over a bridge that has a
-# namespace of its own, so that nothing outside the lab changes. Needs root, and iproute2.
+# A lab of hosts on this machine: one network namespace per host, joined by veth over a bridge with its
+# own namespace, so that nothing outside the lab changes. Needs root, and iproute2.
 #   netlab.sh up --hosts N [--rate 100mbit] [--delay 5ms] [--loss 1%] [--name NAME] [--attached]
 #   netlab.sh exec NAME HOST COMMAND...   runs a command on host 0 to N-1
-#   netlab.sh measure NAME [--plain]      rate and round trip from host 0 to host 1, beside what was asked
+#   netlab.sh measure NAME [--plain]      rate and round trip from host 0 to host 1, beside the requested ones
 #   netlab.sh list | netlab.sh down NAME
-# --attached: `up` stays, and removes the lab when its standard input ends or a signal comes.
-# Rate (each way, at host and bridge) is tc-tbf(8)'s. Delay (each way: a round trip takes twice as
-# long) and loss are tc-netem(8)'s where the kernel has it. Where not, nft(8) sends what comes in to a
-# pushpull-proxy on the receiving host, which delays it, and drops packets at random.
-# Host I has the address 10.77.0.(I+1); labs do not see each other, nor the machine's network.
-# Exit codes: 2 usage, 3 this machine cannot make such a lab (one line says why), 1 all else.
+# --attached: `up` stays, and removes the lab when its standard input ends or a signal arrives.
+# Rate (each way, at host and bridge) is set with tc-tbf(8). Delay (each way: a round trip takes twice as
+# long) and loss are set with tc-netem(8) if the kernel has it. Otherwise nft(8) redirects incoming
+# connections to a pushpull-proxy on the receiving host, which delays them, and drops packets at random.
+# Host I has the address 10.77.0.(I+1). Labs are isolated from each other and from the machine's network.
+# Exit codes: 2 usage, 3 this machine cannot make such a lab (one line says why), 1 other errors.
 set -euo pipefail
 
 readonly proxy_port=7099 measure_port=7098 subnet=10.77.0
@@ -18,7 +18,7 @@ readonly state_root=${NETLAB_STATE:-/run/pushpull-netlab}
 PATH=$PATH:/usr/sbin:/sbin
 here=$(dirname "$(readlink -f "$0")")
 
-say() { echo "[netlab] $*" >&2 || true; } # who listened may have gone; cleaning up goes on
+say() { echo "[netlab] $*" >&2 || true; } # a closed pipe must not end the cleanup
 usage() { say "$*; see netlab.sh --help"; exit 2; }
 cannot() { say "$*"; exit 3; }
 
@@ -43,7 +43,7 @@ find_proxy() {
   cannot "no pushpull-proxy beside this script: build the target of that name"
 }
 
-# rate_bytes 100mbit: bytes a second
+# rate_bytes 100mbit: prints bytes per second.
 rate_bytes() {
   awk -v text="$1" 'BEGIN {
     unit = 1; if (text ~ /kbit$/) unit = 1e3; if (text ~ /mbit$/) unit = 1e6; if (text ~ /gbit$/) unit = 1e9
@@ -73,7 +73,7 @@ add_host() { # add_host I
   ip -n "$host" addr add "$subnet.$(($1 + 1))/24" dev eth0
   ip -n "$host" link set lo up
   ip -n "$host" link set eth0 up
-  if [ -n "$loss" ]; then # a loss is of one packet, not of 64 KiB that travel as one
+  if [ -n "$loss" ]; then # lose single packets, not segments of 64 KiB
     ip -n "$host" link set eth0 gso_max_segs 1
   fi
   if [ "$delay_by" = netem ] || [ "$loss_by" = netem ]; then
@@ -100,7 +100,7 @@ lose_packets() { # lose_packets NAMESPACE
 
 start_proxy() { # start_proxy I
   local host=$name-$1 address=$subnet.$(($1 + 1)) log=$state/proxy-$1
-  # standard input open but silent: commands may be written to it by hand
+  # Standard input is open but silent, so that commands can be written to it by hand.
   mkfifo "$state/commands-$1"
   ip netns exec "$host" "$proxy" --listen "$address:$proxy_port" --to original --insecure \
     --delay-ms "$(delay_ms "$delay")" <>"$state/commands-$1" >"$log" 2>&1 &
@@ -127,7 +127,7 @@ nft_in() { # nft_in NAMESPACE RULES
     cannot "nft does not take the rules that delay or loss need here: ${said%%$'\n'*}"
 }
 
-# In a namespace of its own, since only a try tells.
+# Tries netem in the lab's own namespace: only an attempt shows whether the kernel has it.
 has_netem() { tc -n "$hub" qdisc add dev lo root netem delay 1ms 2>/dev/null; }
 has_nft() { command -v nft >/dev/null && ip netns exec "$hub" nft list tables >/dev/null 2>&1; }
 
@@ -181,7 +181,7 @@ up() {
   check_machine
   hub=$name-hub state=$state_root/$name
   mkdir -p "$state_root"
-  # from here on a signal waits until it can take away what it interrupts
+  # From here on a signal is deferred until the trap can remove a partial lab.
   local stop=''
   trap 'stop=130' INT
   trap 'stop=143' TERM HUP
@@ -201,12 +201,13 @@ up() {
     >"$state/how"
   local i
   for ((i = 0; i < hosts; ++i)); do
-    add_host "$i" 2>"$state/said" # not in a condition: the first thing that fails must end it
+    add_host "$i" 2>"$state/said" # not in a condition: the first failure must end the function
   done
   say "lab $name: $hosts hosts, $subnet.1 to $subnet.$hosts; $(asked_of "$name"); $(cat "$state/how")"
-  echo "$name" # tells who reads that it is ready
+  echo "$name" # tells the reader that the lab is ready
   if [ -n "$attached" ]; then
-    # a signal that comes just before bash blocks in a read is seen at the end of that read, which must not be far
+    # Bash handles a signal that arrives just before it blocks in a read only after that read, so the read must be
+    # short.
     local code=0
     while [ "$code" -eq 0 ] || [ "$code" -gt 128 ]; do
       code=0
@@ -217,7 +218,7 @@ up() {
   trap - EXIT INT TERM HUP
 }
 
-# end_up CODE: what `up` leaves when it does not leave a lab.
+# end_up CODE: cleans up when `up` ends without leaving a lab.
 end_up() {
   local code=$1 said
   said=$(grep -m 1 '^\[netlab\]' "$state/said" 2>/dev/null || head -n 1 "$state/said" 2>/dev/null || true)
@@ -229,14 +230,14 @@ end_up() {
   exit "$code"
 }
 
-# Removes what there is of a lab, in whatever state `up` has left it.
+# Removes a lab, whatever state `up` left it in.
 down() {
   local lab=$1 pid host hosts i
   trap '' INT TERM HUP PIPE
-  hosts=$(hosts_of "$lab" 2>/dev/null) || hosts=0 # interrupted before it was written
+  hosts=$(hosts_of "$lab" 2>/dev/null) || hosts=0 # `up` was interrupted before it wrote the file
   if [ -f "$state_root/$lab/proxies" ]; then
     while read -r pid; do
-      # only what still is our proxy: numbers are given again
+      # Only if it is still a proxy: process ids are reused.
       [[ $(readlink "/proc/$pid/exe" 2>/dev/null) != */pushpull-proxy* ]] || kill "$pid" 2>/dev/null || true
     done <"$state_root/$lab/proxies"
   fi

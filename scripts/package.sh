@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs a finished build for machines where nothing is installed and nobody is root: the programs, the
-# tests and benchmarks that need a GPU, the digits, and the shared libraries that a bare machine lacks,
-# which the programs find beside themselves wherever the package is unpacked. glibc, the NVIDIA driver,
-# cuBLAS and cuDNN come from that machine.
+# Packs a finished build for machines where nothing is installed and users are not root: the programs,
+# the tests and benchmarks that need a GPU, the digits, and the shared libraries that a bare machine
+# lacks, which the programs find relative to their own folder. glibc, the NVIDIA driver, cuBLAS and
+# cuDNN come from that machine.
 #   scripts/package.sh [--build DIR] [OUT]
 #     --build DIR  a finished build (build/release)
 #     OUT          the package: OUT.tar.gz or OUT.tar.zst (pushpull-VERSION-COMMIT.tar.gz here)
@@ -16,7 +16,7 @@ fail() {
 }
 
 readonly max_bytes=$((60 << 20))
-# glibc is of one piece with the machine's loader; the rest belongs to its driver or toolkit
+# Not packed: glibc must match the machine's loader; the others belong to its driver or toolkit.
 readonly machines='^(linux-vdso|ld-linux.*|lib(c|m|mvec|dl|rt|pthread|resolv|util|anl|nsl|nss_.*|cuda|cudart|cublas|cublasLt|cudnn.*|nvidia-.*))\.so'
 
 build=build/release
@@ -53,7 +53,7 @@ cmake --install "$build" --prefix "$stage" --strip >/dev/null
 cmake --install "$build" --prefix "$stage" --strip --component tests >/dev/null
 cp -r scripts/gpu-check.sh scripts/gpu_check "$stage/"
 
-# libraries_of FILE...: "NAME PATH" of every shared library that they need, directly or not.
+# libraries_of FILE...: prints "NAME PATH" of every shared library that the files need, directly or not.
 libraries_of() {
   local file
   for file in "$@"; do
@@ -71,7 +71,7 @@ while read -r library path; do
   cp -L "$path" "$libraries/$library"
   chmod 644 "$libraries/$library"
   strip --strip-unneeded "$libraries/$library"
-  # by name: the loader says /lib where the package says /usr/lib, or the other way round
+  # Searches by file name: the loader reports /lib where the package has /usr/lib, or the other way round.
   owner=$(dpkg-query --search "*/$(basename "$(readlink -f "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1) || owner=
   if [ -n "$owner" ]; then
     echo "$library $owner $(dpkg-query --show --showformat '${Version} ' "$owner" | cut -d' ' -f1)"

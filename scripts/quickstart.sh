@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # From a bare Debian to a trained network: installs packages, builds the programs, then trains the
-# convolutional network of docs/examples/digits.ini on real handwritten digits (they are in this
+# convolutional network of docs/examples/digits.ini on handwritten digits (they are in this
 # repository) with one server and two workers, first in lockstep (sync), then without (async). At the
 # end it compares strategies on the same job, which takes about a minute on two cores.
-# Needs root or sudo where packages are missing. May be started again, from any folder.
+# Needs root or sudo if packages are missing. Can be started again, from any folder.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 

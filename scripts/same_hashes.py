@@ -3,9 +3,10 @@
 
   scripts/same_hashes.py OLD_BIN NEW_BIN [--only TEXT] [--timeout SECONDS]
 
-The folders hold the programs (build/release/bin). Jobs whose weights depend on the job alone run with both. Where the
-order of arrival decides, each build records a run, and both builds replay it. Jobs that stop and resume do so within each
-build, and from the old build's checkpoint under the new one. Ends with 1 where hashes differ or a run fails.
+The arguments are the folders of the programs (build/release/bin). Jobs with weights that depend on the job alone run
+with both builds. If the order of arrival matters, each build records a run, and both builds replay it. Jobs that stop
+and resume do so within each build, and from the old build's checkpoint under the new one. Exits with 1 if hashes differ
+or a run fails.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 
-# of every job: seconds at most, one thread to compute, the smallest data
+# Common to all jobs: one compute thread, the smallest data.
 BASE = {"dataset": "digits", "train-samples": 256, "test-samples": 64, "global-batch": 32, "micro-batch": 8, "hidden": "32",
         "steps": 12, "lr": 0.05, "seed": 3, "threads": 1, "server-threads": 1, "slice-bytes": 4096, "eval-every": 6}
 CONV = {"model": "convnet", "steps": 6, "eval-every": 0, "global-batch": 16}
@@ -66,7 +67,7 @@ JOBS = [
         staleness_aware="true", delay_compensation=0.1),
     job("async, pulls bf16, two connections", 2, 2, "recorded", strategy="async", pull_codec="bf16", transport="ipc",
         connections=2),
-    # a lossy codec cannot be recorded, but one worker alone has one order
+    # A lossy codec cannot be recorded, but with one worker there is only one order.
     job("async int8, pulls bf16, one worker", 1, 2, strategy="async", codec="int8", pull_codec="bf16"),
     conv("async convnet", 2, 1, "recorded", strategy="async"),
     job("ssp:2", 3, 2, "recorded", strategy="ssp:2", straggler="0:2"),
@@ -77,7 +78,7 @@ JOBS = [
 
 
 class Failed(Exception):
-    """A run that has not ended well: one line."""
+    """A run that failed. The message is one line."""
 
 
 def call(words, timeout_s):
@@ -93,7 +94,7 @@ def call(words, timeout_s):
 
 
 class Lab:
-    """Runs jobs in folders of its own below `folder`."""
+    """Runs jobs in new folders below `folder`."""
 
     def __init__(self, folder, timeout_s):
         self.folder = pathlib.Path(folder)
@@ -105,7 +106,7 @@ class Lab:
         return self.folder / str(self.count)
 
     def train(self, program_dir, entry, **more):
-        """Folder of the run."""
+        """Runs a job and returns its output folder."""
         out = self.fresh()
         keys = {**entry["keys"], **more}
         flags = [word for key, value in keys.items() for word in (f"--{key}", value)]
@@ -131,8 +132,8 @@ def exact(lab, entry, old, new):
 
 
 def resumed(lab, entry, old, new):
-    """A run under the old build that stops at a third and goes on is what the others must come out as. (Under local:H a
-    worker's own optimizer begins anew, so this is not the run that never stopped.)"""
+    """Compares with a run under the old build that stops at a third and resumes. (Under local:H a worker's own
+    optimizer restarts, so this is not the uninterrupted run.)"""
     third = entry["keys"]["steps"] // 3
 
     def goes_on(program_dir, first):
@@ -156,7 +157,7 @@ KINDS = {"exact": exact, "resumed": resumed, "recorded": recorded}
 
 
 def run_all(jobs, old, new, lab, show=print):
-    """Number of jobs whose hashes differ or that failed."""
+    """Returns the number of jobs with different hashes, or that failed."""
     width = max(len(entry["name"]) for entry in jobs)
     wrong = 0
     for entry in jobs:
@@ -178,7 +179,7 @@ def main(words):
     parser = argparse.ArgumentParser(prog="same_hashes.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", metavar="OLD_BIN", type=pathlib.Path)
     parser.add_argument("new", metavar="NEW_BIN", type=pathlib.Path)
-    parser.add_argument("--only", metavar="TEXT", default="", help="jobs whose name holds it")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only jobs with this text in their name")
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=120, help="of each program [120]")
     arguments = parser.parse_args(words)
     for folder in (arguments.old, arguments.new):
@@ -186,7 +187,7 @@ def main(words):
             parser.error(f"no {folder / 'pushpull'}; build it: cmake --preset release && cmake --build --preset release")
     jobs = [entry for entry in JOBS if arguments.only in entry["name"]]
     if not jobs:
-        parser.error(f"no job's name holds {arguments.only}")
+        parser.error(f"no job's name contains {arguments.only}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="same-hashes-") as folder:
         wrong = run_all(jobs, arguments.old.resolve(), arguments.new.resolve(), Lab(folder, arguments.timeout),

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Looks for rare failures, for hours: simulated clusters, fuzzers and chaos in rotation, at low priority.
 #   scripts/soak.sh HOURS [FILE]
-# Appends one line of JSON for each round of each to FILE (build/soak.jsonl), and for each run of chaos to FILE.chaos, so
-# that runs add up: `tests/chaos/chaos.py --show FILE.chaos` prints the table. Seeds go on where the last soak has ended.
-# Inputs that fuzzers have found stay in build/soak/NAME; what broke something is build/soak/NAME-crash-..., and logs of
-# failed runs of chaos are build/soak/chaos. Ends with 1 where anything has failed.
-# PUSHPULL_SOAK_S: seconds of each fuzzer, and of chaos, in a round (600). PUSHPULL_SIM_SCALE: how many times the tests'
-# own number of seeds are simulated in a round (4).
+# Appends one line of JSON per round of each to FILE (build/soak.jsonl), and per run of chaos to FILE.chaos, so that
+# runs add up: `tests/chaos/chaos.py --show FILE.chaos` prints the table. Seeds continue after those of the last soak.
+# Inputs found by fuzzers stay in build/soak/NAME; failing inputs are build/soak/NAME-crash-..., and logs of failed runs
+# of chaos are in build/soak/chaos. Exits with 1 if anything failed.
+# PUSHPULL_SOAK_S: seconds of each fuzzer, and of chaos, in a round (600). PUSHPULL_SIM_SCALE: seeds that are simulated
+# in a round, as a multiple of the tests' own number (4).
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -22,7 +22,7 @@ failed=0
 mkdir -p "$work" "$(dirname "$table")"
 touch "$table"
 
-# note KIND NAME RUNS SECONDS EXIT_CODE
+# note KIND NAME RUNS SECONDS EXIT_CODE: appends a line to the table.
 note() {
   printf '{"when": "%s", "commit": "%s", "kind": "%s", "name": "%s", "runs": %s, "seconds": %s, "exit": %s}\n' \
     "$(date -u +%FT%TZ)" "$(git rev-parse --short HEAD 2>/dev/null || echo none)" "$1" "$2" "$3" "$4" "$5" >>"$table"
@@ -32,7 +32,7 @@ note() {
 
 over() { [ "$(date +%s)" -ge "$end" ]; }
 
-# The smaller of a turn and what is left.
+# Prints the smaller of a turn and the remaining time, in seconds.
 seconds_left() {
   local left=$((end - $(date +%s)))
   echo $((left < turn_s ? (left > 1 ? left : 1) : turn_s))
@@ -41,7 +41,7 @@ seconds_left() {
 simulate() {
   local begin=$SECONDS code=0 round first
   round=$(grep -c '"kind": "simulate"' "$table" || true)
-  # no test has more than 3,000 seeds at scale 1; those below the first round's are the tests' own
+  # No test has more than 3,000 seeds at scale 1; seeds below the first round's are the tests' own.
   first=$((1 + 3000 * sim_scale * (round + 1)))
   PUSHPULL_SIM_FIRST=$first PUSHPULL_SIM_SCALE=$sim_scale nice build/release/tests/simulation_test \
     >"$work/simulate.log" 2>&1 || code=$?

@@ -4,6 +4,8 @@
 #   scripts/test.sh            the release build: all tests, and the check of the formatting
 #   scripts/test.sh STEP...    these instead, in this order:
 #     --release  as above
+#     --fast     the unit tests alone, in the preset dev: what to run after each edit
+#     --headers  compiles each header and each source by itself
 #     --asan     all tests with the address and undefined-behaviour sanitizers
 #     --tsan     all tests with the thread sanitizer
 #     --tidy     builds with clang-tidy, whose warnings are errors
@@ -36,6 +38,13 @@ tidy() {
   cmake --preset tidy >/dev/null
   cmake --build --preset tidy
 }
+fast() { cmake --workflow --preset fast; }
+headers() {
+  echo "[test] headers"
+  cmake --preset headers >/dev/null
+  cmake --build --preset headers
+  scripts/each_alone.py build/headers
+}
 simulate() {
   echo "[test] simulate"
   cmake --preset release >/dev/null
@@ -61,9 +70,9 @@ format() {
 steps=()
 for option in "$@"; do
   case $option in
-    --release | --asan | --tsan | --tidy | --format | --simulate) steps+=("${option#--}") ;;
+    --release | --fast | --headers | --asan | --tsan | --tidy | --format | --simulate) steps+=("${option#--}") ;;
     --all) steps+=(tidy asan tsan release) ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[test] unknown option $option; see scripts/test.sh --help" >&2; exit 2 ;;
   esac
 done

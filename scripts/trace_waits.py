@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long a worker waits per step, from the trace that pushpull-worker --trace FILE has written.
+"""Prints the waits of a worker per step, from a trace written by pushpull-worker --trace FILE.
 
     scripts/trace_waits.py FILE...     a table: per file the steps, and medians per step of each kind of event
 """
@@ -13,7 +13,7 @@ OUTSIDE = ("wait for the first weights", "end of push")
 
 
 def per_step(events):
-    """{step: {category: seconds}}, and what was waited for: {name: seconds}."""
+    """Returns {step: {category: seconds}}, and {name: seconds} of the waits."""
     steps = collections.defaultdict(lambda: dict.fromkeys(KINDS, 0.0))
     waits = collections.Counter()
     for e in events:
@@ -23,7 +23,7 @@ def per_step(events):
         if e["cat"] == "wait":
             waits[e["name"]] += e["dur"] / 1e6
         if e["cat"] in ("wait", "push") and e["name"] not in OUTSIDE:
-            steps[e["args"]["step"]]["compute"] -= e["dur"] / 1e6  # it lies within forward or backward
+            steps[e["args"]["step"]]["compute"] -= e["dur"] / 1e6  # it is part of forward or backward
     return steps, waits
 
 

@@ -1,7 +1,7 @@
-"""Samples per second of `convnet`, pushpull beside single-process PyTorch: run_convnet.sh runs it.
+"""Samples per second of `convnet`, pushpull beside single-process PyTorch. run_convnet.sh runs it.
 
-All runs of one round follow each other on the same cores, and the rounds are interleaved, so that
-whatever else the machine does hits all alike. Compare the ratios: they are taken within a round."""
+All runs of one round follow each other on the same cores, and the rounds are interleaved, so that other load affects
+all alike. Compare the ratios: they are taken within a round."""
 import argparse
 import json
 import os
@@ -36,7 +36,7 @@ def pushpull_rate(bin_dir, steps, workers):
 
 
 def configurations(bin_dir, steps, cores):
-    """Name -> measurement, in the order of a round."""
+    """Returns a map from name to measurement, in the order of a round."""
     out = {BASE: lambda: torch_rate(steps, 1, 1),
            "pushpull, 1 worker": lambda: pushpull_rate(bin_dir, steps, 1),
            "PyTorch, 1 thread, 2 x 100": lambda: torch_rate(steps, 1, 2),
@@ -47,7 +47,7 @@ def configurations(bin_dir, steps, cores):
 
 
 def summarise(rates, steps):
-    import torch  # only for its version: the measurements are processes of their own
+    import torch  # only for its version: measurements run in other processes
     rows = {}
     for name, values in rates.items():
         ratios = [value / base for value, base in zip(values, rates[BASE])]
@@ -76,8 +76,8 @@ def main():
     parser.add_argument("--bin", default=f"{ROOT}/build/release/bin", help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100, help="timed steps of each run")
-    parser.add_argument("--cores", help="pin everything to these, such as 0,1; else all there are")
-    parser.add_argument("--json", metavar="FILE", help="every measurement, for later")
+    parser.add_argument("--cores", help="pin all processes to these, such as 0,1; default: all cores")
+    parser.add_argument("--json", metavar="FILE", help="also write every measurement to this file")
     arguments = parser.parse_args()
     if arguments.cores:
         os.sched_setaffinity(0, map(int, arguments.cores.split(",")))  # children inherit it

@@ -1,7 +1,7 @@
-"""Single-process PyTorch training the same convnet: prints samples per second.
+"""Single-process PyTorch training of the same convnet. Prints samples per second.
   convnet_torch.py STEPS THREADS MICRO_BATCHES
-A step has 200 samples of 1x28x28 in MICRO_BATCHES parts whose gradients are summed, and one update
-of SGD with momentum. The data lie in memory; three steps go before the clock starts."""
+A step has 200 samples of 1x28x28 in MICRO_BATCHES parts, the sum of their gradients, and one update of SGD with
+momentum. The data are in memory; three warm-up steps are not timed."""
 import sys
 import time
 

@@ -1,8 +1,7 @@
-"""Training with PyTorch's DistributedDataParallel on Gloo, one thread for each process, plain SGD, data
-in memory.
+"""Training with PyTorch's DistributedDataParallel on Gloo, one thread per process, plain SGD, data in memory.
   ddp_train.py ddp|alone MODEL PROCESSES SECONDS
-Prints samples per second of all processes together. `alone`: the same processes without any exchange,
-which is the ceiling of what an exchange can cost nothing. Three steps go before the clock starts."""
+Prints samples per second of all processes together. `alone` runs the same processes without an exchange: the upper
+limit, at which an exchange costs nothing. Three warm-up steps are not timed."""
 import os
 import sys
 import time
@@ -33,7 +32,7 @@ def convnet():
     return nn.Sequential(*block(1, 16), *block(16, 32), nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
 
 
-# model, samples of a micro-batch, shape of a sample: as in JOBS of speed_compare.py
+# model, samples of a micro-batch, shape of a sample: the same as JOBS of speed_measure.py
 MODELS = {"mlp": (lambda: mlp(784, 1024), 128, (784,)),
           "convnet": (convnet, 100, (1, 28, 28)),
           "mlp-wide": (lambda: mlp(4096, 4096), 64, (4096,))}
@@ -67,7 +66,7 @@ def process(rank, processes, port, kind, name, seconds):
 
     timed(WARM_UP_STEPS)
     one = torch.tensor([timed(2) / 2])
-    dist.all_reduce(one)  # all take the same number of steps
+    dist.all_reduce(one)  # all ranks run the same number of steps
     steps = max(4, int(seconds * processes / float(one)))
     took = timed(steps)
     if rank == 0:

@@ -1,5 +1,5 @@
-"""One exchange as PyTorch DDP does it: Gloo all-reduce of a flat gradient, then SGD with momentum in
-every process, one thread each.
+"""One exchange as in PyTorch DDP: Gloo all-reduce of a flat gradient, then SGD with momentum in every process, one
+thread each.
   gloo_exchange.py PROCESSES BYTES [BYTES ...]
 Prints "BYTES microseconds" for each size, the median of the first process's steps."""
 import os

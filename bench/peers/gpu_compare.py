@@ -1,11 +1,9 @@
-"""Training on one device: pushpull, with every weight pushed and pulled in every step, beside plain PyTorch
-without any server, eager and compiled, and beside DistributedDataParallel on Gloo. scripts/gpu-check.sh
-runs it; by hand:
+"""Training on one device: pushpull, with every weight pushed and pulled in every step, beside plain PyTorch without a
+server, eager and compiled, and beside DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
   gpu_compare.py --bin build/release/bin [--device cuda:0] [--seconds 120] [--cases NAME,...]
-Who is measured in a round is measured in turns, for about a second each; values are medians over rounds,
-ratios medians of what was divided within a round. Prints rows as bench/gpu_rows.h says, each case's when
-it is done. Once the time is over the rest is skipped, and says so. --device cpu: two small cases, to see
-that all of it works."""
+A round measures all competitors one after the other, for about a second each. Values are medians over rounds, ratios
+are medians of the ratios within a round. Prints rows as in bench/gpu_rows.h, those of a case when it is done. When the
+time is over, the remaining cases are reported as skipped. --device cpu: two small cases, to test the program itself."""
 import argparse
 import json
 import os
@@ -20,9 +18,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-SAMPLES = 2000       # that are made up once and kept
-WARM_UP_S = 0.5      # of a run of ours that do not count: choices, graphs
-PREPARE_S = 90       # at most; a first compilation takes long
+SAMPLES = 2000       # generated once and kept
+WARM_UP_S = 0.5      # unmeasured start of a pushpull run: algorithm choices, graphs
+PREPARE_S = 90       # deadline; a first compilation takes long
 MOST_ROUNDS = 7
 EAGER, COMPILED, DDP = "PyTorch, eager", "PyTorch, compiled", "DDP on Gloo, 2 processes"
 
@@ -46,7 +44,7 @@ CPU_CASES = {
 
 
 class Failed(Exception):
-    """One line: what has not worked."""
+    """A measurement failed. The message is one line."""
 
 
 def say(*fields):
@@ -58,7 +56,7 @@ def number(value):
 
 
 class Child:
-    """A process that a round measures; it ends with this one."""
+    """A process that a round measures. It ends with this one."""
 
     def __init__(self, words, **options):
         environment = {k: v for k, v in os.environ.items()
@@ -83,7 +81,7 @@ class Child:
 
 
 class Torch:
-    """Processes of gpu_torch.py that answer together."""
+    """Processes of gpu_torch.py that are measured together."""
 
     def __init__(self, name, device, processes=1, compiled=False):
         self.name, self.compiled = name, compiled
@@ -106,7 +104,7 @@ class Torch:
                 raise Failed("it has ended before") from None
 
     def answer(self, deadline):
-        """That of the first process; of all there must be one."""
+        """Returns the answer of the first process. All processes must answer."""
         values = []
         for child in self.children:
             ready, _, _ = select.select([child.process.stdout], [], [], max(0, deadline - time.monotonic()))
@@ -162,7 +160,7 @@ class Ours:
 
     @staticmethod
     def rate(process, metrics, log, seconds, deadline):
-        """samples per second between two lines of metrics.jsonl."""
+        """Returns samples per second between two lines of metrics.jsonl."""
         while True:
             text = metrics.read_text() if metrics.exists() else ""
             lines = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
@@ -175,7 +173,7 @@ class Ours:
                 last = log.read_text(errors="replace").strip().splitlines()[-1:]
                 raise Failed(f"it ended with {process.returncode}: {''.join(last)[:300]}")
             if time.monotonic() > deadline:
-                raise Failed("it has not trained for long enough in time")
+                raise Failed("it did not train for long enough before the deadline")
             time.sleep(0.02)
 
     def end(self):
@@ -183,7 +181,7 @@ class Ours:
 
 
 def competitors(arguments):
-    """In the order of a round, and [(name, why it is none)]."""
+    """Returns the competitors in the order of a round, and [(name, why it is skipped)]."""
     device = arguments.device
     found = [Torch(EAGER, device), Ours("1 worker, server on the host", arguments, 1)]
     skipped = []
@@ -198,17 +196,17 @@ def competitors(arguments):
 
 
 class Comparison:
-    """One case: values[name] is a list, a value for each round, None where it has failed."""
+    """One case. values[name] is a list with a value per round, or None if it failed."""
 
     def __init__(self, name, settings, all_of_them):
         self.name, self.settings, self.them = name, settings, all_of_them
         self.values = {one.name: [] for one in all_of_them}
-        self.out = {}  # name -> why it is no part of it
+        self.out = {}  # name -> why it does not take part
 
     def prepare(self, deadline):
         for one in self.them:
             self.attempt(one, lambda one=one: one.prepare(self.settings))
-        for one in self.them:  # all at once: a compilation takes long
+        for one in self.them:  # all at once, since a compilation takes long
             if isinstance(one, Torch) and one.name not in self.out:
                 self.attempt(one, lambda one=one: one.answer(deadline))
 
@@ -273,7 +271,7 @@ def compare(arguments, cases):
     try:
         for index, (name, settings) in enumerate(cases.items()):
             begin = time.monotonic()
-            one_round = 10 * arguments.round_seconds  # of everybody, with their starts
+            one_round = 10 * arguments.round_seconds  # of all competitors, including their starts
             share = max(one_round, (deadline - begin) / (len(cases) - index))
             if deadline - begin < one_round:
                 say("skip", name, "out of time")
@@ -299,10 +297,10 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the programs")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--seconds", type=float, default=120, help="for everything")
+    parser.add_argument("--seconds", type=float, default=120, help="limit of all cases together")
     parser.add_argument("--round-seconds", type=float, default=1.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=MOST_ROUNDS, help="at most")
-    parser.add_argument("--scratch", type=pathlib.Path, help="folder for what runs write, and take away again")
+    parser.add_argument("--scratch", type=pathlib.Path, help="folder for temporary files of the runs")
     parser.add_argument("--cases", help="of " + ", ".join([*GPU_CASES, *CPU_CASES]))
     arguments = parser.parse_args()
     if not (arguments.bin / "pushpull").exists():
@@ -319,7 +317,7 @@ def main():
     arguments, cases = parsed()
     if arguments.scratch:
         arguments.scratch.mkdir(parents=True, exist_ok=True)
-    # whoever ends this process wants its children to end, too
+    # A signal to this process must end its children, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     compare(arguments, cases)
 

@@ -1,15 +1,14 @@
-"""Plain PyTorch training on a device, for gpu_compare.py: one process of this program, or two under
-DistributedDataParallel on Gloo that share the device, which stay between the rounds and do nothing
-there.
+"""Plain PyTorch training on a device, for gpu_compare.py. One process of this program, or two under
+DistributedDataParallel on Gloo that share the device. The processes stay between the rounds and are idle there.
   gpu_torch.py DEVICE alone
   gpu_torch.py DEVICE ddp RANK PROCESSES PORT
-Reads questions on stdin, a line of JSON each, and answers each with a line: "ok VALUE" or "error TEXT".
+Reads requests on stdin, a line of JSON each, and answers each with a line: "ok VALUE" or "error TEXT".
   {"do": "prepare", "case": CASE, "compiled": bool}   makes the model, and runs it until it is warm
   {"do": "run", "seconds": S}                         samples per second of all processes together
-A CASE is {"model": "convnet" or "mlp", "hidden", "input", "classes", "batch", "precision"}; under DDP
-each process takes its share of the batch. Weights are fp32 and updated by SGD with momentum; batches lie
-in pinned memory and are copied to the device in each step. Nothing waits for the device within a step.
-The models are those of models/: a test compares names, shapes and losses."""
+A CASE is {"model": "convnet" or "mlp", "hidden", "input", "classes", "batch", "precision"}; under DDP each process
+takes its share of the batch. Weights are fp32 and updated by SGD with momentum. Batches are in pinned memory and are copied
+to the device in each step. No call waits for the device within a step. The models are those of models/: a test
+compares names, shapes and losses."""
 import json
 import os
 import sys
@@ -101,7 +100,7 @@ class Training:
         self.optimizer.step()
 
     def seconds(self, steps):
-        """Of so many steps, with the end of what the device does."""
+        """Returns the seconds of `steps` steps, until the device has finished them."""
         self.synchronize()
         began = time.perf_counter()
         for index in range(steps):
@@ -125,7 +124,7 @@ class Alone:
 
 
 class Together:
-    """Several processes; rank 0's values count."""
+    """Several processes; the values of rank 0 count."""
 
     def __init__(self, rank, processes, port):
         self.processes = processes
@@ -171,7 +170,7 @@ def main():
         torch.cuda.set_device(device)
     team = Alone() if sys.argv[2] == "alone" else Together(*map(int, sys.argv[3:6]))
     answers = os.dup(1)
-    os.dup2(2, 1)  # what libraries say is no answer
+    os.dup2(2, 1)  # output of libraries must not be taken for an answer
     trainings = []
     for line in sys.stdin:
         try:

@@ -1,5 +1,5 @@
-// All-reduce of floats by MPI, without an update of weights; run_speed.sh builds and runs it where
-// mpicxx is.
+// All-reduce of floats by MPI, without an update of weights. run_speed.sh builds and runs it if
+// mpicxx is installed.
 //   mpirun -np 2 mpi_all_reduce BYTES [BYTES ...]
 // Prints "BYTES microseconds" for each size, the median of rank 0.
 #include <mpi.h>
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     const size_t rounds =
         std::clamp<size_t>((size_t{200} << 20) / std::max<size_t>(bytes, 1), 5, 200);
     std::vector<double> seconds;
-    for (size_t round = 0; round < rounds + 3; ++round) {  // three warm up
+    for (size_t round = 0; round < rounds + 3; ++round) {  // three rounds of warm-up
       MPI_Barrier(MPI_COMM_WORLD);
       const double begin = MPI_Wtime();
       MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM,

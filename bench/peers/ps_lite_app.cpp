@@ -1,13 +1,13 @@
-// Training on ps-lite, through its public API (ps/ps.h) alone, that is written so that a lost
-// process can come back. ps_lite_faults.py builds it and starts the processes; DMLC_ROLE says
-// whether this one is the scheduler, a server or a worker.
-//   ps_lite_app STEPS FLOATS
+// Training on ps-lite, with its public API (ps/ps.h) alone, written so that a lost process can be
+// replaced. ps_lite_faults.py builds it and starts the processes; DMLC_ROLE selects scheduler,
+// server or worker.
+//  ps_lite_app STEPS FLOATS
 // In each step every worker pushes a gradient of FLOATS numbers to each server and pulls the
-// weights. A server adds the gradients in the order in which they come, as BytePS's and MXNet's
-// servers do, and moves the weights when all are there. A pull is answered after that. A push says
-// its step: what comes twice counts once, a worker that comes back asks where it was, and a server
-// that comes back goes on from that step with zeros, since nobody has its weights. A worker prints
-// "step N" after each step and "weights HEX" at the end.
+// weights. A server adds the gradients in the order of arrival, as BytePS's and MXNet's servers do,
+// updates the weights when it has all gradients, and then answers the pulls. A push carries its
+// step: a repeated push counts once, a restarted worker asks for its step, and a restarted server
+// continues from that step with zeros, since its weights are lost. A worker prints "step N" after
+// each step and "weights HEX" at the end.
 #include <ps/ps.h>
 
 #include <algorithm>
@@ -50,7 +50,8 @@ class Server {
     ps::SArray<ps::Key> keys;
   };
 
-  // A server that is new in the middle of the job: it has no weights, and goes on from zeros.
+  // Called when a server starts in the middle of the job: it has no weights, and continues from
+  // zeros.
   void begin_at(int step) {
     if (steps_ > 0 || *std::max_element(next_.begin(), next_.end()) > 0) return;
     std::printf("begins at step %d, with zeros\n", step);
@@ -67,7 +68,7 @@ class Server {
     ++steps_;
   }
 
-  // Those whose step is in the weights.
+  // Answers the pulls of steps that are in the weights.
   void answer_waiting(ps::KVServer<float>* server) {
     std::vector<Pull> later;
     for (const Pull& pull : waiting_) {
@@ -90,7 +91,7 @@ class Server {
   }
 
   std::vector<int> next_;  // step of each worker's next push
-  int steps_ = 0;          // that are in the weights
+  int steps_ = 0;          // steps that are in the weights
   std::vector<float> weights_, sum_;
   std::vector<Pull> waiting_;
 };
@@ -122,7 +123,7 @@ class Worker {
   }
 
  private:
-  // Where the servers' answers differ, the worker goes on from the earlier step.
+  // If the servers' answers differ, the worker continues from the earlier step.
   int first_step() {
     pull(kWhichStep);
     const float first = *std::min_element(weights_.begin(), weights_.end());
@@ -136,8 +137,8 @@ class Worker {
     kv_.Wait(kv_.ZPull(ps::SArray<ps::Key>(keys_), &into, nullptr, command));
   }
 
-  // Of |w - t|^2 / 2, where t is random, different for each worker and step, and the same in
-  // each run.
+  // Returns the gradient of |w - t|^2 / 2, where t is random, differs between workers and steps,
+  // and is the same in each run.
   std::vector<float> gradient(int step) const {
     std::mt19937 bits(static_cast<unsigned>(step * 1000 + ps::MyRank()));
     std::normal_distribution<float> normal;
@@ -152,7 +153,7 @@ class Worker {
   std::vector<float> weights_;
 };
 
-// Who takes a lost process's place does not wait for the others: they have met already.
+// A replacement of a lost process skips the barrier, which the other processes have passed already.
 void start() {
   ps::StartAsync(0);
   const bool again = ps::Postoffice::Get()->is_recovery();

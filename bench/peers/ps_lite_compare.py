@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""pushpull beside ps-lite and BytePS's server over TCP loopback, interleaved: one worker that pushes and pulls
-alone, and the whole exchange of two workers. Downloads and builds BytePS's source distribution, or takes --source.
+"""pushpull beside ps-lite and BytePS's server over TCP loopback, interleaved: one worker that pushes and pulls alone,
+and the whole exchange of two workers. Downloads and builds BytePS's source distribution, or takes --source.
 
-Everything is measured once per round, one after the other. Ratios are taken within a round; for ps-lite the
-fastest of its variants and of three sizes of keys counts in each round and for each size of tensor."""
+A round measures each variant once, one after the other. Ratios are taken within a round. For ps-lite, the fastest of
+its variants and of three key sizes counts, in each round and for each tensor size."""
 import argparse
 import json
 import pathlib
@@ -18,7 +18,7 @@ from figures import (BIN, KIB, MIB, ROOT, Failed, bench_rows, caption, cell, mac
 SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
 QUICK = [4 * KIB, MIB]
 WORKERS = 2  # of the exchange
-# (what the server does, van, heap): ps-lite at its best only stores; as we do it, it updates
+# (work of the server, van, heap): ps-lite at its best only stores; to do the work of pushpull it updates
 ALONE = [("store", "released", "default"), ("store", "sleeping", "default"), ("store", "sleeping", "kept"),
          ("update", "sleeping", "kept")]
 EXCHANGE = [("exchange", "released", "default"), ("exchange", "sleeping", "default"),
@@ -38,7 +38,7 @@ def pushpull(bin_dir, size):
 
 
 class Variants:
-    """What of ps-lite is measured; one that fails is said, and left out from then on at this size."""
+    """The measured variants of ps-lite. One that fails is reported, and skipped from then on at this size."""
 
     def __init__(self, programs):
         self.programs, self.skipped = programs, {}
@@ -57,7 +57,7 @@ class Variants:
 
 
 def measured_size(bin_dir, size, variants):
-    """All of one size, right after each other."""
+    """Measures all variants of one size, right after each other."""
     found = pushpull(bin_dir, size)
     for workers, group in ((1, ALONE), (WORKERS, EXCHANGE)):
         for variant in group:
@@ -66,8 +66,8 @@ def measured_size(bin_dir, size, variants):
 
 
 def with_best(found):
-    """Adds ("best", what the server does, push, pull or exchange, bytes): the fastest variant of the round.
-    A pull is the same whatever the server does with a push."""
+    """Adds ("best", kind of server, push, pull or exchange, bytes): the fastest variant of the round. A pull does not
+    depend on the kind of server."""
     best = dict(found)
     for (variant, what, size), value in found.items():
         if variant == "pushpull":
@@ -78,7 +78,7 @@ def with_best(found):
 
 
 def rows_of(rounds, sizes):
-    """One for each size and for each of push, pull and exchange."""
+    """Returns one row for each size and for each of push, pull and exchange."""
     rows = []
     for what, kinds in (("push", ("store", "update")), ("pull", ("any",)), ("exchange", ("exchange", "byteps"))):
         variants = EXCHANGE if what == "exchange" else ALONE
@@ -95,7 +95,8 @@ OVER = {"store": "over ps-lite that stores", "update": "over ps-lite that update
 
 
 def table(rows, what):
-    """A column for each size, in µs or ms, and below the times ours over theirs: less is faster."""
+    """Returns a table with a column per size, in µs or ms, and below the times the ratios of pushpull to the peers:
+    less is faster."""
     rows = [row for row in rows if row["what"] == what]
     units = [("µs", 1) if row["bytes"] < MIB else ("ms", 1e-3) for row in rows]
 
@@ -123,13 +124,13 @@ def print_tables(result, command):
 def arguments_of(words):
     parser = argparse.ArgumentParser(prog="ps_lite_compare.py", description=__doc__)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--quick", action="store_true", help="one round of small tensors, to see that all works")
+    parser.add_argument("--quick", action="store_true", help="one round of small tensors, to test the script")
     parser.add_argument("--source", type=pathlib.Path, metavar="PATH",
-                        help=f"archive or folder of {measure.RELEASE}; else pip downloads it")
+                        help=f"archive or folder of {measure.RELEASE}; default: pip downloads it")
     parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "build" / "ps_lite",
-                        help="folder for what is downloaded and built")
+                        help="folder for downloads and builds")
     parser.add_argument("--bin", type=pathlib.Path, default=BIN, help="folder of the programs")
-    parser.add_argument("--out", metavar="FILE.json", help="every measurement, for later")
+    parser.add_argument("--out", metavar="FILE.json", help="also write every measurement to this file")
     arguments = parser.parse_args(words)
     if not (arguments.bin / "pushpull").exists():
         parser.error(f"no {arguments.bin}/pushpull; build it: cmake --preset release && "

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Three known failures of ps-lite, repeated, and the same situations in pushpull: a server is killed; a killed server or worker is
-started again; ten runs of the same thing. Prints one table, after about fifteen minutes.
+"""Reproduces three known failures of ps-lite, and the same situations in pushpull: a server is killed; a killed server
+or worker is started again; ten runs of the same job. Prints one table, after about fifteen minutes.
 
   bench/peers/ps_lite_faults.py --ps-lite byteps-0.2.5.post15/3rdparty/ps-lite [--bin BIN] [--silence 30] [--runs 10]
 
-ps-lite's sources are compiled as they are, with the ZeroMQ van, and driven by ps_lite_app.cpp. A job there is a scheduler, 2 servers
-and 3 workers; with 2 workers the order of a sum would not matter, since a + b = b + a. Each fault is tried as ps-lite comes, with its
-heartbeats, and with its heartbeats and its resending of messages. Nothing is expected of either program: the table says what was seen.
+Compiles ps-lite's sources unmodified, with the ZeroMQ van; ps_lite_app.cpp drives them. A ps-lite job is a scheduler,
+2 servers and 3 workers; with 2 workers the order of a sum would not matter, since a + b = b + a. Each fault is tried
+with ps-lite's defaults, with its heartbeats, and with its heartbeats and its resending of messages. The script expects
+nothing of either program: the table reports observations.
 """
 import argparse
 import collections
@@ -37,8 +38,8 @@ BUILD_S, START_S, END_S = 900, 120, 300
 DEAD_S = 10         # PS_HEARTBEAT_TIMEOUT
 HEARTBEATS = {"PS_HEARTBEAT_INTERVAL": 1, "PS_HEARTBEAT_TIMEOUT": DEAD_S}
 SETTINGS = {"as it comes": {}, "heartbeats": HEARTBEATS,
-            "heartbeats, resending": {**HEARTBEATS, "PS_RESEND": 1, "PS_RESEND_TIMEOUT": 5000}}  # it gives up after ten of these
-# what, role, times that one is killed and started again (0: nobody starts it again), settings of ps-lite
+            "heartbeats, resending": {**HEARTBEATS, "PS_RESEND": 1, "PS_RESEND_TIMEOUT": 5000}}  # up to ten times
+# situation, role, restarts (0: one process is killed and not restarted), settings of ps-lite
 SITUATIONS = [("a server is killed", "server", 0, SETTINGS), ("a server is killed, and started again by hand", "server", 1, SETTINGS),
               ("a worker is killed, and started again by hand", "worker", 1, SETTINGS),
               ("that happens to two workers, one after the other", "worker", 2, ["heartbeats"])]
@@ -47,7 +48,7 @@ KEYS_OF_A_RUN = {**MLP, "steps": 200}
 
 
 def built(lab, source, folder):
-    """The program of ps_lite_app.cpp with the library's sources, none of them changed."""
+    """Returns the program of ps_lite_app.cpp with the library's unmodified sources."""
     app, files = HERE / "ps_lite_app.cpp", sorted((source / "src").glob("*.cc"))
     program = folder / "ps_lite_app"
     words = ["g++", "-std=c++17", "-O2", "-w", f"-I{source / 'include'}", f"-I{source / 'src'}", app, *files, "-o", program,
@@ -88,7 +89,7 @@ class PsLite:
         return process
 
     def step(self):
-        """The newest that a worker has done; -1: none."""
+        """Returns the newest step that a worker has done, or -1 before the first."""
         return max((int(n) for worker in self.workers for n in re.findall(r"^step (\d+)$", worker.said(), re.M)), default=-1)
 
     def reaches(self, step):
@@ -96,34 +97,35 @@ class PsLite:
             expect(all(member.poll() is None or member.returncode == 0 for member in self.members),
                    f"ps-lite ended before step {step}: {self.ended()}")
             return self.step() >= step
-        self.lab.until(reached, START_S, lambda: f"ps-lite has not come to step {step}")
+        self.lab.until(reached, START_S, lambda: f"ps-lite did not reach step {step}")
 
     def group(self, role):
         return self.servers if role == "server" else self.workers
 
     def kill(self, role):
-        """SIGKILL to the oldest one of the role."""
+        """Kills the oldest process of the role with SIGKILL."""
         lost = self.group(role).pop(0)
         os.kill(lost.pid, signal.SIGKILL)
         lost.wait(START_S)
         self.members.remove(lost)
 
     def goes_on(self, silence):
-        """Whether two more steps are done before somebody ends, or a silence."""
+        """Returns whether two more steps are done before a process ends and within `silence` seconds."""
         wanted, end = self.step() + 2, time.monotonic() + silence
         while self.step() < wanted and time.monotonic() < end and all(member.poll() is None for member in self.members):
             time.sleep(0.05)
         return self.step() >= wanted
 
     def traces(self):
-        """What changes where somebody says something or ends."""
+        """Returns values that change when a process prints something or ends."""
         return [(member.log.stat().st_size, member.poll()) for member in self.members]
 
     def watched(self, silence):
-        """Waits until nobody lives, or nobody has said a word for that long; whether somebody lives. Who goes on for ever is cut short."""
+        """Waits until all processes have ended, or none prints for `silence` seconds. Returns whether one is alive.
+        Fails after END_S."""
         last, since, end = self.traces(), time.monotonic(), time.monotonic() + END_S
         while any(member.poll() is None for member in self.members):
-            expect(time.monotonic() < end, f"after {END_S} s ps-lite still says something: {self.members[-1].said()[-300:]}")
+            expect(time.monotonic() < end, f"ps-lite still prints after {END_S} s: {self.members[-1].said()[-300:]}")
             if self.traces() != last:
                 last, since = self.traces(), time.monotonic()
             if time.monotonic() - since >= silence:
@@ -132,7 +134,7 @@ class PsLite:
         return False
 
     def ended(self):
-        """Who has ended badly, and with which words."""
+        """Describes the processes that failed, with their last words."""
         ends = collections.Counter((member.role, f"{end_of(member.returncode)}: {failed_check(member.said())}")
                                    for member in self.members if member.poll())
         return "; ".join(f"{count} {role}{'s' if count > 1 else ''} end{'' if count > 1 else 's'} with {end}"
@@ -150,13 +152,13 @@ def end_of(code):
 
 
 def failed_check(text):
-    """The line of a failed CHECK, without time and folder."""
+    """Returns the line of a failed CHECK, without time and folder."""
     lines = [line for line in text.splitlines() if "Check failed" in line] or text.splitlines()[-1:]
     return f"`{re.sub(r'^.*/', '', lines[0])[:160].strip()}`" if lines else "no word"
 
 
 def seen(job, silence):
-    """What becomes of a job of ps-lite that has lost somebody."""
+    """Describes the fate of a ps-lite job that has lost a process."""
     alive, rejoined = job.watched(silence), sum("rejoined as" in member.said() for member in job.members)
     parts = [f"{rejoined} new {'process gets its' if rejoined == 1 else 'processes get their'} place"] if rejoined else []
     bad, living = job.ended(), sum(member.poll() is None for member in job.members)
@@ -170,14 +172,16 @@ def seen(job, silence):
 
 
 def ps_lite_loses(lab, program, settings, role, times, silence):
-    """What is seen where one of that role is killed; times: that another is killed and each is started again; 0: one, and none is."""
+    """Describes a ps-lite job in which a process of that role is killed. times: how often one is killed and restarted;
+    0: one is killed and not restarted."""
     job = PsLite(lab, program, STEPS, settings)
     try:
         job.reaches(KILL_AT)
         for _ in range(max(1, times)):
             job.kill(role)
             if times:
-                time.sleep(DEAD_S + 3 if settings else 1)  # nobody takes the place of one that is not yet called dead
+                time.sleep(DEAD_S + 3 if settings else 1)  # a replacement is accepted only after the lost process is
+                                                           # declared dead
                 job.group(role).append(job.start(role))
             if times < 2 or not job.goes_on(silence):
                 break
@@ -187,7 +191,7 @@ def ps_lite_loses(lab, program, settings, role, times, silence):
 
 
 def ps_lite_hash(lab, program):
-    """(SHA-256 of the final weights, seconds) of a run that nothing disturbs."""
+    """Returns (SHA-256 of the final weights, seconds) of an undisturbed run."""
     begin = time.monotonic()
     job = PsLite(lab, program, STEPS_OF_A_RUN, {})
     try:
@@ -201,7 +205,7 @@ def ps_lite_hash(lab, program):
 
 
 def compared(want, got, seconds):
-    """The cell of a pushpull job that has lost somebody."""
+    """Returns the cell of a pushpull job that has lost a process."""
     bits = "the same" if got["weights_sha256"] == want["weights_sha256"] else "OTHER"
     return (f"goes on, all end with code 0; {bits} `weights_sha256` as undisturbed; "
             f"{got['steps_repeated']} of {got['steps']} steps repeated, {seconds:.0f} s in all")
@@ -212,7 +216,7 @@ def newest_step(out):
 
 
 def server_below(run):
-    """A server of `pushpull run` that has joined."""
+    """Returns the pid of a server of `pushpull run` other than the coordinator."""
     for pid in living_below(run.pid):
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         if words[0].endswith("pushpull-server") and "--job" not in words:
@@ -227,12 +231,12 @@ def run_loses_a_server(lab, want):
     os.kill(server_below(run), signal.SIGKILL)
     code = run.ends(END_S)
     expect(code == 0, f"pushpull run ended with {code}: {run.said()[-600:]}")
-    expect(summary_of(run.out)["recoveries"] == 1, "pushpull has counted no lost server")
+    expect(summary_of(run.out)["recoveries"] == 1, "pushpull did not count a lost server")
     return compared(want, summary_of(run.out), time.monotonic() - began)
 
 
 def by_hand(lab, want, role, times):
-    """One of that role is killed, and the command that has started it is given once more; as often as that."""
+    """Kills a process of that role `times` times, and repeats the command that started it."""
     cluster = lab.cluster(lab.job({**KEYS, "on-worker-loss": "wait"}), SERVERS, WORKERS)
     group = cluster.servers if role == "server" else cluster.workers
     began = time.monotonic()
@@ -275,10 +279,10 @@ def arguments_of():
                         help="unpacked source tree of ps-lite: 3rdparty/ps-lite in the archive that "
                              f"`pip download --no-deps --no-binary :all: {RELEASE}` fetches")
     parser.add_argument("--bin", type=pathlib.Path, default=BIN, help="folder of pushpull's programs")
-    parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="folder for what is built; else a temporary one")
+    parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="folder for the build; default: a temporary one")
     parser.add_argument("--silence", type=positive, default=30, metavar="N",
                         help="seconds without a line or an end that count as hanging [30]")
-    parser.add_argument("--runs", type=positive, default=10, help="of the same thing [10]")
+    parser.add_argument("--runs", type=positive, default=10, help="of the same job [10]")
     arguments = parser.parse_args()
     if not (arguments.ps_lite / "include/ps/ps.h").exists():
         parser.error(f"no include/ps/ps.h in {arguments.ps_lite}")
@@ -288,7 +292,7 @@ def arguments_of():
 
 
 def clean(variables):
-    """A caller's settings would be part of every job of ps-lite."""
+    """Removes a caller's settings, which would be part of every ps-lite job."""
     return {key: value for key, value in variables.items() if not key.startswith(("DMLC_", "PS_", "BYTEPS_"))}
 
 
@@ -297,14 +301,15 @@ def stop(number, _):
 
 
 def watch_over_children():
-    """Whatever is started ends with this program: it adopts all below it, and a signal unwinds to Lab.close()."""
+    """Makes all children end with this program: it adopts all processes below it, and a signal unwinds to
+    Lab.close()."""
     ctypes.CDLL(None).prctl(base.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
 
 
 def close(lab):
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # not in the middle of the killing
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # killing must not be interrupted
         signal.signal(number, signal.SIG_IGN)
     lab.close()
 

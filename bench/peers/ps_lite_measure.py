@@ -1,8 +1,8 @@
-"""ps-lite, in the fork that BytePS ships, and BytePS's own server: where they come from, how they are
-built, one measurement of each. ps_lite_compare.py puts the rounds together.
+"""ps-lite, in the fork that BytePS ships, and BytePS's own server: their source, their build, one measurement of each.
+ps_lite_compare.py combines the rounds.
 
-The source distribution of BytePS holds its ps-lite (ZeroMQ van, no protobuf) and its server. Nothing of it
-is kept here: it is downloaded with pip, or given, and built in a scratch folder with Debian's libzmq."""
+The source distribution of BytePS contains its ps-lite (ZeroMQ van, no protobuf) and its server. This repository keeps
+nothing of it: pip downloads it, or --source names it, and it is built in a scratch folder with Debian's libzmq."""
 import os
 import pathlib
 import shutil
@@ -21,17 +21,17 @@ OURS = HERE / "ps_lite"
 RELEASE = "byteps==0.2.5.post15"
 SHA256 = "9d6a3c5be4c4b5a172739744bb32725c433f9a9f63794e1885e7376ff4eea99f"
 WHAT = "ps-lite of byteps 0.2.5.post15"
-# The van: as released its receiving threads never sleep, which wants a core for each of them (three in
-# a worker, one in a server, one in the scheduler); receive.patch lets them sleep until something comes.
+# The van. As released, its receiving threads never sleep, which takes a core for each of them (three in a worker, one
+# in a server, one in the scheduler). With receive.patch they sleep until a message arrives.
 VANS = ("released", "sleeping")
-# The heap: without these glibc gives large messages back to the kernel, and takes them as fresh pages.
+# The heap. With the default settings glibc returns large messages to the kernel and allocates them as fresh pages.
 HEAPS = {"default": {}, "kept": {"MALLOC_MMAP_MAX_": 0, "MALLOC_TRIM_THRESHOLD_": 1 << 34,
                                  "MALLOC_TOP_PAD_": 64 * MIB, "MALLOC_ARENA_MAX": 1}}
-# How a tensor is cut into keys: BYTEPS_PARTITION_BYTES' default; the whole tensor; what suits ZeroMQ. As
-# released it is measured as it comes, and in few steps: on few cores one may take a second.
+# How a tensor is cut into keys: BYTEPS_PARTITION_BYTES' default; the whole tensor; a size that suits ZeroMQ. The
+# released van is measured with the default only, and in few steps: on few cores one may take a second.
 KEY_BYTES = {"released": [4_096_000], "sleeping": [4_096_000, 1 << 40, MIB]}
 MOST_STEPS = {"released": 10, "sleeping": 200}
-# One thread for each sum: with its default of 4 for each of 4 engine threads two cores are slower.
+# One thread for each sum: the default of 4 for each of 4 engine threads is slower on two cores.
 BYTEPS = {"BYTEPS_OMP_THREAD_PER_GPU": 1}
 FLAGS = ["-O3", "-march=native", "-fPIC", "-w"]
 COMPRESSORS = ["compressor_registry", "error_feedback", "impl/dithering", "impl/onebit", "impl/randomk",
@@ -39,7 +39,7 @@ COMPRESSORS = ["compressor_registry", "error_feedback", "impl/dithering", "impl/
 
 
 def download(scratch):
-    """The path of the source distribution, which pip checks by its digest."""
+    """Returns the path of the source distribution. pip checks its digest."""
     wanted = scratch / "requirements.txt"
     wanted.write_text(f"{RELEASE} --hash=sha256:{SHA256}\n")
     say(f"downloading {RELEASE}")
@@ -53,7 +53,7 @@ def download(scratch):
 
 
 def unpacked(given, scratch):
-    """The folder of the release: given as such or as its archive, or downloaded."""
+    """Returns the folder of the release: as given, or unpacked from the given or downloaded archive."""
     if given and not given.exists():
         raise Failed(f"[bench] --source: no {given}; give the source distribution of {RELEASE}, or its folder")
     folder = given if given and given.is_dir() else scratch / "release"
@@ -70,7 +70,7 @@ def unpacked(given, scratch):
 
 
 def compiled(program, words, sources):
-    """Builds the program unless it is newer than what it is made of."""
+    """Builds the program unless it is newer than its sources."""
     if program.exists() and all(program.stat().st_mtime > source.stat().st_mtime for source in sources):
         return program
     say(f"building {program.name}")
@@ -79,7 +79,7 @@ def compiled(program, words, sources):
 
 
 def build(given, scratch):
-    """(van, "driver" or "byteps") -> program."""
+    """Builds all programs. Returns a map from (van, "driver" or "byteps") to program."""
     for name, package in (("g++", "g++"), ("tar", "tar"), ("patch", "patch")):
         if not shutil.which(name):
             raise Failed(f"[bench] no {name} to build ps-lite with; install {package}")
@@ -101,7 +101,7 @@ def build(given, scratch):
 
 
 def patched(release, scratch, van):
-    """A tree of ps-lite: as released, or with receivers that sleep."""
+    """Returns a tree of ps-lite: as released, or with receivers that sleep."""
     tree = scratch / f"ps-lite-{van}"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(release / "3rdparty/ps-lite", tree)
@@ -111,7 +111,7 @@ def patched(release, scratch, van):
 
 
 def byteps_words(release, include, sources):
-    """As its setup.py builds the server, without what that finds of CUDA, NCCL and RDMA."""
+    """Returns the compiler arguments for the server, as in BytePS's setup.py, but without CUDA, NCCL and RDMA."""
     common = release / "byteps/common"
     files = [release / "byteps/server/server.cc",
              *(common / f"{name}.cc" for name in ("cpu_reducer", "logging", "common")),
@@ -130,14 +130,14 @@ def free_port():
 
 
 def cases_of(van, size):
-    """Words for the driver: one for each size of keys."""
+    """Returns the driver's arguments: one for each key size."""
     steps = max(5, min(MOST_STEPS[van], 400 * MIB // size))
     return [f"{size}:{keys}:{steps}" for keys in sorted({min(size, keys) for keys in KEY_BYTES[van]})]
 
 
 def best_of_keys(outputs):
-    """What the workers printed -> (what, bytes): µs. A step takes as long as for the worker for which it took
-    longest, and a case the median of its steps; of the sizes of keys the fastest counts."""
+    """Parses the workers' output. Returns (what, bytes) -> µs. The time of a step is the slowest worker's, that of a
+    case the median of its steps; of the key sizes the fastest counts."""
     steps = {}
     for text in outputs:
         for line in text.splitlines():
@@ -151,7 +151,8 @@ def best_of_keys(outputs):
 
 
 def finished(processes, deadline):
-    """Standard outputs of the processes; all are ended, however it goes."""
+    """Waits for the processes and returns their standard outputs. All processes have ended on return, also after a
+    failure."""
     try:
         while any(process.poll() is None for _, process in processes):
             if any(process.poll() for _, process in processes) or time.monotonic() > deadline:
@@ -173,7 +174,7 @@ def finished(processes, deadline):
 
 
 def measured(programs, van, heap, kind, workers, size, timeout_s=60):
-    """(what, bytes) -> µs of a scheduler, a server and workers; kind as in ps_lite/driver.cpp."""
+    """Measures a scheduler, a server and workers. Returns (what, bytes) -> µs. kind: see ps_lite/driver.cpp."""
     base = {key: value for key, value in environment().items() if not key.startswith(("DMLC_", "BYTEPS_", "PS_"))}
     settings = {"DMLC_NUM_WORKER": workers, "DMLC_NUM_SERVER": 1, "DMLC_PS_ROOT_URI": "127.0.0.1",
                 "DMLC_PS_ROOT_PORT": free_port(), "DMLC_NODE_HOST": "127.0.0.1", **HEAPS[heap], **BYTEPS}

@@ -1,8 +1,8 @@
-"""pushpull beside what a user would pick instead, and beside what the machine allows: run_speed.sh runs it.
+"""pushpull beside its alternatives, and beside the limits of the machine. run_speed.sh runs it.
 
-Everything is measured once per round, one after the other, so that whatever else the machine does hits
-all alike. Compare the ratios: they are taken within a round. Figures are medians over the rounds with
-(min-max). A peer that is not installed is said and skipped."""
+A round measures everything once, one after the other, so that other load affects all alike. Compare the ratios: they
+are taken within a round. Figures are medians over the rounds with (min-max). A peer that is not installed is reported
+and skipped."""
 import argparse
 import json
 import pathlib
@@ -22,7 +22,7 @@ PARTS = ["exchange", "training"]
 
 
 class Peers:
-    """What is there to compare with; what is not, and why."""
+    """The available peers, and why others are skipped."""
 
     def __init__(self, folder, parts):
         self.skipped = {}
@@ -46,7 +46,7 @@ class Peers:
             self.skipped["Open MPI"] = str(error)
 
     def take(self, name, function, *words):
-        """What the function measures; nothing where the peer is missing, or breaks now."""
+        """Returns the function's measurements, or nothing if the peer is missing or fails."""
         if name in self.skipped:
             return {}
         try:
@@ -171,11 +171,11 @@ def print_tables(result, command):
 def arguments_of(words):
     parser = argparse.ArgumentParser(prog="run_speed.sh", description=__doc__)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that all works")
+    parser.add_argument("--quick", action="store_true", help="one short round, to test the script")
     parser.add_argument("--only", choices=PARTS, help="exchange or training")
     parser.add_argument("--models", default=",".join(measure.JOBS), help="of the training")
     parser.add_argument("--bin", type=pathlib.Path, default=BIN, help="folder of the programs")
-    parser.add_argument("--out", metavar="FILE.json", help="every measurement, for later")
+    parser.add_argument("--out", metavar="FILE.json", help="also write every measurement to this file")
     arguments = parser.parse_args(words)
     arguments.models = arguments.models.split(",")
     unknown = [name for name in arguments.models if name not in measure.JOBS]

@@ -1,5 +1,5 @@
-"""One measurement each of pushpull, of its floors and of what a user would pick instead. Every function
-returns key -> value; speed_compare.py puts the rounds together."""
+"""One measurement each of pushpull, of its floors and of its alternatives. Every function returns key -> value;
+speed_compare.py combines the rounds."""
 import json
 import os
 import pathlib
@@ -14,7 +14,7 @@ from figures import Failed, bench_rows, google_benchmark, run  # noqa: E402
 
 PYTHON = os.environ.get("PYTHON", "/usr/bin/python3")
 WORKERS = 2
-# name -> job, its number of steps, and the seconds that PyTorch runs for
+# name -> job, number of steps, and seconds of PyTorch's run
 JOBS = {
     "mlp": ({"model": "mlp", "hidden": "1024,1024", "input": "784", "global-batch": 256,
              "micro-batch": 128}, 200, 6),
@@ -28,8 +28,7 @@ COMMON = {"dataset": "dummy", "classes": 10, "optimizer": "sgd", "lr": 0.01, "se
 
 
 def floors(bin_dir, sizes):
-    """µs: the update in memory, the faster of one and two threads; raw TCP, and bare ZeroMQ for one
-    worker."""
+    """Returns µs: the update in memory, the faster of one and two threads; raw TCP; and bare ZeroMQ for one worker."""
     wanted = "bytes:(" + "|".join(str(size) for size in sizes) + ")/"
     pattern = (f"^memory_momentum/{wanted}|^link_tcp_(push|pull)/{wanted}clients:1|"
                f"^link_tcp_exchange/{wanted}clients:{WORKERS}/|^link_zmq_tcp_push/{wanted}clients:1")
@@ -60,7 +59,7 @@ def exchanges(bin_dir, sizes):
 
 
 def pairs(text, name):
-    """Lines "BYTES microseconds"."""
+    """Parses lines "BYTES microseconds"."""
     rows = [line.split() for line in text.splitlines()]
     return {(name, int(row[0])): float(row[1]) for row in rows if len(row) == 2}
 
@@ -70,7 +69,7 @@ def gloo(sizes):
 
 
 def mpi(program, sizes):
-    """Over what it picks on one host, which is shared memory, and over TCP."""
+    """Measures Open MPI over its default transport on one host, shared memory, and over TCP."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     found = {}
     for transport, words in (("shm", []), ("tcp", ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"])):
@@ -80,7 +79,7 @@ def mpi(program, sizes):
 
 
 def build_mpi(folder):
-    """The path of the program."""
+    """Builds the program and returns its path."""
     program = pathlib.Path(folder) / "mpi_all_reduce"
     run(["mpicxx", "-O3", "-std=c++20", "-o", program, HERE / "mpi_all_reduce.cpp"], OMPI_CXX="g++")
     return program
@@ -102,7 +101,7 @@ def pushpull_rate(bin_dir, name, strategy, steps):
 
 
 def missing_torch():
-    """Why PyTorch cannot be measured; None where it can."""
+    """Returns why PyTorch cannot be measured, or None if it can."""
     test = "import torch, torch.distributed as d; assert d.is_gloo_available(), 'no Gloo in it'"
     try:
         run([PYTHON, "-c", test], timeout_s=60)

@@ -39,12 +39,12 @@ class Bench {
   void describe();
   void measure(int64_t bytes, Transport transport);
   void measure_joined();
-  // False if a signal ended it.
+  // Returns false if a signal interrupted the exchange.
   bool exchange(BenchRow& row, const ExchangePlan& plan);
   bool one_worker_alone(BenchRow& row);
-  // Measures the floor of a link, with at most as many rounds as --steps asks for.
+  // Measures the bare link, without pushpull, in at most --steps rounds.
   LinkFloor bare_link(Transport transport, int64_t bytes, int64_t workers) const;
-  // The floor of a whole exchange, in microseconds.
+  // Returns the lower bound for a whole exchange, in microseconds.
   double floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const;
   void show(BenchRow row);
   void write() const;
@@ -76,7 +76,7 @@ int Bench::run() {
       measure_joined();
     }
   } catch (const Error&) {
-    write();  // keep what was measured before
+    write();  // keep the rows measured so far
     throw;
   }
   write();
@@ -158,8 +158,8 @@ bool Bench::one_worker_alone(BenchRow& row) {
   return true;
 }
 
-// Measures running servers, whose job determines transport and optimizer; the floor applies only if
-// they are on this host.
+// Measures servers that run already. Their job determines transport and optimizer. There is a floor
+// only if the servers are on this host.
 void Bench::measure_joined() {
   BenchRow row;
   row.bytes = options_.bytes.front();
@@ -185,7 +185,7 @@ void Bench::measure_joined() {
     row.floor_us = floor_us(row, transport, parse_optimizer(result_.optimizer));
   } else {
     row.note += row.note.empty() ? "" : "; ";
-    row.note += "no floor: the servers are on other hosts, and nothing of ours listens there";
+    row.note += "no floor: the servers are on other hosts, where bench starts no process";
   }
   show(std::move(row));
 }

@@ -15,8 +15,8 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxProcesses = 1024;   // per role: a larger number is a typing mistake
-constexpr int64_t kMaxSteps = 1'000'000;  // measured ones
+constexpr int64_t kMaxProcesses = 1024;   // per role; a larger number is a typing mistake
+constexpr int64_t kMaxSteps = 1'000'000;  // per row
 constexpr const char* kSizes = "4096,65536,1048576,26214400,104857600";
 constexpr const char* kTransports = "shm,tcp,ipc";
 
@@ -24,12 +24,13 @@ constexpr const char* kTransports = "shm,tcp,ipc";
   throw Error(ErrorCode::kUsage, "[bench] " + text);
 }
 
-// Job keys that change the cost of an exchange; bench sets the others.
+// Job keys that change the cost of an exchange and that users may set. Bench sets all others.
 constexpr std::array kTunable = {"slice-bytes",  "connections", "server-threads",
                                  "encrypt",      "codec",       "pull-codec",
                                  "weight-decay", "clip-norm",   "lr"};
 
-// transport, optimizer and steps are job keys too, so the parser returns them as such.
+// Returns a flag of bench. transport, optimizer and steps are job keys too, and the parser returns
+// those in `line.keys`.
 std::string own_or_key(const CommandLine& line, const std::string& flag,
                        const std::string& fallback) {
   for (const auto* words : {&line.local, &line.keys}) {
@@ -44,7 +45,7 @@ std::map<std::string, std::string> tuned_keys(const CommandLine& line) {
     if (key == "transport" || key == "optimizer" || key == "steps") continue;
     if (std::ranges::count(kTunable, key) == 0) {
       refuse_bench("--" + key +
-                   " is set by bench for each row, or changes nothing of an exchange: remove it");
+                   " is set by bench for each row, or does not affect an exchange: remove it");
     }
     keys[key] = value;
   }
@@ -122,7 +123,7 @@ std::string gib(int64_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
 }
 
-// Running servers have their own number, optimizer, transport and length.
+// Running servers have their own number, optimizer, transport and number of steps.
 void check_join(const CommandLine& line, const BenchOptions& options) {
   if (options.join.empty()) return;
   parse_address(options.join, "join");
@@ -148,7 +149,7 @@ const std::vector<KeyHelp>& bench_options() {
       {"workers", "2", "workers to start"},
       {"servers", "1", "servers to start"},
       {"join", "",
-       "tcp://HOST:PORT: exchange with servers that run there already, one size; the workers start "
+       "tcp://HOST:PORT: exchange with servers that run there already, one size; the workers run "
        "here"},
       {"out", "", "also write the rows to this file, as JSON"},
   });
@@ -192,8 +193,9 @@ std::string transport_name(Transport transport) {
 }
 
 int64_t memory_of_exchange(int64_t bytes, int64_t workers, OptimizerKind optimizer) {
-  // per worker: gradient, weights in use and arriving, data in flight each way. Server: each
-  // worker's gradient, weights, their previous version, state, and a checkpoint of those
+  // Per worker: the gradient, the weights in use, the arriving weights, data in flight each way.
+  // Server: each worker's gradient, the weights, their previous version, the optimizer's state, and
+  // a checkpoint of weights and state.
   const auto states = static_cast<int64_t>(state_names(optimizer).size());
   const int64_t tensors = workers * 5 + 3 + 2 * (1 + states);
   if (bytes > std::numeric_limits<int64_t>::max() / tensors) {
@@ -217,7 +219,7 @@ BenchOptions parse_bench(const CommandLine& line, const std::string& command,
                          int64_t memory_bytes) {
   if (!line.positional.empty()) {
     refuse_bench("'" + printable(line.positional.front()) +
-                 "' is no flag; lists are written without blanks: --bytes 4096,1048576");
+                 "' is not a flag; write lists without blanks: --bytes 4096,1048576");
   }
   BenchOptions options;
   options.command = command;
@@ -232,7 +234,7 @@ BenchOptions parse_bench(const CommandLine& line, const std::string& command,
   options.insecure = line.local.contains("insecure");
   options.out = own_or_key(line, "out", "");
   if (line.local.contains("out") && options.out.empty())
-    refuse_bench("--out: '' is no name of a file");
+    refuse_bench("--out: '' is not a file name");
   check_join(line, options);
   const int64_t largest = std::ranges::max(options.bytes);
   const int64_t needed = memory_of_exchange(largest, options.workers, options.optimizer);

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Three significant digits, no exponent.
+// Formats three significant digits without an exponent.
 std::string figure(std::optional<double> value) {
   if (!value) return "-";
   const int digits = *value >= 100.0 ? 0 : *value >= 10.0 ? 1 : 2;

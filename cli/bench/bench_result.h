@@ -13,17 +13,17 @@ namespace pushpull {
 
 struct BenchRow {
   int64_t bytes = 0;
-  std::string transport;  // as asked for
+  std::string transport;  // as given on the command line
   int64_t workers = 0;
   int64_t servers = 0;
   int64_t steps = 0;                    // measured steps
-  std::optional<Percentiles> exchange;  // empty: it failed, see `note`
+  std::optional<Percentiles> exchange;  // empty if the exchange failed; `note` says why
   std::optional<double> floor_us;       // median for the same bytes without pushpull
   std::optional<OneWay> alone;          // sockets only
   std::optional<OneWay> alone_floor;
-  std::string note;  // remark to print with the figures; empty: none
+  std::string note;  // remark printed with the figures; empty = none
 
-  // exchange / floor; empty if either is missing.
+  // Returns exchange / floor, or empty if either is missing.
   std::optional<double> ratio() const;
 };
 
@@ -37,11 +37,11 @@ struct BenchResult {
   std::vector<BenchRow> rows;
 };
 
-// Gigabytes (1e9 bytes) per second.
+// Returns gigabytes (1e9 bytes) per second.
 double gb_s(int64_t bytes, double us);
 
-// The rows as a table for people. bench_head is its title alone, so that rows can be printed one by
-// one.
+// The rows as a table for users. bench_head returns the heading alone, so that rows can be printed
+// one at a time.
 std::string bench_head();
 std::string bench_line(const BenchRow& row);
 

@@ -23,15 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMovedBytes = int64_t{8} << 30;  // by all workers of a row, both ways
+constexpr int64_t kMovedBytes = int64_t{8} << 30;  // total of all workers of a row, both ways
 constexpr int64_t kLeastSteps = 20;
 constexpr int64_t kMostSteps = 4000;
 constexpr int64_t kMaxProcessLogBytes = int64_t{1} << 20;
 constexpr int64_t kMaxTimesBytes = int64_t{1} << 28;
-constexpr int64_t kGraceMs = 10000;  // from the first failure until the rest is killed
+constexpr int64_t kGraceMs = 10000;  // from the first failure until the other processes are killed
 constexpr long kPollMs = 20;
 
-// A folder that is deleted in the destructor.
+// Creates a temporary folder. The destructor deletes it.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -150,7 +150,7 @@ class Workers {
   }
 
   const Ending& failure() const { return failure_; }
-  // The log of the worker that failed first; else all logs.
+  // Returns the log of the worker that failed first, or all logs if none failed.
   std::string log() const {
     if (!failure_.success()) return logs_[failed_];
     std::string all;
@@ -188,7 +188,7 @@ class Workers {
 
 ExchangePlan plan_exchange(const BenchOptions& options, int64_t bytes, Transport transport,
                            int64_t workers) {
-  // shared memory is several times faster: more steps in the same time
+  // Shared memory is several times faster: more steps fit in the same time.
   const int64_t moved = transport == Transport::kShm ? kMovedBytes * 3 : kMovedBytes;
   ExchangePlan plan{bytes, transport, workers, 0, options.steps, false};
   if (plan.steps == 0) {

@@ -53,7 +53,7 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
-// Counted on the processor, which does not support all precisions of the workers' device.
+// Computed on the CPU, which does not support every precision of the workers' device.
 int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
   if (!device.empty() && device != "cpu") job.precision = "fp32";
   return make_model(job, dataset.input(), dataset.classes())->table().total;
@@ -74,7 +74,7 @@ class Comparison {
   void describe();
   void make_folder();
   void choose();
-  // False if a signal ended it.
+  // Returns false if a signal ended the comparison.
   bool run_all(const std::vector<PlannedRun>& plan, std::vector<CompareRun>& done);
   CompareRun run_one(const PlannedRun& planned);
   int start(const PlannedRun& planned, const std::string& folder);
@@ -116,7 +116,7 @@ int Comparison::run() {
   return exit_code();
 }
 
-// Prepares what all runs share. Nothing starts if the data do not fit.
+// Prepares what all runs share. Throws before any run starts if the data do not fit the job.
 void Comparison::prepare() {
   const Job& job = options_.job;
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
@@ -150,7 +150,7 @@ void Comparison::prepare() {
   notes_before_ = notes_before(result_, options_.servers, job.threads, job.micro_batches());
 }
 
-// Results of an earlier comparison must not be mistaken for this one's.
+// Deletes the results of an earlier comparison, so that they cannot be mistaken for new ones.
 void Comparison::make_folder() {
   std::error_code error;
   fs::create_directories(options_.out + "/runs", error);
@@ -163,7 +163,7 @@ void Comparison::make_folder() {
   }
 }
 
-// Links that are not possible here are reported; the others are used.
+// Drops links that this machine cannot emulate and reports them.
 void Comparison::make_labs() {
   const int64_t hosts = options_.servers + std::ranges::max(options_.workers);
   labs_.emplace(options_.links, hosts, program_dir_, notes_before_);
@@ -210,7 +210,7 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
     if (signal_ != 0) return false;
     announce(planned);
     CompareRun run = run_one(planned);
-    // a run ended by a signal is neither a failure of its strategy nor a result
+    // A run interrupted by a signal is neither a result nor a failure of its strategy.
     if (signal_ != 0 && !run.failure.empty()) {
       if (terminal_) std::cout << kClear << std::flush;
       return false;
@@ -220,8 +220,8 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
     done.push_back(std::move(run));
     result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
     try {
-      write_results(result_, options_.out);  // whatever happens later, this is kept
-    } catch (const Error& error) {           // and `finish` tries once more
+      write_results(result_, options_.out);  // kept even if a later run fails
+    } catch (const Error& error) {           // `finish` writes again
       std::cout << "note: " << error.what() << std::endl;
     }
   }

@@ -49,7 +49,7 @@ bool counts(const CompareRun& run, Hash hash) {
   return hash != &CompareRun::data_order_sha256 || shares_data_order(run);
 }
 
-// Hash -> a run that has it; runs without the hash are left out.
+// Returns a map from hash to a run with this hash. Omits runs without the hash.
 std::map<std::string, const CompareRun*> values(const std::vector<const CompareRun*>& runs,
                                                 Hash hash) {
   std::map<std::string, const CompareRun*> found;
@@ -77,7 +77,7 @@ void note_differences(uint64_t seed, const std::vector<const CompareRun*>& runs,
   }
 }
 
-// Runs without the hash: nothing is known about their start.
+// Notes how many runs did not report the hash; their start cannot be compared.
 void note_silence(const CompareResult& result, const char* name, Hash hash,
                   std::vector<std::string>& notes) {
   size_t silent = 0;
@@ -110,9 +110,9 @@ void note_variant(const CompareResult& result, const std::vector<const CompareRu
   }
 }
 
-// If the best value is the first or last one tried, a better one may lie beyond.
+// If the best value is the first or last one tried, a better value may lie beyond.
 void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
-  // variant and key -> all values that were tried
+  // variant and key -> all values tried
   std::map<std::string, std::map<std::string, std::set<double>>> tried;
   const auto parts = [](const std::string& tuned) {
     std::vector<std::pair<std::string, double>> all;

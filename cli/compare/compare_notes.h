@@ -1,5 +1,5 @@
-// Remarks that a reader of a comparison needs beside its figures: too few cores, runs that did not
-// start alike, targets that were not reached, failures. Pure; any thread.
+// Remarks printed beside the figures of a comparison: too few cores, runs that did not start alike,
+// targets that were not reached, failures. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace pushpull {
 
-// Remarks about the machine and the job, known before the first run.
+// Returns remarks about the machine and the job, known before the first run.
 //   micro_batches: per step.
 //   threads: per worker.
 std::vector<std::string> notes_before(const CompareResult& result, int64_t servers, int64_t threads,
                                       int64_t micro_batches);
 
-// Remarks about the results.
+// Returns remarks about the results.
 std::vector<std::string> notes_after(const CompareResult& result);
 
-// One line per seed with the hashes that all its runs share; notes_after reports runs that differ.
+// Returns one line per seed with the hashes that all its runs share. notes_after reports runs that
+// differ.
 std::vector<std::string> same_start_lines(const CompareResult& result);
 
 }  // namespace pushpull

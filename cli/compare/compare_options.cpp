@@ -93,7 +93,7 @@ std::optional<double> parse_target(const CommandLine& line) {
   return value;
 }
 
-// Keys that compare sets itself, or that would give the tries unequal lengths.
+// Keys that compare sets itself, or that would give the tries different lengths.
 constexpr std::array kNotTuned = {"seed",
                                   "steps",
                                   "epochs",
@@ -123,7 +123,7 @@ TuneKey parse_tune_key(const std::string& text) {
   const std::vector<std::string> names = tunable_keys();
   if (std::ranges::count(names, tune.key) == 0) {
     refuse_compare("--tune: '" + printable(tune.key) +
-                   "' is no number of the job that can be tuned" + did_you_mean(tune.key, names) +
+                   "' is not a numeric job key that can be tuned" + did_you_mean(tune.key, names) +
                    "; lr is one");
   }
   std::set<double> seen;
@@ -131,7 +131,7 @@ TuneKey parse_tune_key(const std::string& text) {
     const std::optional<double> number = parse_real(value);
     if (!number) {
       refuse_compare("--tune " + tune.key + ": '" + printable(value) +
-                     "' is no number; values stand between commas");
+                     "' is not a number; separate values with commas");
     }
     if (!seen.insert(*number).second) {
       refuse_compare("--tune " + tune.key + ": " + value + " is given twice: remove one");
@@ -153,14 +153,15 @@ std::vector<TuneKey> parse_tune(const CommandLine& line) {
     }
     for (size_t i = 0; i + 1 < all.size(); ++i) {
       if (all[i].key == all.back().key) {
-        refuse_compare("--tune: " + all[i].key + " is given twice: put all its values behind one");
+        refuse_compare("--tune: " + all[i].key +
+                       " is given twice: list all its values in one flag");
       }
     }
   }
   return all;
 }
 
-// "none" is this machine's loopback; other links may be listed beside it.
+// "none" is this machine's loopback. It may be listed beside other links.
 std::vector<std::string> parse_links(const std::string& text) {
   std::vector<std::string> links;
   for (const std::string& word : split(text, ';')) {
@@ -201,7 +202,7 @@ void check_server_device(const std::string& text) {
   }
 }
 
-// backup:B drops the B slowest workers of a step; at least one must remain.
+// backup:B drops the B slowest workers of a step; at least one worker must remain.
 void check_backups(const CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
     const int64_t backups = Strategy::parse(strategy).backups;
@@ -228,7 +229,7 @@ void check_straggler(const CompareOptions& options) {
   }
 }
 
-// Keys that compare decides; a value given for all runs would contradict it.
+// Keys that compare sets for each run; a value given for all runs would contradict it.
 void refuse_keys_of_ours(const CommandLine& line) {
   for (const auto& [key, instead] : {std::pair{"strategy", "--strategies"},
                                      {"resume", "a folder of its own, --out"},
@@ -240,7 +241,7 @@ void refuse_keys_of_ours(const CommandLine& line) {
   }
 }
 
-// The job under a strategy. An error names the source `where`.
+// Parses the job under a strategy. An error names the source `where`.
 Job parse_with(const CompareOptions& options, const std::string& strategy,
                std::map<std::string, std::string> changes, const std::string& where) {
   changes.merge(keys_of_strategy(strategy));
@@ -253,7 +254,7 @@ Job parse_with(const CompareOptions& options, const std::string& strategy,
   }
 }
 
-// A key that is wrong under every strategy is the job's mistake, and is reported as such.
+// Reports a key that is wrong under every strategy as an error of the job, not of one strategy.
 void check_jobs(CompareOptions& options) {
   parse_with(options, "sync", {}, "");
   for (const std::string& strategy : options.strategies) {
@@ -319,7 +320,7 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
     const std::string flag = word.substr(0, word.find('='));
     const bool apart = flag == word;
     const bool repeated = flag == "--tune" || flag == "--link";
-    // if its value is missing, the parser reports it
+    // The parser reports a missing value.
     if (!repeated ||
         (apart && (i + 1 == argc || std::string_view(argv[i + 1]).starts_with("--")))) {
       words.push_back(word);
@@ -336,9 +337,8 @@ std::vector<std::string> gather_repeated(int argc, const char* const* argv) {
 
 CompareOptions parse_compare(const CommandLine& line, const std::string& command) {
   if (!line.positional.empty()) {
-    refuse_compare(
-        "'" + printable(line.positional.front()) +
-        "' is no flag; the job file is given as --job FILE, lists are written without blanks");
+    refuse_compare("'" + printable(line.positional.front()) +
+                   "' is not a flag; give the job file as --job FILE, write lists without blanks");
   }
   refuse_keys_of_ours(line);
   CompareOptions options;
@@ -363,9 +363,9 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   check_backups(options);
   check_jobs(options);
   if (options.job.seed > std::numeric_limits<uint64_t>::max() - static_cast<uint64_t>(seeds)) {
-    refuse_compare("--seeds " + std::to_string(seeds) + " behind seed " +
+    refuse_compare("--seeds " + std::to_string(seeds) + " from seed " +
                    std::to_string(options.job.seed) +
-                   " goes beyond the largest seed: take a smaller one");
+                   " exceeds the largest seed: use a smaller one");
   }
   for (int64_t i = 0; i < seeds; ++i) {
     options.seeds.push_back(options.job.seed + static_cast<uint64_t>(i));

@@ -1,4 +1,4 @@
-// The flags of `pushpull compare`, and every check that needs no process. Plain data after parsing;
+// The flags of `pushpull compare` and their checks. Starts no process. Plain data after parsing;
 // any thread.
 #pragma once
 
@@ -13,26 +13,27 @@
 
 namespace pushpull {
 
-// A key of the job and the values to try for it.
+// A job key and the values to try for it.
 struct TuneKey {
   std::string key;
   std::vector<std::string> values;
 };
 
 struct CompareOptions {
-  std::string job_file;                     // empty: all keys come from flags and environment
+  std::string job_file;                     // empty = all keys come from flags and environment
   std::map<std::string, std::string> keys;  // job keys, for every run
   std::vector<std::string> strategies;      // as Strategy::to_string() prints them
   std::vector<int64_t> workers;
   int64_t servers = 1;
   std::vector<uint64_t> seeds;
   std::optional<double> target_accuracy;
-  std::string straggler;                  // "0:4", from the job; empty: none
-  std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty: this machine's loopback
+  std::string straggler;                  // "0:4", from the job; empty = none
+  std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty = this machine's
+                                          // loopback
   std::vector<std::string> codecs = {
-      ""};  // as Codec::to_string() writes them; empty: the job's own
+      ""};  // as Codec::to_string() prints them; empty = the job's own
   std::vector<TuneKey> tune;
-  // Values of flags of `pushpull run`; empty: the processor.
+  // Values of flags of `pushpull run`; empty = the CPU.
   std::string device;  // of the workers
   std::string server_device;
   std::string out;
@@ -45,22 +46,23 @@ struct CompareOptions {
 const std::vector<KeyHelp>& compare_options();
 std::string compare_help();
 
-// The command line with all values of repeated --tune flags, and of --link, joined behind one flag.
+// Returns the command line with the values of repeated --tune flags, and of --link, joined in one
+// flag.
 std::vector<std::string> gather_repeated(int argc, const char* const* argv);
 
 // Checks every flag, and the job under each strategy, seed and value of --tune. Throws
-// Error(kUsage) with one line that names the word and how to fix it.
+// Error(kUsage) with one line that names the flag and how to fix it.
 CompareOptions parse_compare(const CommandLine& line, const std::string& command);
 
-// The keys that compare sets for every run of this strategy, overriding the job: a run starts fresh
-// in its own folder, and keys that only some strategies support (staleness, codecs) do not stop the
-// others.
+// Returns the keys that compare sets for every run of this strategy, overriding the job. Each run
+// starts fresh in its own folder. Keys that the strategy does not support (staleness, codecs) are
+// reset, so that a job with such keys runs under all strategies.
 std::map<std::string, std::string> keys_of_strategy(const std::string& strategy);
 
-// The value of a job's key as to_ini() writes it; empty if there is no such key.
+// Returns the value of a job key as to_ini() prints it, or "" if there is no such key.
 std::string job_value(const Job& job, const std::string& key);
 
-// The lines that all these jobs have in common.
+// Returns the lines that are equal in all these jobs.
 std::string shared_ini(const std::vector<Job>& jobs);
 
 }  // namespace pushpull

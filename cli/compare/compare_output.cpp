@@ -24,7 +24,7 @@ ordered_json text_or_null(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }
 
-// Empty if no role reported it.
+// Returns empty if no role reported the value.
 std::optional<double> sum(const std::map<std::string, double>& roles) {
   if (roles.empty()) return std::nullopt;
   double total = 0.0;
@@ -45,7 +45,7 @@ ordered_json staleness_json(const std::map<int64_t, int64_t>& staleness) {
   return {{"mean", json_number(summary.mean)}, {"max", summary.max}, {"histogram", histogram}};
 }
 
-// null if the run did not report it.
+// Returns null if the run did not report the split.
 ordered_json split_json(const StepSplit& split) {
   if (!is_measured(split)) return nullptr;
   return {
@@ -65,7 +65,7 @@ ordered_json curve_json(const std::vector<CurvePoint>& curve) {
   return json;
 }
 
-// The run's measurements; every field is null if it failed.
+// Adds the run's measurements. All are null if the run failed.
 void add_measures(const CompareResult& result, const CompareRun& run, ordered_json& json) {
   json["initial_weights_sha256"] = text_or_null(run.initial_weights_sha256);
   json["data_order_sha256"] = text_or_null(run.data_order_sha256);
@@ -200,7 +200,7 @@ FieldRow measures_row(const CompareResult& result, const CompareRun& run) {
           {"out", run.out}};
 }
 
-// A failed run leaves its measures empty.
+// Leaves the measurements of a failed run empty.
 FieldRow row_of(const CompareResult& result, const CompareRun& run) {
   FieldRow row = settings_row(run);
   for (auto& [name, field] : measures_row(result, run)) {
@@ -236,7 +236,7 @@ std::string compare_json(const CompareResult& result) {
   json["job_ini"] = result.job_ini;
   json["runs"] = runs_json(result, result.runs);
   json["tuning"] = runs_json(result, result.tuning);
-  // the command and paths may contain any bytes
+  // The command and paths may contain arbitrary bytes.
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

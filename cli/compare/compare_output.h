@@ -8,14 +8,15 @@
 
 namespace pushpull {
 
-// One object: the fields of CompareResult, with one entry of `runs` per run. null means absent: a
-// target that was not reached, a measure of a failed run.
+// Returns one object with the fields of CompareResult and one entry of `runs` per run. null means
+// absent: a target that was not reached, or a measurement of a failed run.
 std::string compare_json(const CompareResult& result);
 
-// A header and one row per run, RFC 4180 (with \n as line end).
+// Returns a header and one row per run, RFC 4180 (with \n as line end).
 std::string compare_csv(const CompareResult& result);
 
-// Writes all files into `folder`, each completely or not at all. Throws Error(kIo) naming the file.
+// Writes all files into `folder`, each completely or not at all. Throws Error(kIo) with the file
+// name.
 void write_results(const CompareResult& result, const std::string& folder);
 
 }  // namespace pushpull

@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-// A name for a folder: "ssp:4" -> "ssp-4".
+// Makes a folder name: "ssp:4" -> "ssp-4".
 std::string file_name(std::string text) {
   const auto is_plain = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.';
@@ -25,7 +25,7 @@ std::string name_of(const Variant& variant) {
          (variant.codec.empty() ? "" : "-" + file_name(variant.codec));
 }
 
-// All combinations; the last key changes fastest.
+// Returns all combinations; the last key changes fastest.
 std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   std::vector<Tuned> all(1);
   for (const TuneKey& key : keys) {
@@ -41,7 +41,8 @@ std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   return all;
 }
 
-// Strategies with their codecs, in the order asked for. All-reduce strategies have no codec.
+// Returns the strategies with their codecs, in the order given. All-reduce strategies have no
+// codec.
 std::vector<Variant> kinds_of(const CompareOptions& options) {
   std::vector<Variant> kinds;
   for (const std::string& strategy : options.strategies) {
@@ -55,7 +56,7 @@ std::vector<Variant> kinds_of(const CompareOptions& options) {
   return kinds;
 }
 
-// The cells of one round; each group starts with the next strategy.
+// Returns the cells of one round. Each group starts with the next strategy.
 std::vector<Variant> variants_of_round(const CompareOptions& options, size_t round) {
   std::vector<Variant> variants;
   const std::vector<Variant> kinds = kinds_of(options);
@@ -111,7 +112,7 @@ std::string to_string(const Tuned& tuned) {
 }
 
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
-  // smaller is better; the first of equal ones wins
+  // Smaller is better; the first of equals wins.
   const auto rank = [](const CompareRun& run) {
     const double never = std::numeric_limits<double>::infinity();
     const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : never;

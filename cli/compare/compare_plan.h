@@ -1,5 +1,5 @@
-// Plans the runs of a comparison and their order, and chooses the best try of --tune. Starts
-// nothing. Any thread.
+// Plans the runs of a comparison and their order, and chooses the best try of --tune. Starts no
+// process. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace pushpull {
 
-// Values that --tune chose or tries: key -> value.
+// Values that --tune tries or has chosen: key -> value.
 using Tuned = std::map<std::string, std::string>;
 
 // A row of the tables.
 struct Variant {
   std::string strategy;
   int64_t workers = 1;
-  std::string link = {};   // empty: this machine's loopback
-  std::string codec = {};  // of --codecs; empty: the job's own
+  std::string link = {};   // empty = this machine's loopback
+  std::string codec = {};  // of --codecs; empty = the job's own
   friend bool operator<(const Variant& a, const Variant& b) {
     return std::tie(a.strategy, a.workers, a.link, a.codec) <
            std::tie(b.strategy, b.workers, b.link, b.codec);
@@ -36,31 +36,31 @@ struct PlannedRun {
   std::string name;  // of its folder
 };
 
-// The repeats, interleaved: by seed, then by link, then by number of workers, then strategies and
-// codecs in turn. Each group starts with the next strategy, so that a drift of the machine (heat,
-// other load) affects all strategies equally.
+// Returns the repeats, interleaved: by seed, then by link, then by number of workers, then
+// strategies and codecs in turn. Each group starts with the next strategy, so that a drift of the
+// machine (heat, other load) affects all strategies equally.
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
                                      const std::map<Variant, Tuned>& chosen);
 
-// The tries of --tune, with the first seed: every combination of its values for every variant,
-// interleaved in the same way.
+// Returns the tries of --tune with the first seed: every combination of its values for every
+// variant, interleaved in the same way.
 std::vector<PlannedRun> plan_tries(const CompareOptions& options);
 
-// "lr=0.5 momentum=0.9".
+// Returns text such as "lr=0.5 momentum=0.9".
 std::string to_string(const Tuned& tuned);
 
-// Index of the best of a variant's tries: the one that reaches the target soonest (if there is a
-// target), then the highest final accuracy, then the lowest test loss, then the first. Empty if all
-// failed.
+// Returns the index of the best try of a variant: the one that reaches the target soonest (if there
+// is a target), then the highest final accuracy, then the lowest test loss, then the first. Empty
+// if all tries failed.
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries);
 
-// Steps between two evaluations, for about kEvaluations of them. local:H can be evaluated only at
-// the ends of its rounds, so the number is a multiple of every H among the strategies: all are
-// evaluated at the same steps.
+// Returns the steps between two evaluations, chosen for about kEvaluations of them. local:H can be
+// evaluated only at the end of a round; the number is a multiple of every H among the strategies,
+// so that all are evaluated at the same steps.
 constexpr int64_t kEvaluations = 20;
 int64_t eval_every(int64_t total_steps, const std::vector<std::string>& strategies);
 
-// The arguments of `pushpull run` beside the job file: the job's keys for this run.
+// Returns the job keys of this run, the arguments of `pushpull run` beside the job file.
 std::map<std::string, std::string> keys_of(const CompareOptions& options, const PlannedRun& run,
                                            int64_t eval_every);
 

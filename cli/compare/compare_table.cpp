@@ -19,7 +19,7 @@ constexpr double kMilli = 1e3;
 constexpr double kMega = 1e6;
 constexpr double kPercent = 100.0;
 
-// Prints large numbers without decimals, to keep the tables narrow.
+// Prints large numbers with fewer decimals, to keep the tables narrow.
 std::string digits_of(double value, int digits) {
   if (std::isinf(value)) return "never";
   const double size = std::abs(value);
@@ -43,7 +43,7 @@ struct Group {
     }
     return found;
   }
-  // The median alone.
+  // Returns the median alone, without the range.
   std::string median(const Measure& measure, int digits) const {
     const std::optional<Spread> found = spread(values(measure));
     return found ? digits_of(found->median, digits) : "-";
@@ -51,7 +51,7 @@ struct Group {
   std::string with_range(const Measure& measure, int digits) const {
     return spread_text(values(measure), digits);
   }
-  // Over all runs; "-" if none succeeded.
+  // Covers all runs; "-" if none succeeded.
   std::string target_text(const Measure& measure, int digits) const {
     return well.empty() ? "-" : spread_text(values_of(all, measure), digits);
   }
@@ -62,7 +62,7 @@ struct Group {
   }
 };
 
-// In the order of their first run.
+// Returns the links in the order of their first run.
 std::vector<std::string> links_of(const CompareResult& result) {
   std::vector<std::string> links;
   for (const CompareRun& run : result.runs) {
@@ -82,7 +82,8 @@ Group group_of(const CompareResult& result, const std::string& row, int64_t work
   return group;
 }
 
-// Sorted by link, then by number of workers, then in the order of the strategies.
+// Returns the groups sorted by link, then by number of workers, then in the order of the
+// strategies.
 std::vector<Group> groups_of(const CompareResult& result) {
   std::vector<Group> groups;
   for (const std::string& link : links_of(result)) {
@@ -96,12 +97,12 @@ std::vector<Group> groups_of(const CompareResult& result) {
   return groups;
 }
 
-// If all runs were on loopback, no column is needed.
+// If all runs used loopback, the tables need no link column.
 bool has_links(const CompareResult& result) {
   return std::ranges::any_of(result.runs, [](const CompareRun& run) { return !run.link.empty(); });
 }
 
-// Strategy, workers, and link and codec if they vary.
+// Returns the first cells of a row: strategy, workers, and link and codec if they vary.
 Row begin_row(const CompareResult& result, const Group& group) {
   const CompareRun& first = *group.all.front();
   Row row = {first.strategy, std::to_string(first.workers)};
@@ -110,7 +111,7 @@ Row begin_row(const CompareResult& result, const Group& group) {
   return row;
 }
 
-// Headings of the columns that begin_row adds after the workers.
+// Inserts the headings of the columns that begin_row adds after the workers.
 void add_places(const CompareResult& result, Row& header, bool names) {
   auto at = header.begin() + 2;
   if (has_links(result)) at = header.insert(at, names ? "link" : "") + 1;
@@ -140,8 +141,8 @@ Measure milliseconds(double StepSplit::*part) {
   };
 }
 
-// A target that is not reached counts as later than every time, also for a run that failed, so that
-// the median over all runs stays honest.
+// An unreached target counts as later than every time, also in a failed run, so that failures do
+// not improve the median over all runs.
 template <class T>
 Measure to_target(std::optional<T> CompareRun::*value) {
   return [value](const CompareRun& run) -> std::optional<double> {
@@ -166,7 +167,7 @@ std::string tuned(const Group& group) {
   return group.all.front()->tuned.empty() ? "-" : group.all.front()->tuned;
 }
 
-// Per step; if codecs are compared, also the pushed part, first.
+// Returns megabytes per step; if codecs are compared, preceded by the pushed part.
 std::string megabytes(const CompareResult& result, const Group& group) {
   const auto all = [](const CompareRun& run) { return positive(bytes_per_step(run) / kMega); };
   const auto pushed = [](const CompareRun& run) {

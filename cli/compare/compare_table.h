@@ -1,5 +1,6 @@
-// A comparison as tables for a terminal: one of speed, one of learning, a row per strategy and
-// number of workers; medians with (min-max). At most 140 columns. Any thread.
+// A comparison as tables for a terminal: one of speed, one of learning, each with a row per
+// strategy and number of workers. Cells are medians with (min-max). At most 140 columns. Any
+// thread.
 #pragma once
 
 #include <string>
@@ -15,7 +16,8 @@ std::string in_columns(const std::vector<std::vector<std::string>>& rows);
 std::string speed_table(const CompareResult& result);
 std::string learning_table(const CompareResult& result);
 
-// "1.23 (1.10-1.40)"; "1.23" for a single value, "-" for none. An infinite value prints as "never".
+// Returns "1.23 (1.10-1.40)", or "1.23" for a single value, or "-" for none. An infinite value
+// prints as "never".
 std::string spread_text(const std::vector<double>& values, int digits);
 
 }  // namespace pushpull

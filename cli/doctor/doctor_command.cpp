@@ -54,9 +54,9 @@ int doctor_exit_code(const std::vector<Finding>& findings) {
 int doctor_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, doctor_options(), JobFlags::kRefuse);
   if (line.help) {
-    std::cout << help_text(
-        "pushpull doctor: what keeps this host from taking part in a running job",
-        {"pushpull doctor --join tcp://HOST:PORT"}, doctor_options(), JobFlags::kRefuse);
+    std::cout << help_text("pushpull doctor: why this host cannot take part in a running job",
+                           {"pushpull doctor --join tcp://HOST:PORT"}, doctor_options(),
+                           JobFlags::kRefuse);
     return 0;
   }
   if (line.version) {

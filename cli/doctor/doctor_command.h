@@ -1,4 +1,4 @@
-// `pushpull doctor`: what keeps this host from taking part in a job. Main thread.
+// `pushpull doctor`: finds out why this host cannot take part in a job. Main thread.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace pushpull {
 
-// A line each, aligned, and one that counts them.
+// Returns one aligned line per finding and a last line with their counts.
 std::string doctor_text(const std::vector<Finding>& findings);
-// 0 without an error, otherwise the code of the first one.
+// Returns 0 without an error, otherwise the code of the first error.
 int doctor_exit_code(const std::vector<Finding>& findings);
 
 // argv[0] is "doctor". Returns the exit code; throws Error.

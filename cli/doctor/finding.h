@@ -1,5 +1,5 @@
-// A finding of `pushpull doctor`: one line for each check, and the remedy where something is
-// wrong. Plain data.
+// A finding of `pushpull doctor`: the result of one check and, if something is wrong, the remedy.
+// Plain data.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace pushpull {
 struct Finding {
   enum Level { kOk, kWarning, kError };
   Level level = kOk;
-  std::string check;  // a word: "port", "version", "server 1"
+  std::string check;  // one or two words: "port", "version", "server 1"
   std::string text;
-  ErrorCode code = ErrorCode::kFailed;  // of an error
+  ErrorCode code = ErrorCode::kFailed;  // exit code if level is kError
 };
 
 inline Finding fine(std::string check, std::string text) {

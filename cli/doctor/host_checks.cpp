@@ -21,8 +21,9 @@ namespace pushpull {
 
 namespace {
 
-constexpr double kClockSeconds = 1.0;              // of difference that is worth a line
-constexpr int64_t kSmallShm = int64_t{256} << 20;  // what libraries take between a few processes
+constexpr double kClockSeconds = 1.0;              // smaller differences are not worth a warning
+constexpr int64_t kSmallShm = int64_t{256} << 20;  // libraries need this much between a few
+                                                   // processes
 constexpr int64_t kLittleSpace = int64_t{1} << 30;
 constexpr double kSlowDisk = 20e6;  // bytes per second
 constexpr size_t kWritten = size_t{8} << 20;
@@ -43,7 +44,7 @@ std::string with_unit(int64_t bytes) { return with_unit(static_cast<double>(byte
 struct Disk {
   int64_t free_bytes = 0;
   double bytes_per_second = 0.0;
-  std::string why;  // it could not be written; "": it could
+  std::string why;  // why writing failed; "" = it succeeded
 };
 
 Disk try_disk(const std::string& folder) {
@@ -54,7 +55,7 @@ Disk try_disk(const std::string& folder) {
   std::string path = folder + "/.pushpull-doctor-XXXXXX";
   const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
   if (file.get() < 0) return {disk.free_bytes, 0.0, errno_text()};
-  unlink(path.c_str());  // gone with this process, whatever happens
+  unlink(path.c_str());  // the kernel removes the file when this process ends
   const std::vector<char> bytes(kWritten, 'p');
   const double begin_s = now_seconds();
   for (size_t done = 0; done < bytes.size();) {
@@ -75,16 +76,17 @@ Finding check_clock(int64_t theirs_ms, int64_t ours_ms, double round_trip_ms) {
   std::snprintf(text.data(), text.size(), "the coordinator's is %.3f s %s this one (+- %.3f s)",
                 std::abs(ahead_s), ahead_s < 0 ? "behind" : "ahead of", round_trip_ms / 2000.0);
   if (std::abs(ahead_s) - round_trip_ms / 2000.0 < kClockSeconds) return fine("clock", text.data());
-  return warning("clock", std::string(text.data()) +
-                              "; training does not mind, but times of logs and traces do not fit "
-                              "together: let NTP set both");
+  return warning("clock",
+                 std::string(text.data()) +
+                     "; training is not affected, but times in logs and traces do not match: "
+                     "let NTP set both clocks");
 }
 
 Finding check_files(int64_t soft, int64_t hard, int64_t needed) {
   const std::string text = "ulimit -n is " + std::to_string(soft) + ", at most " +
                            std::to_string(hard) + "; a server of this job needs about " +
                            std::to_string(needed);
-  // programs raise their limit to the hard one
+  // Programs raise their soft limit to the hard limit.
   if (hard >= needed) return fine("files", text);
   return warning("files", text + ": raise the hard limit (ulimit -Hn, /etc/security/limits.conf)");
 }
@@ -102,14 +104,14 @@ Finding check_shm(int64_t bytes, int64_t free_bytes) {
   const std::string text = with_unit(bytes) + ", " + with_unit(free_bytes) + " free";
   if (free_bytes >= kSmallShm) return fine("/dev/shm", text);
   return warning("/dev/shm", text +
-                                 "; pushpull's own memory has no file there, but libraries of "
-                                 "GPUs do: give a container more (docker --shm-size)");
+                                 "; pushpull itself keeps no files there, but GPU libraries "
+                                 "do: give a container more (docker --shm-size)");
 }
 
 Finding check_shm_here() {
   struct statvfs space {};
   if (statvfs("/dev/shm", &space) != 0) {
-    return warning("/dev/shm", "there is none: " + errno_text());
+    return warning("/dev/shm", "cannot be examined: " + errno_text());
   }
   const auto block = static_cast<int64_t>(space.f_frsize);
   return check_shm(static_cast<int64_t>(space.f_blocks) * block,
@@ -131,7 +133,7 @@ Finding check_disk(const std::string& folder, int64_t free_bytes, double bytes_p
 Finding check_disk_here(const std::string& folder) {
   const auto disk = within<Disk>(kDiskSeconds, [folder] { return try_disk(folder); });
   if (!disk) {
-    return warning("disk", folder + " has not taken " + with_unit(static_cast<int64_t>(kWritten)) +
+    return warning("disk", folder + " did not take " + with_unit(static_cast<int64_t>(kWritten)) +
                                " within " + std::to_string(static_cast<int>(kDiskSeconds)) +
                                " s: the file system hangs, or is very slow");
   }

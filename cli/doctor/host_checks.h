@@ -1,5 +1,5 @@
-// What on this host can get into a job's way: its clock, limits of files, memory that processes
-// share, the disk of the output folder. Plain functions; any thread.
+// Checks of this host: clock, limit of open files, shared memory, disk of the output folder. Plain
+// functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace pushpull {
 
-// Difference of two clocks, known to half of the time that the question took.
+// Compares two clocks. The difference is accurate to half of the round trip.
 Finding check_clock(int64_t theirs_ms, int64_t ours_ms, double round_trip_ms);
-// soft, hard: limits of open files. needed: by this job's largest process.
+// soft, hard: limits of open files. needed: open files of this job's largest process.
 Finding check_files(int64_t soft, int64_t hard, int64_t needed);
 Finding check_files_here(int64_t needed);
-// Space of /dev/shm.
+// Checks the size of /dev/shm, in bytes.
 Finding check_shm(int64_t bytes, int64_t free_bytes);
 Finding check_shm_here();
-// Space and speed of the disk under `folder`.
+// Checks free space (bytes) and write speed of the disk under `folder`.
 Finding check_disk(const std::string& folder, int64_t free_bytes, double bytes_per_second);
-// Writes some MiB there, under a name of its own, and removes them. Waits some seconds at most.
+// Writes 8 MiB to a temporary file in `folder` and removes it. Waits at most 10 s.
 Finding check_disk_here(const std::string& folder);
 
 }  // namespace pushpull

@@ -22,7 +22,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kFilesOfAProcess = 64;
-constexpr int64_t kFilesOfAWorker = 16;  // at a server: its connections, and memory that it shares
+constexpr int64_t kFilesOfAWorker = 16;  // at a server: connections and shared memory
 
 void append_to(std::vector<Finding>& findings, std::vector<Finding> more) {
   for (Finding& one : more) findings.push_back(std::move(one));
@@ -34,7 +34,7 @@ std::string who_is(const ordered_json& member) {
          (rank.is_null() ? "" : " " + std::to_string(rank.get<int64_t>()));
 }
 
-// Empty: there is an answer, in `answer`.
+// Returns no findings if the job answers, and stores the answer in `answer`.
 std::vector<Finding> ask_job(zmq::context_t& context, const std::string& address, const Keys& keys,
                              double timeout_s, std::optional<StatusAnswer>& answer) {
   try {
@@ -67,11 +67,11 @@ Finding check_key(const std::string& address, const Keys& keys) {
   if (parse_address(address, "join").is_loopback()) {
     return fine("key", "none: every user of this host can take part in the job");
   }
-  return warning("key", "none: whoever reaches " + address +
+  return warning("key", "none: any host that reaches " + address +
                             " can take part in the job; use it on a network that you trust");
 }
 
-// A name or address that means another host when it is used here.
+// Returns an error if the address means another host when used here, such as a loopback address.
 std::optional<Finding> check_meant_host(const std::string& who, const std::string& address,
                                         bool same_host) {
   const Address parsed = parse_address(address, "join");
@@ -83,7 +83,7 @@ std::optional<Finding> check_meant_host(const std::string& who, const std::strin
                ErrorCode::kUnreachable);
 }
 
-// Empty: a key that does not reach data connections.
+// Returns empty if the key, an observer's, does not open data connections.
 std::optional<Credentials> data_credentials(const Keys& keys, const StatusAnswer& answer) {
   try {
     return keys.data_credentials(answer.encrypt_data, answer.first_run);
@@ -131,7 +131,7 @@ std::vector<Finding> check_members(zmq::context_t& context, const ordered_json& 
     append_to(findings, check_member(context, member, data, same_host));
     const double heard = member.at("heard_seconds").get<double>();
     if (heard < 3.0) continue;
-    findings.push_back(warning(who_is(member), "the coordinator has not heard it for " +
+    findings.push_back(warning(who_is(member), "the coordinator has not heard from it for " +
                                                    std::to_string(static_cast<int64_t>(heard)) +
                                                    " s"));
   }
@@ -142,7 +142,7 @@ std::vector<Finding> check_members(zmq::context_t& context, const ordered_json& 
 
 std::vector<Finding> check_job(const std::string& address, const Keys& keys, double timeout_s) {
   const AddressFindings way =
-      reach(address, "", "is the job running there, and do firewalls let the port pass?");
+      reach(address, "", "is the job running there, and do firewalls allow its port?");
   std::vector<Finding> findings = {way.name, way.port};
   if (!way.ok) return findings;
   zmq::context_t context(1);
@@ -158,7 +158,7 @@ std::vector<Finding> check_job(const std::string& address, const Keys& keys, dou
     append_to(findings,
               check_members(context, document, data_credentials(keys, *answer), same_host));
     append_to(findings, check_here(document, same_host));
-  } catch (const Error& e) {  // an address in it is none
+  } catch (const Error& e) {  // an address in the answer is malformed
     findings.push_back(
         wrong("job", "the answer of " + address + ": " + e.what(), ErrorCode::kProtocol));
   } catch (const nlohmann::json::exception& e) {

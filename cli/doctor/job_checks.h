@@ -1,5 +1,5 @@
-// Checks of a job's ports, from the coordinator's to those of each member, and of what its answer says
-// about this host. One thread.
+// Checks the ports of a job, from the coordinator's to each member's, and checks this host against
+// the coordinator's answer. One thread.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// All lines of `pushpull doctor`; a check that needs an earlier one is left out where that failed.
+// Returns all findings of `pushpull doctor`. Omits checks that depend on one that failed.
 std::vector<Finding> check_job(const std::string& address, const Keys& keys, double timeout_s);
 
 }  // namespace pushpull

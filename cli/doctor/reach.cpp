@@ -24,7 +24,7 @@ struct Resolved {
   std::string why;
 };
 
-// As ZeroMQ resolves it for members: a name is one of IPv4.
+// Resolves as ZeroMQ does for members: a name resolves to IPv4 only.
 Resolved look_up(const Address& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -39,7 +39,7 @@ Resolved look_up(const Address& address) {
   return {out, ""};
 }
 
-// "": it accepts connections.
+// Returns why the address does not accept connections, or "" if it does.
 std::string why_not_connected(const SocketAddress& to) {
   const UniqueFd fd = start_connect(to);
   if (fd.get() < 0) return errno_text();
@@ -58,12 +58,12 @@ AddressFindings reach(const std::string& address, const std::string& check,
   const Address parsed = parse_address(address, "join");
   const auto resolved = within<Resolved>(kNameSeconds, [parsed] { return look_up(parsed); });
   if (!resolved || !resolved->address) {
-    const std::string why = resolved ? resolved->why : "the name service does not answer";
+    const std::string why = resolved ? resolved->why : "the name service did not answer";
     return {wrong("name" + of,
                   parsed.host + " cannot be resolved: " + why +
                       "; use its IP address, or put the name into DNS or /etc/hosts",
                   ErrorCode::kUnreachable),
-            wrong("port" + of, address + " was not tried, as its name is unknown",
+            wrong("port" + of, address + " was not tried because its name is unknown",
                   ErrorCode::kUnreachable)};
   }
   const std::string numbers = resolved->address->to_string();

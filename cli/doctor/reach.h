@@ -1,4 +1,4 @@
-// Whether an address can be reached: its name, its port. One thread.
+// Checks whether an address can be reached: its name, then its port. One thread.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace pushpull {
 
 struct AddressFindings {
   Finding name;
-  Finding port;  // says so where the name was wrong already
+  Finding port;  // an error too if the name cannot be resolved
   bool ok = false;
 };
 
-// address: tcp://HOST:PORT. check: what the lines are about, as "" or "of server 1".
-// Waits some seconds at most.
+// address: tcp://HOST:PORT. check: appended to the name of each finding, "" or "of server 1".
+// way_out: remedy if the port cannot be reached. Waits a few seconds at most.
 AddressFindings reach(const std::string& address, const std::string& check,
                       const std::string& way_out);
 

@@ -18,13 +18,13 @@ namespace {
 constexpr int kSmallPings = 21;
 constexpr int64_t kPieceBytes = int64_t{1} << 18;
 constexpr int kPieces = 16;   // each way
-constexpr int kUnderWay = 2;  // of them at a time
+constexpr int kUnderWay = 2;  // pieces in flight
 constexpr double kRateSeconds = 2.0;
 constexpr double kPongSeconds = 3.0;
 constexpr double kSlowMs = 50.0;
 constexpr int64_t kMostProbeBytes = int64_t{1} << 20;
 
-// Questions to one server, one answer each.
+// Sends pings to one server; each gets one answer.
 class Pinger {
  public:
   Pinger(zmq::context_t& context, const std::string& address, const Credentials& credentials)
@@ -39,7 +39,7 @@ class Pinger {
     if (there_bytes > 0) message.payloads.push_back(piece(there_bytes));
     dealer_.send(message);
   }
-  // The next answer; empty: none in time.
+  // Returns the next answer, or empty if none arrives in time.
   std::optional<wire::Pong> take(double seconds) {
     const double end_s = now_seconds() + seconds;
     while (dealer_.foreign_version() == 0) {
@@ -79,7 +79,7 @@ std::optional<double> measure_latency(Pinger& pinger) {
   return times[kSmallPings / 2];
 }
 
-// Bytes per second of pieces that go one way; a few are under way at a time. 0: no answer.
+// Returns bytes per second in one direction, with a few pieces in flight, or 0 without an answer.
 double measure_rate(Pinger& pinger, bool there) {
   const double begin_s = now_seconds();
   int sent = 0;
@@ -92,7 +92,7 @@ double measure_rate(Pinger& pinger, bool there) {
     ++done;
   }
   const double seconds = now_seconds() - begin_s;
-  // what is still under way must not count as an answer to the questions that follow
+  // Drains late answers, so that they are not taken for answers to later pings.
   for (int late = done; done > 0 && late < sent && pinger.take(kPongSeconds); ++late) {
   }
   return static_cast<double>(done) * static_cast<double>(kPieceBytes) / seconds;
@@ -126,11 +126,11 @@ std::vector<Finding> findings_of(const std::string& who, const std::string& addr
                            rate_text(way.back_per_second) + " back";
   std::vector<Finding> out;
   if (way.there_per_second == 0.0 || way.back_per_second == 0.0) {
-    out.push_back(warning(who, text + "; small messages pass and larger ones do not: is the MTU "
-                                      "the same on the whole way?"));
+    out.push_back(warning(who, text + "; small messages arrive and larger ones do not: is the MTU "
+                                      "the same along the whole path?"));
   } else if (way.latency_ms > kSlowMs) {
-    out.push_back(warning(who, text + "; a step waits that long at least: local:H and async wait "
-                                      "more rarely"));
+    out.push_back(warning(who, text + "; a step takes at least that long: local:H and async wait "
+                                      "less often"));
   } else {
     out.push_back(fine(who, text));
   }
@@ -165,7 +165,7 @@ std::vector<Finding> check_server(zmq::context_t& context, const std::string& wh
   look_at_memory(*first, way);
   const auto latency = measure_latency(pinger);
   if (!latency) {
-    return {wrong(who, address + " has fallen silent", ErrorCode::kUnreachable)};
+    return {wrong(who, address + " stopped answering", ErrorCode::kUnreachable)};
   }
   way.latency_ms = *latency;
   way.there_per_second = measure_rate(pinger, true);

@@ -1,5 +1,5 @@
-// The way to one server's data port: latency, rate each way, memory that can be shared. Costs the
-// server a few MiB at most. One thread.
+// Measures the way to one server's data port: latency, rate in each direction, and whether its
+// memory can be shared. Transfers a few MiB at most. One thread.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@
 namespace pushpull {
 
 struct ServerWay {
-  double latency_ms = 0.0;        // of a small message there and back, the median
-  double there_per_second = 0.0;  // bytes
+  double latency_ms = 0.0;        // median round trip of a small message
+  double there_per_second = 0.0;  // bytes, to the server
   double back_per_second = 0.0;
-  std::string memory;  // why its memory cannot be shared; "": it can
-  bool here = false;   // it is on this host
+  std::string memory;  // why its memory cannot be shared; "" = it can
+  bool here = false;   // the server is on this host
 };
 
-// Turns a measurement into findings for people. who: "server 1".
+// Turns a measurement into findings named after the server, such as "server 1".
 std::vector<Finding> findings_of(const std::string& who, const std::string& address,
                                  const ServerWay& way);
 
-// Measures for some seconds at most. Findings of a server that does not answer say so.
+// Measures for a few seconds at most. If the server does not answer, returns that as an error.
 std::vector<Finding> check_server(zmq::context_t& context, const std::string& who,
                                   const std::string& address, const Credentials& credentials);
 

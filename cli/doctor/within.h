@@ -1,5 +1,5 @@
-// Calls that may never return, such as those of a name server or a file system that hangs, with a
-// deadline. Plain function; any thread.
+// Runs a call that may never return, such as a name lookup or a write to a hanging file system,
+// with a deadline. Plain function; any thread.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace pushpull {
 
-// The result of `call`, or what it throws; empty: it has not returned in time. Its thread goes on
-// alone then, so it must own what it uses.
+// Returns the result of `call` or rethrows its exception. Returns empty if `call` does not return
+// in time; its thread then continues detached, so `call` must own all data that it uses.
 template <class Result>
 std::optional<Result> within(double seconds, std::function<Result()> call) {
   auto promise = std::make_shared<std::promise<Result>>();

@@ -18,7 +18,7 @@ namespace pushpull::floors {
 
 Child::Child(const std::function<int()>& body) : pid_(fork()) {
   if (pid_ < 0) {
-    throw Error(ErrorCode::kFailed, std::string("[floors] no process: ") + std::strerror(errno));
+    throw Error(ErrorCode::kFailed, std::string("[floors] cannot fork: ") + std::strerror(errno));
   }
   if (pid_ > 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -28,7 +28,7 @@ Child::Child(const std::function<int()>& body) : pid_(fork()) {
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
   }
-  _exit(code);  // the parent's buffers and handlers are not ours
+  _exit(code);  // the parent's buffers and exit handlers must not run here
 }
 
 Child::~Child() {
@@ -36,7 +36,7 @@ Child::~Child() {
   int status = 0;
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (now_seconds() > deadline) {
-      std::fprintf(stderr, "[floors] process %d has not ended within %d s; killed\n",
+      std::fprintf(stderr, "[floors] process %d did not end within %d s; killed\n",
                    static_cast<int>(pid_), kDeadlineSeconds);
       kill(pid_, SIGKILL);
       waitpid(pid_, &status, 0);

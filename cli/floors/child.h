@@ -1,4 +1,4 @@
-// A process of a floor. It dies with its parent; whoever owns it waits for its end.
+// A forked process of a floor measurement. It dies with its parent.
 #pragma once
 
 #include <sys/types.h>
@@ -7,14 +7,15 @@
 
 namespace pushpull::floors {
 
-// The processes of a floor wait for each other at most so long.
+// The processes of a floor wait for each other at most this long.
 constexpr int kDeadlineSeconds = 60;
 
 class Child {
  public:
-  // Forks (so no other thread may be running) and ends with what `body` returns.
+  // Forks, so the caller must have no other thread. The child runs `body` and exits with its
+  // result.
   explicit Child(const std::function<int()>& body);
-  // Waits for the end, kills after the deadline.
+  // Waits for the child to exit; kills it after kDeadlineSeconds.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

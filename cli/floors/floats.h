@@ -1,5 +1,5 @@
-// Vectors of floats as servers have them (common/base/buffer_pool.h), with every page there before
-// the clock starts: fresh pages cost up to half of the bandwidth.
+// Vectors of floats allocated as servers allocate them (common/base/buffer_pool.h). All pages are
+// touched before the measurement starts: page faults cost up to half of the bandwidth.
 #pragma once
 
 #include <algorithm>

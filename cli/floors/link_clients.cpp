@@ -18,10 +18,10 @@ struct Order {
 
 [[noreturn]] void clients_failed(const std::string& what) {
   throw Error(ErrorCode::kFailed, "[floors] a client process " + what +
-                                      "; is there memory enough for its two tensors?");
+                                      "; is there enough memory for its two tensors?");
 }
 
-// False: the other side is gone, or silent for longer than its deadline.
+// Returns false if the other side is disconnected, or silent past its deadline.
 template <typename Word>
 bool hear(int fd, Word& word) {
   return recv(fd, &word, sizeof word, MSG_WAITALL) == sizeof word;
@@ -62,7 +62,7 @@ LinkClients::LinkClients(LinkServer& server, size_t count, size_t most_rounds)
 }
 
 LinkClients::~LinkClients() {
-  others_.clear();  // which ends the processes
+  others_.clear();  // the client processes end when their sockets close
   mine_.reset();
 }
 
@@ -86,7 +86,7 @@ void LinkClients::run(Verb verb, size_t rounds) {
   PP_ASSERT(rounds <= most_rounds_);
   rounds_ = rounds;
   Order order{verb, static_cast<uint32_t>(rounds)};
-  // a single push or pull has kDeadlineSeconds in its own process
+  // A single push or pull is limited to kDeadlineSeconds by its own process.
   const timeval deadline{kDeadlineSeconds * static_cast<time_t>(rounds + 1), 0};
   for (const UniqueFd& other : others_) {
     setsockopt(other.get(), SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof deadline);
@@ -94,7 +94,7 @@ void LinkClients::run(Verb verb, size_t rounds) {
   }
   act(*mine_, verb, place(0, rounds));
   for (const UniqueFd& other : others_) {
-    if (!hear(other.get(), order)) clients_failed("has not answered");
+    if (!hear(other.get(), order)) clients_failed("did not answer");
   }
 }
 

@@ -1,5 +1,5 @@
-// Clients of one server that do the same at the same time: client 0 in this process, the others in
-// processes of their own, told what to do over a socket. One thread.
+// Several clients of one server that run in parallel: client 0 in this process, the others in
+// forked processes that receive orders over a socket. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace pushpull::floors {
 
 enum class Verb : uint32_t { kPush = 1, kPull = 2, kExchange = 3 };  // a push, then a pull
 
-// Microseconds; what was not done takes 0.
+// Microseconds; 0 for a part that was not run.
 struct RoundTimes {
   double push_us = 0.0;
   double pull_us = 0.0;
@@ -25,18 +25,18 @@ struct RoundTimes {
 
 class LinkClients {
  public:
-  // Forks, so no other thread may be running. most_rounds: of one run.
+  // Forks, so the caller must have no other thread. most_rounds: limit of one run.
   LinkClients(LinkServer& server, size_t count, size_t most_rounds);
   ~LinkClients();
   LinkClients(const LinkClients&) = delete;
   LinkClients& operator=(const LinkClients&) = delete;
 
-  // All clients begin at once and do so many rounds, each as fast as it can: none waits for another
-  // in between. Returns when all have. Throws Error(kFailed) where one has not, in time or at all.
+  // All clients start at once and run `rounds` rounds without waiting for each other. Returns when
+  // all have finished. Throws Error(kFailed) if a client fails or misses its deadline.
   void run(Verb verb, size_t rounds);
 
   size_t count() const { return others_.size() + 1; }
-  // The times of the last run.
+  // Returns the client's times in the last run.
   std::span<const RoundTimes> rounds(size_t client) const;
 
  private:
@@ -45,7 +45,7 @@ class LinkClients {
 
   size_t most_rounds_;
   size_t rounds_ = 0;  // of the last run
-  SharedPages times_;  // most_rounds_ of each client
+  SharedPages times_;  // most_rounds_ per client
   std::unique_ptr<Link> mine_;
   std::vector<UniqueFd> others_;
   std::vector<std::unique_ptr<Child>> children_;

@@ -51,7 +51,7 @@ LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients, int6
   const auto count = static_cast<size_t>(clients);
   const auto server = floors::serve_link(kind, static_cast<size_t>(bytes), count);
   floors::LinkClients all(*server, count, rounds);
-  all.run(floors::Verb::kExchange, std::max<size_t>(2, rounds / 10));  // the warm-up
+  all.run(floors::Verb::kExchange, std::max<size_t>(2, rounds / 10));  // warm-up
   all.run(floors::Verb::kExchange, rounds);
   floors::LinkTimes times;
   times.add(all);

@@ -1,7 +1,6 @@
-// The floor of an exchange over a link: so many clients, each a process that pushes a whole tensor
-// and then pulls one, again and again, against a server that only moves bytes. The update is not
-// counted, since it can overlap. `pushpull bench` and floors_bench print figures of this one
-// definition.
+// The floor of an exchange over a link: several clients, each a process that repeatedly pushes a
+// whole tensor and then pulls one, against a server that only moves bytes. The update is not
+// counted, since it can overlap. `pushpull bench` and floors_bench share this definition.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,8 @@
 
 namespace pushpull {
 
-// The push until the server has it all, then the pull until all is here; in microseconds.
+// Times of the push until the server has the whole tensor, and of the pull until the client has it;
+// microseconds.
 struct OneWay {
   Percentiles push;
   Percentiles pull;
@@ -28,13 +28,13 @@ namespace floors {
 constexpr int64_t kLeastRounds = 6;
 constexpr int64_t kMostRounds = 1000;
 
-// The rounds of all clients, over any number of runs.
+// Collects the rounds of all clients over any number of runs.
 class LinkTimes {
  public:
-  // The rounds of the last run.
+  // Adds the rounds of the last run.
   void add(const LinkClients& clients);
-  // Each figure is taken for each client, then their mean: clients are many, machines are one. At
-  // least one round.
+  // Returns the mean over clients of each client's percentiles. A mean, because a run has several
+  // clients but only one machine. Needs at least one round.
   LinkFloor floor() const;
 
  private:
@@ -43,9 +43,9 @@ class LinkTimes {
 
 }  // namespace floors
 
-// Measures it: so many rounds that it takes some tenths of a second, but at most `most_rounds` of
-// each client (at least kLeastRounds). Forks, so the calling process must have no other thread.
-// Throws Error(kFailed) where a socket or a client fails.
+// Measures a floor. Chooses the number of rounds so that the measurement takes some tenths of a
+// second, at most `most_rounds` per client (at least kLeastRounds). Forks, so the calling process
+// must have no other thread. Throws Error(kFailed) if a socket or a client fails.
 LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients,
                      int64_t most_rounds = floors::kMostRounds);
 

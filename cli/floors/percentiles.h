@@ -1,5 +1,5 @@
-// Median and 99th percentile of times: one slow round (another program, a timer) would move a mean.
-// Plain functions; any thread.
+// Median and 99th percentile of times. Not the mean: one slow round (another program, a timer)
+// would shift it. Plain functions; any thread.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,12 @@ struct Percentiles {
   double p99 = 0.0;
 };
 
-// Nearest rank: the smallest value that at least this part of the values does not exceed.
+// Nearest rank: returns the smallest value that is >= this part of the values.
 //   values: at least one. part: > 0 and <= 1.
 double percentile(std::vector<double> values, double part);
 Percentiles percentiles(const std::vector<double>& values);
 
-// The mean of each of the two figures.
+// Returns the mean of each of the two figures.
 Percentiles mean(const Percentiles& a, const Percentiles& b);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Pages that a process shares with those that it forks. One owner in each.
+// Memory pages shared between a process and the processes that it forks. Any thread.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,13 +14,13 @@ namespace pushpull::floors {
 
 class SharedPages {
  public:
-  // Throws Error(kFailed) where there is no memory. bytes: 0 for none.
+  // bytes: 0 for none. Throws Error(kFailed) if the memory cannot be mapped.
   explicit SharedPages(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
       throw Error(ErrorCode::kFailed,
-                  "[floors] no shared memory of " + std::to_string(bytes) + " bytes");
+                  "[floors] cannot map shared memory of " + std::to_string(bytes) + " bytes");
     }
     data_ = data;
     std::memset(data_, 1, bytes);
@@ -33,7 +33,7 @@ class SharedPages {
   SharedPages(const SharedPages&) = delete;
   SharedPages& operator=(const SharedPages&) = delete;
 
-  void* data() const { return data_; }  // null: none
+  void* data() const { return data_; }  // null if bytes is 0
 
  private:
   size_t bytes_;

@@ -1,4 +1,4 @@
-// Links over raw sockets, and over shared memory with a socket that wakes the other side.
+// Links over raw sockets, and over shared memory with a socket for notifications.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -46,7 +46,7 @@ void check(bool ok, const char* what) {
   if (!ok) fail(what);
 }
 
-// The word and the payload in one call, as far as the socket takes them.
+// Sends the word and the payload, in one system call if the socket's buffer has room.
 void send_all(int fd, const StreamWord& word, const void* data, size_t bytes) {
   StreamWord copy = word;
   iovec parts[2] = {{&copy, sizeof copy}, {const_cast<void*>(data), bytes}};
@@ -69,7 +69,7 @@ void send_all(int fd, const StreamWord& word, const void* data, size_t bytes) {
   }
 }
 
-// False: the other end is gone.
+// Returns false if the other end is disconnected.
 bool receive_all(int fd, void* data, size_t bytes) {
   auto* to = static_cast<char*>(data);
   while (bytes > 0) {
@@ -108,7 +108,7 @@ Pair unix_pair() {
 Pair tcp_pair() {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   check(listener.get() >= 0, "socket");
-  tune(listener.get(), true);  // buffers count from the handshake on
+  tune(listener.get(), true);  // before connecting: the handshake announces the buffer size
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -135,7 +135,7 @@ class StreamLink : public Link {
         gradient_(touched(bytes, 1e-3F)),
         weights_(touched(up == nullptr ? bytes : 0, 0.0F)) {}
 
-  // Says so, because other processes may hold copies of the descriptor.
+  // Sends kQuit, since other processes may hold copies of the descriptor and keep it open.
   ~StreamLink() override {
     const StreamWord quit{StreamVerb::kQuit, 0};
     send(fd_.get(), &quit, sizeof quit, MSG_NOSIGNAL);
@@ -150,7 +150,7 @@ class StreamLink : public Link {
   void pull() override {
     send_all(fd_.get(), {StreamVerb::kPull, bytes_}, nullptr, 0);
     answer();
-    if (up_ != nullptr) return;  // used where the server has put it
+    if (up_ != nullptr) return;  // used in place, where the server wrote it
     if (!receive_all(fd_.get(), weights_.get(), bytes_)) fail("pull");
   }
 
@@ -182,12 +182,12 @@ void answer_client(int fd, size_t bytes, const float* weights, void* down) {
   }
 }
 
-// One client's thread in the server's process.
+// Runs one client's thread in the server's process.
 void serve_client(int fd, size_t bytes, const float* weights, void* down) {
   try {
     answer_client(fd, bytes, weights, down);
   } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());  // the client's own wait ends with its deadline
+    std::fprintf(stderr, "%s\n", e.what());  // the client's own wait ends at its deadline
   }
 }
 
@@ -205,7 +205,7 @@ class StreamServer : public LinkServer {
   }
 
   ~StreamServer() override {
-    pairs_.clear();  // the server ends when nobody is connected
+    pairs_.clear();  // the server ends when no client is connected
     child_.reset();
   }
 
@@ -228,7 +228,7 @@ class StreamServer : public LinkServer {
 
   size_t bytes_;
   std::vector<Pair> pairs_;
-  std::vector<SharedPages> up_;    // gradients, one for each client
+  std::vector<SharedPages> up_;    // gradients, one per client
   std::vector<SharedPages> down_;  // weights
   std::unique_ptr<Child> child_;
 };

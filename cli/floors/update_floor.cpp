@@ -12,12 +12,12 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // floats: a sum of gradients stays in the nearest cache
+constexpr int64_t kBlock = 1024;  // floats; a sum of gradients stays in the L1 cache
 constexpr int64_t kMovedBytes = int64_t{512} << 20;
 constexpr int64_t kLeastRounds = 9;
 constexpr int64_t kMostRounds = 2000;
 constexpr int64_t kMostThreads = 16;
-// numbers neither grow nor vanish: both would change how fast they are added
+// Keeps the numbers from growing or vanishing: denormals and infinities change the speed.
 constexpr float kRate = 1e-3F;
 constexpr float kDecay = 0.9F;
 constexpr float kGradient = 1e-3F;
@@ -40,7 +40,7 @@ PUSHPULL_SIMD void move_state(const float* g, float* m, float* w, int64_t n) {
   }
 }
 
-// The last addition and the update in one loop.
+// Does the last addition and the update in one loop.
 PUSHPULL_SIMD void move_state(const float* a, const float* b, float* m, float* w, int64_t n) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) {
@@ -71,7 +71,7 @@ UpdateFloor::UpdateFloor(int64_t bytes, int64_t gradients, size_t states)
 
 void UpdateFloor::pass(int64_t lo, int64_t hi) {
   alignas(64) float sum[kBlock];
-  // a single loop over all of them where no sum is kept apart
+  // A single loop over all elements if no separate sum is needed.
   const bool apart = gradients_.size() > (state_.size() == 1 ? 2U : 1U);
   const int64_t step = apart ? kBlock : std::max<int64_t>(1, hi - lo);
   for (int64_t at = lo; at < hi; at += step) {

@@ -19,7 +19,7 @@ namespace pushpull::floors {
 namespace {
 
 constexpr size_t kMessageBytes = 1 << 20;
-constexpr int kSendBuffer = 256 << 10;  // as the product's within a host
+constexpr int kSendBuffer = 256 << 10;  // the same as pushpull uses within a host
 constexpr int kServerThreads = 2;
 constexpr auto kConnectEvery = std::chrono::milliseconds(10);
 
@@ -59,8 +59,8 @@ void send_word(zmq::socket_t& socket, const ZmqWord& word, bool more) {
 
 void keep(void* /*data*/, void* /*hint*/) {}  // the tensor outlives the socket
 
-// The tensor in messages of at most kMessageBytes, from where it lies.
-//   to: routing id of a ROUTER's peer, else null.
+// Sends the tensor without a copy, in messages of at most kMessageBytes. to: routing id of a
+// ROUTER's peer; null on a DEALER.
 void send_tensor(zmq::socket_t& socket, zmq::message_t* to, ZmqVerb verb, float* floats,
                  size_t bytes) {
   auto* from = reinterpret_cast<char*>(floats);
@@ -103,8 +103,8 @@ class ZmqLink : public Link {
 
  private:
   size_t bytes_;
-  volatile char touched_ = 0;  // so that the message is read
-  Floats gradient_;            // outlives context and socket, which may still send it
+  volatile char touched_ = 0;  // forces the received message to be read
+  Floats gradient_;            // outlives context and socket, which may still be sending it
   zmq::context_t context_;
   zmq::socket_t socket_;
 };
@@ -139,18 +139,19 @@ class ZmqServer : public LinkServer {
  public:
   ZmqServer(LinkKind kind, size_t bytes, size_t clients) : bytes_(bytes) {
     int fds[2];
-    if (pipe(fds) != 0) throw Error(ErrorCode::kFailed, "[floors] no pipe");
+    if (pipe(fds) != 0) throw Error(ErrorCode::kFailed, "[floors] cannot make a pipe");
     const UniqueFd reader(fds[0]);
     UniqueFd writer(fds[1]);
     child_ = std::make_unique<Child>(
         [&, kind, bytes, clients] { return serve(kind, fds[1], bytes, clients); });
     writer.reset();
     for (char c = 0; read(reader.get(), &c, 1) == 1 && c != '\n';) endpoint_ += c;
-    if (endpoint_.empty()) throw Error(ErrorCode::kFailed, "[floors] zmq: no server");
+    if (endpoint_.empty())
+      throw Error(ErrorCode::kFailed, "[floors] zmq: the server did not start");
   }
 
   std::unique_ptr<Link> connect(size_t index) override {
-    // else the server gives both connections to one of its threads
+    // Without the pause the server may give both connections to the same I/O thread.
     std::this_thread::sleep_for(index * kConnectEvery);
     return std::make_unique<ZmqLink>(endpoint_, bytes_);
   }

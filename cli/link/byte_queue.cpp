@@ -14,7 +14,7 @@ constexpr size_t kMostFreeBlocks = 64;
 
 BlockPool::Block BlockPool::take() {
   if (free_.empty()) {
-    return Block(new std::byte[kBlockBytes]);  // unlike make_unique, does not zero it
+    return Block(new std::byte[kBlockBytes]);  // not make_unique, which zeroes the block
   }
   Block block = std::move(free_.back());
   free_.pop_back();

@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// Free blocks for reuse; keeps a few and frees the others.
+// Keeps a few free blocks for reuse and frees the others.
 class BlockPool {
  public:
   static constexpr size_t kBlockBytes = size_t{256} << 10;
@@ -30,10 +30,10 @@ class ByteQueue {
   ByteQueue(const ByteQueue&) = delete;
   ByteQueue& operator=(const ByteQueue&) = delete;
 
-  // Writable space for the next bytes, at least one; commit() says how many were written.
+  // Returns writable space for the next bytes, at least one; commit() appends those written.
   std::span<std::byte> space();
   void commit(size_t bytes);
-  // The oldest contiguous bytes; empty: none.
+  // Returns the oldest contiguous bytes; empty if the queue is empty.
   std::span<std::byte> front();
   void pop(size_t bytes);
   void clear();

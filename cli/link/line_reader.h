@@ -1,5 +1,5 @@
-// Lines out of a descriptor that may hand over any piece of them at a time: commands for the proxy,
-// typed or from a file. One thread.
+// Splits a descriptor's byte stream into lines: commands for the proxy, typed or from a file. One
+// thread.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,17 @@ namespace pushpull {
 
 class LineReader {
  public:
-  // fd: borrowed; -1: there is nothing to read.
+  // fd: borrowed; -1 if there is no input.
   explicit LineReader(int fd) : fd_(fd) {}
 
-  // Reads once. False: there will be no more, and what has come last is a line even without its
-  // end.
+  // Reads once. Returns false at the end of the input; a last line without a newline still counts.
   bool read_some();
-  // The next whole line, without its end; empty: none yet.
+  // Returns the next complete line without its newline, or empty if there is none yet.
   std::optional<std::string> next();
 
  private:
   int fd_;
-  std::string text_;  // from the first line that `next` has not handed out
+  std::string text_;  // received, not yet returned by `next`
 };
 
 }  // namespace pushpull

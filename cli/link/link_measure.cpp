@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The first byte of a connection says its purpose.
+// The first byte of a connection is its purpose.
 constexpr char kEcho = 'e';  // every byte comes back
 constexpr char kSink = 's';  // next byte: tenths of a second to count for; the count is sent back
 constexpr char kLast = 'l';  // this was the last measurement
@@ -46,7 +46,7 @@ void wait_for(int fd, short events, double seconds, const char* what) {
   }
 }
 
-// Reads some bytes; 0 at the end of the stream.
+// Reads at least one byte. Returns 0 at the end of the stream.
 size_t receive(int fd, char* to, size_t most) {
   wait_for(fd, POLLIN, kPatience, "waiting for bytes of the other end");
   const ssize_t count = recv(fd, to, most, 0);
@@ -75,9 +75,9 @@ void echo(int fd) {
   }
 }
 
-// Counts received bytes, without the first fifth of the time: TCP must find the rate first, and
-// token buckets start full. Starts counting when everything received so far has been read, since
-// bytes in buffers arrived before.
+// Counts received bytes, except during the first fifth of the time: TCP must find the rate first,
+// and token buckets start full. Counting starts when the receive buffer is empty, since its bytes
+// arrived earlier.
 void sink(int fd) {
   char tenths = 0;
   if (receive(fd, &tenths, 1) != 1) {
@@ -100,7 +100,7 @@ void sink(int fd) {
     }
   }
   send_all(fd, print_real(now > from ? counted / (now - from) : 0) + "\n");
-  while (receive(fd, block.data(), block.size()) > 0) {  // until the other end has read it
+  while (receive(fd, block.data(), block.size()) > 0) {  // until the other end has read the count
   }
 }
 
@@ -118,7 +118,7 @@ UniqueFd connect_to(const Address& address, char purpose) {
       }
     }
     if (seconds_since(begin) > kPatience) {
-      throw Error(ErrorCode::kUnreachable, "[measure] nobody listens at " + to.to_string());
+      throw Error(ErrorCode::kUnreachable, "[measure] nothing listens at " + to.to_string());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -202,7 +202,7 @@ void answer_measuring(const Address& listen, double idle_s) {
   const UniqueFd listener = listen_on(listen);
   std::cout << "listening on " << local_name(listener.get()).to_string() << std::endl;
   while (true) {
-    wait_for(listener.get(), POLLIN, idle_s, "waiting for somebody who measures");
+    wait_for(listener.get(), POLLIN, idle_s, "waiting for a process that measures");
     const UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() < 0) {
       continue;
@@ -215,7 +215,7 @@ void answer_measuring(const Address& listen, double idle_s) {
         return;
       }
       (purpose == kSink ? sink : echo)(fd.get());
-    } catch (const Error&) {  // gone or silent: serve the next one
+    } catch (const Error&) {  // disconnected or silent: serve the next one
     }
   }
 }

@@ -24,7 +24,7 @@ constexpr size_t kLeastBuffer = size_t{4} << 20;
 constexpr size_t kMostBuffer = size_t{256} << 20;
 constexpr double kTenGigabit = 1.25e9;  // in bytes per second
 
-// A word, its command, and how many numbers follow it.
+// A command's word, its kind, and how many numbers follow.
 struct Known {
   std::string_view word;
   Kind kind;
@@ -47,7 +47,7 @@ constexpr std::array<Known, 12> kKnown = {{{"delay", Kind::kDelay, 1, 2},
 Error unknown(const std::string& text) {
   return {ErrorCode::kUsage,
           "[proxy] '" + printable(text) +
-              "' is no command; known: delay MS [JITTER], rate MBIT, hold, release, "
+              "' is not a command; known: delay MS [JITTER], rate MBIT, hold, release, "
               "oneway up|down, drop SECONDS, reset, refuse, accept, corrupt N, truncate, quit"};
 }
 
@@ -192,7 +192,7 @@ size_t LinkModel::buffer_bytes() const {
 
 double LinkModel::depth() const { return std::max(kLeastBucket, rate_ * kBucketSeconds); }
 
-// Pieces are at least min(waiting, 16 KiB): a link does not send single bytes of a long message.
+// A piece has at least min(waiting, 16 KiB): a link does not send single bytes of a long message.
 size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
   if (rate_ == 0) {
     return waiting;
@@ -202,7 +202,7 @@ size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
   bucket.tokens = std::min(depth(), bucket.tokens + passed * rate_ / 1e6);
   bucket.filled_us = now_us;
   const double least = std::min(static_cast<double>(waiting), kLeastBucket);
-  // times are whole microseconds; a fraction of a byte must not cost another turn
+  // Times are whole microseconds; a missing fraction of a byte must not cost another turn.
   const auto whole = static_cast<size_t>(std::max(0.0, std::ceil(bucket.tokens - 0.5)));
   return static_cast<double>(whole) < std::floor(least) ? 0 : std::min(waiting, whole);
 }
@@ -232,7 +232,7 @@ int64_t DelayLine::due_time(int64_t now_us, int64_t delay_us) const {
 }
 
 void DelayLine::arrive(size_t bytes, int64_t now_us, int64_t delay_us) {
-  // without delay, all past entries merge into one: they are due
+  // Without delay, all past entries merge into one, since they are due.
   last_due_us_ = due_time(now_us, delay_us);
   if (!marks_.empty() &&
       (marks_.back().due_us == last_due_us_ || (delay_us == 0 && marks_.back().due_us <= now_us))) {

@@ -28,9 +28,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kTurnBytes = size_t{1} << 20;  // per direction, before the next one's turn
+constexpr size_t kTurnBytes = size_t{1} << 20;  // per direction, before the next direction's turn
 constexpr size_t kPieceBytes = BlockPool::kBlockBytes;
-// The user data of an epoll event: one of these, a listener, or twice a connection's number + side.
+// User data of an epoll event: one of these constants, a listener, or twice a connection's number +
+// side.
 constexpr uint64_t kSignals = 0;
 constexpr uint64_t kCommands = 1;
 constexpr uint64_t kTimer = 2;
@@ -58,7 +59,7 @@ class Proxy {
   void wait();
   void handle(const epoll_event& event);
   void run_due();
-  bool read_commands();  // false: the stream has ended
+  bool read_commands();  // returns false at the end of the input
   void say_done(const std::string& text);
   void command_line(const std::string& text);
   void carry_out(LinkModel::Then then);
@@ -71,7 +72,7 @@ class Proxy {
   void activate(Connection& connection);
   void activate_all();
 
-  // False: the connection is gone.
+  // Returns false if the connection was removed.
   bool move(Connection& connection, Way way);
   enum class Step { kNone, kSome, kGone };
   Step take_in(Connection& connection, Way way);
@@ -87,7 +88,7 @@ class Proxy {
   UniqueFd epoll_{epoll_create1(EPOLL_CLOEXEC)};
   UniqueFd timer_{timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
   std::vector<Listener> listeners_;
-  size_t paused_at_ = 0;  // connections when descriptors ran out; 0: they have not
+  size_t paused_at_ = 0;  // connections when descriptors ran out; 0 = they have not
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_ = kFirstConnection;
   std::vector<uint64_t> active_;  // connections that may have work
@@ -134,7 +135,7 @@ ProxyCounts Proxy::run() {
     event.events = EPOLLIN;
     event.data.u64 = kCommands;
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, options_.commands_fd, &event) != 0) {
-      while (read_commands()) {  // a file, or /dev/null: everything is available
+      while (read_commands()) {  // a file or /dev/null: all input is available at once
       }
     }
   }
@@ -218,7 +219,7 @@ void Proxy::handle(const epoll_event& event) {
   }
 }
 
-// Executes commands, the link's own timers, and connections whose bytes are due.
+// Executes the commands and timed changes that are due, and wakes connections whose bytes are due.
 void Proxy::run_due() {
   const int64_t now = now_us();
   quit_ |= options_.end_us > 0 && now >= began_us_ + options_.end_us;
@@ -464,7 +465,7 @@ void Proxy::pass_end(Connection& connection, Way way) {
   connection.flows[static_cast<size_t>(way)].finished = true;
 }
 
-// The other side notices as it would over a real link: after the delay, and not while held.
+// The other side sees the failure as over a real link: after the delay, and not while held.
 void Proxy::broken(Connection& connection, size_t side) {
   connection.sides[side].broken = true;
   connection.sides[side].read_all = true;

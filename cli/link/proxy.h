@@ -1,7 +1,7 @@
 // Emulates a network link with a proxy in front of TCP ports: delay, jitter, rate, partitions and
-// damage, without root. One thread, one epoll loop; link_model.h decides when which bytes may pass.
+// damage, without root. One thread, one epoll loop; link_model.h decides which bytes may pass when.
 // Delays apply each way, as in tc-netem(8): a round trip takes twice as long. Not emulated: loss,
-// since TCP hides it from both ends; and TCP's own view of the delay, since both of the proxy's
+// since TCP hides it from both ends; and TCP's own estimate of the delay, since both of the proxy's
 // connections are short.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace pushpull {
 struct ProxyOptions {
   struct Port {
     Address listen;
-    // Where connections are forwarded. Empty: to the destination that they had before this host's
+    // Destination of the connections. Empty: the destination that they had before this host's
     // packet filter redirected them here (SO_ORIGINAL_DST; iptables-extensions(8), REDIRECT). One
     // port then serves all others.
     std::optional<Address> to;
@@ -26,10 +26,10 @@ struct ProxyOptions {
   std::vector<Port> ports;
   std::vector<LinkCommand> at_start;
   std::vector<TimedCommand> script;
-  int64_t end_us = 0;           // ends after this time; 0: on command
+  int64_t end_us = 0;           // microseconds until the proxy ends; 0 = runs until a command
   uint64_t seed = 1;            // for jitter and corrupted bits
-  int commands_fd = -1;         // commands, one per line; -1: none
-  int64_t connect_ms = 10'000;  // timeout for connecting to `to`
+  int commands_fd = -1;         // read for commands, one per line; -1 = none
+  int64_t connect_ms = 10'000;  // milliseconds; timeout for connecting to `to`
 };
 
 struct ProxyCounts {
@@ -47,10 +47,9 @@ struct ProxyCounts {
 // Limit of simultaneous connections; later ones are refused.
 inline constexpr size_t kMaxProxyConnections = 4000;
 
-// Prints "listening on HOST:PORT" for each port, then every command that it executed, with its
-// time. Runs until a quit command, a signal (SIGINT, SIGTERM, SIGHUP) or the end of its time.
-// Throws Error(kUnreachable) if a name cannot be resolved, Error(kFailed) if a port cannot be
-// listened on.
+// Prints "listening on HOST:PORT" for each port, then every executed command with its time. Runs
+// until a quit command, a signal (SIGINT, SIGTERM, SIGHUP) or end_us. Throws Error(kUnreachable) if
+// a name cannot be resolved, Error(kFailed) if it cannot listen on a port.
 ProxyCounts run_proxy(const ProxyOptions& options);
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// One connection through the proxy: its two sockets, and what is on its way in each direction.
-// Plain data; the proxy's thread.
+// One connection through the proxy: its two sockets, and the bytes in flight in each direction.
+// Plain data; used by the proxy's thread.
 #pragma once
 
 #include <array>
@@ -14,29 +14,29 @@ namespace pushpull {
 
 struct Side {
   UniqueFd fd;
-  bool readable = false;  // until it says EAGAIN: events tell changes only (EPOLLET)
+  bool readable = false;  // until a read returns EAGAIN: events report only changes (EPOLLET)
   bool writable = false;
-  bool read_all = false;  // its end was seen
-  bool broken = false;    // by an error
+  bool read_all = false;  // its end of stream was read
+  bool broken = false;    // by a socket error
 };
 
 enum class End { kFin, kReset };
 
-// Everything on its way from one side to the other.
+// All bytes in flight from one side to the other.
 struct Flow {
   explicit Flow(BlockPool& pool) : bytes(pool) {}
   ByteQueue bytes;
   DelayLine line;
-  std::optional<End> end;  // comes after the bytes
+  std::optional<End> end;  // follows the bytes
   int64_t end_due_us = 0;
   bool finished = false;  // the end was passed on
-  int64_t timer_us = -1;  // the earliest timer that is set; -1: none
+  int64_t timer_us = -1;  // the earliest timer that is set; -1 = none
 };
 
 struct Connection {
   Connection(uint64_t number, BlockPool& pool) : id(number), flows{Flow(pool), Flow(pool)} {}
   uint64_t id;
-  std::array<Side, 2> sides;  // who connected, who listens
+  std::array<Side, 2> sides;  // the connecting side, the listening side
   std::array<Flow, 2> flows;  // up: from sides[0]; down: from sides[1]
   bool connecting = true;
   int64_t connect_by_us = 0;

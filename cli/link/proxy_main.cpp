@@ -1,5 +1,5 @@
-// `pushpull-proxy`: emulates a network link with delay, rate and faults in front of TCP ports; also
-// measures links.
+// `pushpull-proxy`: emulates a network link with delay, rate and faults in front of TCP ports. It
+// also measures links.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ commands, one a line, on standard input or in --script as "+SECONDS COMMAND":
   delay MS [JITTER]    each way: a round trip takes twice as long; order is kept
   rate MBIT            of all connections together, each way; 0: unlimited
   hold | release       a partition: nothing goes on, connections stay; its end
-  oneway up|down       holds one way only (up: from who connects)
+  oneway up|down       holds one way only (up: from the connecting side)
   drop SECONDS         hold, then reset and release
   reset                RST to both ends of every connection
   refuse | accept      reset, now and for every later connection; its end
@@ -41,18 +41,18 @@ const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> all = {
       {"listen", "", "HOST:PORT[,HOST:PORT...]: where to listen; port 0 picks a free one"},
       {"to", "",
-       "HOST:PORT for each of them, in the same order; 'original' for connections that this "
-       "host's packet filter has redirected: where they were headed for"},
+       "HOST:PORT for each of them, in the same order; 'original': the destination of connections "
+       "that this host's packet filter redirects"},
       {"delay-ms", "0", "delay each way"},
       {"jitter-ms", "0", "uniform random deviation from the delay; the order is kept"},
       {"rate-mbit", "0", "Mbit/s each way, all connections together; 0: unlimited"},
       {"for-s", "0", "end after this many seconds; 0: on `quit`"},
       {"seed", "1", "of jitter and of the bits that `corrupt` flips"},
-      {"script", "", "file with timed commands; standard input is not read then"},
+      {"script", "", "file with timed commands; replaces standard input"},
       {"measure", "",
        "HOST:PORT: measure the link to the process that answers there, for --for-s (2)"},
       {"answer", "", "HOST:PORT: answer one --measure there"},
-      {"insecure", "", "allow listening beyond loopback, where anyone may connect", "", false},
+      {"insecure", "", "allow listening beyond loopback, where any host may connect", "", false},
   };
   return all;
 }
@@ -89,7 +89,7 @@ Address listen_of(const std::string& text, const std::string& flag, const Comman
   if (!address.is_loopback() && !line.local.contains("insecure")) {
     throw Error(ErrorCode::kUsage,
                 "[usage] --" + flag + " " + printable(text) +
-                    ": anybody who reaches this port could use it; --insecure allows it, on a "
+                    ": any host that reaches this port could use it; --insecure allows it, on a "
                     "network that you trust");
   }
   return address;
@@ -101,7 +101,7 @@ std::vector<ProxyOptions::Port> ports_of(const CommandLine& line) {
   if (listens.empty() || listens.size() != targets.size()) {
     throw Error(ErrorCode::kUsage, "[usage] --listen names " + std::to_string(listens.size()) +
                                        " addresses, --to names " + std::to_string(targets.size()) +
-                                       ": must be as many, and at least one");
+                                       ": must be as many and at least one");
   }
   std::vector<ProxyOptions::Port> ports;
   for (size_t i = 0; i < listens.size(); ++i) {
@@ -149,7 +149,7 @@ int play(const CommandLine& line) {
 int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
   if (line.help) {
-    std::cout << help_text("pushpull-proxy: plays a slow or broken network link, without root",
+    std::cout << help_text("pushpull-proxy: emulates a slow or broken network link, without root",
                            {"pushpull-proxy --listen HOST:PORT --to HOST:PORT [--delay-ms MS] "
                             "[--jitter-ms MS] [--rate-mbit MBIT] [--script FILE]"},
                            options(), JobFlags::kRefuse)
@@ -180,7 +180,7 @@ int main_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   for (int fd = 0; fd >= 0 && fd <= STDERR_FILENO;) {
-    fd = open("/dev/null", O_RDWR | O_CLOEXEC);  // keeps sockets away from descriptors 0 to 2
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);  // keeps sockets from getting descriptors 0 to 2
     if (fd > STDERR_FILENO) {
       close(fd);
     }

@@ -16,7 +16,7 @@
 namespace pushpull {
 namespace {
 
-// SO_ORIGINAL_DST of linux/netfilter_ipv4.h and its IPv6 counterpart; their headers conflict with
+// SO_ORIGINAL_DST of linux/netfilter_ipv4.h and its IPv6 counterpart. Their headers conflict with
 // the C library's.
 constexpr int kOriginalDestination = 80;
 

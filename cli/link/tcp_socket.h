@@ -23,22 +23,23 @@ struct SocketAddress {
   bool operator==(const SocketAddress& other) const;
 };
 
-// Parses "HOST:PORT", with an optional tcp:// in front; port * or 0 picks a free one. Throws
-// Error(kUsage) naming `flag` and the text.
+// Parses "HOST:PORT", with an optional tcp:// prefix; port * or 0 picks a free one. Throws
+// Error(kUsage) with `flag` and the text.
 Address parse_host_port(const std::string& text, const std::string& flag);
 
-// Throws Error(kUnreachable) naming the host.
+// Throws Error(kUnreachable) with the host.
 SocketAddress resolve(const Address& address);
 
-// Throws Error(kFailed) naming address and reason.
+// Throws Error(kFailed) with address and reason.
 UniqueFd listen_on(const Address& address);
 SocketAddress local_name(int fd);
 
-// Does not wait: EPOLLOUT and connect_error() report the result. -1 with errno if it fails at once.
+// Does not wait: EPOLLOUT and connect_error() report the result. Returns -1 with errno set if
+// connecting fails at once.
 UniqueFd start_connect(const SocketAddress& to);
 int connect_error(int fd);
 
-// The original destination of a redirected connection; empty if it was not redirected.
+// Returns the original destination of a redirected connection, or empty if it was not redirected.
 std::optional<SocketAddress> original_destination(int fd);
 
 // Closes with RST; discards unsent data.
@@ -47,7 +48,7 @@ void close_with_reset(UniqueFd& fd);
 // Disables Nagle's algorithm (TCP_NODELAY).
 void send_at_once(int fd);
 
-// The text of errno.
+// Returns the text of errno.
 std::string errno_text();
 
 }  // namespace pushpull

@@ -33,8 +33,8 @@ std::string place_of(const FirstNotFinite& found) {
                            : describe_update(found.update, found.at, found.push);
 }
 
-// Examines the push that ended the run. It may have been computed on finite weights, before they
-// became non-finite.
+// Recomputes the push that ended the run. It may have been computed on weights that were still
+// finite, before an update made them non-finite.
 void find_failed(const RunRecord& record, Replay& replay, std::optional<FirstNotFinite>& first) {
   const size_t newest = replay.newest_read(*record.failed);
   if (first && first->update <= newest) return;

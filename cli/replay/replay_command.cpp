@@ -53,12 +53,13 @@ void check_same_ground(const RunRecord& record, const Dataset& dataset, Model& m
     throw Error(ErrorCode::kData, "[replay] the data are not those of the run: digest " +
                                       dataset.digest().substr(0, 12) + ", the record has " +
                                       record.data_digest.substr(0, 12) +
-                                      "; --data-dir names where they lie");
+                                      "; --data-dir names their folder");
   }
   if (table_sha256(model.table()) != record.table_sha256) {
-    throw Error(ErrorCode::kData,
-                "[replay] this program's model has other tensors than the run's: replay with the "
-                "version that recorded it");
+    throw Error(
+        ErrorCode::kData,
+        "[replay] this program's model has different tensors than the run's: replay with the "
+        "version that recorded it");
   }
   const std::string here = model.numerics();
   if (here == record.numerics) {
@@ -137,7 +138,7 @@ void print_result(const RunRecord& record, const ReplayResult& result, const std
   } else if (result.done < record.updates.size()) {
     std::cout << "-, stopped before the end";
   } else {
-    std::cout << "-, the run did not come to its end";
+    std::cout << "-, the run did not finish";
   }
   std::cout << "\n";
   if (!record.incomplete.empty())
@@ -146,7 +147,7 @@ void print_result(const RunRecord& record, const ReplayResult& result, const std
   std::cout << "written to  " << out << std::endl;
 }
 
-// Prints a line now and then, so that a long replay shows progress.
+// Prints a line every two seconds, so that a long replay shows progress.
 class Progress {
  public:
   explicit Progress(size_t updates) : updates_(updates) {}
@@ -167,7 +168,7 @@ class Progress {
 Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
                   const std::string& given_name) {
   Job job = parse_job_text(record.job_ini, "the record's job");
-  // keys that only slow the run down or say where it runs
+  // The straggler only slows the run down.
   job.straggler = {};
   if (!given) return job;
   std::string names;
@@ -175,10 +176,11 @@ Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
     names += (names.empty() ? "" : ", ") + key;
   }
   if (!names.empty()) {
-    throw Error(ErrorCode::kUsage, "[replay] " + given_name +
-                                       " is another job than the record's; these keys shape the "
-                                       "weights and differ: " +
-                                       names + "; without --job its own is taken");
+    throw Error(ErrorCode::kUsage,
+                "[replay] " + given_name +
+                    " is a different job than the record's; these keys determine the "
+                    "weights and differ: " +
+                    names + "; without --job, the record's job is used");
   }
   job.data_dir = given->data_dir;
   job.init_from = given->init_from.empty() ? job.init_from : given->init_from;
@@ -205,7 +207,7 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
                                          ": give the folder of that checkpoint as --checkpoint");
     }
     from = checkpoint;
-    // in a folder of several checkpoints, the one that was current then
+    // In a folder of several checkpoints, chooses the one that the run started from.
     if (!std::filesystem::exists(checkpoint + "/" + kStateFile)) {
       const auto all = whole_checkpoints(checkpoint);
       const auto found = all.find(record.start.step);

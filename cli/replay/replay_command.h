@@ -13,12 +13,12 @@
 
 namespace pushpull {
 
-// The job to replay: the record's, with the paths and local settings of `given` (empty without
-// --job). Throws Error(kUsage) naming the keys that determine the weights and differ.
+// Returns the job to replay: the record's, with the paths and local settings of `given` (empty
+// without --job). Throws Error(kUsage) with the keys that determine the weights and differ.
 Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
                   const std::string& given_name);
 
-// The state that the run started from; null for init rules.
+// Returns the state that the run started from, or null for init rules.
 //   checkpoint: folder; empty if none was given.
 // Throws Error(kUsage | kData) if it is missing or is not what the run started from.
 std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const Job& job,

@@ -10,9 +10,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kColours = 8;            // in the page's style; then repeated, dashed
-constexpr int64_t kMostBins = 16;         // per staleness histogram
-constexpr size_t kMostHistograms = 12;    // more would not be read
+constexpr size_t kColours = 8;     // defined in the page's style; further strategies repeat them,
+                                   // dashed
+constexpr int64_t kMostBins = 16;  // per staleness histogram
+constexpr size_t kMostHistograms = 12;    // more charts would not be read
 constexpr double kHistogramShare = 0.99;  // fraction of updates that get their own bins
 
 struct SplitPart {
@@ -133,7 +134,7 @@ Bins bins_of(const Cell& cell) {
   double updates = 0;
   for (const auto& [staleness, count] : cell.staleness) updates += static_cast<double>(count);
   double seen = 0;
-  int64_t common = 0;  // nearly all updates are at most this stale; all, if there is room
+  int64_t common = 0;  // covers nearly all updates, or all if there is room
   for (const auto& [staleness, count] : cell.staleness) {
     if (cell.staleness_max >= kMostBins && seen >= kHistogramShare * updates) break;
     seen += static_cast<double>(count);

@@ -1,4 +1,4 @@
-// The charts of accuracy over time and over samples, one line for each strategy.
+// The charts of accuracy and loss over time and over samples, one line per strategy.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,7 +22,7 @@ Unit unit_for(double seconds) {
   return {3600, "h"};
 }
 
-// Contents of one row of panels.
+// The contents of one row of panels.
 struct Kind {
   std::string title;
   CurveValue x, y;
@@ -63,8 +63,8 @@ struct Range {
   bool cut = false;  // some curves continue outside the panel
 };
 
-// All panels of a row share their axes, so that they can be compared. A curve starts steep, and its
-// end is what differs: the axis covers what comes after the first third.
+// All panels of a row share their axes, so that they can be compared. A curve starts steep and
+// differs at its end, so the axis covers the values after the first third.
 Range range_of(const std::vector<Panel>& panels, bool loss) {
   Range range;
   double lowest = range.y_min;
@@ -105,7 +105,7 @@ std::string row(const LinkCells& link, const Kind& kind, std::optional<double> t
                 size_t points) {
   const std::vector<Panel> panels = panels_of(link, kind, points);
   if (panels.empty()) return "";
-  const bool alone = link.workers.size() == 1;  // then all kinds are in one row
+  const bool alone = link.workers.size() == 1;  // then all kinds share one row
   if (kind.loss) target.reset();
   Range range = range_of(panels, kind.loss);
   Axis x = linear_axis(0, range.x_max, kind.x_title);

@@ -127,7 +127,7 @@ LinkCells link_cells(const CompareResult& result, const std::vector<std::string>
   return out;
 }
 
-// `Key` returns a cell's value as "smaller is better"; empty: it does not take part.
+// `Key` returns a cell's value, smaller is better, or empty if the cell does not compete.
 template <typename Key>
 std::optional<Winner> winner(const LinkCells& link, int64_t workers, const Key& key) {
   struct Entry {
@@ -157,7 +157,7 @@ std::optional<Spread> negative(const std::optional<Spread>& value) {
 
 struct Series {
   std::vector<std::pair<double, double>> points;
-  bool broken = false;   // its last point is followed by a non-finite one
+  bool broken = false;   // a non-finite point follows the last one
   double broken_at = 0;  // x of that point
 };
 
@@ -245,7 +245,7 @@ std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const Cu
                             const CurveValue& y, size_t limit) {
   std::vector<Series> all;
   std::set<double> times;
-  double begin = -kNever;  // from here on every seed has a value
+  double begin = -kNever;  // from here on, every seed has a value
   for (const CompareRun* run : runs) {
     Series series = series_of(*run, x, y);
     if (series.points.empty()) continue;

@@ -1,6 +1,6 @@
-// A comparison's runs, grouped by link, number of workers and strategy, and summarised over their
-// seeds, for the report's tables and charts. Holds pointers into the result, which must outlive it.
-// Any thread.
+// The runs of a comparison, grouped by link, number of workers and strategy, and summarised over
+// their seeds, for the report's tables and charts. Holds pointers into the result, which must
+// outlive it. Any thread.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,12 @@
 
 namespace pushpull {
 
-// The cost of reaching the target. A seed that never reached it (failed ones included) counts as
-// later than all others.
+// The cost of reaching the target. A seed that never reached it, or failed, counts as later than
+// all others.
 struct Reached {
   int64_t reached = 0;
   int64_t asked = 0;             // number of seeds
-  std::optional<double> median;  // empty: at most half of the seeds reached it
+  std::optional<double> median;  // empty if at most half of the seeds reached it
   std::optional<double> min;     // of the seeds that reached it
   std::optional<double> max;
 };
@@ -37,7 +37,7 @@ struct Cell {
 
   std::optional<Spread> rate;  // samples/s
   std::optional<Spread> accuracy;
-  std::optional<double> scaling;  // median; each seed relative to its own with one worker
+  std::optional<double> scaling;  // median over seeds, each relative to its own run with one worker
   Reached seconds;
   Reached samples;
   std::map<int64_t, int64_t> staleness;  // summed over all seeds
@@ -69,20 +69,20 @@ ReportData report_data(const CompareResult& result);
 
 struct Winner {
   const Cell* best = nullptr;
-  const Cell* second = nullptr;  // null: no other strategy
-  bool clear = false;            // at least two seeds, and no seed of another strategy did as well
+  const Cell* second = nullptr;  // null = no other strategy
+  bool clear = false;  // at least two seeds, all better than every seed of other strategies
 };
-// Compares strategies with equal numbers of workers. Empty if none has a value.
+// Compares strategies with equal numbers of workers. Returns empty if none has a value.
 std::optional<Winner> fastest(const LinkCells& link, int64_t workers);
 std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers);
 std::optional<Winner> most_accurate(const LinkCells& link, int64_t workers);
 
-// One value of a curve's point; empty: none.
+// Returns one value of a curve's point, or empty if the point lacks it.
 using CurveValue = std::function<std::optional<double>(const CurvePoint&)>;
 
-// Median, min and max over the seeds, at every time at which one of them was evaluated. Between two
-// evaluations a seed has the value of the first; after its last evaluation, the value of that one.
-// A seed ends where its value is no longer finite. At most about `limit` points.
+// Returns median, min and max over the seeds, at every time at which one of them was evaluated.
+// Between two evaluations a seed has the value of the first; after its last evaluation it keeps
+// that value. A seed ends where its value is no longer finite. At most about `limit` points.
 std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const CurveValue& x,
                             const CurveValue& y, size_t limit);
 

@@ -15,12 +15,12 @@
 namespace pushpull {
 namespace {
 
-// Curves are most of a page: these limits keep it below a megabyte for hundreds of runs.
+// Curves are most of a page. These limits keep the page below a megabyte for hundreds of runs.
 constexpr size_t kPointsOfAllCurves = 32000;
 constexpr size_t kMostPoints = 120;  // per curve; more cannot be seen
 constexpr size_t kFewestPoints = 12;
 constexpr size_t kCurvesOfACell = 4;
-constexpr size_t kLinksWithCharts = 3;  // with more links there are tables instead
+constexpr size_t kLinksWithCharts = 3;  // further links have tables only
 
 size_t points_per_curve(const ReportData& data) {
   size_t outlines = 0;  // a band adds two edges to its line
@@ -42,15 +42,14 @@ std::string part(const std::string& title, const std::string& lead, const std::s
 }
 
 constexpr const char* kCurvesLead =
-    "Every panel of a row has the same axes. Steps: what was evaluated last holds until the next "
+    "Every panel of a row has the same axes. Curves are steps: a value holds until the next "
     "evaluation. Where curves are the same, the one later in the legend covers the others.";
-constexpr const char* kSpeedLead =
-    "How fast samples went through, and whether more workers helped.";
+constexpr const char* kSpeedLead = "Samples per second, and whether more workers helped.";
 constexpr const char* kSplitLead =
-    "A mean step by what a worker did. Wait is for others: servers, other workers, the network.";
+    "A worker's mean step, by activity. Wait: for servers, other workers or the network.";
 constexpr const char* kStaleLead =
     "How many updates were made between the weights that a gradient was computed on and its own "
-    "update. All seeds together; what is rare is put into the last bar.";
+    "update. All seeds together; the last bar collects rare values.";
 constexpr const char* kCostsLead =
     "Bytes are payloads that leave and reach all workers per step, CPU seconds the sum over a "
     "role's processes, "
@@ -68,7 +67,7 @@ std::string first_link(const LinkCells& link, const ReportData& data, size_t poi
          section("costs", "Costs", kCostsLead + over, costs_table(link));
 }
 
-// Without histograms of staleness; the table of costs has its mean and maximum.
+// Omits histograms of staleness; the table of costs has its mean and maximum.
 std::string charts_of(const LinkCells& link, const ReportData& data, size_t points) {
   return part("Accuracy and loss", kCurvesLead, curve_charts(link, data.target, points)) +
          part("Speed and scaling", kSpeedLead, speed_charts(link, data.target)) +
@@ -93,10 +92,10 @@ std::string links_section(const CompareResult& result, const ReportData& data, s
   }
   if (body.empty()) return "";
   if (data.links.size() < 2) {
-    return section("links", "Communication", "What the link allows, and what was made of it.",
-                   body);
+    return section("links", "Communication",
+                   "What the link allows, and what the strategies achieved.", body);
   }
-  return section("links", "Who wins over which link",
+  return section("links", "Which strategy wins over which link",
                  "The strategy with the best median over each link with each number of workers. "
                  "Clear: no seed of another strategy did as well.",
                  body);
@@ -163,9 +162,9 @@ std::string report_html(const CompareResult& result) {
     out += headline(data.links[0], data.target, data.links.size() > 1) +
            first_link(data.links[0], data, points) + links_section(result, data, points);
   }
-  out += section("reading", "How to read this", "What these numbers say and what they do not.",
+  out += section("reading", "How to read this", "The meaning of these numbers, and their limits.",
                  how_to_read(result, data));
-  out += section("provenance", "Provenance", "All that is needed to run it again.",
+  out += section("provenance", "Provenance", "Everything needed to repeat the comparison.",
                  provenance(result, data));
   return out + "</main></body></html>\n";
 }

@@ -23,7 +23,7 @@ std::set<int64_t> workers_of(const ReportData& data) {
 }
 
 std::string map_cell(const std::optional<Winner>& winner, const auto& value) {
-  if (!winner) return "<td class=\"none\">nobody</td>";
+  if (!winner) return "<td class=\"none\">none</td>";
   std::string out = "<td class=\"won " + strategy_style(winner->best->colour) + "\">" +
                     strategy_chip(winner->best->strategy, winner->best->colour) + "<small>" +
                     html(value(*winner->best)) + "</small>";
@@ -48,8 +48,8 @@ std::string one_map(const ReportData& data, const std::string& title, const auto
   return out + "</tbody>" + close_table() + "</div>";
 }
 
-// The cell for the ring, or else another all-reduce; for sync, or else another strategy with
-// servers.
+// Returns the cell for the ring (or else another all-reduce), or for sync (or else another strategy
+// with servers).
 const Cell* model_partner(const LinkCells& link, int64_t workers, bool ring) {
   if (const Cell* exact = link.find(ring ? kRing : "sync", workers)) return exact;
   for (const Cell* cell : link.of(workers)) {
@@ -77,7 +77,7 @@ std::string winner_word(double ring, double server) {
 
 std::string measured_winner(const Cell* ring, const Cell* server) {
   if (ring == nullptr || server == nullptr || !ring->rate || !server->rate) return "–";
-  // the faster one has the shorter step
+  // The faster strategy has the shorter step.
   return winner_word(1 / ring->rate->median, 1 / server->rate->median);
 }
 
@@ -148,7 +148,7 @@ std::string link_model(const CompareResult& result, const ReportData& data) {
     }
   }
   if (rows.empty()) return "";
-  return "<h3>The textbook model beside what was measured</h3><p>With G gradient bytes (here " +
+  return "<h3>The textbook model beside the measurement</h3><p>With G gradient bytes (here " +
          number(gradient_bytes / 1e6) +
          " MB), n workers, s servers and B bytes/s of the measured link, each way, one step needs "
          "at least 2(n−1)G/(nB) with a ring all-reduce and max(G/B, nG/(sB)) with servers. The "

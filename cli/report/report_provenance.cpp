@@ -13,8 +13,8 @@
 namespace pushpull {
 namespace {
 
-// For one seed: which strategies started with which hash. Runs without a hash are counted
-// separately, as are those with their own data order.
+// The strategies of one seed by the hash that they started with. Runs without a hash are counted
+// separately, and so are runs with their own data order.
 struct Agreement {
   std::map<std::string, std::set<std::string>> strategies;  // by hash
   int64_t silent = 0;
@@ -63,7 +63,7 @@ std::string hash_cell(const Agreement& found) {
   const std::string own = found.own == 0
                               ? ""
                               : "<small>" + plural(found.own, "run") +
-                                    " of backup apart: what is dropped is in no hash</small>";
+                                    " of backup apart: dropped pushes are in no hash</small>";
   if (found.strategies.empty()) {
     return "<td class=\"none\">" + (own.empty() ? "none reported" : own) + "</td>";
   }
@@ -193,7 +193,7 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
   return out + "</tbody>" + close_table() + "</details>";
 }
 
-// Explains the report's words for strategies that do not push and pull at each step.
+// Explains the report's words for strategies that do not push and pull in each step.
 std::string about_kinds(const ReportData& data) {
   const auto has = [&](const char* kind) {
     return std::ranges::any_of(data.strategies,
@@ -202,7 +202,7 @@ std::string about_kinds(const ReportData& data) {
   std::string out;
   if (has("backup:")) {
     out +=
-        "<li>backup: what is dropped is in no samples per second and no samples to target, so with "
+        "<li>backup: dropped pushes do not count in samples per second and samples to target. With "
         "as many steps it has learned from fewer samples, in an order of its own.</li>";
   }
   if (has("local:")) {
@@ -212,7 +212,7 @@ std::string about_kinds(const ReportData& data) {
   }
   if (has("allreduce:")) {
     out +=
-        "<li>allreduce: sums travel while gradients are still computed; wait is what is left "
+        "<li>allreduce: sums travel while gradients are still computed; wait is the rest "
         "afterwards, the update is in compute, and there is no pull. A byte that one worker sends "
         "to another is pushed by the one and pulled by the other.</li>";
   }
@@ -235,11 +235,11 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
   if (data.failures > 0) {
     out += "<div class=\"warning\"><b>" + std::to_string(data.failures) + " of " +
            plural(static_cast<int64_t>(result.runs.size()), "run") +
-           " failed.</b> They are in no chart, and in no median but that of the target, which "
-           "they have not reached. "
+           " failed.</b> They are in no chart. Of the medians, only that of the target counts "
+           "them, as not reached. "
            "<a href=\"#failures\">What failed and why</a></div>";
   }
-  // many boxes would push the results off the screen
+  // Many boxes would push the results off the screen.
   constexpr size_t kMostBoxes = 3;
   const bool list = result.notes.size() > kMostBoxes;
   if (list) out += "<div class=\"warning\"><b>Notes</b><ul>";
@@ -254,23 +254,23 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
   std::string out = "<ul><li>All processes ran on one machine";
   if (result.cores > 0) out += " with " + plural(result.cores, "core");
   out += data.links.size() > 1 || (!data.links.empty() && !data.links[0].link.empty())
-             ? "; links between them were slowed down as told below. "
-             : " and spoke over its loopback. ";
+             ? "; links between them were slowed down as described below. "
+             : " and communicated over its loopback. ";
   out +=
       "Where there are more processes than cores, workers share them, and a scaling below the "
       "ideal says as much about the machine as about the strategy.</li>"
-      "<li>Numbers are medians over seeds; what stands below or behind them is the lowest and "
-      "the highest. With few seeds that is all that can be said: no error is estimated.</li>"
+      "<li>Numbers are medians over seeds; below or behind them are the lowest and "
+      "the highest. With few seeds no error can be estimated.</li>"
       "<li>All strategies of a seed begin with the same weights and draw the same samples per "
       "epoch (the hashes below are evidence). Runs were interleaved, so that a machine that "
-      "slows down meets all strategies alike.</li>"
+      "slows down affects all strategies alike.</li>"
       "<li>Time runs from the first step on and includes the evaluations on the way, not the "
       "start of processes or the reading of data. Accuracy is known only where it was evaluated: "
       "curves are steps that hold until the next evaluation, and the time to the target is that "
       "of the first evaluation at or above it.</li>"
       "<li>A seed that never reached the target counts as later than all others, and so does one "
-      "that failed; where half of the seeds or more did not, the table says never.</li>"
-      "<li>A step is one global batch, also where several updates make it up. Wait is for "
+      "that failed; if half of the seeds or more did not reach it, the table says never.</li>"
+      "<li>A step is one global batch, even if it consists of several updates. Wait is for "
       "others: from the last byte pushed to the first byte pulled. Staleness counts the updates "
       "between the weights that a gradient was computed on and the update that it made.</li>"
       "<li>Same learning rate for all";
@@ -281,8 +281,8 @@ std::string how_to_read(const CompareResult& result, const ReportData& data) {
     return false;
   }();
   out += tuned
-             ? " but what was tuned: every strategy got as many tries, and the chosen value stands "
-               "below its name.</li>"
+             ? " except for tuned keys: every strategy got as many tries, and the chosen value is "
+               "given below its name.</li>"
              : ": the job's own. A strategy may do better with one of its own (--tune).</li>";
   out += about_kinds(data);
   return out + "</ul>";

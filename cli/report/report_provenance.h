@@ -1,5 +1,5 @@
 // The origin of the report's numbers, so that others can reproduce or question them: command,
-// versions, machine, links, hashes, every run. Any thread.
+// versions, machine, links, hashes, and every run. Any thread.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace pushpull {
 
-// Important facts for the top of the page: differing hashes, failures, notes.
+// Returns important facts for the top of the page: differing hashes, failures, notes.
 std::string warnings(const CompareResult& result, const ReportData& data);
 std::string how_to_read(const CompareResult& result, const ReportData& data);
 std::string provenance(const CompareResult& result, const ReportData& data);

@@ -1,5 +1,5 @@
-// The report's style sheet: inline, light and dark theme by the reader's setting, system fonts
-// only. Any thread.
+// The report's style sheet: inline, light or dark theme by the reader's system setting, system
+// fonts only. Any thread.
 #pragma once
 
 #include <string_view>

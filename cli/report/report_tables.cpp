@@ -24,7 +24,7 @@ std::string cell_of(const std::string& text, const std::string& range, bool best
          (range.empty() ? "" : "<small>" + range + "</small>") + "</td>";
 }
 
-// Empty if low equals high.
+// Returns "low–high", or "" if they are equal.
 std::string between(const std::string& low, const std::string& high) {
   return low == high ? "" : low + "–" + high;
 }
@@ -90,7 +90,7 @@ std::string verdict(const Winner& winner) {
 
 std::string card(const std::string& title, const std::optional<Winner>& winner, const auto& value) {
   std::string out = "<div class=\"card\"><h3>" + html(title) + "</h3>";
-  if (!winner) return out + "<p class=\"big\">nobody</p></div>";
+  if (!winner) return out + "<p class=\"big\">none</p></div>";
   out += "<p class=\"big\">" + strategy_chip(winner->best->strategy, winner->best->colour) +
          "</p><p><b>" + html(value(*winner->best)) + "</b>";
   if (winner->second != nullptr) {

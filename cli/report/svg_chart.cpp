@@ -13,11 +13,11 @@ namespace {
 
 constexpr double kWidth = 360;
 constexpr double kHeight = 232;
-constexpr double kTop = 26;     // room for the y axis' title
-constexpr double kBottom = 42;  // room for tick labels and the x axis' title
+constexpr double kTop = 26;     // room for the title of the y axis
+constexpr double kBottom = 42;  // room for tick labels and the title of the x axis
 constexpr double kRight = 14;   // room for half of the last label
 
-// A coordinate to a tenth of a unit: finer is not visible, and curves are most of a report.
+// Prints a coordinate to a tenth of a unit: finer is not visible, and curves are most of a report.
 std::string at(double value) {
   std::array<char, 400> text{};
   std::snprintf(text.data(), text.size(), "%.1f", std::isfinite(value) ? value : 0.0);
@@ -47,7 +47,7 @@ std::string open_svg(double height, const std::string& about) {
          html(about) + "\">";
 }
 
-// Width of a text of size 12 in a wide font (DejaVu Sans); others need less.
+// Returns the width of a text of size 12 in a wide font (DejaVu Sans); other fonts need less.
 double width_of(const std::string& text) {
   double width = 0;
   for (const char c : text) {
@@ -59,7 +59,7 @@ double width_of(const std::string& text) {
   return width;
 }
 
-// Position of a value on an axis, from 0 to 1.
+// Returns the position of a value on an axis, from 0 to 1.
 double share(const Axis& axis, double value) {
   if (axis.log) return std::log(value / axis.min) / std::log(axis.max / axis.min);
   return (value - axis.min) / (axis.max - axis.min);
@@ -87,7 +87,7 @@ std::string y_axis(const Plot& plot, const Axis& axis) {
   return out;
 }
 
-// Labels below the plot; one that would touch the previous one is left out.
+// Draws labels below the plot; omits a label that would touch the previous one.
 std::string x_labels(const Plot& plot, const std::vector<Tick>& places, const std::string& title) {
   const double base = plot.top + plot.height;
   std::string out = line_at(plot.left, base, plot.left + plot.width, base, "axis");
@@ -127,7 +127,7 @@ std::string curve(const Plot& plot, const LineChart& chart, const Line& line) {
   }
   out += "<path class=\"line " + line.style + "\" d=\"" + path + "\"><title>" + html(line.label) +
          "</title></path>";
-  // a single evaluation would be a line without length
+  // A single evaluation would be a line without length: draw a dot.
   if (!line.marks && line.points.size() > 1) return out;
   for (const LinePoint& p : line.points) {
     out += "<circle class=\"dot " + line.style + "\" cx=\"" + x(p) + "\" cy=\"" + y(p.y) +
@@ -213,7 +213,7 @@ std::string svg(const LineChart& chart) {
     places.push_back({plot.x(chart.x, tick.at), tick.label});
   }
   std::string out = open_svg(kHeight, chart.about) + y_axis(plot, chart.y);
-  // a nested svg clips what lies outside the axes
+  // A nested svg clips everything outside the axes.
   out += "<svg x=\"" + at(plot.left) + "\" y=\"" + at(plot.top) + "\" width=\"" +
          at(plot.width + 4) + "\" height=\"" + at(plot.height) + "\">";
   if (chart.rule) {

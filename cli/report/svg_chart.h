@@ -24,13 +24,13 @@ struct Axis {
   bool log = false;
 };
 
-// About `count` round numbers from `min` to `max`, spaced 1, 2 or 5 times a power of ten.
+// Returns about `count` round numbers from `min` to `max`, spaced 1, 2 or 5 times a power of ten.
 std::vector<double> round_ticks(double min, double max, int count);
-// An axis with round ends; `suffix` is appended to each label. An empty or non-finite range becomes
-// one that can be drawn.
+// Returns an axis with round ends; `suffix` is appended to each label. An empty or non-finite range
+// is replaced by one that can be drawn.
 Axis linear_axis(double min, double max, std::string title, const std::string& suffix = "",
                  int count = 5);
-// Requires 0 < min; ticks at 1, 2 and 5 times powers of ten.
+// Requires 0 < min. Ticks are at 1, 2 and 5 times powers of ten.
 Axis log_axis(double min, double max, std::string title);
 
 struct LinePoint {
@@ -60,7 +60,7 @@ std::string svg(const LineChart& chart);
 struct Bar {
   std::string style;
   std::string label;
-  std::optional<Spread> value;  // empty: nothing to show, marked by `missing`
+  std::optional<Spread> value;  // empty if there is no value; then `missing` is drawn
   std::string missing;          // a short sign
 };
 

@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr int64_t kMaxSummaryBytes = int64_t{64} << 20;
 constexpr int64_t kMaxMetricsBytes = int64_t{256} << 20;
 
-// Null if it is not an object or has no such member.
+// Returns null if `object` is not an object or has no such member.
 const json* member(const json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
@@ -119,14 +119,15 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
     const std::optional<int64_t> total = integer(entry, "test_total");
     if (!seconds || !step || !correct || !total || *total <= 0) continue;
     CurvePoint point;
-    // when the weights were complete; training has moved on by the time the result arrives
+    // The time when the weights were complete; training has moved on by the time the result
+    // arrives.
     point.seconds = real(entry, "test_seconds").value_or(*seconds);
     point.samples = integer(entry, "test_samples").value_or(*step * global_batch);
     point.step = *step;
     point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
     point.test_loss = real(entry, "test_loss");
     point.train_loss = real(entry, "loss");
-    // a server was lost, and the run went back to a checkpoint: what it did from there on counts
+    // After a lost server the run returned to a checkpoint: the later evaluation of a step counts.
     while (!curve.empty() && curve.back().step >= point.step) curve.pop_back();
     curve.push_back(point);
   }
@@ -164,7 +165,8 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) 
 
 std::string failure_line(const std::string& log, int exit_code) {
   std::string killed;  // the first: others are consequences
-  std::string cause;   // the last error before the others were stopped, which then report that
+  std::string cause;   // the last error before the other processes were stopped, which then report
+                       // that
   std::string last_error;
   std::string last_line;
   std::istringstream lines(log);

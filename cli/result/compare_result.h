@@ -1,6 +1,5 @@
-// The result of a comparison: one entry per run, and how and where it was made. Filled by the
-// compare command, written as compare.json and compare.csv, drawn by the report. Plain data; any
-// thread.
+// The result of a comparison: one entry per run, and its origin. Filled by the compare command,
+// written as compare.json and compare.csv, drawn by the report. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +33,12 @@ struct CompareRun {
   int64_t workers = 1;
   int64_t servers = 1;
   uint64_t seed = 0;
-  std::string link;   // "100mbit,5ms" as asked for; empty: this machine's loopback
-  std::string codec;  // from --codecs: "int8"; empty: the job's
-  std::string tuned;  // "lr=0.5", chosen by --tune; empty: the job's
-  std::string out;    // its folder, relative to the comparison's
+  std::string link;   // "100mbit,5ms", as given; empty = this machine's loopback
+  std::string codec;  // from --codecs: "int8"; empty = the job's
+  std::string tuned;  // "lr=0.5", chosen by --tune; empty = the job's
+  std::string out;    // folder, relative to the comparison's
 
-  // Empty if the run succeeded. Otherwise one line, and the fields below are not valid.
+  // Empty if the run succeeded. Otherwise one line, and the fields below are invalid.
   std::string failure;
   int exit_code = 0;
 
@@ -53,7 +52,7 @@ struct CompareRun {
   std::optional<double> train_loss;
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;      // 0 to 1
-  std::optional<double> seconds_to_target;  // empty: never reached, or no target
+  std::optional<double> seconds_to_target;  // empty if never reached, or without a target
   std::optional<int64_t> samples_to_target;
   StepSplit split;
   std::map<int64_t, int64_t> staleness;  // staleness -> number of updates
@@ -62,11 +61,11 @@ struct CompareRun {
   int64_t pushes_applied = 0;
   int64_t pushes_dropped = 0;
   std::map<std::string, double> cpu_seconds;  // by role: "server", "worker"; sums
-  std::map<std::string, double> peak_mib;     // by role; the largest process
+  std::map<std::string, double> peak_mib;     // by role; of the largest process
   std::vector<CurvePoint> curve;
 };
 
-// A link as asked for, and as measured between two hosts of the lab.
+// A link as requested, and as measured between two hosts of the lab.
 struct LinkMeasured {
   std::string asked;  // "100mbit,5ms"
   double bytes_per_second = 0.0;
@@ -76,7 +75,7 @@ struct LinkMeasured {
 
 struct CompareResult {
   std::string command;  // exactly as typed
-  std::string commit;   // commit of the programs; empty: unknown
+  std::string commit;   // commit of the programs; empty = unknown
   std::string version;
   std::string machine;  // processor, cores, memory, kernel
   int64_t cores = 0;
@@ -87,12 +86,12 @@ struct CompareResult {
   double seconds = 0.0;                          // of the whole comparison
   int64_t model_parameters = 0;
   std::optional<double> target_accuracy;
-  std::string straggler;      // "0:4"; empty: none
-  std::string device;         // of the workers, as typed; empty: the processor
-  std::string server_device;  // likewise
+  std::string straggler;      // "0:4"; empty = none
+  std::string device;         // of the workers, as typed; empty = the CPU
+  std::string server_device;  // of the servers, likewise
   std::vector<LinkMeasured> links;
-  std::vector<std::string> strategies;  // in the order asked for
-  std::vector<std::string> codecs;      // from --codecs, likewise; empty: the job's
+  std::vector<std::string> strategies;  // in the order given
+  std::vector<std::string> codecs;      // from --codecs, likewise; empty = the job's
   std::vector<int64_t> workers;
   std::vector<std::string> notes;  // "more processes than cores: ..." and similar
   std::vector<CompareRun> runs;    // in the order of execution
@@ -107,27 +106,27 @@ struct Spread {
   int64_t count = 0;
 };
 
-// Empty if there are no values. The median of an even number of values is the mean of the middle
-// two.
+// Returns empty if there are no values. The median of an even number of values is the mean of the
+// middle two.
 std::optional<Spread> spread(std::vector<double> values);
 
-// The name of a row in tables and charts: "sync", with --codecs "sync int8".
+// Returns the name of a row in tables and charts: "sync", with --codecs "sync int8".
 std::string row_name(const std::string& strategy, const std::string& codec);
 std::string row_name(const CompareRun& run);
-// The rows in the order asked for, followed by others that occur in the runs.
+// Returns the rows in the order given, followed by others that occur in the runs.
 std::vector<std::string> row_names(const CompareResult& result);
 
-// Speed relative to one worker under the same strategy, codec, seed and link; empty if either run
-// failed or does not exist.
+// Returns the speed relative to one worker with the same strategy, codec, seed and link. Empty if
+// either run failed or does not exist.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
 
-// False if the strategy's data order legitimately differs: backup:B drops pushes.
+// Returns false if the strategy's data order legitimately differs: backup:B drops pushes.
 bool shares_data_order(const CompareRun& run);
 
-// False if the run did not measure it.
+// Returns false if the run did not measure the split.
 bool is_measured(const StepSplit& split);
 
-// Bytes pushed and pulled by all workers per step; 0 if no step was done.
+// Returns the bytes pushed and pulled by all workers per step; 0 if no step was done.
 double bytes_per_step(const CompareRun& run);
 double bytes_pushed_per_step(const CompareRun& run);
 
@@ -137,7 +136,7 @@ struct StalenessSummary {
 };
 StalenessSummary summarize(const std::map<int64_t, int64_t>& staleness);
 
-// "sync, 2 workers", "ssp:4, 1 worker over 100mbit,5ms".
+// Returns "sync, 2 workers", or "ssp:4, 1 worker over 100mbit,5ms".
 //   row: row_name.
 std::string variant_name(const std::string& row, int64_t workers, const std::string& link);
 std::string variant_name(const CompareRun& run);

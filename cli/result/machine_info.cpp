@@ -31,7 +31,7 @@ std::string file_text(const char* path) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Linux supports more than cpu_set_t's 1,024 processors; a larger machine answers EINVAL.
+// On a machine with more than the 1,024 processors of cpu_set_t, the call fails with EINVAL.
 int64_t cores_of_affinity(int64_t otherwise) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : otherwise;

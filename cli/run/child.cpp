@@ -34,7 +34,7 @@ struct Pipe {
   }
 };
 
-// Runs between fork and exec; only async-signal-safe calls.
+// Runs between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become(char* const* argv, pid_t parent, int in, int out, int err, int announce) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) {
@@ -42,7 +42,7 @@ struct Pipe {
   }
   setpgid(0, 0);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) {
-    std::signal(signal, SIG_DFL);  // except SIGHUP, which nohup(1) ignores
+    std::signal(signal, SIG_DFL);  // SIGHUP stays as it is: nohup(1) ignores it
   }
   sigset_t none;
   sigemptyset(&none);
@@ -89,7 +89,7 @@ Child::Child(const std::string& program, const std::vector<std::string>& argumen
     become(argv.data(), parent, in.get(), out_pipe.writer.get(), err_pipe.writer.get(),
            announce ? announce_pipe.writer.get() : -1);
   }
-  setpgid(pid_, pid_);  // also here, so that send() finds the group at once
+  setpgid(pid_, pid_);  // in the parent too, so that send() finds the group at once
   out = std::move(out_pipe.reader);
   err = std::move(err_pipe.reader);
   if (announce) {

@@ -36,7 +36,7 @@ const char* code_name(int code) {
   return nullptr;
 }
 
-// "exit code 3 (data)".
+// Returns text such as "exit code 3 (data)".
 std::string code_text(int code) {
   const char* name = code_name(code);
   return "exit code " + std::to_string(code) +

@@ -1,4 +1,4 @@
-// How a process has ended, in words and as the exit code that a shell reports. Plain data; any thread.
+// How a process ended, as text and as a shell's exit code. Plain data; any thread.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace pushpull {
 
-// How a process ended: with an exit code, or by a signal (then `signal` is not 0).
+// The end of a process: by an exit code, or by a signal (then `signal` is not 0).
 struct Ending {
   int code = 0;
   int signal = 0;
 
   bool success() const { return code == 0 && signal == 0; }
-  // With the job, which has stopped with a checkpoint.
+  // Returns true if the process ended because the job stopped with a checkpoint.
   bool stopped() const { return signal == 0 && code == static_cast<int>(ErrorCode::kStopped); }
-  // The exit code that a shell reports: the code, or 128 + signal.
+  // Returns the exit code that a shell reports: the code, or 128 + signal.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
-  // "ended with exit code 3 (data)", "was killed by signal 9 (SIGKILL)".
+  // Returns "ended with exit code 3 (data)" or "was killed by signal 9 (SIGKILL)".
   std::string describe() const;
 };
 

@@ -1,5 +1,5 @@
-// Keeps the signals that end a program pending, so that results can be written first: the launcher
-// takes them during a run, `take` between two runs. One thread.
+// Keeps the signals that end a program pending, so that results can be written first. During a run
+// the launcher takes them; between two runs, `take`. One thread.
 #pragma once
 
 #include <csignal>
@@ -26,7 +26,7 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  // A signal that is pending or arrives within `timeout_ms`; 0: none.
+  // Returns a signal that is pending or arrives within `timeout_ms`, or 0 if there is none.
   int take(long timeout_ms = 0) {
     constexpr long kNsPerMs = 1'000'000;
     const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * kNsPerMs};

@@ -42,7 +42,7 @@ class SignalQueue {
       }
     }
     sigprocmask(SIG_BLOCK, &mask, &before_);
-    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not stop a training
+    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not stop a training run
     fd_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
     if (fd_.get() < 0) {
       throw Error(ErrorCode::kFailed, "[run] cannot make a signalfd");
@@ -56,7 +56,7 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
-  // The oldest pending signal; 0: none.
+  // Returns the oldest pending signal, or 0 if there is none.
   int take() {
     signalfd_siginfo info{};
     return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
@@ -85,7 +85,7 @@ class Launcher {
     LineSplitter out_lines;
     LineSplitter err_lines;
   };
-  // A descriptor to watch, and the use of its bytes.
+  // A descriptor to watch, and the consumer of its bytes.
   struct Watch {
     UniqueFd* fd;
     std::function<void(const std::string&)> take;
@@ -115,7 +115,7 @@ class Launcher {
   LineSplitter announcement_;
   std::string address_;  // of the coordinator; empty until it listens
   int64_t announce_deadline_ms_ = 0;
-  Console console_;  // nobody who reads it can stop the job: its files hold everything
+  Console console_;  // a reader that stalls cannot block the job: the job's files hold all output
 };
 
 int Launcher::run() {
@@ -189,7 +189,7 @@ void Launcher::start_the_others() {
   }
 }
 
-// First the address; then "started", and, if the job fails, "failed PID CODE REASON".
+// The first line is the address; then "started" and, if the job fails, "failed PID CODE REASON".
 void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {
     if (address_.empty()) {
@@ -202,11 +202,11 @@ void Launcher::announced(const std::string& bytes) {
       supervisor_.training_began();
       continue;
     }
-    if (line.starts_with("tcp://")) {  // a restarted one
+    if (line.starts_with("tcp://")) {  // from a restarted coordinator
       act(supervisor_.listens_again());
       if (line != address_) {
         act(supervisor_.give_up("the restarted coordinator listens on " + line + ", not on " +
-                                    address_ + ", where the others look for it",
+                                    address_ + ", where its members expect it",
                                 static_cast<int>(ErrorCode::kUnreachable), now_ms()));
       }
       continue;
@@ -240,7 +240,7 @@ void Launcher::act(const SupervisorActions& actions) {
   }
   if (actions.signal_coordinator != 0 && slots_[0].child != nullptr) {
     slots_[0].child->send(actions.signal_coordinator);
-    signal_all(SIGCONT);  // a stopped process could not take part
+    signal_all(SIGCONT);  // a stopped process could not act
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};
@@ -267,7 +267,7 @@ void Launcher::handle_signals() {
         stop_with_the_terminal();
         break;
       case SIGCHLD:
-        break;  // reap() follows anyway
+        break;  // reap() follows in any case
       default:
         if (options_.stopped_by != nullptr) {
           *options_.stopped_by = signal;
@@ -277,14 +277,14 @@ void Launcher::handle_signals() {
   }
 }
 
-// Ctrl-Z stops the whole job, as if the processes were in the terminal's group; `fg` resumes it.
+// Ctrl-Z stops the whole job, as if its processes were in the terminal's group; `fg` resumes it.
 void Launcher::stop_with_the_terminal() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
   signal_all(SIGSTOP);
   raise(SIGTSTP);
-  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // we stop here until SIGCONT
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // this process stops here until SIGCONT
   sigprocmask(SIG_BLOCK, &stop, nullptr);
   signal_all(SIGCONT);
 }
@@ -302,7 +302,7 @@ void Launcher::reap() {
   }
 }
 
-// Reads the coordinator's last lines before it judges why a process ended.
+// Reads the coordinator's last lines, so that the cause of a failure is known before it is judged.
 void Launcher::hear_coordinator() {
   if (address_.empty() || slots_[0].child == nullptr) return;
   const int fd = slots_[0].child->announcement.get();
@@ -312,8 +312,8 @@ void Launcher::hear_coordinator() {
   }
 }
 
-// Shows what an ended process left in its pipes, then closes them: its own children may hold them
-// open forever.
+// Shows the rest of an ended process's output and closes its pipes: its children may hold them open
+// forever.
 void Launcher::finish_output(size_t slot) {
   if (address_.empty()) {
     slots_[slot].child->announcement.reset();  // no longer read

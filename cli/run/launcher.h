@@ -1,5 +1,5 @@
 // Runs a whole job on this machine: starts the real programs, merges their output, forwards
-// signals, and leaves no process behind. One thread, one poll loop; supervisor.h makes the
+// signals, and leaves no process behind. One thread, one poll loop. supervisor.h makes the
 // decisions, merged_view.h selects the output.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace pushpull {
 
-// Overrides for how one process runs.
+// Overrides for how one process is started.
 struct Place {
-  std::vector<std::string> prefix;     // a command that runs the rest: ip netns exec ...
+  std::vector<std::string> prefix;     // command in front of the program: ip netns exec ...
   std::vector<std::string> arguments;  // appended to the program's own
 };
 
@@ -21,21 +21,21 @@ struct LauncherOptions {
   SupervisorOptions supervisor;
   std::string server_program;
   std::string worker_program;
-  std::vector<std::string> server_devices;         // --device of each server; empty: none
-  std::vector<std::string> worker_devices;         // likewise of each worker
-  std::string trace_dir;                           // for the workers' traces; "": none
+  std::vector<std::string> server_devices;         // --device of each server; empty = none given
+  std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
+  std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   bool insecure = false;                           // --insecure for all processes
   std::vector<Place> places;                       // by slot; empty, or one per process
-  int64_t announce_timeout_ms = 60000;             // for the coordinator to listen
+  int64_t announce_timeout_ms = 60000;             // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;
-  int* stopped_by = nullptr;  // if not null: set to a signal for the job, even at its end
+  int* stopped_by = nullptr;  // if not null, receives a signal that arrives, even at the job's end
 };
 
-// Returns the job's exit code: 0, that of the process that failed it, or 128 + signal. While it
-// runs, it blocks SIGCHLD and the signals that end or stop a program. Throws Error(kFailed) if the
-// coordinator cannot be started.
+// Runs the job and returns its exit code: 0, that of the process that failed it, or 128 + signal.
+// While it runs, SIGCHLD and the signals that end or stop a program are blocked. Throws
+// Error(kFailed) if the coordinator cannot be started.
 int launch(const LauncherOptions& options);
 
 }  // namespace pushpull

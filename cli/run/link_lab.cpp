@@ -27,7 +27,7 @@ constexpr int64_t kPatienceMs = 60'000;  // to create and to measure a lab
 
 Error failed(const std::string& what) { return {ErrorCode::kFailed, "[link] " + what}; }
 
-// A pipe whose ends no other child inherits.
+// A pipe. Other children do not inherit its ends.
 struct Ends {
   UniqueFd reader;
   UniqueFd writer;
@@ -41,8 +41,8 @@ struct Ends {
   }
 };
 
-// Starts words[0] with standard input `in` and all its output to `out`, in its own process group:
-// the terminal's Ctrl-C must not reach it.
+// Starts words[0] with standard input `in` and standard output and error `out`, in its own process
+// group, so that the terminal's Ctrl-C does not reach it.
 pid_t spawn(std::vector<std::string> words, int in, int out) {
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
@@ -77,7 +77,7 @@ pid_t spawn(std::vector<std::string> words, int in, int out) {
   return pid;
 }
 
-// Returns its exit code. Kills it if it does not end in time.
+// Returns the exit code of `pid`. Kills it if it does not end within kPatienceMs.
 int wait_for_end(pid_t pid) {
   const int64_t deadline_ms = now_ms() + kPatienceMs;
   int status = 0;
@@ -90,7 +90,7 @@ int wait_for_end(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// The next line without its line end; empty: end of stream, or none before the deadline.
+// Returns the next line without its newline, or empty at the end of the stream or at the deadline.
 std::optional<std::string> read_line(int fd, int64_t deadline_ms) {
   std::string line;
   while (true) {
@@ -147,7 +147,7 @@ std::optional<LinkSpec> parse_link(const std::string& text) {
     spec.rate.clear();
   } else if (is_zero(spec.rate)) {
     throw Error(ErrorCode::kUsage, "[link] '" + printable(text) +
-                                       "': at rate 0 nothing arrives; any is as fast as it goes");
+                                       "': at rate 0 nothing arrives; use any for no limit");
   }
   if (is_zero(spec.delay)) {
     spec.delay.clear();
@@ -192,7 +192,7 @@ LinkLab::~LinkLab() {
 
 void LinkLab::wait_until_ready() {
   const int64_t deadline_ms = now_ms() + kPatienceMs;
-  std::string last = "it did not say why";
+  std::string last = "no reason was given";
   for (auto line = read_line(output_.get(), deadline_ms); line;
        line = read_line(output_.get(), deadline_ms)) {
     if (*line == name_) {
@@ -204,7 +204,7 @@ void LinkLab::wait_until_ready() {
   kill(netlab_, SIGTERM);
   wait_for_end(netlab_);
   constexpr std::string_view kTag = "[netlab] ";
-  throw failed("no hosts for '" + measured_.asked +
+  throw failed("cannot create hosts for '" + measured_.asked +
                "': " + printable(last.starts_with(kTag) ? last.substr(kTag.size()) : last, 400));
 }
 
@@ -231,7 +231,7 @@ void LinkLab::measure() {
   const std::optional<double> round_trip = parse_real(found["round_trip_ms"]);
   if (code != 0 || how == std::string::npos || !rate || !round_trip) {
     throw failed("cannot measure '" + measured_.asked +
-                 "': " + printable(line.value_or("nothing was said in time"), 400));
+                 "': " + printable(line.value_or("no answer in time"), 400));
   }
   measured_.bytes_per_second = *rate * 1e6 / 8;
   measured_.round_trip_ms = *round_trip;

@@ -1,6 +1,6 @@
-// A lab of hosts for one job: one network namespace per process, connected by links of a given
-// rate, delay and loss. pushpull-netlab (scripts/netlab.sh), next to the program, does the work.
-// One thread.
+// A lab of hosts for one job: one network namespace per process, connected by links with a given
+// rate, delay and loss. Runs pushpull-netlab (scripts/netlab.sh), which is found next to the
+// program. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -20,13 +20,13 @@ namespace pushpull {
 
 struct LinkSpec {
   std::string text;   // as typed
-  std::string rate;   // "100mbit"; empty: unlimited
-  std::string delay;  // "5ms", each way; empty: none
-  std::string loss;   // "1%"; empty: none
+  std::string rate;   // "100mbit"; empty = unlimited
+  std::string delay;  // "5ms", each way; empty = none
+  std::string loss;   // "1%"; empty = none
 };
 
 // Parses "RATE,DELAY[,LOSS]": 100mbit,5ms or 1gbit,200us,0.1%; rate "any" and delay "0ms" mean no
-// limit. Empty for "none", this machine's loopback. Throws Error(kUsage) naming the text.
+// limit. Returns empty for "none", this machine's loopback. Throws Error(kUsage) with the text.
 std::optional<LinkSpec> parse_link(const std::string& text);
 
 class LinkLab {
@@ -35,8 +35,8 @@ class LinkLab {
   //   program_dir: folder of pushpull-netlab.
   // Throws Error(kFailed) with one line that says why no lab is possible: no root, no namespaces.
   LinkLab(const LinkSpec& spec, int64_t hosts, const std::string& program_dir);
-  // Removes the lab. If this process dies first, by whatever signal, the lab still goes:
-  // pushpull-netlab waits for the end of a pipe.
+  // Removes the lab. The lab also goes if this process is killed: pushpull-netlab waits for the end
+  // of a pipe.
   ~LinkLab();
   LinkLab(const LinkLab&) = delete;
   LinkLab& operator=(const LinkLab&) = delete;
@@ -45,7 +45,7 @@ class LinkLab {
   const LinkMeasured& measured() const { return measured_; }
   const std::string& congestion_control() const { return congestion_control_; }  // TCP's
   std::string address(int64_t host) const;
-  // The start of a command line that runs on that host.
+  // Returns the start of a command line that runs on that host.
   std::vector<std::string> prefix(int64_t host) const;
 
  private:
@@ -55,33 +55,35 @@ class LinkLab {
   std::string name_;
   int64_t hosts_;
   std::string script_;
-  std::string ip_;   // path of iproute2's program
-  UniqueFd input_;   // pushpull-netlab's standard input; the lab ends with it
-  UniqueFd output_;  // its output
+  std::string ip_;   // path of ip(8)
+  UniqueFd input_;   // pushpull-netlab's standard input; closing it ends the lab
+  UniqueFd output_;  // pushpull-netlab's output
   pid_t netlab_ = -1;
   LinkMeasured measured_;
   std::string congestion_control_;
 };
 
-// "100mbit,5ms: measured 95.3 Mbit/s and 10.3 ms for a round trip (network namespaces ...)".
+// Returns "100mbit,5ms: measured 95.3 Mbit/s and 10.3 ms for a round trip (network namespaces
+// ...)".
 std::string link_text(const LinkMeasured& link);
 
 // Puts every process of the job on its own host, in slot order: servers, then workers. The lab must
 // have at least as many hosts.
 void put_on_hosts(LauncherOptions& options, const LinkLab& lab);
 
-// The labs of a comparison: one per link, all existing at once. An idle lab costs nothing, and runs
-// can alternate.
+// The labs of a comparison: one per link, all existing at once, so that runs can alternate. An idle
+// lab costs nothing.
 class LinkLabs {
  public:
-  // links: as parse_link() reads them; "" and "none": this machine's loopback.
-  // hosts: of the largest job.
-  // notes: one line for each link that is not possible and left out; if none remains, loopback is
-  // used.
+  // Creates the labs.
+  //   links: as for parse_link(); "" and "none" are this machine's loopback.
+  //   hosts: number of processes of the largest job.
+  //   notes: receives one line per link that is not possible and is left out. If no link remains,
+  //   loopback is used.
   LinkLabs(const std::vector<std::string>& links, int64_t hosts, const std::string& program_dir,
            std::vector<std::string>& notes);
 
-  // The available links in the order asked for; "": loopback.
+  // Returns the available links in the order given; "" is loopback.
   const std::vector<std::string>& links() const { return links_; }
   std::vector<LinkMeasured> measured() const;
   // Puts the processes of a job on the hosts of this link; "" leaves them on this machine.

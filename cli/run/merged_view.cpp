@@ -5,8 +5,8 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kRemembered = 64;     // lines that a new one is compared with
-constexpr size_t kMaxHeld = 1000;      // lines held back while the cause is unknown
+constexpr size_t kRemembered = 64;     // latest lines, which a new line is compared with
+constexpr size_t kMaxHeld = 1000;      // lines held while the cause is unknown
 constexpr char kClear[] = "\r\x1b[K";  // start of line, erase to its end (ECMA-48 EL)
 
 }  // namespace
@@ -37,7 +37,7 @@ void MergedView::progress(std::string_view bytes, std::vector<Output>& out) {
   unfinished_ += bytes;
   const size_t last_end = unfinished_.rfind('\n');
   const size_t whole = last_end == std::string::npos ? 0 : last_end + 1;
-  // an incomplete ordinary line waits for its rest, so that no other line splits it
+  // An incomplete ordinary line waits for its end, so that no other line splits it.
   const bool is_progress = unfinished_.find('\r', whole) != std::string::npos;
   const size_t shown = is_progress || unfinished_.size() - whole > LineSplitter::kMaxLine
                            ? unfinished_.size()

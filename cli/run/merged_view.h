@@ -1,6 +1,6 @@
 // Merges the output of many processes. The coordinator's standard output stays standard output; all
-// other lines go to standard error, prefixed with their source. Decides what is shown and writes
-// nothing: the launcher does. One thread.
+// other lines go to standard error, prefixed with their source. Decides what is shown; the launcher
+// writes it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace pushpull {
 
-// Splits a stream of bytes into lines. Longer lines are split at kMaxLine, so that a child that
-// writes no line ends cannot fill the memory.
+// Splits a stream of bytes into lines. Splits longer lines at kMaxLine, so that a child that writes
+// no newline cannot fill the memory.
 class LineSplitter {
  public:
   static constexpr size_t kMaxLine = 16384;
 
-  // The lines completed by `bytes`, without their line ends.
+  // Returns the lines completed by `bytes`, without their newlines.
   std::vector<std::string> feed(std::string_view bytes);
-  // The incomplete last line, or "". Call it once, at the end of the stream.
+  // Returns the incomplete last line, or "". Call once, at the end of the stream.
   std::string rest();
 
  private:
@@ -35,22 +35,23 @@ struct Output {
 
 class MergedView {
  public:
-  // Takes the coordinator's standard output: passes on whole lines, and a progress line (it has a
-  // '\r') at once.
+  // Takes the coordinator's standard output. Passes on whole lines, and at once a progress line
+  // (one with a '\r').
   void progress(std::string_view bytes, std::vector<Output>& out);
-  // The coordinator's stream has ended: shows what remains, and ends the line.
+  // Ends the coordinator's stream: shows the rest, and ends its line.
   void end_progress(std::vector<Output>& out);
 
-  // Takes a line of `source` (one number per slot), shown as `prefix` + text. Text already shown
-  // from another source is not repeated.
+  // Takes a line of `source` (one number per slot), shown as `prefix` + text. Drops text that
+  // another source has already shown.
   void line(size_t source, const std::string& prefix, const std::string& text,
             std::vector<Output>& out);
-  // Takes a line of the launcher or the coordinator: never held back or dropped.
+  // Takes a line of the launcher or the coordinator. It is never held or dropped.
   void say(const std::string& text, std::vector<Output>& out);
 
-  // A process failed and the cause is not known yet: holds back the lines of `line`.
+  // Holds all later lines of `line`, until the cause of a failure is known.
   void hold() { holding_ = true; }
-  // Shows the held lines: all of `cause`, and from now on kLinesAfterTheEnd of the others.
+  // Shows the held lines: all lines of `cause`, and from now on kLinesAfterTheEnd lines of the
+  // others.
   static constexpr int64_t kLinesAfterTheEnd = 3;
   void release(size_t cause, std::vector<Output>& out);
   int64_t left_out() const { return left_out_; }
@@ -71,7 +72,7 @@ class MergedView {
   std::vector<Line> held_;
   bool holding_ = false;
   bool ending_ = false;
-  int64_t allowance_ = 0;  // lines of others that may still be shown, once ending
+  int64_t allowance_ = 0;  // lines of others that may still be shown after release()
   int64_t left_out_ = 0;
 };
 

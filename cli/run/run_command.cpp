@@ -19,7 +19,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxProcesses = 1024;  // per role: a larger number is a typing mistake
+constexpr int64_t kMaxProcesses = 1024;  // per role; a larger number is a typing mistake
 
 int64_t count(const CommandLine& line, const std::string& flag) {
   const std::string text = line.own(flag, "1");
@@ -32,7 +32,7 @@ int64_t count(const CommandLine& line, const std::string& flag) {
   return *value;
 }
 
-// Reports a wrong flag before anything starts.
+// Throws for a wrong flag before any process starts.
 std::vector<std::string> devices(const CommandLine& line, const std::string& flag,
                                  int64_t processes) {
   const std::string text = line.own(flag, "");
@@ -66,14 +66,14 @@ const std::vector<KeyHelp>& run_options() {
 LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal) {
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[run] '" + printable(line.positional.front()) +
-                                       "' is no flag; the job file is given as --job FILE");
+                                       "' is not a flag; give the job file as --job FILE");
   }
   if (line.local.contains("link")) {
-    parse_link(line.local.at("link"));  // reports a wrong value before anything starts
+    parse_link(line.local.at("link"));  // throws for a wrong value before any process starts
     if (line.local.contains("listen")) {
       throw Error(ErrorCode::kUsage,
                   "[run] --listen and --link: the hosts of a link have addresses of their own; "
-                  "leave --listen away");
+                  "remove --listen");
     }
   }
   LauncherOptions options;

@@ -11,11 +11,11 @@ namespace pushpull {
 
 const std::vector<KeyHelp>& run_options();
 
-// The processes to start for these flags. Checks the job first: no process starts for a job that
-// cannot run.
+// Returns the launcher options for these flags. Checks the job first: no process starts for a job
+// that cannot run.
 //   terminal: the progress line may overwrite itself.
 //   program_dir: folder of the programs.
-// Throws Error(kUsage) naming the flag or the job's key.
+// Throws Error(kUsage) with the flag or the job key.
 LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal);
 
 // argv[0] is "run". Returns the exit code; throws Error.

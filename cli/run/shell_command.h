@@ -1,4 +1,4 @@
-// A command line as it can be typed again: for results that say how they were made. Any thread.
+// A command line that can be typed again, for results that record how they were made. Any thread.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-// `words` behind the program's name, quoted for a POSIX shell where they need it.
+// Returns `words` after the program's name, quoted for a POSIX shell where necessary.
 std::string shell_command(const std::string& program, const std::vector<std::string>& words);
 
 }  // namespace pushpull

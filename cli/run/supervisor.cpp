@@ -9,13 +9,13 @@
 namespace pushpull {
 namespace {
 
-// A process that ends like this was healthy itself: another one is the cause.
+// Returns true if the process failed only because it lost another one, which is the cause.
 bool is_consequence(const Ending& ending) {
   return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
                                 ending.code == static_cast<int>(ErrorCode::kPeerLost));
 }
 
-// A replacement would end the same way.
+// Returns true if a replacement would fail in the same way.
 bool is_for_good(const Ending& ending) {
   if (ending.signal != 0) {
     return false;
@@ -61,7 +61,7 @@ bool Supervisor::all_ended() const {
   return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.alive; });
 }
 
-// A device that cannot be opened cannot be opened by a replacement either.
+// A replacement could not open the device either.
 bool Supervisor::may_be_lost_before_start(const Ending& ending) const {
   return options_.on_worker_loss == OnWorkerLoss::kWait &&
          (ending.signal != 0 || ending.code != static_cast<int>(ErrorCode::kDevice));
@@ -70,7 +70,7 @@ bool Supervisor::may_be_lost_before_start(const Ending& ending) const {
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   const bool in_quarantine = options_.quarantine && training_began_ && ending.signal == 0 &&
                              ending.code == static_cast<int>(ErrorCode::kNotFinite);
-  // once the job is done, no worker can fail it
+  // Once the job is done, no worker can fail it.
   if (!is_worker(slot) || (is_for_good(ending) && !in_quarantine && phase_ != Phase::kFinishing)) {
     return false;
   }
@@ -85,7 +85,7 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
     case OnWorkerLoss::kContinue:
       break;
   }
-  // some worker must remain, or the work must be done
+  // Some worker must remain, or the work must be done.
   for (size_t other = 0; other < slots(); ++other) {
     if (is_worker(other) && (members_[other].alive || members_[other].succeeded)) {
       return true;
@@ -94,7 +94,7 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   return phase_ == Phase::kFinishing;
 }
 
-// A killed server: one that gives up by itself does so again.
+// Only a killed server is restarted: a server that gives up by itself would do so again.
 bool Supervisor::comes_back(size_t slot, const Ending& ending) const {
   return !is_worker(slot) && options_.on_server_loss == OnServerLoss::kRestart && listens_ &&
          (phase_ == Phase::kRunning || phase_ == Phase::kTold) && ending.signal != 0 &&
@@ -118,7 +118,7 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
       actions = lost_server(slot, ending);
     } else if (slot != 0 && !is_worker(slot) && members_[slot].replacements > 0 &&
                is_consequence(ending)) {
-      // it came too late: whether that matters, the coordinator knows
+      // The replacement came too late. The coordinator decides whether that matters.
       actions.say.push_back(who(slot) + ending.describe());
     } else {
       members_[slot].failure = ending;
@@ -134,7 +134,7 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
     began_ms_ = now_ms;
   }
   if (phase_ == Phase::kSettling && all_ended()) settle(actions);
-  // a signal that came when the job was done has broken nothing
+  // A signal that arrives after the job is done changes nothing.
   if (all_ended() && failures_ == 0 && phase_ != Phase::kKilled) {
     exit_code_ = stopped_ ? static_cast<int>(ErrorCode::kStopped) : 0;
   }
@@ -178,8 +178,8 @@ void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
   }
 }
 
-// The process that the coordinator named. Otherwise the first that failed by itself, or else the
-// first that failed.
+// Returns the process that the coordinator named. Without it, the first process that failed by
+// itself, or else the first that failed.
 size_t Supervisor::cause() const {
   if (blame_) {
     return blame_->slot;
@@ -205,8 +205,8 @@ size_t Supervisor::cause() const {
 void Supervisor::settle(SupervisorActions& actions) {
   const size_t slot = cause();
   const std::optional<Ending>& failure = members_[slot].failure;
-  // the process blamed may still be ending: the coordinator waits for the others.
-  // Nobody is to blame for what a signal has done.
+  // The blamed process may still be ending, since the coordinator waits for the others. After a
+  // signal, no process is blamed for the signal's effects.
   if (!request_.asked() || blame_) {
     exit_code_ = failure ? failure->exit_code() : blame_->code;
   } else if (stopped_) {
@@ -228,7 +228,7 @@ void Supervisor::stop(SupervisorActions& actions, int signal) {
 SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
   SupervisorActions actions;
   if (phase_ == Phase::kKilled) return actions;
-  // where the others are being told to end already, the first Ctrl-C ends the grace
+  // If the other processes have been told to end, the first Ctrl-C ends their grace period.
   const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kSettling;
   const bool impatient = ending && !request_.asked() && signal == SIGINT;
   const bool first = !ending && !request_.asked();
@@ -302,7 +302,7 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
     }
     actions.say.push_back(who(slot) + "did not end within " +
                           std::to_string(options_.grace_ms / 1000) + " s; killed");
-    // under abort, the job succeeds only if every process does
+    // With on-worker-loss = abort, the job succeeds only if every process does.
     if (phase_ == Phase::kFinishing && !may_be_lost(slot, {.code = 0, .signal = SIGKILL})) {
       exit_code_ = 128 + SIGKILL;
     }

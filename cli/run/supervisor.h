@@ -1,6 +1,6 @@
 // Decides how `pushpull run` treats its processes: which may end, what a death means, when the
-// others are signalled or killed, and the resulting exit code. Takes events and the time, returns
-// actions; handles no process itself. One thread.
+// others are signalled or killed, and the exit code. A state machine: takes events and the time,
+// returns actions. Handles no process itself. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ struct SupervisorOptions {
   int64_t workers = 1;
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
   OnServerLoss on_server_loss = OnServerLoss::kAbort;
-  // A worker with a bad gradient is lost; if another one has the same, the coordinator ends the job.
+  // A worker with a bad gradient is lost. The coordinator ends the job if another finds the same.
   bool quarantine = false;
-  int64_t settle_ms = 1000;  // from the first failure until the others are told to end: they may
-                             // know the cause, and end by themselves
-  int64_t stop_ms = 30000;   // from a signal to the coordinator until the others are told, too
+  int64_t settle_ms = 1000;  // from the first failure until the others are told to end; they may
+                             // report the cause and end by themselves
+  int64_t stop_ms = 30000;   // from a signal to the coordinator until all processes get it
   int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
-  int64_t replacements = 3;  // per process, if the job waits for one
+  int64_t replacements = 3;  // per process, if the job waits for a replacement
 };
 
 struct SupervisorActions {
   std::vector<std::string> say;
   bool hold = false;              // a process failed; its cause will follow
-  std::optional<size_t> release;  // slot of the cause, now known (or slots(): none)
-  int signal_all = 0;             // to send to every living process
-  int signal_coordinator = 0;     // to send to the coordinator alone
+  std::optional<size_t> release;  // slot of the cause, now known; slots() if there is none
+  int signal_all = 0;             // signal for every living process, 0 = none
+  int signal_coordinator = 0;     // signal for the coordinator alone, 0 = none
   std::optional<size_t> restart;  // slot to restart
 };
 
@@ -41,43 +41,43 @@ class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options);
 
-  // Slots: servers, then workers. Named "server 0", "worker 2".
+  // Slots: servers, then workers. name() returns "server 0" or "worker 2".
   size_t slots() const { return members_.size(); }
   bool is_worker(size_t slot) const;
   std::string name(size_t slot) const;
 
   void started(size_t slot, int64_t pid);
-  // The coordinator listens: others know where, and it can be restarted.
+  // The coordinator listens: the address is known, and the coordinator can be restarted.
   void listens() { listens_ = true; }
-  // One that was started in its place: it must be told what the first one was.
+  // A restarted coordinator listens. Repeats an earlier stop signal to it.
   SupervisorActions listens_again() const;
   SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
   // The coordinator reports that this process failed the job, with the job's exit code and the
   // reason. All processes end with that code, so nothing else identifies the cause.
   void blamed(int64_t pid, int code, const std::string& reason);
-  // The coordinator reports that everybody is there. Before, who is missing is waited for by name:
-  // nobody else could come in the place of a process of ours.
+  // The coordinator reports that all members have joined. Until then it waits for the missing
+  // processes by name, and no other process could take their place.
   void training_began() { training_began_ = true; }
   // The launcher received SIGINT, SIGTERM or SIGHUP.
   SupervisorActions signalled(int signal, int64_t now_ms);
-  // The launcher cannot continue: a process cannot be started, or the address does not arrive.
+  // The launcher cannot start a process, or the coordinator's address does not arrive.
   SupervisorActions give_up(const std::string& text, int code, int64_t now_ms);
   SupervisorActions tick(int64_t now_ms);
 
-  // When `tick` must be called; empty: never.
+  // Returns when `tick` must be called, or empty if never.
   std::optional<int64_t> deadline_ms() const;
-  // True if no further process may be started.
+  // Returns true if no further process may be started.
   bool stopping() const { return phase_ != Phase::kRunning; }
   bool all_ended() const;
-  // 0 only if the job finished. Valid once all processes have ended.
+  // Returns 0 only if the job finished. Valid once all processes have ended.
   int exit_code() const { return exit_code_; }
 
  private:
   enum class Phase {
     kRunning,
-    kTold,       // a signal has come: the coordinator stops the job
-    kFinishing,  // the coordinator has succeeded; the others should end
-    kSettling,   // a failure occurred; its cause is being looked for
+    kTold,       // a signal arrived: the coordinator stops the job
+    kFinishing,  // the coordinator succeeded; the others should end
+    kSettling,   // a process failed; waiting for the cause
     kStopping,   // the others were signalled to end
     kKilled,
   };
@@ -110,12 +110,12 @@ class Supervisor {
   const SupervisorOptions options_;
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;
-  int64_t began_ms_ = 0;  // of the end: first failure, signal, or the coordinator's success
+  int64_t began_ms_ = 0;  // start of the end: first failure, signal, or the coordinator's success
   int64_t failures_ = 0;
   bool training_began_ = false;
   std::optional<Blame> blame_;
   EndRequest request_;
-  bool stopped_ = false;  // the job was, with a checkpoint
+  bool stopped_ = false;  // the job stopped with a checkpoint
   bool listens_ = false;
   int exit_code_ = 0;
 };

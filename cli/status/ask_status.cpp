@@ -20,7 +20,8 @@ StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std
   StatusAnswer answer;
   answer.document = nlohmann::ordered_json::parse(reply.json(), nullptr, false);
   if (!answer.document.is_object()) {
-    throw Error(ErrorCode::kProtocol, "[status] the answer of " + address + " is no JSON object");
+    throw Error(ErrorCode::kProtocol,
+                "[status] the answer of " + address + " is not a JSON object");
   }
   answer.utc_ms = reply.utc_ms();
   answer.first_run = reply.first_run();
@@ -65,7 +66,7 @@ StatusAnswer ask_status(zmq::context_t& context, const std::string& address, con
     }
   }
   throw Error(ErrorCode::kUnreachable,
-              "[status] nobody has answered at " + address + " for " +
+              "[status] no answer from " + address + " within " +
                   std::to_string(static_cast<int64_t>(timeout_s)) +
                   " s; is the job running there? `pushpull doctor --join " + address +
                   "` looks for the reason, --join-timeout sets how long to wait");

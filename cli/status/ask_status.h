@@ -1,5 +1,5 @@
-// Asks the coordinator of a job how it goes, as `pushpull status` and `pushpull doctor` do. The asker
-// is no member of the job. One thread.
+// Asks the coordinator of a job for its status, for `pushpull status` and `pushpull doctor`. The
+// asker is not a member of the job. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace pushpull {
 struct StatusAnswer {
   nlohmann::ordered_json document;
   int64_t utc_ms = 0;          // the coordinator's time of day when it answered
-  int64_t heard_utc_ms = 0;    // ours when we heard it
+  int64_t heard_utc_ms = 0;    // this host's time of day when the answer arrived
   double round_trip_ms = 0.0;  // of that question
-  uint64_t first_run = 0;      // what the job's data connections go by (Keys::data_credentials)
+  uint64_t first_run = 0;      // identifies the job's data connections (Keys::data_credentials)
   bool encrypt_data = false;
 };
 
-// Asks until an answer comes, at most this long. Throws Error(kUnreachable) naming the address,
-// Error(kRefused) where `keys` do not open it,
-// Error(kProtocol) where a program of another release answers, and what the coordinator refuses with.
+// Asks until an answer arrives, for at most `timeout_s`. Throws Error(kUnreachable) with the
+// address, Error(kRefused) if `keys` do not open it, Error(kProtocol) if a program of another
+// release answers, or the coordinator's own error.
 StatusAnswer ask_status(zmq::context_t& context, const std::string& address, const Keys& keys,
                         double timeout_s);
 

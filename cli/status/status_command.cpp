@@ -31,7 +31,7 @@ const std::vector<KeyHelp>& status_options() {
 int status_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, status_options(), JobFlags::kRefuse);
   if (line.help) {
-    std::cout << help_text("pushpull status: who takes part in a running job, and how it goes",
+    std::cout << help_text("pushpull status: members and progress of a running job",
                            {"pushpull status --join tcp://HOST:PORT [--json]"}, status_options(),
                            JobFlags::kRefuse);
     return 0;

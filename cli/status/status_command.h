@@ -1,4 +1,4 @@
-// `pushpull status`: who takes part in a running job, and how it goes. Main thread.
+// `pushpull status`: prints members and progress of a running job. Main thread.
 #pragma once
 
 namespace pushpull {

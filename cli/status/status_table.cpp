@@ -15,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
-constexpr size_t kMostLeft = 10;  // lines about members that are gone
+constexpr size_t kMostLeft = 10;  // lines about members that left
 constexpr size_t kMostCell = 60;
 constexpr double kSilentSeconds = 3.0;
 
@@ -30,7 +30,7 @@ std::string clock_of(const ordered_json& seconds) {
   return seconds.is_number() ? clock_text(seconds.get<double>()) : "?";
 }
 
-// Members send these bytes, so they are made printable here.
+// Members send these bytes, so makes them printable.
 std::string text_of(const ordered_json& value) {
   return printable(value.get<std::string>(), kMostCell);
 }
@@ -50,7 +50,7 @@ std::string remark_of(const ordered_json& member) {
   const std::string state = text_of(member.at("state"));
   if (state != "active") add(state);
   const std::string waits = member.value("waits_for", "");
-  // who computes waits now and then, too
+  // A computing member waits now and then, too.
   if (!waits.empty() && member.value("samples_per_second", 0.0) == 0.0)
     add("waits for " + printable(waits, kMostCell));
   return out;
@@ -61,7 +61,7 @@ std::string staleness_of(const ordered_json& member) {
          std::to_string(member.at("staleness_max").get<int64_t>()) + ")";
 }
 
-// Numbers to the right, words to the left.
+// Aligns numbers right, words left.
 std::string align_cells(const std::vector<Cells>& rows, const std::vector<bool>& right) {
   std::vector<size_t> widths(right.size());
   for (const Cells& row : rows) {

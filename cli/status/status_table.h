@@ -1,4 +1,4 @@
-// The status of a job as a table for people. Plain function; any thread.
+// The status of a job as a table for users. Plain function; any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-// document: of ask_status. Throws nlohmann::json::exception where a field is missing or of another
+// document: from ask_status. Throws nlohmann::json::exception if a field is missing or has another
 // type.
 std::string status_table(const nlohmann::ordered_json& document);
 

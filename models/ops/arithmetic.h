@@ -1,9 +1,9 @@
-// The arithmetic of the kernels in models/ops/cuda: what they compute per element, and how their
-// sums are split. Functions of shapes and numbers only, which tests run on the host. A split
-// depends on neither device nor pointers: equal shapes give equal bits (P1).
+// The arithmetic of the kernels in models/ops/cuda: the values per element, and the splits of sums.
+// Functions of shapes and numbers only, which tests run on the host. A split depends on neither
+// device nor pointers: equal shapes give equal bits (P1).
 //
-// A block is kBlock threads. A round is what a block processes at once: kPerThread elements per
-// thread, all in registers. A chunk is what one block sums: one or several rounds.
+// A block is kBlock threads. A round is the elements that a block processes at once: kPerThread per
+// thread, all in registers. A chunk is the elements that one block sums: one or several rounds.
 #pragma once
 
 #include <cmath>
@@ -74,7 +74,7 @@ void tree_sum(T* values, int count) {
   }
 }
 
-// The sum of part(0), ..., part(count - 1) over the lanes of a warp; all lanes get it. The host
+// Returns the sum of part(0), ..., part(count - 1) over the lanes of a warp, in all lanes. The host
 // performs the same additions.
 struct WarpSum {
   uint32_t count = 0;
@@ -103,7 +103,7 @@ struct WarpSum {
   }
 };
 
-// max(x, 0) that propagates NaN, so that it is detected.
+// Returns max(x, 0), but NaN for NaN, so that it is detected.
 PP_HOST_DEVICE inline float relu(float x) { return x <= 0.0F ? 0.0F : x; }
 // Derivative of ReLU, 0 at 0 as in PyTorch. A multiplication would propagate the NaN of 0 * inf.
 PP_HOST_DEVICE inline float relu_gradient(float y, float dy) { return y > 0.0F ? dy : 0.0F; }
@@ -123,7 +123,7 @@ PP_HOST_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
           a.squares + b.squares + apart * apart * (a.count * b.count / count)};
 }
 
-// y = (x - mean) * slope + shift, then max(y, 0) where relu; slope = scale / deviation.
+// y = (x - mean) * slope + shift, then max(y, 0) if relu; slope = scale / deviation.
 struct Normal {
   float mean = 0.0F;
   float slope = 0.0F;
@@ -140,7 +140,7 @@ PP_HOST_DEVICE inline float inverse_deviation(double variance, float epsilon) {
   return static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
 }
 
-// dy where the stored y of forward is positive (if relu), else 0.
+// Returns dy, or 0 if relu and the stored y of forward is not positive.
 template <class T>
 PP_HOST_DEVICE float masked(const Normal& normal, float x, float dy) {
   return normal.relu ? relu_gradient(rounded<T>(normal(x)), dy) : dy;

@@ -1,7 +1,7 @@
-// The algorithm of each operation, where a library offers several. The first worker of a job
-// chooses, and the others get its choices as text, since the bits of a result depend on them. One
-// line per plan, "KEY VALUE": KEY names the operation and its shape; VALUE is written and read by
-// the operation's file. Plain data; any thread.
+// The algorithm of each operation, if a library offers several. The first worker of a job chooses,
+// and the others get its choices as text, because the bits of a result depend on them. One line per
+// plan, "KEY VALUE": KEY names the operation and its shape; VALUE is written and read by the
+// operation's file. Plain data.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ class Choices {
   // Throws Error(kProtocol) if the text is too long or cut off, a line lacks key or value, or a key
   // occurs twice.
   static Choices parse(const std::string& text);
-  // Sorted by key; every line ends with '\n'.
+  // Returns the text, sorted by key; every line ends with '\n'.
   std::string text() const;
 
-  // Null if nothing was chosen for `key`.
+  // Returns null if nothing was chosen for `key`.
   const std::string* find(const std::string& key) const;
-  // key, value: not empty, plain text; no blanks in the key.
+  // key, value: not empty, plain text; the key has no blanks.
   void set(const std::string& key, std::string value);
 
   bool empty() const { return of_.empty(); }

@@ -6,7 +6,7 @@ namespace pushpull::ops {
 
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
   throw Error(ErrorCode::kDevice, "[models] " + options.device.to_string() +
-                                      " is asked for, but this build has no CUDA in it; build it "
+                                      " is requested, but this build has no CUDA support; build it "
                                       "where nvcc is found, or use --device cpu");
 }
 

@@ -55,7 +55,7 @@ PP_HOST_DEVICE inline float to_float(Fp16 value) {
 #endif
 }
 
-// Rounds to nearest, ties to even; every NaN becomes the one that the device produces.
+// Rounds to nearest, ties to even; maps every NaN to the NaN that the device produces.
 template <class T>
 PP_HOST_DEVICE T from_float(float value);
 
@@ -101,7 +101,7 @@ PP_HOST_DEVICE inline Fp16 from_float<Fp16>(float value) {
   return result;
 }
 
-// x after being stored and loaded again.
+// Returns x after being stored and loaded again.
 template <class T>
 PP_HOST_DEVICE float rounded(float value) {
   return to_float(from_float<T>(value));
@@ -160,7 +160,7 @@ PP_HOST_DEVICE inline uint32_t word<float>(const float* from) {
   return bits_of(from[0]);
 }
 
-// kCount elements whose address is a multiple of their size in bytes.
+// Loads or stores kCount elements at an address that is a multiple of their size in bytes.
 template <int kCount, class T>
 PP_HOST_DEVICE void load_vector(const T* from, float* to) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));

@@ -1,13 +1,13 @@
 // The operations that layers are built from. Each operation is a plan: created once for its shapes,
 // then run on raw pointers any number of times; a run neither allocates nor creates anything.
-// Backends implement them (cpu: oneDNN; cuda: cuBLASLt, cuDNN and our own kernels). One thread at a
-// time per backend.
+// Backends implement them (cpu: oneDNN; cuda: cuBLASLt, cuDNN and our own kernels). A backend is
+// not thread-safe.
 //
 // All pointers are memory of the backend. Runs take effect in order: on the CPU a run is done on
-// return, on a device it is enqueued behind earlier runs. Parameters (w, b, scale, ...) and their
-// gradients are f32 in PyTorch's layout, aligned to a float only. Activations have the backend's
-// own type, are in C order and live in its Buffers. The caller's alignment never changes a bit of a
-// result (P1).
+// return; on a device it is enqueued behind earlier runs. Parameters (w, b, scale, ...) and their
+// gradients are f32 in PyTorch's layout and need only be aligned to a float. Activations have the
+// backend's own type, are in C order and live in its Buffers. The caller's alignment never changes
+// a bit of a result (P1).
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ enum class Precision {
   kFp16,
 };
 
-// "fp32", "tf32", "bf16", "fp16".
+// Returns "fp32", "tf32", "bf16" or "fp16".
 const char* to_string(Precision precision);
 // Throws Error(kUsage) that lists the valid names.
 Precision parse_precision(const std::string& text);
@@ -44,8 +44,8 @@ enum class Layout {
   kNative,  // the backend's fastest: channels in blocks, the last one zero-padded
 };
 
-// Zeroed memory of a backend, aligned to at least a cache line. Sizes are in floats even where
-// activations are shorter, which then use half of it.
+// Zeroed memory of a backend, aligned to at least a cache line. Sizes are in floats even for 16-bit
+// activations, which use half of it.
 class Buffer {
  public:
   using Free = device::Memory::Free;
@@ -164,7 +164,7 @@ class Relayout {
 class Elements {
  public:
   virtual ~Elements() = default;
-  // `floats` itself if activations are f32; else a copy, valid until the next call.
+  // Returns `floats` itself if activations are f32, or a copy that is valid until the next call.
   virtual const Activation* in(const float* floats) = 0;
   virtual void out(const Activation* activations, float* floats) = 0;
 };
@@ -180,27 +180,28 @@ struct CrossEntropyShape {
 class CrossEntropy {
  public:
   virtual ~CrossEntropy() = default;
-  // Writes losses[n] of the first `count` samples; the rest is not read.
+  // Writes losses[n] of the first `count` samples and does not read the others.
   virtual void forward(const Activation* logits, const int32_t* labels, int64_t count,
                        float* losses) = 0;
   // Gradient of the latest forward, which must have had count = N: of the *mean* loss, times the
   // backend's loss scale (parameters' gradients are divided by it again).
   //   dlogits [N, M]: written.
   virtual void backward(const int32_t* labels, Activation* dlogits) = 0;
-  // Index of the largest logit of each of the first `count` samples; the lowest among equal ones.
+  // Writes the index of the largest logit of each of the first `count` samples, the lowest among
+  // equal ones.
   virtual void predict(const Activation* logits, int64_t count, int32_t* predictions) = 0;
 };
 
-// Checks labels in host memory: an invalid one is our mistake (PP_ASSERT).
+// Checks labels in host memory. An invalid one is a programming error (PP_ASSERT).
 void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> labels);
 
-// Owns the device, its threads and the scratch memory that its operations share; outlives them.
+// Owns the device, its threads and the scratch memory that its operations share. Outlives them.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Put one around every use of the backend's operations, and their creation: it sets the calling
-  // thread's number of compute threads, and restores it at the end.
+  // Put a Scope around every use of the backend's operations, and their creation: it sets the
+  // calling thread's number of compute threads, and restores it at the end.
   class Scope {
    public:
     explicit Scope(Backend& backend) : backend_(backend), saved_(backend.enter()) {}
@@ -213,31 +214,31 @@ class Backend {
     int saved_;
   };
 
-  // Throws Error(kFailed | kDevice) naming the size if memory is short.
+  // Throws Error(kFailed | kDevice), which names the size, if memory is short.
   virtual Buffer allocate(size_t floats) = 0;
-  // Number of floats that an image takes.
+  // Returns the number of floats that an image takes.
   virtual size_t image_floats(const ImageShape& shape, Layout layout) const = 0;
 
-  // Copies between host memory and ours, after all earlier runs; done on return. For tests and
-  // evaluation.
+  // Copies between host memory and the backend's, after all earlier runs; done on return. For tests
+  // and evaluation.
   virtual void write(const void* host, size_t bytes, void* to) = 0;
   virtual void read(const void* from, size_t bytes, void* host) = 0;
 
-  // Null: memory is the host's, and a run is done on return.
+  // Returns null if the backend's memory is the host's and a run is done on return.
   virtual std::shared_ptr<device::Device> device() const { return nullptr; }
-  // The stream that runs are enqueued on; only if there is a device.
+  // Returns the stream that runs are enqueued on. Call only if there is a device.
   virtual device::Stream& stream();
 
-  // Identifies everything that bits depend on, for the handshake.
+  // Returns a text of everything that bits depend on, for the handshake.
   virtual std::string numerics() const = 0;
-  // The algorithms used by the plans made so far, where a library offers several; "" if there is
-  // nothing to choose (models/ops/choices.h).
+  // Returns the algorithms of the plans made so far, if a library offers several; "" if there is no
+  // choice (models/ops/choices.h).
   virtual std::string choices() const { return {}; }
-  // Plans made from now on use these; drop earlier plans first. A backend with nothing to choose
+  // Makes later plans use these algorithms; drop earlier plans first. A backend without choices
   // ignores it. Throws Error(kProtocol) for an invalid text.
   virtual void choose(const std::string& /*choices*/) {}
 
-  // Called by make_... below, which check the shapes.
+  // Called by the make_... functions below, which check the shapes.
   virtual std::unique_ptr<Linear> linear(const LinearShape& shape) = 0;
   virtual std::unique_ptr<Convolution> convolution(const ConvolutionShape& shape) = 0;
   virtual std::unique_ptr<BatchNorm> batch_norm(const BatchNormShape& shape) = 0;
@@ -253,21 +254,21 @@ class Backend {
 
 struct BackendOptions {
   device::DeviceName device;  // the CPU or one CUDA device
-  int threads = 1;            // CPU: compute threads; results depend on the number
+  int threads = 1;            // CPU: compute threads; results depend on their number
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;  // a power of two
-  bool measure = true;      // CUDA: choose algorithms by time; false: by heuristic
+  bool measure = true;      // CUDA: choose algorithms by time; if false, by heuristic
 };
 
-// Throws Error(kUsage | kDevice) that names the device and how to fix it.
+// Throws Error(kUsage | kDevice), which names the device and how to fix it.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 // Throws Error(kUsage) if the process may not have that many threads (OMP_THREAD_LIMIT).
 std::unique_ptr<Backend> make_cpu_backend(int threads);
-// In a build without CUDA it throws Error(kDevice) that says so.
+// Throws Error(kDevice) in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
 
-// Create plans. An impossible shape is our mistake (PP_ASSERT); one that does not fit in memory
-// throws Error(kFailed).
+// Create plans. An impossible shape is a programming error (PP_ASSERT). Throw Error(kFailed) if
+// memory is short.
 std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape);
 std::unique_ptr<Convolution> make_convolution(Backend& backend, const ConvolutionShape& shape);
 std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShape& shape);

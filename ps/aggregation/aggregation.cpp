@@ -11,7 +11,7 @@ Aggregation::Aggregation(AggregationSetup setup)
       floor_(setup_.gate.barriers().start_step),
       updates_(setup_.updates) {}
 
-// And one that a snapshot may hold.
+// Adds a generation that a snapshot may hold.
 void Aggregation::reserve(int generations) {
   const Barriers& due = barriers();
   const bool snapshots = due.checkpoint_every > 0 || due.copy_every > 0 || due.may_choose;

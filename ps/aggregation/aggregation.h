@@ -1,7 +1,7 @@
-// Decides when a push counts and when a pull is answered. Each strategy's rule is
-// one class in a file of its own, made by make_aggregation; nobody else asks which strategy runs.
-// A rule takes pushes that have been checked and assembled, moves the shard, and says which weights
-// answer a pull. Knows no socket, clock or file. One thread.
+// Decides when a push counts and when a pull is answered. Each strategy's rule is one class in a
+// file of its own, made by make_aggregation; no other code asks which strategy runs. A rule takes
+// checked and assembled pushes, updates the shard, and chooses the weights that answer a pull. Does
+// no I/O and reads no clock. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,79 +25,80 @@ class Aggregation {
 
   // ---- pushes ----
 
-  // The nodes of the tree over a step that a push of this share brings for every slice.
+  // Returns the nodes of a step's tree that a push of this share contains for every slice.
   virtual std::vector<Range> nodes_of(Range share) const { return {share}; }
-  // Whether the weights exist that the push says it was computed on, and this rule's other demands.
-  // Its share, number, step and parts are checked already.
+  // Checks that the weights exist on which the push claims to be computed, and the rule's other
+  // demands. Share, number, step and parts are checked already.
   virtual Checked check(const wire::Push& push) const = 0;
-  // A part of a push that is still being assembled, each once. The rule takes it into its sums or
-  // leaves it in push.parts.
+  // Takes a part of a push that is still being assembled, each part once. The rule adds it to its
+  // sums or leaves it in push.parts.
   virtual void take_part(ReceivedPush& push, int slice, PartialSum part) = 0;
-  // All parts of a push have come.
+  // Takes a push with all its parts.
   virtual void take_push(ReceivedPush push) = 0;
-  // Bytes of the updates that `apply_due` would make.
+  // Returns the bytes of the updates that `apply_due` would make.
   int64_t due_bytes() const { return due_bytes_; }
-  // Applies what has become due since the last call, as one batch. True: a barrier has opened.
+  // Applies all updates due since the last call as one batch. Returns true if a barrier has opened.
   virtual bool apply_due() = 0;
-  // visit(part) for all parts that wait for others.
+  // Calls visit(part) for all parts that wait for others.
   virtual void for_waiting(const std::function<void(PartialSum&)>& /*visit*/) {}
 
-  // ---- the rule that answers pulls ----
+  // ---- pulls ----
 
-  // The weights of one slice that answer the pull now; empty: it must wait.
+  // Returns the weights of one slice that answer the pull now, or nothing if it must wait.
   virtual std::optional<SliceAnswer> answer(const wire::Pull& pull, int slice) const = 0;
-  // Exactly one version answers it, so slices may be answered one by one as they become ready.
-  // Otherwise all of them are answered at one time.
+  // Returns true if exactly one version answers the pull: slices may then be answered one by one as
+  // they become ready. Otherwise all slices are answered at the same time.
   virtual bool asks_for_one_version(const wire::Pull& pull) const = 0;
-  // The one version that it asks for is gone: the worker must look anew.
+  // Returns true if the one version that the pull asks for is gone: the worker must ask again.
   virtual bool is_past(const wire::Pull& /*pull*/) const { return false; }
   virtual Checked check(const wire::Pull& /*pull*/) const { return {}; }
-  // The worker has been sent this answer.
+  // Notes that the worker has been sent this answer.
   virtual void on_answered(uint64_t /*incarnation*/, int /*slice*/, const SliceAnswer& /*a*/) {}
 
   // ---- control ----
 
-  // These return true where pulls may have become answerable.
+  // Each returns true if pulls may have become answerable.
   virtual bool on_chosen(const wire::Chosen& /*chosen*/) { return false; }
   virtual bool on_norm_total(const wire::NormTotal& /*total*/) { return false; }
   virtual bool try_open_barrier() = 0;
-  // Only these workers are members from now on: rank by incarnation.
+  // Sets the members: rank by incarnation of each worker.
   virtual void on_members(const std::map<uint64_t, int>& /*members*/) {}
-  // To be sent to the coordinator again and again; empty when nothing waits for its answer.
+  // Requests to the coordinator, to be resent until it answers; empty if none is open.
   virtual const std::optional<wire::Norms>& waiting_norms() const;
   virtual const std::optional<wire::Arrived>& waiting_arrived() const;
 
   // ---- weights that workers keep (all-reduce) ----
 
   virtual Checked check(const wire::Store& store) const;
-  // False: not yet, the snapshot of the barrier before must be taken first.
+  // Returns false if the worker must retry: the previous barrier's snapshot must be taken first.
   virtual bool take_stored(const wire::Store& /*s*/, std::span<const Payload>) { return false; }
-  // It is not taken in now, so that its worker does not come to a step that is held; it comes again.
+  // Returns true if the push is refused for now, so that its worker does not reach a held step. The
+  // worker resends it.
   virtual bool puts_off(const wire::Push& /*push*/) const { return false; }
-  // Workers fetch the optimizer's state at the start.
+  // Returns true if workers fetch the optimizer's state at the start.
   virtual bool start_has_state() const { return false; }
 
-  // The first step that is not complete: all updates of the steps below it are in the weights.
+  // The first incomplete step: the weights contain all updates of the steps below it.
   int64_t floor() const { return floor_; }
   int64_t updates() const { return updates_; }
-  // Staleness -> updates.
+  // Number of updates by staleness.
   const std::map<int64_t, int64_t>& staleness() const { return staleness_; }
 
  protected:
-  // Makes memory for so many generations of weights beside the first one.
+  // Allocates memory for this many generations of weights beside the current one.
   void reserve(int generations);
-  // The part of `check` of a push that most rules share.
-  //   needed_floor: of the weights that it was computed on.
+  // The part of `check` that most rules share.
+  //   needed_floor: of the weights that the push was computed on.
   Checked check_basis(const wire::Push& push, int64_t needed_floor) const;
-  // One entry of the record: the push has entered the newest update.
-  //   more: so will the push that is recorded next.
+  // Adds one entry to the record: the push is part of the newest update.
+  //   more: the push recorded next is part of it, too.
   void record(const ReceivedPush& push, std::span<const int64_t> reads, bool more,
               bool uncompensated) const;
   const Barriers& barriers() const { return setup_.gate.barriers(); }
   Shard& shard() const { return setup_.shard; }
 
   const AggregationSetup setup_;
-  const int64_t leaves_;  // micro-batches of a step
+  const int64_t leaves_;  // micro-batches per step
   int64_t floor_;
   int64_t updates_;
   int64_t due_bytes_ = 0;

@@ -1,5 +1,5 @@
-// The parts that a rule of aggregation is made from, and the form of its answers. Plain data; one
-// thread.
+// The parts that an aggregation rule is made from, and the form of its answers. Plain data. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@
 
 namespace pushpull {
 
-// Everything that a rule works on. References are borrowed and outlive the rule.
+// The inputs of a rule. References are borrowed and outlive it.
 struct AggregationSetup {
   const Job& job;
   Shard& shard;
   BarrierGate& gate;
-  Parallel& parallel;  // who updates weights
+  Parallel& parallel;  // threads for updates
   TrainingObserver& observer;
-  // Told of each push that has moved the weights, in order; empty: the run is not recorded.
+  // Called for each push that has changed the weights, in order; empty if the run is not recorded.
   std::function<void(wire::Applied)> record = {};
   uint64_t incarnation = 0;  // of this server
   int rank = 0;              // of this server
   int servers = 1;
-  int shares = 1;           // that a step is cut into
+  int shares = 1;           // shares per step
   int64_t total_steps = 0;  // schedule horizon
-  int64_t updates = 0;      // that the loaded state has had
+  int64_t updates = 0;      // updates contained in the loaded state
 };
 
 // One slice's answer to a pull.
 struct SliceAnswer {
   Payload weights;
   int64_t version = 0;
-  bool evaluated = false;   // its bits are those that an evaluation reads: it is sent as it is
-  bool at_barrier = false;  // async, ssp, backup: the weights that were kept at the pull's barrier
+  bool evaluated = false;   // an evaluation reads these bits: sent without a lossy codec
+  bool at_barrier = false;  // async, ssp, backup: the weights kept at the pull's barrier
 };
 
 }  // namespace pushpull

@@ -11,8 +11,8 @@ namespace pushpull {
 UpdateInfo async_update(const Job& job, int64_t total_steps, const AsyncPush& push) {
   UpdateInfo info;
   info.learning_rate = learning_rate(job.schedule, push.step, total_steps);
-  // Zhang et al., Staleness-aware Async-SGD, arXiv 1511.05950; 1 + staleness, as theirs counts from
-  // 1
+  // Zhang et al., Staleness-aware Async-SGD, arXiv 1511.05950. They count staleness from 1, hence 1
+  // + staleness.
   if (job.staleness_aware) {
     info.learning_rate /= static_cast<double>(1 + std::max<int64_t>(0, push.staleness));
   }

@@ -1,5 +1,5 @@
-// How far one push of async or ssp moves the weights of a server; docs/strategies.md has the
-// formulas. The server and a replay share it, so that both compute the same bits. Any thread.
+// The update of a server by one push of async or ssp; docs/strategies.md has the formulas. Server
+// and replay share it, so that both compute the same bits. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace pushpull {
 
 struct AsyncPush {
   int64_t step = 0;
-  Range range;            // micro-batches of its sum
-  double squares = 0.0;   // of its mean gradient, over all servers; for clip-norm
-  int64_t staleness = 0;  // updates of this server since the weights that it was computed on
+  Range range;            // micro-batches in its sum
+  double squares = 0.0;   // squared norm of its mean gradient over all servers; for clip-norm
+  int64_t staleness = 0;  // updates of this server since the version that the push read
 };
 
-// total_steps: the schedule's horizon.
+//   total_steps: the schedule's horizon.
 UpdateInfo async_update(const Job& job, int64_t total_steps, const AsyncPush& push);
 
 }  // namespace pushpull

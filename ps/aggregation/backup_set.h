@@ -1,12 +1,12 @@
 // backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981): a step takes
-// the pushes of all shares but B. State machines without socket, clock or weights. One thread.
+// the pushes of all shares but B. State machines without I/O or weights. Not thread-safe.
 //
 //   BackupSet     at each server: the pushes of the running step that are complete there, and which
 //                 of them the step takes.
 //   BackupChoice  at the coordinator: fixes that set, one for all servers.
 //
-// Only a push that is complete at every server can be chosen. So a worker that dies when it has
-// reached some servers is not in the set at all, or wholly.
+// Only a push that is complete at every server can be chosen. A worker that dies after reaching
+// some of the servers is therefore in the set as a whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +22,29 @@ namespace pushpull {
 
 class BackupSet {
  public:
-  // The pushes of a step that is done, ascending by share.
+  // The pushes of a completed step, ascending by share.
   struct Done {
     std::vector<ReceivedPush> counted;
     std::vector<ReceivedPush> dropped;
   };
 
-  // A push of the running step is complete. False: this share's is here already.
+  // Adds a complete push of the running step. Returns false if this share's push is here already.
   bool add(ReceivedPush&& push);
-  // First micro-batches of the shares that are complete.
+  // Returns the first micro-batches of the shares with complete pushes.
   std::vector<int64_t> complete() const;
-  // Fixes the set. False, and nothing happens, when it is fixed, empty, or one of it is not here.
+  // Fixes the set. Returns false and does nothing if the set is fixed or empty, or if one of its
+  // pushes is missing.
   bool choose(const std::set<int64_t>& lo);
   bool decided() const { return !chosen_.empty(); }
-  // The share's push is in the running step's set, or in that of the step before.
+  // Return true if the share's push is in the set of the running step, or of the previous step.
   bool has_taken(int64_t lo) const { return chosen_.contains(lo); }
   bool had_taken(int64_t lo) const { return before_.contains(lo); }
 
-  // Once decided. Part i of the n that were chosen, ascending by share, is leaf i of the tree.
+  // Valid once decided. Part i of the n chosen ones, ascending by share, is leaf i of the tree.
   const std::vector<PartialSum>& parts(int slice) const { return parts_.at(slice); }
   int64_t pushes() const { return static_cast<int64_t>(chosen_.size()); }
   int64_t micro_batches() const;
-  // visit(part) for all that wait.
+  // Calls visit(part) for all waiting parts.
   template <class Visit>
   void for_parts(const Visit& visit) {
     for (auto& [lo, push] : pushes_) {
@@ -53,7 +54,7 @@ class BackupSet {
       for (PartialSum& part : parts) visit(part);
     }
   }
-  // The step is done: the next one's begins empty.
+  // Ends the step; the next one begins empty.
   Done take();
 
  private:
@@ -65,12 +66,12 @@ class BackupSet {
 
 class BackupChoice {
  public:
-  // servers: that hold slices. wanted: pushes of a step, shares less B.
+  //   servers: servers with slices. wanted: pushes per step, which is shares minus B.
   BackupChoice(int servers, int wanted) : servers_(servers), wanted_(wanted) {}
 
   // Takes the complete pushes of a server's running step. Fixes the set when `wanted` pushes are
-  // complete at all servers, in the order in which they became so. True: `chosen` answers this
-  // server, or, when `fixed_now`, all of them.
+  // complete at all servers, in the order in which they became complete. Returns true if `chosen`
+  // is the answer: to all servers if `fixed_now`, otherwise to this one.
   bool take(const wire::Arrived& arrived);
   bool fixed_now() const { return fixed_now_; }
   const std::optional<wire::Chosen>& chosen() const { return chosen_; }
@@ -80,7 +81,7 @@ class BackupChoice {
   int wanted_;
   int64_t step_ = -1;
   std::map<uint64_t, std::set<int64_t>> complete_;  // by server
-  std::vector<int64_t> order_;                      // complete at all of them
+  std::vector<int64_t> order_;                      // complete at all servers
   bool fixed_now_ = false;
   std::optional<wire::Chosen> chosen_;
 };

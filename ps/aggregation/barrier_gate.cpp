@@ -23,7 +23,7 @@ bool BarrierGate::passes_with_update(int64_t step) const {
   return !wants_snapshot(barrier) || room_for_snapshot();
 }
 
-// One that has been gathered, before this server took a lost one's place, is wanted no more.
+// A replacement server need not take a snapshot that was gathered before it joined.
 bool BarrierGate::wants_snapshot(int64_t step) const {
   return barriers_.snapshot_due(step) && step > released_;
 }
@@ -67,8 +67,8 @@ bool BarrierGate::on_state(const wire::State& state) {
   if (released_ >= barriers_.start_step) start_ = {};
   barriers_.stop_step = state.stop_step();
   for (const int64_t step : state.chosen_checkpoints()) barriers_.choose(step);
-  // the newest barrier has become a checkpoint after it was opened: it is opened once more, with its
-  // snapshot. Nothing of a later step can have been applied.
+  // The newest barrier has become a checkpoint after it opened: it opens once more, for its
+  // snapshot. No later update can have been applied.
   const bool lacks_snapshot = open_ > barriers_.start_step && find(open_) == nullptr;
   if (lacks_snapshot && wants_snapshot(open_)) --open_;
   const int64_t held = std::exchange(held_, state.held_step());

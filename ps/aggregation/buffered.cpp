@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-// The most floats that a part of a push needs.
+// Returns the largest number of floats that a part of a push needs.
 size_t largest_part(const Shard& shard) {
   size_t most = 0;
   for (const int slice : shard.slices()) {
@@ -55,7 +55,7 @@ BufferedPushes::BufferedPushes(AggregationSetup setup, int64_t size)
       pool_(largest_part(shard())),
       parts_(shard().slices().size()) {}
 
-// A device's memory is not read here: the server lets the engine keep it (for_waiting).
+// Device memory is not read here: the server lets the engine keep it (for_waiting).
 Payload BufferedPushes::own(const Payload& payload) {
   if (payload.on_device) return payload;
   const std::shared_ptr<float[]> copy = pool_.get();

@@ -1,7 +1,7 @@
-// buffered:K: pushes are gathered, whoever they come from, and each K of them make one update, with
-// their mean and at the rate of the newest lease among them. Pulls are answered at once, as under
-// async. Pushes that wait when a barrier is due are applied before it opens, so that every
-// micro-batch counts. Each server gathers by itself. One thread.
+// buffered:K gathers pushes of any workers. Each K pushes make one update, with their mean and at
+// the rate of their newest lease. Pulls are answered at once, as under async. When a barrier is
+// due, waiting pushes are applied before it opens, so that every micro-batch counts. Each server
+// gathers on its own. Not thread-safe.
 // Sources: K-batch async SGD (Dutta et al., arXiv 1803.01113); FedBuff (Nguyen et al., arXiv
 // 2106.06639).
 #pragma once
@@ -16,14 +16,14 @@
 
 namespace pushpull {
 
-// How far the mean of some pushes moves the weights, before clipping. The server and a replay share
-// this function and the next one, so that both compute the same bits.
-//   newest_step: of the pushes' leases. micro_batches: in all of them.
+// Computes the update by the mean of some pushes, before clipping. Server and replay share this
+// function and the next one, so that both compute the same bits.
+//   newest_step: of the pushes' leases. micro_batches: in all pushes.
 UpdateInfo buffered_update(const Job& job, int64_t total_steps, int64_t newest_step,
                            int64_t micro_batches);
 
-// Moves all slices of a shard by one update. Where the job clips, the norm is that of the mean over
-// the slices of this shard.
+// Updates all slices of a shard once. If the job clips, the norm is that of the mean over the
+// slices of this shard.
 //   updates: for each slice one part per push: push i, in order of arrival, is leaf i of the fixed
 //   tree over all pushes.
 void apply_buffered(const Job& job, Shard& shard, std::span<const SliceUpdate> updates,
@@ -41,15 +41,15 @@ class BufferedPushes : public SinglePushes {
   void flush() override;
 
  private:
-  // The payload in memory of this server: a worker that shares its memory uses it again once the
-  // push is acknowledged, which must not wait for other workers' pushes.
+  // Copies the payload into this server's memory: a worker that shares its memory reuses it once
+  // the push is acknowledged, and the acknowledgement must not wait for other workers' pushes.
   Payload own(const Payload& payload);
 
   const int64_t size_;
   BufferPool pool_;
   std::vector<ReceivedPush> gathered_;          // without parts, in order of arrival
   std::vector<std::vector<PartialSum>> parts_;  // of gathered_, by place of the slice
-  std::vector<SliceUpdate> now_;                // used again by every update
+  std::vector<SliceUpdate> now_;                // reused by every update
 };
 
 }  // namespace pushpull

@@ -8,7 +8,7 @@ namespace pushpull {
 
 ChosenSet::ChosenSet(AggregationSetup setup)
     : Aggregation(std::move(setup)), norms_(setup_.incarnation) {
-  reserve(1);  // the next one
+  reserve(1);  // for the next one
 }
 
 void ChosenSet::take_part(ReceivedPush& push, int slice, PartialSum part) {
@@ -17,7 +17,7 @@ void ChosenSet::take_part(ReceivedPush& push, int slice, PartialSum part) {
 
 void ChosenSet::take_push(ReceivedPush push) {
   if (too_late(push.step)) {
-    // who took a share over has computed again what was taken of the one before
+    // The new owner of a share computes again a push that was taken from the previous owner.
     const bool twice = push.step == floor_
                            ? pushes_.has_taken(push.range.lo)
                            : push.step + 1 == floor_ && pushes_.had_taken(push.range.lo);
@@ -85,7 +85,7 @@ void ChosenSet::end_step() {
   }
 }
 
-// A worker that is behind still needs the weights of the evaluation before.
+// A worker that lags behind still needs the weights of the previous evaluation.
 bool ChosenSet::try_open_barrier() {
   BarrierGate& gate = setup_.gate;
   if (!gate.due(floor_)) return false;
@@ -99,8 +99,9 @@ void ChosenSet::for_waiting(const std::function<void(PartialSum&)>& visit) {
   pushes_.for_parts(visit);
 }
 
-// The newest that may be handed out. Where the newest barrier is still closed, that is the version
-// before: a worker that is behind must not wait for a barrier that waits for its evaluation.
+// Returns the newest version that pulls may get. While the newest barrier is closed it is the
+// previous version: a worker that lags behind must not wait for a barrier that waits for its
+// evaluation.
 int64_t ChosenSet::newest_version() const {
   if (setup_.gate.passed(floor_)) return floor_;
   return shard().slices().empty() ? -1 : shard().previous_version(shard().slices().front());

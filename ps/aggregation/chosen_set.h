@@ -1,5 +1,5 @@
-// backup:B: a step's update takes the pushes of a set that the coordinator chooses, the same at all
-// servers (backup_set.h). Those of the step that are not in it are dropped. One thread.
+// backup:B: a step's update takes the set of pushes that the coordinator chooses, the same one at
+// all servers (backup_set.h). The step's other pushes are dropped. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ class ChosenSet : public Aggregation {
   const std::optional<wire::Arrived>& waiting_arrived() const override { return arrived_; }
 
  private:
-  // The step's set is chosen without it.
+  // Returns true if the step's set was chosen without this push.
   bool too_late(int64_t step) const { return step < floor_ || pushes_.decided(); }
-  // Sums of the chosen pushes, for the shard; valid until the next call.
+  // Returns the sums of the chosen pushes, for the shard; valid until the next call.
   std::span<const SliceUpdate> sums();
   void apply(double clip);
   void end_step();
@@ -46,7 +46,7 @@ class ChosenSet : public Aggregation {
   BackupSet pushes_;
   StepNorms norms_;
   std::optional<wire::Arrived> arrived_;
-  std::vector<SliceUpdate> now_;  // used again by every step
+  std::vector<SliceUpdate> now_;  // reused by every step
 };
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
 // The interface between a server and the coordinator in its process: commits, barriers, leases.
-// Plain data and one interface; the server's thread.
+// Plain data and one interface. Used by the server's thread.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace pushpull {
 
-// A push that became complete at a server.
+// A push that has become complete at a server.
 struct Commit {
   uint64_t incarnation = 0;
   int64_t step = 0;
   Range range;
-  std::vector<float> losses;  // of each micro-batch, step by step
-  bool counted = true;        // false: these micro-batches were in already, or it was dropped
-  HashSum data_hash = {};     // of the samples that were drawn
-  bool dropped = false;       // backup:B: the step was made of other pushes
-  int64_t steps = 1;          // local:H: it covers [step, step + steps)
+  std::vector<float> losses;  // per micro-batch, step by step
+  bool counted = true;        // false if its micro-batches had counted before, or it was dropped
+  HashSum data_hash = {};     // of the samples drawn
+  bool dropped = false;       // backup:B: the step used other pushes
+  int64_t steps = 1;          // local:H: covers [step, step + steps)
   std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros
-  int64_t staleness = 0;                    // updates since the weights that it was computed on
+  int64_t staleness = 0;                    // updates since the version that it was computed on
 };
 
 class TrainingObserver {
@@ -30,9 +30,9 @@ class TrainingObserver {
   virtual ~TrainingObserver() = default;
   virtual void on_commit(const Commit& commit) = 0;
   virtual void on_barrier_open(int64_t step) = 0;
-  // The checkpoint due at `step` cannot be taken yet: as many as there may be are still held.
+  // Reports that the checkpoint due at `step` must wait: too many earlier snapshots are held.
   virtual void on_checkpoint_waits(int64_t step) = 0;
-  // Everything that the worker holds and has not finished, topped up from the pool.
+  // Returns the worker's unfinished leases, topped up from the pool.
   virtual std::vector<wire::Lease> leases(uint64_t incarnation) = 0;
 };
 

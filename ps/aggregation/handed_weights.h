@@ -1,6 +1,6 @@
-// The weights that a server has handed to one worker, until the push that was computed on them has
-// come: delay compensation needs them then. References, no copies: a server's weights are never
-// changed in place. One thread.
+// The weights sent to one worker, kept until the push computed on them arrives: delay compensation
+// needs them. Holds references, not copies: a server never changes weights in place. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace pushpull {
 
 class HandedWeights {
  public:
-  // A worker computes on one version at a time; repeated answers hand out some more.
+  // A worker computes on one version at a time; repeated answers add some more.
   static constexpr size_t kMostVersions = 4;
 
   void keep(int64_t version, int slice, const Payload& weights);
-  // The slices that were handed out in this version, by slice; null: none is kept.
+  // Returns the slices sent in this version, by slice, or null if none are kept.
   const std::map<int, Payload>* find(int64_t version) const;
-  // The worker's next push is computed on this version or a later one.
+  // Call when the worker's next push must be computed on this version or a later one.
   void forget_before(int64_t version);
   size_t versions() const { return versions_.size(); }
 

@@ -1,4 +1,4 @@
-// The one place that knows which rule runs a strategy on the servers. Any thread.
+// Maps each strategy to the rule that runs it on the servers; the only place that does. Any thread.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace pushpull {
 
-// The rule of setup.job's strategy.
+// Makes the rule for setup.job's strategy.
 std::unique_ptr<Aggregation> make_aggregation(AggregationSetup setup);
 
-// The update rule on the servers: the job's, or the outer optimizer of local:H, whose workers apply
-// the job's own. Its state vectors are those that checkpoints hold.
+// Returns the update rule of the servers: the job's own, or the outer optimizer of local:H, under
+// which workers apply the job's own. Checkpoints hold its state vectors.
 OptimizerOptions server_optimizer(const Job& job);
 
 }  // namespace pushpull

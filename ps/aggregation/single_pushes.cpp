@@ -14,13 +14,13 @@ int64_t needed_floor(std::optional<int64_t> bound, const Barriers& barriers, int
 
 SinglePushes::SinglePushes(AggregationSetup setup, std::optional<int64_t> bound)
     : Aggregation(std::move(setup)), bound_(bound), ledger_(floor_, leaves_) {
-  reserve(3);  // the next one, and those that two workers hold meanwhile
+  reserve(3);  // for the next one, and those that two workers hold meanwhile
 }
 
 Checked SinglePushes::check(const wire::Push& push) const {
   Checked basis = check_basis(push, needed_floor(bound_, barriers(), push.step()));
   if (basis) return basis;
-  // nobody can have read of us what we have not had
+  // A worker cannot have read a version that this server has not had.
   const int64_t read = push.read_versions(setup_.rank);
   if (read >= setup_.updates && read <= updates_) return {};
   return refused("push-reads",
@@ -91,7 +91,7 @@ void SinglePushes::count(ReceivedPush push) {
 bool SinglePushes::try_open_barrier() {
   if (!setup_.gate.due(floor_)) return false;
   flush();
-  // what a checkpoint leaves behind is an evaluation that may still go on
+  // A barrier without an evaluation leaves the kept weights: the previous evaluation may still run.
   return setup_.gate.open(floor_, updates_, barriers().evaluation_due(floor_));
 }
 
@@ -104,8 +104,8 @@ void SinglePushes::on_members(const std::map<uint64_t, int>& members) {
   std::erase_if(handed_, [&](const auto& worker) { return !members.contains(worker.first); });
 }
 
-// `latest` must not get past a barrier whose snapshot is still to come: the push that follows could
-// be all that the next step lacks.
+// `latest` must not pass a barrier with a snapshot still to come: the push that follows could
+// complete the next step.
 std::optional<SliceAnswer> SinglePushes::answer(const wire::Pull& pull, int slice) const {
   const BarrierGate& gate = setup_.gate;
   const bool allowed = pull.latest() ? gate.passed(floor_)

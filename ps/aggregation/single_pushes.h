@@ -1,6 +1,6 @@
-// async and ssp:S: each push is one update, applied in the order in which pushes become complete at
-// this server. Pulls get the newest weights, under ssp:S once every worker's clock is near enough
-// (bounded staleness: Ho et al., NIPS 2013; Petuum Bosen). One thread.
+// async and ssp:S: each push is one update, in the order in which pushes become complete at this
+// server. Pulls get the newest weights, under ssp:S once every worker's clock is close enough
+// (bounded staleness: Ho et al., NIPS 2013; Petuum Bosen). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@
 
 namespace pushpull {
 
-// The floor that a pull at `clock` needs: max(clock - bound, last barrier at or before clock).
-//   bound: of the staleness, in clocks; empty: none.
+// Returns the floor that a pull at `clock` needs: max(clock - bound, last barrier at or before
+// clock).
+//   bound: of the staleness, in clocks; empty if there is none.
 int64_t needed_floor(std::optional<int64_t> bound, const Barriers& barriers, int64_t clock);
 
 class SinglePushes : public Aggregation {
  public:
-  // bound: see needed_floor.
+  //   bound: see needed_floor.
   SinglePushes(AggregationSetup setup, std::optional<int64_t> bound);
 
   using Aggregation::check;
@@ -35,23 +36,24 @@ class SinglePushes : public Aggregation {
   void on_members(const std::map<uint64_t, int>& members) override;
 
  protected:
-  // For rules that gather pushes before they move the weights.
-  // A push counts: its micro-batches have not counted before.
+  // Hooks for rules that gather pushes before they update the weights. Applies or gathers a push
+  // with micro-batches that have not counted before.
   virtual void count(ReceivedPush push);
-  // A barrier is about to open: nothing may stay gathered.
+  // Applies all gathered pushes. Called before a barrier opens.
   virtual void flush() {}
 
  private:
-  // True: a barrier has opened.
+  // Returns true if a barrier has opened.
   bool finish(ReceivedPush push);
-  // The weights that the push was computed on, by slice; null: not all are kept any more.
+  // Returns the weights that the push was computed on, by slice, or null if some are no longer
+  // kept.
   const std::map<int, Payload>* base_of(const ReceivedPush& push, int64_t read) const;
 
   const std::optional<int64_t> bound_;
   Ledger ledger_;
   std::vector<ReceivedPush> due_;             // in order of arrival
   std::map<uint64_t, HandedWeights> handed_;  // by worker; with delay compensation
-  std::vector<SliceUpdate> now_;              // used again by every push
+  std::vector<SliceUpdate> now_;              // reused by every push
 };
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
 // Clipping by the norm of a whole step's gradient: every server sends the squares of its slices,
-// the coordinator answers with the norm over all of them. One thread.
+// and the coordinator answers with the norm over all of them. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@ class StepNorms {
   // incarnation: of this server.
   explicit StepNorms(uint64_t incarnation) : incarnation_(incarnation) {}
 
-  // Squares what the updates of all slices would sum; from then on the step waits for its total.
+  // Computes the squares of the sums of all slices. The step then waits for their total.
   //   leaves, divisor: see Shard::norms.
   void start(int64_t step, Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves,
              double divisor, Parallel& parallel);
-  // The squares to send again and again until `take`; empty when no step waits.
+  // The squares to resend until `take`; empty if no step waits.
   const std::optional<wire::Norms>& waiting() const { return waiting_; }
-  // Ends the wait. Returns the factor of the gradient; empty when this is not what is waited for.
+  // Ends the wait. Returns the gradient's clipping factor, or nothing if `total` is for another
+  // step.
   std::optional<double> take(const wire::NormTotal& total, double clip_norm);
 
  private:

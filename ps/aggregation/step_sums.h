@@ -1,4 +1,4 @@
-// The partial sums of one step, slice by slice, until they make up the whole tree. One thread.
+// The partial sums of one step, slice by slice, until they cover the whole tree. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,28 @@
 
 namespace pushpull {
 
-// Parts are nodes of the tree over the step's leaves, so that any set of workers ends in the same
-// sum. A part that overlaps one that is here is dropped: it has come twice.
+// Parts are nodes of the tree over the step's leaves, so that any set of workers yields the same
+// sum. A part that overlaps an earlier one is a duplicate and is dropped.
 class StepSums {
  public:
-  // leaves: of the tree, micro-batches of a step or its shares.
+  //   leaves: number of the tree's leaves: a step's micro-batches, or its shares.
   StepSums(const std::vector<int>& slices, int64_t leaves);
 
   int64_t leaves() const { return leaves_; }
-  // Takes a part in. Returns true when the slice has become complete by it.
+  // Adds a part. Returns true if this completes the slice.
   bool add(int slice, PartialSum part);
   bool complete(int slice) const { return slices_.at(slice).covered == leaves_; }
-  // All slices are complete.
+  // Returns true if all slices are complete.
   bool all_complete() const { return open_ == 0; }
   const std::vector<PartialSum>& parts(int slice) const { return slices_.at(slice).parts; }
-  // visit(part) for all that wait.
+  // Calls visit(part) for all waiting parts.
   template <class Visit>
   void for_parts(const Visit& visit) {
     for (auto& [number, slice] : slices_) {
       for (PartialSum& part : slice.parts) visit(part);
     }
   }
-  // Forgets the parts of a slice whose update is done: it waits for the next step's.
+  // Drops the parts of a slice after its update, for the next step.
   void clear(int slice);
 
  private:

@@ -36,7 +36,7 @@ void StoredWeights::take_push(ReceivedPush push) {
   setup_.observer.on_commit(commit_of(push, counted));
   staleness_[0] += ledger_.floor() - floor_;
   for (; floor_ < ledger_.floor(); ++floor_) {
-    // a checkpoint opens its barrier when it is stored; an evaluation alone needs nothing here
+    // A checkpoint opens its barrier when it is stored; an evaluation alone needs nothing here.
     const int64_t step = floor_ + 1;
     if (barriers().is_barrier(step) && !barriers().checkpoint_due(step)) {
       setup_.observer.on_barrier_open(step);
@@ -46,7 +46,7 @@ void StoredWeights::take_push(ReceivedPush push) {
 }
 
 bool StoredWeights::take_stored(const wire::Store& store, std::span<const Payload> payloads) {
-  if (store.step() <= shard().version(store.slice())) return true;  // it came twice
+  if (store.step() <= shard().version(store.slice())) return true;  // a duplicate
   const bool another = store.step() != storing_step_;
   if (another && storing_step_ > setup_.gate.newest_open()) return false;
   if (another) stored_slices_ = 0;

@@ -1,6 +1,6 @@
-// All-reduce: workers sum gradients and move the weights among themselves. The server hands out the
-// first weights and optimizer state, takes in losses (server 0), and keeps what workers store at
-// checkpoints. One thread.
+// All-reduce: workers sum gradients and update the weights among themselves. The server provides
+// the first weights and optimizer state, collects losses (server 0), and keeps the weights that
+// workers store at checkpoints. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class StoredWeights : public Aggregation {
  public:
   explicit StoredWeights(AggregationSetup setup);
 
-  // A push brings the losses of its share alone.
+  // A push contains only the losses of its share.
   std::vector<Range> nodes_of(Range /*share*/) const override { return {}; }
   Checked check(const wire::Push& push) const override;
-  // Workers go on until kMostReports losses have no answer, and no pull holds them back.
+  // Workers continue until kMostReports losses are unanswered; no pull holds them back.
   bool puts_off(const wire::Push& push) const override {
     return setup_.gate.holds(push.step() + kMostReports + 2);
   }
@@ -33,14 +33,14 @@ class StoredWeights : public Aggregation {
     return std::nullopt;
   }
   bool asks_for_one_version(const wire::Pull& /*pull*/) const override { return true; }
-  // Opens a checkpoint's barrier once all slices of it are here, and at server 0 all losses before.
+  // Opens a checkpoint's barrier once all its slices are here and, at server 0, all earlier losses.
   bool try_open_barrier() override;
   bool take_stored(const wire::Store& store, std::span<const Payload> payloads) override;
   bool start_has_state() const override { return true; }
 
  private:
   Ledger ledger_;
-  int64_t storing_step_ = -1;  // barrier whose slices come in
+  int64_t storing_step_ = -1;  // barrier of the slices that are arriving
   int64_t stored_slices_ = 0;
 };
 

@@ -12,7 +12,7 @@ WholeSteps::WholeSteps(AggregationSetup setup, StepSumKind kind)
       sums_(shard().slices(), changes() ? setup_.shares : leaves_),
       ledger_(floor_, leaves_),
       norms_(setup_.incarnation) {
-  reserve(1);  // the next one
+  reserve(1);  // for the next one
 }
 
 // Changes are summed by share, so their parts are whole shares.
@@ -22,7 +22,7 @@ std::vector<Range> WholeSteps::nodes_of(Range share) const {
 
 Checked WholeSteps::check(const wire::Push& push) const { return check_basis(push, push.step()); }
 
-// Shares ascend: the index is the number of shares that begin before.
+// Shares ascend: the index is the number of shares that begin earlier.
 int64_t WholeSteps::share_index(Range range) const {
   int index = 0;
   while (share_range(index, setup_.shares, leaves_).lo < range.lo) ++index;
@@ -30,7 +30,7 @@ int64_t WholeSteps::share_index(Range range) const {
 }
 
 void WholeSteps::take_part(ReceivedPush& push, int slice, PartialSum part) {
-  if (push.step != shard().version(slice)) return;  // this update is done: the part came twice
+  if (push.step != shard().version(slice)) return;  // a duplicate: this update is done
   if (changes()) {
     const int64_t index = share_index(part.range);
     part.range = {index, index + 1};
@@ -58,7 +58,7 @@ bool WholeSteps::apply_due() {
   due_bytes_ = 0;
   if (due_.empty()) return false;
   bool opened = false;
-  // the workers of local:H clip by themselves
+  // The workers of local:H clip by themselves.
   if (!changes() && setup_.job.clip_norm > 0) {
     if (sums_.all_complete() && !norms_.waiting()) {
       norms_.start(floor_, shard(), sums_of(shard().slices()), sums_.leaves(),
@@ -81,7 +81,7 @@ bool WholeSteps::apply(std::span<const int> slices, double clip) {
   UpdateInfo info;
   info.learning_rate = changes() ? setup_.job.outer_lr
                                  : learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
-  // for changes, too: each is weighted by the micro-batches of its share in one step
+  // Also for changes: each is weighted by the micro-batches of its share in one step.
   info.divisor = static_cast<double>(leaves_);
   info.clip = clip;
   info.changes = changes();
@@ -105,9 +105,9 @@ void WholeSteps::for_waiting(const std::function<void(PartialSum&)>& visit) {
   sums_.for_parts(visit);
 }
 
-// A slice is handed out as soon as it has the version that is asked for, while others still wait
-// for their sums. `latest` must not get past a barrier whose snapshot is still to come: the push
-// that follows could be all that the next step lacks.
+// A slice is sent as soon as it has the requested version, while other slices still wait for their
+// sums. `latest` must not pass a barrier with a snapshot still to come: the push that follows could
+// complete the next step.
 std::optional<SliceAnswer> WholeSteps::answer(const wire::Pull& pull, int slice) const {
   const int64_t newest = shard().version(slice);
   const int64_t wanted = pull.latest() ? newest : pull.clock();

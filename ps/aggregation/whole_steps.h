@@ -1,6 +1,6 @@
-// sync and local:H: a step's update (local:H: a round's) takes every micro-batch of it. Parts are
-// summed slice by slice as they come, and a slice is updated as soon as its sum is whole. One
-// thread.
+// sync and local:H: a step's update (local:H: a round's) takes each of its micro-batches. Parts are
+// summed slice by slice as they arrive, and a slice is updated once its sum is complete. Not
+// thread-safe.
 //
 // Source: the fixed tree of common/layout/fixed_tree.h makes the sum the same for any set of
 // workers; local:H is DiLoCo (Douillard et al., arXiv 2311.08105).
@@ -20,8 +20,8 @@ namespace pushpull {
 
 // The content of the pushes.
 enum class StepSumKind {
-  kGradients,  // of one step: the tree's leaves are micro-batches
-  kChanges,  // of weights that moved over a round of steps: leaves are shares, the rate is outer-lr
+  kGradients,  // of one step: leaves are micro-batches
+  kChanges,    // of weights over a round of steps: leaves are shares, the rate is outer-lr
 };
 
 class WholeSteps : public Aggregation {
@@ -44,18 +44,18 @@ class WholeSteps : public Aggregation {
  private:
   bool changes() const { return kind_ == StepSumKind::kChanges; }
   int64_t share_index(Range range) const;
-  // Sums of `slices`, for the shard; valid until the next call.
+  // Returns the sums of `slices`, for the shard; valid until the next call.
   std::span<const SliceUpdate> sums_of(std::span<const int> slices);
-  // True: a barrier has opened.
+  // Returns true if a barrier has opened.
   bool apply(std::span<const int> slices, double clip);
 
   const StepSumKind kind_;
   StepSums sums_;
   Ledger ledger_;
   StepNorms norms_;
-  std::vector<int> due_;          // slices that are complete, not yet updated
-  int64_t applied_slices_ = 0;    // that have had the update of step floor_
-  std::vector<SliceUpdate> now_;  // used again by every batch
+  std::vector<int> due_;          // complete slices to update
+  int64_t applied_slices_ = 0;    // slices that have the update of step floor_
+  std::vector<SliceUpdate> now_;  // reused by every batch
 };
 
 }  // namespace pushpull

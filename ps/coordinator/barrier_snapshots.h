@@ -1,8 +1,8 @@
-// The barriers that server 0 has opened, and the snapshot that is taken at each checkpoint and copy
-// among them: requested, gathered (servers may let go of it), and a checkpoint's written. Part of the coordinator's state
-// machine; one thread.
+// Tracks the barriers that server 0 has opened and the snapshot at each checkpoint and copy among
+// them: requested, gathered (servers may then free it), and for a checkpoint written. Part of the
+// coordinator's state machine. Not thread-safe.
 //
-// The start counts as the first: its weights are gathered for their hash alone.
+// The start counts as the first barrier: its weights are gathered only to be hashed.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace pushpull {
 
-// A barrier that server 0 has opened.
+// A barrier that server 0 has opened: it has exactly the updates of all steps before `step`.
 struct OpenedBarrier {
   int64_t step = 0;
-  int64_t samples = 0;  // of this run, that are in its weights
+  int64_t samples = 0;  // samples of this run that its weights contain
   friend bool operator==(const OpenedBarrier&, const OpenedBarrier&) = default;
 };
 
@@ -27,43 +27,43 @@ class BarrierSnapshots {
   BarrierSnapshots() = default;
   explicit BarrierSnapshots(const Barriers& barriers);
 
-  // The run stops with the checkpoint at `step`, which is not open.
+  // Makes the run stop with a checkpoint at `step`, which must not be open yet.
   void stop_at(int64_t step) { barriers_.stop_step = step; }
-  // A checkpoint will be at `step`, too, which has not been reached.
+  // Adds a checkpoint at `step`, which training must not have reached.
   void choose(int64_t step) { barriers_.choose(step); }
-  // The weights of barrier `step` exist. False: it was open, and is opened once more since it has become a
-  // checkpoint meanwhile.
+  // Notes that the weights of barrier `step` exist. Returns false if it was open already and opens
+  // again because it has become a checkpoint meanwhile.
   bool open(int64_t step, int64_t samples);
   void gathered(int64_t step);
-  // On disk, or given up.
+  // Notes that the checkpoint is on disk or was given up.
   void written(int64_t step);
-  // Training waits for a snapshot. True the first time.
+  // Notes that training waits for a snapshot. Returns true the first time.
   bool waits() { return !std::exchange(has_waited_, true); }
 
-  // The barriers that have opened since the last call.
+  // Returns the barriers that have opened since the last call.
   std::vector<OpenedBarrier> take_opened() { return std::exchange(opened_, {}); }
-  // The next barrier whose snapshot must be gathered; each once, in order.
-  //   writing: an earlier one is still being written; a copy is not.
+  // Returns the next barrier with a snapshot to gather, each once and in order.
+  //   writing: an earlier snapshot is still being written; then only a copy is returned.
   std::optional<int64_t> take_request(bool writing = false);
-  // It goes to the disk. Otherwise the servers' copy is all that is wanted.
+  // Returns true if the snapshot goes to disk, false if only a copy of the servers is needed.
   bool is_written(int64_t step) const {
     return step == barriers_.start_step || barriers_.checkpoint_due(step);
   }
 
-  // Snapshots up to this barrier have been gathered; -1: none.
+  // Snapshots up to this barrier have been gathered; start_step - 1 before the first one.
   int64_t gathered_barrier() const { return gathered_barrier_; }
-  // A snapshot is gathered and not yet written.
+  // Returns true while a gathered snapshot is not yet written.
   bool writing() const {
     return gathered_barrier_ >= asked_barrier_ && written_barrier_ < asked_barrier_;
   }
-  // The number of slices that have been loaded and gathered so far.
+  // Sets the number of slices that have been loaded and gathered so far.
   void note_transferred(int64_t slices) { transferred_ = slices; }
   int64_t transferred() const { return transferred_; }
-  // The checkpoint that the run stops with is on disk.
+  // Returns true once the checkpoint that the run stops with is on disk.
   bool stopped() const {
     return barriers_.stop_step > 0 && written_barrier_ >= barriers_.stop_step;
   }
-  // Everything up to the end is on disk.
+  // Returns true once everything up to the end is on disk.
   bool complete() const { return written_barrier_ >= barriers_.end_step; }
 
  private:

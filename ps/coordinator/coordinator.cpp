@@ -10,8 +10,8 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kStateIntervalMs = 500;  // at most; several within a heartbeat-timeout
-constexpr size_t kMostWaitBytes = 200;     // of a worker's words
+constexpr int64_t kStateIntervalMs = 500;  // upper limit; several fit into a heartbeat-timeout
+constexpr size_t kMostWaitBytes = 200;     // of a worker's text
 
 }  // namespace
 
@@ -86,11 +86,11 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   if (Checked refusal = check_stats(heartbeat.stats())) return refusal;
   MemberInfo* member = members_.find(heartbeat.incarnation());
   if (member == nullptr) {
-    // it was given up, or belongs to another run
+    // The member was dropped, or belongs to another run.
     out_.refuse(
         peer, ErrorCode::kPeerLost,
-        "[job] this process was given up: it was silent, or computed nothing, for too long; "
-        "start it again");
+        "[job] the coordinator has given up on this process: it was silent, or computed nothing, "
+        "for too long; start it again");
     return std::nullopt;
   }
   members_.heard(*member, peer, now_ms);
@@ -197,7 +197,7 @@ void Coordinator::on_tick(int64_t now_ms) {
   const bool due = now_ms - last_sent_ms_ >= interval_ms;
   const std::set<uint64_t> lacking = out_.take_lacking();
   if (out_.take_state_wanted() || due) return send_states();
-  // whoever says Hello again and again costs one answer each time, not one for each member
+  // A process that repeats Hello gets one answer each time, not one for each member.
   for (const uint64_t incarnation : lacking) {
     if (const MemberInfo* member = members_.find(incarnation)) send_state(*member);
   }
@@ -230,7 +230,7 @@ wire::State Coordinator::state_for_self() const {
 
 void Coordinator::send_states() {
   last_sent_ms_ = now_ms_;
-  // servers first: they must know a worker before it pushes
+  // Servers come first: they must know a worker before it pushes.
   for (const wire::Role role : {wire::ROLE_SERVER, wire::ROLE_WORKER}) {
     for (const auto& [incarnation, member] : members_.all()) {
       if (member.role == role) send_state(member);

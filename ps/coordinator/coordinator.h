@@ -1,9 +1,8 @@
-// The coordinator as a state machine: it hands each event to the part that decides about it, and
-// puts together the state that members must know. Lives in the first server's process; knows no
-// socket, thread, clock or file. One thread.
+// The coordinator as a state machine: passes each event to the part that handles it, and composes
+// the State that members receive. Runs in the process of the first server. Does no I/O and reads no
+// clock. Not thread-safe.
 //
-// The state goes out whole, with a version, again and again: lost or repeated messages cost nothing
-// but time.
+// It resends the whole State, with a version: a lost or repeated message costs time only.
 #pragma once
 
 #include <cstdint>
@@ -28,24 +27,25 @@ class Coordinator : public TrainingObserver {
   Coordinator& operator=(const Coordinator&) = delete;
 
   // ---- events ----
-  // Empty where the message was taken; the caller counts and logs refusals.
+  // Returns a refusal if the message is invalid. The caller counts and logs it.
   Checked on_message(int64_t now_ms, const PeerId& peer, const Message& message);
   void on_gone(int64_t now_ms, const PeerId& peer) { members_.gone(peer, now_ms); }
   void on_tick(int64_t now_ms);
-  // All members are there: the program reads checkpoint or initial weights, then calls `start`.
+  // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
   void start(int64_t now_ms, const Start& start);
-  // The caller has loaded and gathered `slices` slices so far; while the count grows, nobody is stuck.
+  // Sets the slices loaded and gathered so far. While the count grows, training is not stuck.
   void note_transferred(int64_t slices) {
     if (training_) training_->snapshots().note_transferred(slices);
   }
-  // The snapshot at barrier `step` has been gathered: servers need not keep it any longer.
+  // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
   void checkpoint_gathered(int64_t now_ms, int64_t step);
-  void checkpoint_done(int64_t now_ms, int64_t step);  // on disk, or given up; hashed
-  // The job is told to end: nobody is let go, and the run ends at the nearest cut. False: there is none.
+  // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
+  void checkpoint_done(int64_t now_ms, int64_t step);
+  // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
-  void finish();  // the summary is written: all members may leave
-  // Ends the job for all members, through no member's fault.
+  void finish();  // the summary is written: lets all members leave
+  // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
   // Ends the job because the server in this process has failed.
   void fail_here(ErrorCode code, const std::string& reason);
@@ -57,16 +57,16 @@ class Coordinator : public TrainingObserver {
 
   // ---- actions ----
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
-  // Lines for people: joins, losses, replacements.
+  // Notices for users: joins, losses, replacements.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
-  // The next barrier whose snapshot must be gathered, then given back by checkpoint_done; the first is
-  // the start, weights only, for their hash. writing: an earlier one is still being written.
+  // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
+  // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
   std::optional<int64_t> take_snapshot_request(bool writing = false);
   std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
-  // All is computed, and every member has reported its Stats (or a deadline has passed).
+  // Returns true once all is computed and all members have reported Stats (or a deadline passed).
   bool wants_summary() const { return phase() == wire::PHASE_FINISHING && all_reported_; }
-  // All members have left (or a deadline has passed): the program may end.
+  // Returns true once all members have left (or a deadline passed): the program may end.
   bool over() const { return over_; }
 
   // ---- queries ----
@@ -74,25 +74,25 @@ class Coordinator : public TrainingObserver {
   ErrorCode failure_code() const { return phase_.failure_code(); }
   const std::string& failure_text() const { return phase_.failure_text(); }
   const Admission& admission() const { return admission_; }
-  // Who is gone. A lost server: the caller begins a new term, with another coordinator.
+  // Members that left or were lost. After losing a server, start a new term and coordinator.
   const Departures& departures() const { return departures_; }
-  // The member that has ended the job, if a single one did.
+  // The member that made the job fail, if it was a single one.
   const std::optional<Culprit>& culprit() const { return phase_.culprit(); }
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
   const Barriers& barriers() const;                      // all zero before `start`
-  bool started() const { return training_ != nullptr; }  // these six only then
+  bool started() const { return training_ != nullptr; }  // the six queries below need it
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
   const TrainingProgress& training() const { return training_->progress(); }
   const Evaluations& evaluations() const { return training_->evaluations(); }
   const ServerLogs* logs() const { return training_->logs(); }
   TrainingRun& training_run() { return *training_; }
-  // What is being waited for, in a line; "" in training.
+  // Returns a line that names what the job waits for, or "" once training has started.
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }
   uint64_t self_incarnation() const { return options_.self.incarnation; }
-  // The state for the server in this process.
+  // Returns the State for the server in this process.
   wire::State state_for_self() const;
 
  private:
@@ -110,9 +110,9 @@ class Coordinator : public TrainingObserver {
   JobPhase phase_;
   Admission admission_;
   Departures departures_;
-  std::unique_ptr<TrainingRun> training_;  // null: before the start
-  int64_t now_ms_ = 0;                     // of the latest event
-  int64_t last_sent_ms_ = 0;               // states
+  std::unique_ptr<TrainingRun> training_;  // null before the start
+  int64_t now_ms_ = 0;                     // time of the latest event
+  int64_t last_sent_ms_ = 0;               // time of the latest State
   bool all_reported_ = false;
   bool over_ = false;
 };

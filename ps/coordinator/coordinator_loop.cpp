@@ -29,7 +29,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kCoordinatorPollMs = 20;
-constexpr int kControlPerTurn = 256;  // a flood must not keep the data waiting
+constexpr int kControlPerTurn = 256;  // a flood of control messages must not delay data
 constexpr size_t kMostCulpritBytes = 400;
 
 std::string data_address(const std::string& listen) {
@@ -38,10 +38,10 @@ std::string data_address(const std::string& listen) {
   return address.to_string();
 }
 
-// The sockets and locks below exclude a second job. A job takes them before it touches any file.
-// Both throw Error(kUsage).
+// The sockets and locks below exclude a second job. Take them before touching any file. Both throw
+// Error(kUsage).
 struct Sockets {
-  // first_run: of the job that they are for.
+  //   first_run: id of the job's first term.
   Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run)
       : handler(context, program.keys.control_demand()),
         control(handler, listen, EndpointLimits{}),
@@ -65,7 +65,8 @@ std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
   return locks;
 }
 
-// The run that an earlier life of this process has left: of the same job, in the same folder.
+// Returns the run that an earlier process left unfinished in this folder under the same job, if
+// any.
 std::optional<TermRecord> run_to_go_on(const CoordinatorProgram& program) {
   if (program.job.on_server_loss != OnServerLoss::kRestart) return std::nullopt;
   std::optional<TermRecord> found = read_term(program.out_dir);
@@ -73,7 +74,7 @@ std::optional<TermRecord> run_to_go_on(const CoordinatorProgram& program) {
   return found;
 }
 
-// Members look for a restarted coordinator where it was before.
+// Returns the address of the earlier process, so that members find a restarted coordinator there.
 std::string listen_address(const CoordinatorProgram& program,
                            const std::optional<TermRecord>& earlier) {
   Address address = parse_address(program.listen, "listen");
@@ -82,8 +83,8 @@ std::string listen_address(const CoordinatorProgram& program,
   return address.to_string();
 }
 
-// At the address of the run's earlier life, where that is free. Where it is not, that life may still
-// go on: the locks tell.
+// Binds the earlier process's address if it is free. If it is not, that process may still run: the
+// folder locks decide.
 std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
                                       const std::optional<TermRecord>& earlier,
                                       uint64_t first_run) {
@@ -103,7 +104,7 @@ int64_t unix_ms() {
 
 class CoordinatorLoop : private JobEffects {
  public:
-  // term: that this process begins with.
+  //   term: the first one of this process.
   CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets, StartState start_state,
                   const TermRecord& term, SignalFd& signals);
   int run();
@@ -149,8 +150,8 @@ class CoordinatorLoop : private JobEffects {
   ZapHandler& handler_;
   Router& control_;
   DataPlane& data_;
-  Refusals refusals_;                      // of control messages
-  std::optional<StartState> start_state_;  // empty: to be read
+  Refusals refusals_;                      // counts refused control messages
+  std::optional<StartState> start_state_;  // empty until it is read
   TermRecord term_;
   Report report_;
   std::vector<std::unique_ptr<Dealer>> shards_;
@@ -206,7 +207,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
   announce();
 }
 
-// Who reads it is on this machine, where "everywhere" is no address to connect to.
+// Returns an address for readers on this machine, which cannot connect to a wildcard address.
 std::string CoordinatorLoop::control_address() const {
   const std::string address = advertised(control_.address(), program_.advertise);
   const bool everywhere = parse_address(address, "listen").is_everywhere();
@@ -216,10 +217,10 @@ std::string CoordinatorLoop::control_address() const {
 void CoordinatorLoop::announce() {
   const std::string address = control_address();
   log_.info("listening on " + address);
-  if (!tell_launcher(address)) log_.warn("nobody reads --announce-fd");
+  if (!tell_launcher(address)) log_.warn("--announce-fd has no reader");
 }
 
-// False: it does not read any more.
+// Returns false once the launcher no longer reads.
 bool CoordinatorLoop::tell_launcher(const std::string& text) {
   if (announce_.get() < 0) return true;
   const std::string line = text + "\n";
@@ -228,8 +229,8 @@ bool CoordinatorLoop::tell_launcher(const std::string& text) {
   return false;
 }
 
-// All processes end with the job's exit code, so codes do not tell the launcher which one failed.
-// It knows nothing of processes on other hosts.
+// All processes end with the job's exit code, so the code does not tell the launcher which one
+// failed. It knows no processes on other hosts.
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
@@ -241,7 +242,7 @@ void CoordinatorLoop::announce_failure() {
   announce_.reset();
 }
 
-// The others have done all that they had to do, and end with 0.
+// The other members have finished their work and exit with 0.
 void CoordinatorLoop::announce_end_failure() {
   log_.error(driver_.end_failure());
   tell_launcher("failed " + std::to_string(getpid()) + " " + std::to_string(driver_.exit_code()) +
@@ -274,8 +275,8 @@ int CoordinatorLoop::run() {
   return driver_.exit_code();
 }
 
-// A job that has failed while a checkpoint was being written still gets it, unless the disk hangs:
-// no thread can be ended that stands in a system call.
+// After a failure the checkpoint in progress is still completed, unless the disk hangs: a thread in
+// a system call cannot be stopped.
 void CoordinatorLoop::wait_for_writer() {
   while (writer_ && writer_->busy()) {
     const int signal = poll() ? signals_.take() : 0;
@@ -284,13 +285,13 @@ void CoordinatorLoop::wait_for_writer() {
     driver_.on_turn(now());
     if (writer_->take()) return;
     if (!at_once && !driver_.transfer_overdue(now())) continue;
-    log_.error("[checkpoint] the disk has not taken a checkpoint; it is left unfinished");
+    log_.error("[checkpoint] the disk did not finish a checkpoint; it stays incomplete");
     flush_output();
     _exit(driver_.exit_code());
   }
 }
 
-// True: a signal has come.
+// Returns true if a signal is pending.
 bool CoordinatorLoop::poll() {
   std::vector<zmq::pollitem_t> items{{nullptr, signals_.fd(), ZMQ_POLLIN, 0},
                                      {control_.socket().handle(), 0, ZMQ_POLLIN, 0},
@@ -306,7 +307,7 @@ bool CoordinatorLoop::poll() {
 }
 
 void CoordinatorLoop::turn(bool signalled) {
-  // what has failed here fails again, and others must hear of it
+  // A server that failed once fails again, and members must still hear of the failure.
   if (driver_.serves()) {
     data_.receive();
     driver_.on_data_taken(now());
@@ -371,7 +372,7 @@ TermIds CoordinatorLoop::begin_term(int64_t term, const RunHistory& history) {
   term_.term = term;
   term_.history = history;
   write_term(program_.out_dir, term_);
-  start_state_.reset();  // a checkpoint may just be written
+  start_state_.reset();  // a checkpoint may just be in progress
   const uint64_t run = random_id();
   data_.listen_locally(program_.job, run, log_);
   return {run, Grants::random_key()};
@@ -420,7 +421,7 @@ void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& 
       start_state_->open_store(program_.job.checkpoint_keep), coordinator.declaration().table,
       state_names(server_optimizer(program_.job).kind));
   for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
-  // last: what an earlier run has left is out of the way
+  // Last, once the files of an earlier run are out of the way.
   write_term(program_.out_dir, term_);
   tell_launcher("started");
 }
@@ -448,17 +449,17 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
 
 void CoordinatorLoop::record_failure() {
   const Coordinator& coordinator = driver_.coordinator();
-  // a term that has not begun to train has no logs
+  // A term that has not started training has no logs.
   if (!recorder_ || !recorder_->started() || !coordinator.started()) return;
   try {
     if (!recorder_->finish(coordinator, "", coordinator.failure_text())) return;
-    log_.info("recorded up to there in " + program_.job.record);
+    log_.info("recorded the run up to this point in " + program_.job.record);
   } catch (const Error& e) {
     log_.error(e.what());
   }
 }
 
-// The run in OUT has not come to its end: its coordinator was killed.
+// Resumes the run in `out_dir` after its coordinator was killed.
 int go_on(const CoordinatorProgram& program, Sockets& sockets, TermRecord term, SignalFd& signals) {
   const std::string folder = program.out_dir + "/checkpoints";
   ++term.term;
@@ -467,7 +468,7 @@ int go_on(const CoordinatorProgram& program, Sockets& sockets, TermRecord term, 
     term.history.reached_step = newest_step_of_metrics(program.out_dir);
   }
   const Log log("server 0");
-  log.info("the run in " + program.out_dir + " has not come to its end: goes on with it, term " +
+  log.info("the run in " + program.out_dir + " is unfinished: resuming it as term " +
            std::to_string(term.term));
   StartState start_state = term.started ? StartState(program.job, folder, hex_text(term.first_run))
                                         : StartState(program.job, folder);

@@ -1,4 +1,4 @@
-// The first server's program, around `JobDriver`: owns sockets, threads, files, the clock and
+// The program of the first server, around `JobDriver`: owns sockets, threads, files, the clock and
 // signals.
 #pragma once
 
@@ -18,16 +18,16 @@ struct CoordinatorProgram {
   int servers = 1;
   int workers = 1;
   std::string listen;     // tcp://HOST:PORT
-  std::string advertise;  // host that others reach this one by; empty: that of `listen`
+  std::string advertise;  // host in the address for other processes; default: the host of `listen`
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
-  double join_timeout_s = 600.0;  // for all members to come
-  int announce_fd = -1;  // gets lines: the address that was picked; that it started; who failed
-  Keys keys;             // who may take part
-  std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
+  double join_timeout_s = 600.0;  // limit for all members to join
+  int announce_fd = -1;  // receives lines: the chosen address, the start, a failure; -1 for none
+  Keys keys;             // decide which processes may join
+  std::shared_ptr<device::Device> device = nullptr;  // holds the weights; null for the host
 };
 
-// Runs until the job is over; returns the exit code. Throws Error for what keeps it from starting.
+// Runs until the job is over and returns the exit code. Throws Error if it cannot start.
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals);
 
 }  // namespace pushpull

@@ -9,18 +9,19 @@ namespace pushpull {
 
 namespace {
 
-// Signals to a whole job arrive within milliseconds of each other, a launcher's a little later.
+// A signal to a whole job reaches its processes within milliseconds, from a launcher a little
+// later.
 constexpr int64_t kTogetherMs = 1000;
-constexpr size_t kMostWordsBytes = 1024;  // of a member's last ones
+constexpr size_t kMostWordsBytes = 1024;  // of a member's Leave
 constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
 
-// It becomes our exit code, of which a shell sees the last byte: 256 would be a success.
+// Becomes our exit code. A shell sees its last byte only: 256 would be success.
 ErrorCode exit_code_of(const wire::Leave& leave) {
   const bool is_code = leave.code() > 0 && leave.code() < 128;
   return is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
 }
 
-// False: another process would end in the same way, or on the same broken device.
+// Returns false if another process would end in the same way, or on the same broken device.
 bool may_return(ErrorCode code) {
   switch (code) {
     case ErrorCode::kUsage:
@@ -50,7 +51,7 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   }
   if (leave.code() == 0) return lose(now_ms, member.incarnation, "it left", ErrorCode::kPeerLost);
   const ErrorCode code = exit_code_of(leave);
-  // who has been given no work cannot have computed anything
+  // A worker without work cannot have computed anything.
   const bool has_computed = run_ != nullptr && run_->work().has_work(member.incarnation);
   if (code != ErrorCode::kNotFinite || !has_computed) {
     return lose(now_ms, member.incarnation, printable(leave.text(), kMostWordsBytes), code);
@@ -72,7 +73,7 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   fail_by(now_ms, member, code, leave.text(), leave.text() + " (" + member.name() + ")");
 }
 
-// Not where another one has found the same, or nobody else is there to look.
+// Returns false if another worker has found the same, or no other worker is left to check it.
 bool Departures::may_be_quarantined(const MemberInfo& worker, const wire::Leave& leave) const {
   if (job_.on_bad_gradient != OnBadGradient::kQuarantine || !leave.has_failed()) return false;
   const wire::Applied& mine = leave.failed();
@@ -97,7 +98,8 @@ void Departures::on_tick(int64_t now_ms) {
   check_stalls(now_ms);
 }
 
-// A member that was told to end has said so. Where nobody stops the job, it was meant alone.
+// Releases members that reported a request to end. If the job does not stop within kTogetherMs, the
+// request was for that process alone.
 void Departures::let_go(int64_t now_ms) {
   if (keeps_told_) return;
   for (const auto& [incarnation, listed] : members_.all()) {
@@ -114,7 +116,7 @@ void Departures::check_stalls(int64_t now_ms) {
   for (const Membership::Loss& loss : stuck) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
-  if (!stuck.empty()) return;  // others may take their work over
+  if (!stuck.empty()) return;  // other workers may take over their work
   const std::string overdue = stalls_->overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
 }
@@ -166,9 +168,9 @@ void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std
   const bool comes_back = job_.on_server_loss == OnServerLoss::kRestart && may_return(code);
   if (!comes_back) return fail_by(now_ms, server, code, reason, text + kWeightsAreGone);
   if (run_->replaceable(now_ms, server)) {
-    return out_.notice(
-        text + "; waiting for another in its place, which goes on from its weights of step " +
-        std::to_string(run_->places().copied_step()));
+    return out_.notice(text +
+                       "; waiting for a replacement, which continues from its weights of step " +
+                       std::to_string(run_->places().copied_step()));
   }
   lost_server_ = text;
 }
@@ -182,7 +184,7 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
     return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
   }
   if (had_work && !run_->places().lost_worker(run_->progress().floor())) {
-    lost_server_ = text + "; a server that has been lost lacks what it has pushed";
+    lost_server_ = text + "; a lost server lacks its pushes";
     return;
   }
   const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
@@ -190,7 +192,7 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
   out_.notice(text + (!had_work ? ""
                       : waits   ? "; waiting for a replacement"
                       : others  ? "; the others go on"
-                                : "; waiting for another, none is left"));
+                                : "; no worker is left, waiting for one"));
   admission_.promote_spares();
   run_->work().fill();
 }

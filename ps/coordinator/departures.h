@@ -1,5 +1,5 @@
-// Members that leave or are lost: what that means for the job, and what remains of them. Part of
-// the coordinator's state machine; one thread.
+// Handles members that leave or are lost: the effect on the job, and the totals that remain of
+// them. Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +26,30 @@ class Departures {
   // Borrows everything for its own lifetime.
   Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
              Actions& out);
-  // Training has started.
+  // Call when training starts.
   void set_run(TrainingRun* run) {
     run_ = run;
     stalls_.emplace(job_, members_, *run);
   }
 
-  // A member's last words. One that nobody knows has left before.
+  // Handles Leave. Ignores a process that is not a member: it has left before.
   void on_leave(int64_t now_ms, const wire::Leave& leave);
-  // Members that have fallen silent or stand still, and work that nobody has come for in time.
+  // Handles members that have gone silent or are stuck, and work that no worker has taken over in
+  // time.
   void on_tick(int64_t now_ms);
-  // The whole job is about to stop: nobody who is told to end is let go.
+  // Call when the whole job is about to stop: releases no member that was asked to end.
   void keep_told() { keeps_told_ = true; }
-  // The server in this process has failed.
+  // Ends the job because the server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
-  // A server is lost that nobody can replace within the term: the job goes back to a checkpoint once
-  // another is there. What happened.
+  // Set once a server is lost that cannot be replaced within the term: says what happened. The job
+  // returns to a checkpoint once another server has joined.
   const std::optional<std::string>& lost_server() const { return lost_server_; }
-  // The totals of workers that are gone, as they last reported them.
+  // The totals of workers that left or were lost, as last reported.
   const RunTotals& totals() const { return totals_; }
-  // Workers that are gone because of a loss or gradient, while the job goes on.
+  // The number of workers that left because of a bad loss or gradient while the job continued.
   int64_t quarantined() const { return std::ssize(quarantined_); }
-  // The push whose loss or gradient was not finite, where that has ended the job.
+  // The push with the loss or gradient that was not finite, if that ended the job.
   const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
 
  private:
@@ -69,12 +70,12 @@ class Departures {
   Admission& admission_;
   JobPhase& phase_;
   Actions& out_;
-  TrainingRun* run_ = nullptr;  // null: before the start
+  TrainingRun* run_ = nullptr;  // null before the start
   std::optional<StallWatch> stalls_;
   std::optional<std::string> lost_server_;
   bool keeps_told_ = false;
   RunTotals totals_;
-  std::vector<wire::Applied> quarantined_;  // what they could not push
+  std::vector<wire::Applied> quarantined_;  // the work that each could not push
   std::optional<RecordedPush> failed_push_;
 };
 

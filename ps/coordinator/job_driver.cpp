@@ -34,14 +34,14 @@ Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& messag
   if (message.header.has_status_request()) {
     return desk_->ask(now.awake_ms, peer, message.header.status_request());
   }
-  // none: this process, or a stranger, who is refused like a member that nobody knows
+  // 0: this process, or a stranger, which is refused as an unknown member.
   const uint64_t run = message.header.run();
   if (run != 0 && run != options_.run) return on_other_term(now, peer, message);
   return coordinator_->on_message(now.awake_ms, peer, message);
 }
 
-// Whoever joins knows no run yet. A process that speaks of an earlier term learns of this one, and
-// joins it; what else it says is void, but for the fact that it ends.
+// A process that joins knows no run yet. A member of an earlier term learns of this one and joins
+// it; its other messages are void, except that it leaves.
 Checked JobDriver::on_other_term(Now now, const PeerId& peer, const Message& message) {
   const wire::Header& header = message.header;
   if (header.has_hello() || header.has_leave()) {
@@ -62,7 +62,7 @@ std::string JobDriver::stop_cause() const {
          std::to_string(options_.self.pid) + "))";
 }
 
-// In each term again: a stop is asked of the run, not of a term.
+// Called in each term again: the request concerns the run, not a term.
 void JobDriver::stop(Now now) {
   const wire::Phase phase = coordinator_->phase();
   if (phase >= wire::PHASE_FINISHING) return;
@@ -76,7 +76,7 @@ void JobDriver::stop(Now now) {
                               "[job] ended by " + stop_cause() + (untouched ? "" : late));
   }
   if (coordinator_->barriers().stop_step > 0) return;
-  data_.work();  // what has come counts before the cut is named
+  data_.work();  // count all that arrived before naming the cut
   const bool stops = coordinator_->stop();
   if (stops) tell_server_here(coordinator_->state_for_self());
   if (stops || (phase == wire::PHASE_TRAINING && !std::exchange(stop_said_, true))) {
@@ -121,7 +121,7 @@ void JobDriver::tick(Now now) {
 
 // ---- the server in this process ----
 
-// Passes on the updates that it has applied since the last turn, and its requests to the
+// Passes the requests of the server in this process, and its log since the last turn, to the
 // coordinator.
 void JobDriver::report_own(Now now) {
   Server* server = data_.server();
@@ -149,10 +149,11 @@ void JobDriver::pass_norms(Now now) {
 
 // ---- start and snapshots ----
 
-// Everybody begins anew, from the newest checkpoint: what the term before has left behind is void.
+// Restarts all members from the newest checkpoint. State of the earlier term is void.
 void JobDriver::begin_term(Now now) {
-  effects_.show_line(*coordinator_->departures().lost_server() +
-                     "; everybody goes back to the newest checkpoint once another server is there");
+  effects_.show_line(
+      *coordinator_->departures().lost_server() +
+      "; all members go back to the newest checkpoint once another server has joined");
   ++history_.recoveries;
   history_.quarantined += coordinator_->departures().quarantined();
   history_.reached_step = coordinator_->training().floor();
@@ -170,12 +171,12 @@ void JobDriver::begin_term(Now now) {
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
   gathering_ = std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s_);
-  // whoever does not hear it learns of it by its next heartbeat
+  // A member that misses this message learns of the term by its next heartbeat.
   for (const PeerId& member : members) send(now, member, coordinator_->admission().job_text());
 }
 
-// Everybody is there. Or, in a later term of a job that goes on without the workers that it has
-// lost, everybody who is to be expected.
+// Returns true if the term can start: all members have joined, or, in a later term of a job with
+// on-worker-loss = continue, all that can be expected.
 bool JobDriver::ready(Now now) {
   if (transfers_.on_disk()) return false;  // the disk is busy with a checkpoint of an earlier term
   if (coordinator_->wants_start()) return true;
@@ -214,7 +215,7 @@ void JobDriver::note_start(const StartPoint& point) {
   }
 }
 
-// ---- what people see ----
+// ---- user output ----
 
 void JobDriver::say_waiting(Now now) {
   const std::string waiting = coordinator_->waiting_for();
@@ -274,20 +275,20 @@ void JobDriver::say_notices() {
 
 // ---- delivery ----
 
-// Puts on their way what the state machines have to say.
+// Delivers the outgoing messages and notices of the state machines.
 void JobDriver::deliver(Now now) {
   if (deliver_outgoing(now)) {
     pass_norms(now);
     deliver_outgoing(now);
   }
-  // the first weights are made: that is no training
+  // Training begins once the first weights exist.
   if (data_.server() != nullptr) progress_.training_began(now.ms);
   progress_.note_barriers(now.ms);
   say_notices();
 }
 
-// True: the server in this process has been told of its pushes, and may wait for a norm now. With
-// the next turn's poll in between, each step would take that long.
+// Returns true if the server in this process has received a Chosen, and may wait for a norm now.
+// Waiting for the next turn's poll would cost that time in each step.
 bool JobDriver::deliver_outgoing(Now now) {
   bool chosen = false;
   for (Outgoing& out : coordinator_->take_outgoing()) {

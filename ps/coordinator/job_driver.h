@@ -1,7 +1,7 @@
-// Takes a job from its first member to its end, as a state machine: what the first server's program
-// does between the `Coordinator` and its sockets and files. It starts each term of the job, has weights
-// loaded and snapshots written (`Transfers`), and speaks for the server in its own process. Knows no socket, thread, clock or file: what it makes happen goes
-// through `JobEffects`. One thread.
+// Takes a job from its first member to its end, as a state machine between the `Coordinator` and
+// the sockets and files of the first server's program. Starts each term of the job, has weights
+// loaded and snapshots written (`Transfers`), and speaks for the server in its own process. Does no
+// I/O and reads no clock: all effects go through `JobEffects`. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,47 +28,49 @@ class ServedData;
 
 class JobDriver {
  public:
-  // data: of the server in this process. Both borrowed. history: of a run that goes on in a later
-  // term, after an earlier life of this process.
+  // Borrows data and effects.
+  //   data: of the server in this process.
+  //   history: if an earlier process of the coordinator began the run.
   JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
             JobEffects& effects, const RunHistory& history = {});
 
   // ---- events ----
-  // A control message, or why it was not taken.
+  // Handles a control message. Returns a refusal if it is invalid.
   Checked on_message(Now now, const PeerId& peer, const Message& message);
-  // From one of the connections for weights. False: likewise.
+  // Handles a message on one of the data connections to servers. Returns false if it belongs to no
+  // running transfer.
   bool on_shard_message(Now now, const Message& message) {
     return transfers_.on_message(now, message);
   }
   void on_written(Now now, const Written& written) {
     if (!transfers_.on_written(now, *coordinator_, written)) ++history_.checkpoints_failed;
   }
-  // The job stops at the nearest consistent cut, with a checkpoint; before the first step, without any. True:
-  // the process must end at once.
+  // Stops the job at the nearest consistent cut, with a checkpoint; before the first step, without
+  // one. Returns true if the process must end at once.
   bool on_signal(Now now, int signal);
-  // The server in this process has taken in what came for it.
+  // Call after the server in this process has processed its messages.
   void on_data_taken(Now now) { progress_.note_barriers(now.ms); }
-  // Something in this process has failed: ends the job for everybody.
+  // Ends the job for all members because something in this process has failed.
   void fail(ErrorCode code, const std::string& reason) { coordinator_->fail_here(code, reason); }
-  // Last in each turn, and at least every 20 ms.
+  // Call last in each turn, and at least every 20 ms.
   void on_turn(Now now);
 
   // ---- queries ----
-  // Of the running term: another one after the next turn.
+  // The coordinator of the running term; the next turn may replace it.
   const Coordinator& coordinator() const { return *coordinator_; }
-  // The server in this process takes part: not any more in a job that has failed.
+  // Returns true while the server in this process takes part: until the job has failed.
   bool serves() const { return coordinator_->phase() != wire::PHASE_FAILED; }
-  // There are answers to wait for on the connections for weights.
+  // Returns true while answers are due on the data connections to servers.
   bool waits_for_shards() const { return transfers_.busy(); }
   bool writing() const { return transfers_.writing(); }
-  // A server or the disk has made no progress for progress-timeout, or the process was told to end and the
-  // grace is over: the caller may stop waiting.
+  // Returns true if the caller may stop waiting: a server or the disk has made no progress for
+  // progress-timeout, or the grace after a request to end is over.
   bool transfer_overdue(Now now) const { return end_.overdue(now.ms) || transfers_.overdue(now); }
   bool over() const { return coordinator_->over(); }
   int exit_code() const;
-  // Why a job that is done ends with code 8: its last checkpoint is not on disk. "": it is.
+  // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.
   const std::string& end_failure() const { return transfers_.end_failure(); }
-  // Server that has not answered for weights, for messages. -1: none.
+  // Returns the rank of a server that has not answered a transfer yet, or -1. For messages.
   int slow_shard() const { return transfers_.slow_shard(); }
 
  private:
@@ -99,11 +101,11 @@ class JobDriver {
   ServedData& data_;
   JobEffects& effects_;
   RunHistory history_;
-  std::unique_ptr<Coordinator> coordinator_;  // of the running term
-  std::unique_ptr<Gathering> gathering_;      // of the running term
+  std::unique_ptr<Coordinator> coordinator_;  // for the running term
+  std::unique_ptr<Gathering> gathering_;      // for the running term
   Progress progress_;
   Transfers transfers_;
-  std::unique_ptr<StatusDesk> desk_;  // of the running term
+  std::unique_ptr<StatusDesk> desk_;  // for the running term
   Repeat tick_;
   EndRequest end_;
   bool stop_said_ = false;

@@ -7,7 +7,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kEndDeadlineMs = 5000;
-// A member's own words are in it, and every State carries it.
+// The text contains a member's message, and every State carries it.
 constexpr size_t kMostTextBytes = 4096;
 
 }  // namespace

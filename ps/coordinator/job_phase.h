@@ -1,5 +1,5 @@
-// The phases of a job, and how it has failed if it has: gathering, training, finishing, then
-// finished or failed. Part of the coordinator's state machine; one thread.
+// The phase of a job (gathering, training, finishing, then finished or failed) and how it failed.
+// Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-// The member that has ended the job.
+// The member that made the job fail.
 struct Culprit {
   std::string host;
   int64_t pid = 0;
@@ -23,10 +23,10 @@ class JobPhase {
  public:
   explicit JobPhase(Actions& out) : out_(out) {}
 
-  // All but failure; a job that has failed stays so.
+  // Enters any phase but failed. A failed job stays failed.
   void enter(int64_t now_ms, wire::Phase phase);
-  // Ends the job; the first failure is the one that counts. culprit: none where no single member
-  // has caused it.
+  // Fails the job; only the first failure counts.
+  //   culprit: empty if no single member caused it.
   void fail(int64_t now_ms, ErrorCode code, const std::string& text,
             const std::optional<Culprit>& culprit);
 
@@ -34,11 +34,11 @@ class JobPhase {
   bool gathering() const { return phase_ == wire::PHASE_GATHERING; }
   bool training() const { return phase_ == wire::PHASE_TRAINING; }
   bool failed() const { return phase_ == wire::PHASE_FAILED; }
-  // Nothing is left to compute, whether it went well or not.
+  // Returns true if nothing is left to compute, whatever the outcome.
   bool ending() const { return phase_ >= wire::PHASE_FINISHING; }
-  // The members need only leave.
+  // Returns true if the members only need to leave.
   bool ended() const { return phase_ >= wire::PHASE_FINISHED; }
-  // This phase has lasted longer than members are waited for at the end.
+  // Returns true if this phase has lasted longer than the end waits for members.
   bool overdue(int64_t now_ms) const;
 
   ErrorCode failure_code() const { return failure_code_; }

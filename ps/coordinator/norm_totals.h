@@ -1,6 +1,6 @@
-// The norm of the whole gradient, which no server knows alone: each server reports the squares of
-// its slices, and the sum over all of them goes back to each. Part of the coordinator's state
-// machine; one thread.
+// The norm of the whole gradient, which no single server knows: each server reports the squares of
+// its slices, and their total goes back to all servers. Part of the coordinator's state machine.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace pushpull {
 
 class NormTotals {
  public:
-  // kept: steps below the newest whose totals are known, for a server that is sent their pushes again.
+  //   kept: number of past steps with totals kept for a server that receives their pushes again.
   explicit NormTotals(const SliceMap& map, int64_t kept = 0) : map_(map), kept_(kept) {}
 
-  // The squares that one server has of a step. True: `total` answers this server, or, when
-  // `all_here_now`, all of them.
+  // Adds a server's squares for a step. Returns true if `total` is the answer: to all servers if
+  // `all_here_now`, otherwise to this one.
   bool take(const wire::Norms& norms);
-  // A server is lost: what it has said of a running step counts no longer.
+  // Drops a lost server's squares for the running step.
   void forget(uint64_t server) { parts_.erase(server); }
   bool all_here_now() const { return all_here_now_; }
-  // Servers that hold slices: the others take no part in a step.
+  // Returns the number of servers with slices. Only these take part in a step.
   int servers() const;
   const std::optional<wire::NormTotal>& total() const { return total_; }
 
@@ -31,10 +31,10 @@ class NormTotals {
   SliceMap map_;
   int64_t kept_;
   int64_t step_ = -1;
-  std::map<uint64_t, wire::Norms> parts_;  // of step_, by the server's incarnation
+  std::map<uint64_t, wire::Norms> parts_;  // for step_, by the server's incarnation
   bool all_here_now_ = false;
   std::optional<wire::NormTotal> total_;
-  std::map<int64_t, double> norms_;  // by step: of the newest steps
+  std::map<int64_t, double> norms_;  // of past steps, by step
 };
 
 }  // namespace pushpull

@@ -65,7 +65,7 @@ void Progress::measure_rate(int64_t now_ms) {
   const int64_t samples = coordinator().training().counts().samples;
   const double rate =
       static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
-  // smoothed over some moments, so that the estimate of the end does not jump
+  // Smoothed, so that the estimated time of the end does not jump.
   rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
   moment_ms_ = now_ms;
   moment_samples_ = samples;
@@ -76,7 +76,7 @@ std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, boo
   const bool due = now_ms - moment_ms_ >= kMomentMs;
   if (!due && evaluations.empty() && !last) return {};
   if (due) measure_rate(now_ms);
-  // a line for each evaluation, and one in any case
+  // One moment for each evaluation, and at least one.
   std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), this->now(now_ms, own.stats()));
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
   return out;
@@ -157,7 +157,7 @@ Summary Progress::summary(const wire::Stats& own) const {
   s.servers = options_.servers;
   const int64_t stopped_at = coordinator().barriers().stop_step;
   s.steps = stopped_at > 0 ? stopped_at : coordinator().barriers().end_step;
-  // in all-reduce workers may have gone on meanwhile
+  // In all-reduce, workers may be past the stop step.
   const RunCounts* at_stop = stopped_at > 0 ? record.counts_at(stopped_at) : nullptr;
   const RunCounts& counts = at_stop != nullptr ? *at_stop : record.counts();
   s.samples = counts.samples;

@@ -1,5 +1,5 @@
-// How far a run is, in numbers for people: its moments and its summary. Plain computing over the
-// coordinator's records; knows no file and no clock. The coordinator's thread.
+// Computes the progress of a run for users: its moments and its summary, from the coordinator's
+// records. Does no I/O and reads no clock. Used by the coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,41 +18,42 @@ class ServedData;
 
 class Progress {
  public:
-  // Borrowed: options, which outlive this, and `history`.
+  // Borrows both.
   Progress(const CoordinatorOptions& options, const RunHistory& history)
       : options_(options), history_(history) {}
 
-  // A term is set up. Borrowed, until the next one. initial_weights_sha256: of the run, where an
-  // earlier life of the coordinator knew it.
+  // Starts a term. Borrows the coordinator until the next one.
+  //   initial_weights_sha256: if an earlier process of the coordinator knew it, else "".
   void begin_term(int64_t now_ms, Coordinator& coordinator,
                   const std::string& initial_weights_sha256);
-  // It is over, and the coordinator goes.
+  // Ends the term; drops the coordinator.
   void end_term() { coordinator_ = nullptr; }
-  // The first weights exist.
+  // Notes that the first weights exist.
   void training_began(int64_t now_ms) {
     if (began_ms_ < 0) began_ms_ = now_ms;
   }
-  // Barriers that have opened: the weights that are evaluated there exist since then.
+  // Notes when barriers opened: their weights, which are evaluated, exist since then.
   void note_barriers(int64_t now_ms);
-  // Hashes of the weights that the run began and ended with.
+  // Takes the hash of the weights at the start or the end of the run.
   void note_hash(int64_t step, const std::string& sha256);
   const std::string& weights_sha256() const { return weights_sha256_; }
   const std::string& initial_weights_sha256() const { return initial_weights_sha256_; }
 
-  // Moments that are due: one for each evaluation, one for each quarter of a second. own: the
-  // server in this process. last: in any case, the end of training.
+  // Returns the moments that are due: one for each evaluation, and one each quarter of a second.
+  //   own: the server in this process. last: end of training, returns a moment in any case.
   std::vector<Moment> moments(int64_t now_ms, const ServedData& own, bool last);
-  // One without an evaluation. own: of the server in this process.
+  // Returns the present moment, without an evaluation.
+  //   own: Stats of the server in this process.
   Moment now(int64_t now_ms, const wire::Stats& own) const;
-  // For whoever asks how the job is.
+  // Returns the facts for `pushpull status`.
   JobFacts facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const;
-  // All but what files know: from which step the run was resumed.
+  // Returns the summary. The caller adds `stopped_by` and the refusals of control messages.
   Summary summary(const wire::Stats& own) const;
 
  private:
   struct Opened {
     int64_t at_ms = 0;
-    int64_t samples = 0;  // in its weights
+    int64_t samples = 0;  // contained in its weights
   };
 
   void measure_rate(int64_t now_ms);
@@ -66,7 +67,7 @@ class Progress {
   const CoordinatorOptions& options_;
   const RunHistory& history_;
   Coordinator* coordinator_ = nullptr;  // null between two terms
-  std::map<int64_t, Opened> opened_;    // by step, until they are evaluated
+  std::map<int64_t, Opened> opened_;    // by step, until evaluated
   std::string initial_weights_sha256_;
   std::string weights_sha256_;
   int64_t began_ms_ = -1;

@@ -54,7 +54,7 @@ RecordedStart recorded_start(const Job& job, const TensorTable& table, const Fla
 }
 
 RunRecorder::RunRecorder(const Job& job) : job_(job) {
-  // at the end of a long run it would be too late to hear of it
+  // Fails now rather than at the end of a long run.
   if (std::filesystem::is_directory(job.record)) {
     throw Error(ErrorCode::kIo, "[record] " + job.record + " is a folder; name a file");
   }
@@ -93,7 +93,8 @@ bool RunRecorder::finish(const Coordinator& coordinator, const std::string& weig
   record_.failed = coordinator.departures().failed_push();
   const int64_t left = merge_logs(logs, rules_, record_);
   if (left > 0 && ended.empty()) {
-    record_.incomplete = std::to_string(left) + " updates have read what no server has reported";
+    record_.incomplete =
+        std::to_string(left) + " updates read versions that no server has reported";
   }
   for (const auto& [incarnation, member] : coordinator.members().all()) {
     if (member.role != wire::ROLE_SERVER || member.peer.empty()) continue;

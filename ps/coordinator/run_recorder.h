@@ -1,5 +1,5 @@
-// Makes the record of a run and writes it, when the job ends in whatever way. Reads and writes
-// files; the coordinator's thread.
+// Makes the record of a run and writes it when the job ends, successful or not. Does file I/O. Used
+// by the coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,29 @@
 
 namespace pushpull {
 
-// The hash of names, shapes, update and init rules, by which a replay notices another model.
+// Returns the hash of names, shapes, update and init rules. A replay detects a different model by
+// it.
 std::string table_sha256(const TensorTable& table);
 
-// The weights that the init rules give.
+// Returns the weights that the init rules produce.
 std::vector<float> initial_weights(const Job& job, const TensorTable& table);
 
-// The start of a run. initial: loaded weights and optimizer state; null for init rules.
+// Describes the start of a run.
+//   initial: loaded weights and optimizer state; null for init rules.
 RecordedStart recorded_start(const Job& job, const TensorTable& table, const FlatState* initial,
                              bool resumed);
 
 class RunRecorder {
  public:
-  // Removes an earlier run's record. Throws Error(kIo) where none could be written.
+  // Removes an earlier run's record. Throws Error(kIo) if the file cannot be written.
   explicit RunRecorder(const Job& job);
 
   void start(const Coordinator& coordinator, int servers, const FlatState* initial, bool resumed);
   bool started() const { return started_; }
 
-  // Merges what the servers have applied and writes the file; once. Does nothing before `start`.
-  // True: it is written now.
-  //   ended: why the run did not come to its end; empty: it did.
+  // Merges the servers' logs and writes the file, once. Does nothing before `start`. Returns true
+  // if this call wrote it.
+  //   ended: why the run is incomplete; "" if it is complete.
   // Throws Error(kIo) naming the file.
   bool finish(const Coordinator& coordinator, const std::string& weights_sha256,
               const std::string& ended);

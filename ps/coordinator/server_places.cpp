@@ -68,7 +68,7 @@ std::string ServerPlaces::overdue(int64_t now_ms) const {
     const Place& place = places_[rank];
     if (!place.absent || now_ms - place.since_ms <= timeout_ms) continue;
     return "[job] " +
-           std::string(place.newcomer == 0 ? "no server has come to the place of server "
+           std::string(place.newcomer == 0 ? "no server has taken the place of server "
                                            : "no weights could be loaded into the new server ") +
            std::to_string(rank) + " within replacement-timeout = " + seconds_text(timeout_ms) +
            " s";

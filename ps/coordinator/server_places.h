@@ -1,10 +1,10 @@
-// The places of the servers in a running term, and who may take a lost server's: with recovery =
-// peers another process goes on from the copy of its weights, and workers send it again what they have
-// pushed since. That needs every push since the copy: where a worker that is gone has pushed some of
-// them, a new term begins instead. Part of the coordinator's state machine; one thread.
+// The places of the servers in a running term, and which process takes a lost server's place. With
+// recovery = peers another process continues from the copy of its weights, and workers resend their
+// pushes since then. This needs every push since the copy: if a worker that is gone has pushed some
+// of them, a new term begins instead. Part of the coordinator's state machine. Not thread-safe.
 //
-// Seeding a server from its peers: docs/faults.md. Each place has a life: one more for each process
-// that has taken another's place, so that workers connect anew.
+// Seeding a server from its peers: docs/faults.md. Each place has a life, a number that grows with
+// each replacement, so that workers reconnect.
 #pragma once
 
 #include <cstdint>
@@ -21,39 +21,43 @@ namespace pushpull {
 
 class ServerPlaces {
  public:
-  // job: borrowed. members: at the start, when all servers are there.
+  //   job: borrowed. members: at the start, with all servers.
   ServerPlaces(const Job& job, int servers, const Membership& members);
 
   // ---- events ----
-  // A copy of all servers but the first is here.
+  // Notes that a copy of all servers but server 0 is complete.
   void copied(int64_t step, int64_t updates);
-  // A worker that had work is gone; pushes of steps up to `floor` may be its. False: a server has not
-  // got all of them yet, and never will.
+  // Notes the loss of a worker that had work; pushes of steps up to `floor` may be from it. Returns
+  // false if a server still lacks some of them and can never get them.
   bool lost_worker(int64_t floor);
-  // False: nobody can take this server's place. floor: the step that training has come to.
+  // Notes the loss of a server. Returns false if it cannot be replaced within the term.
+  //   floor: the step that training has reached.
   bool lost_server(int64_t now_ms, int rank, int64_t floor);
-  // The server with this incarnation has the copy.
+  // Notes that the server with this incarnation has loaded the copy.
   void loaded(uint64_t incarnation);
 
-  // ---- what follows ----
-  // The next server that has come to an empty place and lacks its weights: its rank, once.
+  // ---- results ----
+  // Returns the rank of the next server that has joined in an empty place and needs its weights,
+  // once.
   std::optional<int> take_joined(const Membership& members);
-  // Servers that have gone on since the last call.
+  // Returns how many servers have recovered since the last call.
   int64_t take_recovered() { return std::exchange(recovered_, 0); }
-  // Why the job cannot go on: a place has been empty for too long. "": it can.
+  // Returns an error text if a place has been empty for longer than replacement-timeout, else "".
   std::string overdue(int64_t now_ms) const;
 
   // ---- queries ----
-  int64_t copied_step() const { return copied_step_; }  // -1: none
-  // Where workers reach the server of this rank, or reached the one that is lost.
+  int64_t copied_step() const { return copied_step_; }  // -1 if there is none
+  // The data endpoint of the server with this rank, or of the lost one until its replacement is
+  // loaded.
   const std::string& endpoint(int rank) const {
     return places_[static_cast<size_t>(rank)].endpoint;
   }
   int servers() const { return static_cast<int>(places_.size()); }
-  // This server has its weights, or is being given them: it may be told that training goes on.
+  // Returns true if the server has its weights or is loading them: it may receive the State of
+  // training.
   bool is_settled(const MemberInfo& server) const;
   void add_to_state(wire::State* state) const;
-  // For a server: where it begins, if in a lost one's place.
+  // Adds the step at which a replacement server begins. Does nothing for other servers.
   void add_start_to(wire::State* state, const MemberInfo& server) const;
 
  private:
@@ -61,10 +65,10 @@ class ServerPlaces {
     std::string endpoint;
     int32_t life = 0;
     bool absent = false;
-    int64_t since_ms = 0;      // absent
-    uint64_t newcomer = 0;     // whom the copy is loaded into, or was
-    std::string new_endpoint;  // of the newcomer
-    int64_t from_step = 0;     // where the newcomer began
+    int64_t since_ms = 0;      // time of the loss
+    uint64_t newcomer = 0;     // incarnation of the replacement; 0 if there is none yet
+    std::string new_endpoint;  // address of the newcomer
+    int64_t from_step = 0;     // step at which the newcomer began
     int64_t from_updates = 0;
   };
   bool anybody_absent() const;
@@ -73,8 +77,8 @@ class ServerPlaces {
   std::vector<Place> places_;  // by rank
   int64_t copied_step_ = -1;
   int64_t copied_updates_ = 0;
-  int64_t lost_pushes_ = -1;  // the last step that a worker which is gone may have pushed
-  int64_t replayed_ = -1;     // the last step that a server may have to be sent again
+  int64_t lost_pushes_ = -1;  // last step that a lost worker may have pushed
+  int64_t replayed_ = -1;     // last step with pushes that a server may need again
   int64_t recovered_ = 0;
 };
 

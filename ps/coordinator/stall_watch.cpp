@@ -22,7 +22,7 @@ StallWatch::StallWatch(const Job& job, const Membership& members, const Training
 void StallWatch::on_tick(int64_t now_ms) {
   note_floor(now_ms);
   note_workers(now_ms);
-  // what these wait for has a deadline of its own
+  // Both have a deadline of their own.
   if (run_.work().lacks_workers() || run_.snapshots().writing()) moved_ms_ = now_ms;
 }
 
@@ -45,7 +45,7 @@ void StallWatch::note_floor(int64_t now_ms) {
 
 void StallWatch::note_workers(int64_t now_ms) {
   const auto gone = [&](const auto& entry) { return members_.find(entry.first) == nullptr; };
-  if (std::erase_if(workers_, gone) > 0) moved_ms_ = now_ms;  // others take their work over
+  if (std::erase_if(workers_, gone) > 0) moved_ms_ = now_ms;  // other workers take over their work
   for (const auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared) continue;
     const auto [found, is_new] = workers_.try_emplace(incarnation);
@@ -77,7 +77,7 @@ int64_t StallWatch::limit_ms() const {
 std::string StallWatch::describe(uint64_t incarnation, int64_t now_ms) const {
   const MemberInfo* member = members_.find(incarnation);
   const auto found = workers_.find(incarnation);
-  if (member == nullptr || found == workers_.end()) return "a worker that has just come";
+  if (member == nullptr || found == workers_.end()) return "a worker that has just joined";
   if (waits(incarnation)) return member->name() + " waits for " + member->stats.waits_for();
   return member->name() + " has computed nothing for " +
          seconds_text(now_ms - found->second.active_ms) + " s";
@@ -93,14 +93,14 @@ std::string StallWatch::describe_all(const std::vector<uint64_t>& workers, int64
 }
 
 std::optional<std::string> StallWatch::take_notice(int64_t now_ms) {
-  // an evaluation has no steps: what counts there is that nobody computes a chunk
+  // An evaluation has no steps: it is stuck if no chunk is computed.
   const bool evaluates = evaluating();
   const int64_t since_ms = evaluates ? std::max(floor_ms_, moved_ms_) : floor_ms_;
   if (now_ms - since_ms <= kNameAfterMs || now_ms - since_ms <= limit_ms()) return std::nullopt;
   if (said_ms_ >= 0 && now_ms - said_ms_ < kNameAgainMs) return std::nullopt;
   std::vector<uint64_t> busy = run_.work().unfinished(floor_);
   const auto is_waiting = [this](uint64_t incarnation) { return waits(incarnation); };
-  // whoever waits, waits for those who do not
+  // Workers that wait, wait for those that do not.
   if (!std::all_of(busy.begin(), busy.end(), is_waiting)) std::erase_if(busy, is_waiting);
   if (busy.empty()) return std::nullopt;
   said_ms_ = now_ms;
@@ -127,7 +127,7 @@ std::string StallWatch::overdue(int64_t now_ms) const {
   if (timeout_ms == 0 || now_ms - moved_ms_ <= timeout_ms) return "";
   const bool all_wait = std::all_of(workers_.begin(), workers_.end(),
                                     [this](const auto& entry) { return waits(entry.first); });
-  if (!all_wait) return "";  // `stuck` finds the others
+  if (!all_wait) return "";  // `stuck` finds the other workers
   const std::vector<uint64_t> busy = run_.work().unfinished(floor_);
   return "[job] nothing has been computed for " + seconds_text(now_ms - moved_ms_) +
          " s (progress-timeout = " + seconds_text(timeout_ms) + "), at step " +

@@ -27,11 +27,11 @@ StartState::StartState(const Job& job, const std::string& default_dir)
     throw Error(ErrorCode::kUsage,
                 "[resume] checkpoint-dir " + dir_ + " holds checkpoints up to step " +
                     std::to_string(*newest) +
-                    "; resume=true or auto goes on from there, or name another folder");
+                    "; set resume=true or auto to continue there, or name another folder");
   }
   if (job.resume == Resume::kTrue && !newest) {
     throw Error(ErrorCode::kData, "[resume] there is no checkpoint in " + dir_ +
-                                      "; resume=auto starts anew where there is none");
+                                      "; resume=auto starts a new run in that case");
   }
   if (job.resume != Resume::kFalse && newest) {
     take_checkpoint(job, read_checkpoint(dir_));
@@ -40,7 +40,7 @@ StartState::StartState(const Job& job, const std::string& default_dir)
   }
 }
 
-// The end of the run has no steps to go on with: training there is over, but for its evaluation.
+// Skips a checkpoint at the run's end: no step is left there, only the evaluation.
 StartState::StartState(const Job& job, const std::string& default_dir, const std::string& run)
     : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir),
       in_default_dir_(job.checkpoint_dir.empty()),
@@ -67,15 +67,15 @@ void StartState::take_checkpoint(const Job& job, Checkpoint checkpoint) {
   check_job(job);
   if (job.strategy.traits().outer_optimizer && !state_names(job.optimizer.kind).empty()) {
     notices_.push_back("under " + job.strategy.to_string() +
-                       " the workers' optimizer states are not in checkpoints: they begin at "
-                       "zero again");
+                       " the workers' optimizer states are not in checkpoints: they "
+                       "restart at zero");
   }
   if (job.encodes_pushes()) {
     notices_.emplace_back(
-        "what codecs had kept back of the workers' gradients is not in checkpoints: it begins at "
-        "zero again");
+        "the codecs' residuals of the workers' gradients are not in checkpoints: they restart at "
+        "zero");
   }
-  // with epochs that have changed, the end is known once the data are
+  // With a changed number of epochs the end depends on the data, which are not known yet.
   const Job before = parse_job_text(checkpoint_->state.job_ini, checkpoint_->path);
   if (job.steps > 0) check_end(job, job.steps);
   if (job.epochs > 0 && job.epochs == before.epochs) check_end(job, checkpoint_->state.total_steps);
@@ -90,7 +90,7 @@ CheckpointStore StartState::open_store(int64_t keep) {
   if (resumes() || !in_default_dir_) return store;
   if (const std::string aside = store.set_earlier_aside(); !aside.empty()) {
     notices_.push_back("the checkpoints of an earlier run are in " + aside +
-                       " now, until the first one of this run is whole");
+                       " now; the first complete checkpoint of this run deletes them");
   }
   return store;
 }
@@ -136,17 +136,17 @@ std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declara
     return a.name == b.name && a.shape == b.shape;
   };
   if (have.size() != want.size() || !std::equal(have.begin(), have.end(), want.begin(), same)) {
-    throw Error(ErrorCode::kData, "[resume] the tensors of " + checkpoint_->path +
-                                      " are not those of this job's model");
+    throw Error(ErrorCode::kData,
+                "[resume] the tensors of " + checkpoint_->path + " do not match this job's model");
   }
   if (checkpoint_->state.data_digest != declaration.data_digest) {
     notices_.push_back("the data differ from those of " + checkpoint_->path +
-                       ": the run goes on, but not to the same bits");
+                       ": the run continues, but will not give the same bits");
   }
   if (checkpoint_->state.numerics != declaration.numerics) {
     notices_.push_back(checkpoint_->path + " was computed with \"" + checkpoint_->state.numerics +
                        "\", this run with \"" + declaration.numerics +
-                       "\": the run goes on, but not to the same bits");
+                       "\": the run continues, but will not give the same bits");
   }
   out->step = checkpoint_->state.step;
   out->updates = checkpoint_->state.updates;

@@ -1,4 +1,4 @@
-// The start of a run: fresh, from initial weights, or from a checkpoint. Reads files; the
+// The start of a run: fresh, from initial weights, or from a checkpoint. Reads files. Used by the
 // coordinator's thread.
 #pragma once
 
@@ -16,34 +16,36 @@ namespace pushpull {
 
 class StartState {
  public:
-  // Checks what can be checked before the model is known: that there is something to resume from,
-  // that a fresh run does not mix with an older one's checkpoints, that init-from is a safetensors
-  // file. Reads only. default_dir: where checkpoints go when the job names no folder.
+  // Checks what can be checked before the model is known: resume has a checkpoint, a fresh run does
+  // not mix with the checkpoints of an older one, and init-from is a safetensors file. Only reads.
+  //   default_dir: folder of the checkpoints if the job names none.
   // Throws Error(kUsage | kData) naming key and folder.
   StartState(const Job& job, const std::string& default_dir);
-  // A later term of the run with this id: from its newest checkpoint before its end, or, where it has
-  // written none, from where it began.
+  // For a later term of the run with this id. Starts from the run's newest checkpoint before its
+  // end or, if it has none, from where the run began.
   StartState(const Job& job, const std::string& default_dir, const std::string& run);
 
   const std::string& checkpoint_dir() const { return dir_; }
   bool resumes() const { return checkpoint_.has_value(); }
-  // The checkpoint is of an earlier term of the same run: its counts hold.
+  // Returns true if the checkpoint is from an earlier term of the same run, so that its counts
+  // apply.
   bool goes_on() const { return goes_on_; }
   const CheckpointState& checkpoint() const { return checkpoint_->state; }
-  // resume=auto, and the checkpoint is the job's end: nothing is left to do.
+  // Returns true if resume = auto finds the job's end: nothing is left to do.
   bool complete() const { return complete_; }
   int64_t resumed_step() const { return checkpoint_->state.step; }
 
-  // Where this run's checkpoints go. A fresh run moves an earlier one's out of its default folder, and
-  // a notice says where to; in a later term that has been done. Throws Error(kIo).
+  // Returns the store for this run's checkpoints. A fresh run moves an earlier run's checkpoints
+  // out of its default folder and adds a notice with their new path; a later term does not. Throws
+  // Error(kIo).
   CheckpointStore open_store(int64_t keep);
-  // Everything to hand to the servers; null for init rules. Throws Error(kData | kUsage) where the
-  // checkpoint does not fit the declared model, data or job.
+  // Returns the state to load into the servers, or null for the init rules. Throws Error(kData |
+  // kUsage) if the checkpoint does not match the declared model, data or job.
   std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);
-  // The algorithms to go on with: those that the checkpoint was computed with, where they fit; "":
-  // those that were declared.
+  // Returns the algorithms that the checkpoint was computed with if its numerics match, or "" for
+  // the declared ones.
   std::string choices(const Declaration& declaration) const;
-  // Lines for people: damaged checkpoints that were passed over, other instruction sets.
+  // Returns notices for users: damaged checkpoints that were skipped, different numerics.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
  private:

@@ -11,7 +11,7 @@ namespace pushpull {
 
 namespace {
 
-// A server that goes on from a copy is so many of them behind, at most: two may be under way.
+// A server that continues from a copy is at most this many copies behind: two may be in progress.
 constexpr int64_t kKeptCopies = 4;
 
 Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps) {
@@ -64,7 +64,7 @@ void TrainingRun::on_commit(const Commit& commit) {
   work_->on_commit(commit);
 }
 
-// The first ones, and then each time that they have doubled.
+// Reports the first ones, then each time their number has doubled.
 void TrainingRun::tell_bad(const Commit& commit) {
   constexpr uint64_t kAll = 8;
   const auto now = static_cast<uint64_t>(progress_.counts().bad_gradients);
@@ -92,7 +92,7 @@ void TrainingRun::on_checkpoint_waits(int64_t step) {
   out_.notice("training waits at step " + std::to_string(step) +
               " until an earlier checkpoint is written: checkpoint-every = " +
               std::to_string(options_.job.checkpoint_every) +
-              " is faster than the disk; where that matters, raise it");
+              " is faster than the disk; raise it if that matters");
 }
 
 std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
@@ -125,7 +125,7 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   out_.send(peer, std::move(taken));
   std::vector<wire::ChunkResult> taken_in;
   for (const wire::ChunkResult& chunk : result.chunks()) {
-    // whoever has the chunk now says what it comes to
+    // Only the present owner of a chunk may report its result.
     if (work_->may_evaluate(worker, result.step(), chunk.chunk())) taken_in.push_back(chunk);
   }
   for (const wire::ChunkResult& chunk : taken_in) {
@@ -172,7 +172,8 @@ Checked TrainingRun::on_record_part(const PeerId& peer, const wire::RecordPart& 
   return std::nullopt;
 }
 
-// Server 0 is told before it takes in anything else: it hands out no weights from there on.
+// The caller tells server 0 before it handles other messages: it hands out no weights from there
+// on.
 bool TrainingRun::stop() {
   const int64_t step = work_->nearest_cut();
   if (step >= barriers_.end_step) return false;
@@ -189,8 +190,8 @@ bool TrainingRun::complete() const {
          evaluations_.complete(barriers_.end_step);
 }
 
-// A server says in its last Stats how much it has logged; the one in this process hands everything
-// in on each turn.
+// A server reports the length of its log in its last Stats; the server in this process passes its
+// log on in each turn.
 bool TrainingRun::logs_complete() const {
   if (!logs_) return true;
   const auto& all = members_.all();
@@ -218,7 +219,7 @@ void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& work
 
 std::optional<int> TrainingRun::take_joined_server() {
   const std::optional<int> rank = places_.take_joined(members_);
-  if (rank) out_.state_changed();  // it may be told now that training goes on
+  if (rank) out_.state_changed();  // the server may now receive the State of training
   return rank;
 }
 

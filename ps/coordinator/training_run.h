@@ -1,6 +1,6 @@
-// The part of the job that exists once everybody is there: the work and its progress, barriers and
-// their snapshots, evaluations, norms, and what a recorded run has applied. Part of the
-// coordinator's state machine; one thread.
+// The part of the job that exists once all members have joined: work and progress, barriers and
+// snapshots, evaluations, norms, and the logs of a recorded run. Part of the coordinator's state
+// machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@
 
 namespace pushpull {
 
-// How the run starts, once the table is known: fresh, from initial weights, or resumed.
+// The start of a run, once the tensor table is known: fresh, from initial weights, or resumed.
 struct Start {
   int64_t step = 0;
   int64_t updates = 0;
-  bool load = false;         // weights come by Load
-  std::string choices = {};  // instead of those declared; "": these
+  bool load = false;         // weights arrive by Load
+  std::string choices = {};  // replace the declared ones; "" keeps those
   RunCounts counts = {};     // of the run so far
 };
 
 class TrainingRun {
  public:
-  // Borrows options, members and out. Every worker rank has a member.
+  // Borrows options, members and out. Every worker rank must have a member.
   TrainingRun(const CoordinatorOptions& options, const Declaration& declaration, const Start& start,
               const Membership& members, Actions& out);
   TrainingRun(const TrainingRun&) = delete;  // its parts refer to each other
@@ -45,10 +45,10 @@ class TrainingRun {
   void on_commit(const Commit& commit);
   void on_barrier_open(int64_t step);
   void on_checkpoint_waits(int64_t step);
-  // checkpoint-every = auto: a checkpoint is due, after some steps more. Returns where it will be;
-  // empty: not now, or only at the end.
+  // Adds a checkpoint a few steps ahead (checkpoint-every = auto). Returns its step, or nothing if
+  // it cannot be added now, or not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
-  // Before each state goes out.
+  // Call before each State goes out.
   void on_tick();
   // Messages of members.
   Checked on_eval_result(const PeerId& peer, const wire::EvalResult& result);
@@ -56,21 +56,23 @@ class TrainingRun {
   Checked on_arrived(const wire::Arrived& arrived);
   Checked on_record_part(const PeerId& peer, const wire::RecordPart& part);
 
-  // The run stops at the nearest step at which there is a consistent cut. False: that is its end anyway.
+  // Stops the run at the nearest step with a consistent cut. Returns false if that is its end
+  // anyway.
   bool stop();
-  // The checkpoint that it stops with is on disk.
+  // Returns true once the checkpoint that the run stops with is on disk.
   bool stopped() const { return snapshots_.stopped(); }
-  // Everything is computed, evaluated and on disk.
+  // Returns true once everything is computed, evaluated and on disk.
   bool complete() const;
-  // Every server has handed in all that it says it has logged, where the job is recorded.
+  // Returns true once every server has sent its whole log, or if the job is not recorded.
   bool logs_complete() const;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const;
   void add_to_server_state(wire::State* state, const MemberInfo& server) const;
-  // The next server that has come to a lost one's place and lacks its weights: its rank, once.
+  // Returns the rank of the next server that has joined in a lost one's place and needs its
+  // weights, once.
   std::optional<int> take_joined_server();
-  // It has the weights of the one whose place it has taken.
+  // Notes that the replacement has loaded its weights.
   void server_loaded(uint64_t incarnation);
-  // Another process may take this server's place.
+  // Notes the loss of a server. Returns true if another process may take its place.
   bool replaceable(int64_t now_ms, const MemberInfo& server);
 
   const Barriers& barriers() const { return barriers_; }
@@ -85,7 +87,7 @@ class TrainingRun {
   const ServerPlaces& places() const { return places_; }
   Evaluations& evaluations() { return evaluations_; }
   const Evaluations& evaluations() const { return evaluations_; }
-  // Null where the job is not recorded.
+  // Null if the job is not recorded.
   const ServerLogs* logs() const { return logs_.get(); }
 
  private:

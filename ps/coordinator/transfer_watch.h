@@ -1,6 +1,6 @@
-// The deadline of whatever the coordinator does with whole weights: handing them to the servers,
-// gathering them, writing them. A server that does not answer or a disk that hangs is named, and in
-// the end the job fails instead of waiting for ever. State machine; one thread.
+// Deadline of the coordinator's transfers of whole weights: loading them into servers, gathering
+// them, writing them. Names a server that does not answer or a disk that hangs, and finally lets
+// the job fail instead of waiting forever. A state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,22 @@ namespace pushpull {
 
 class TransferWatch {
  public:
-  // timeout_s: progress-timeout of the job; 0: none.
+  //   timeout_s: progress-timeout of the job; 0: no limit.
   explicit TransferWatch(double timeout_s);
 
-  // Something runs. what: whom it waits for, "the disk to take the checkpoint of step 100". moved:
-  // any number that changes when it moves on; another `what` is another wait.
-  // bytes: of a wait that cannot say how far it is; it has a second more for each 10 MB.
+  // Notes that a transfer is in progress.
+  //   what: names the wait, as "the disk to write the weights of step 100". A new text is a new
+  //   wait.
+  //   moved: any number that changes with progress.
+  //   bytes: for a wait without visible progress; allows another second for each 10 MB.
   void running(int64_t now_ms, const std::string& what, int64_t moved, int64_t bytes);
   void idle() { what_.clear(); }
 
-  // A line for people: it stands for 10 s, and again every 30 s.
+  // Returns a line for users after 10 s without progress, and again every 30 s.
   std::optional<std::string> take_notice(int64_t now_ms);
-  // It has stood for longer than the timeout.
+  // Returns true after `timeout_s` without progress.
   bool overdue(int64_t now_ms) const;
-  // "[checkpoint] server 0 has waited 600.0 s for ... (progress-timeout = 600.0)"
+  // Returns "[checkpoint] server 0 has waited 600.0 s for ... (progress-timeout = 600.0)".
   std::string overdue_text(int64_t now_ms) const;
 
  private:
@@ -32,11 +34,11 @@ class TransferWatch {
   std::string text(int64_t now_ms) const;
 
   const int64_t timeout_ms_;
-  std::string what_;  // empty: nothing runs
+  std::string what_;  // empty without a transfer
   int64_t moved_ = 0;
   int64_t since_ms_ = 0;
   int64_t allowance_ms_ = 0;
-  int64_t said_ms_ = -1;  // -1: not yet
+  int64_t said_ms_ = -1;  // -1 before the first notice
 };
 
 }  // namespace pushpull

@@ -35,14 +35,13 @@ void Transfers::on_tick(Now now, Coordinator& coordinator) {
   watch(now, coordinator);
 }
 
-// Returns the number of slices.
 int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const StartPoint& point) {
   const wire::State state = coordinator.state_for_self();
   effects_.connect_shards({state.data_endpoints().begin(), state.data_endpoints().end()});
   const SliceMap& map = map_.emplace(coordinator.declaration().table.total,
                                      options_.job.slice_bytes, options_.servers);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
-  // last: turns use it, and what it needs, as soon as it is there
+  // Last: turns use it, with all it needs, as soon as it exists.
   client_ = std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), map, slots);
   if (point.weights) client_->load(point.weights, now.ms);
   whole_step_.reset();
@@ -69,7 +68,7 @@ void Transfers::exchange(Now now, Coordinator& coordinator) {
   if (auto fetched = client_->take_fetched()) take_snapshot(now, coordinator, std::move(*fetched));
 }
 
-// checkpoint-every = auto. Far enough ahead for all to know of it when they come there.
+// checkpoint-every = auto. Chooses a step far enough ahead for all members to know of it in time.
 void Transfers::choose_checkpoint(Now now, Coordinator& coordinator) {
   if (!options_.job.checkpoint_auto || coordinator.phase() != wire::PHASE_TRAINING) return;
   if (!pace_.due(now.ms) || writing_) return;
@@ -98,7 +97,7 @@ void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
   client_->fetch(*step, *step != coordinator.barriers().start_step, now.ms);
 }
 
-// ---- a server in the place of a lost one ----
+// ---- a replacement server ----
 
 std::vector<int> Transfers::slices_of_others() const {
   std::vector<int> out;
@@ -108,7 +107,7 @@ std::vector<int> Transfers::slices_of_others() const {
   return out;
 }
 
-// The payloads are shared with whoever writes them.
+// Shares the payloads with the checkpoint writer.
 void Transfers::keep_copy(Coordinator& coordinator, const GatheredState& snapshot) {
   if (options_.job.copy_distance() == 0 || snapshot.step == coordinator.barriers().start_step)
     return;
@@ -123,7 +122,7 @@ void Transfers::keep_copy(Coordinator& coordinator, const GatheredState& snapsho
   coordinator.training_run().places().copied(snapshot.step, snapshot.updates);
 }
 
-// Loads the copy into one server after the other.
+// Loads the copy into one replacement server at a time.
 void Transfers::restore(Now now, Coordinator& coordinator) {
   ServerPlaces& places = coordinator.training_run().places();
   if (restoring_) {
@@ -134,7 +133,7 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
       coordinator.training_run().server_loaded(restored_server_);
       effects_.show_line(coordinator.members().find(restored_server_)->name() +
                          " has the weights of step " + std::to_string(copy_->step) +
-                         "; workers send it what they have pushed since");
+                         "; workers resend it their later pushes");
     }
     return;
   }
@@ -148,7 +147,7 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
     endpoints.push_back(member == nullptr ? places.endpoint(i) : member->data_endpoint);
   }
   effects_.connect_shards(endpoints);
-  // A copy that is whole shows that each server has come so far: workers let go of earlier pushes.
+  // A complete copy proves that each server has reached its step: workers then drop earlier pushes.
   client_->fetch_again(now.ms);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
   restoring_ =
@@ -158,11 +157,11 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
 
 // ---- how long it takes ----
 
-// The disk first: while it writes, servers hand over copies at most.
+// The disk comes first: during a write, servers hand over copies at most.
 void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
   if (on_disk_) {
     const std::string what =
-        "the disk to take the weights of step " + std::to_string(snapshot_step_);
+        "the disk to write the weights of step " + std::to_string(snapshot_step_);
     return watch_.running(now.awake_ms, what, 0, snapshot_bytes_);
   }
   if (!client_ || !client_->busy()) return watch_.idle();
@@ -172,7 +171,7 @@ void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
   const std::string what = (server == nullptr ? "a server" : server->name()) +
                            (step ? " to hand over the weights of step " + std::to_string(*step)
                                  : " to take its weights");
-  // a server that is not ready waits for pushes: that is the workers' matter
+  // A server that is not ready waits for pushes, which is not its fault.
   watch_.running(now.awake_ms, what, client_->answers(), 0);
 }
 
@@ -207,7 +206,7 @@ void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState s
   if (const RunCounts* counts = coordinator.training().counts_at(snapshot.step)) {
     state.counts = *counts;
   }
-  // the summary tells that one alone
+  // Only the summary shows the hash, so only the last checkpoint needs it.
   const Barriers& barriers = coordinator.barriers();
   const bool last = state.step == barriers.end_step || barriers.stops_at(state.step);
   effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
@@ -218,7 +217,7 @@ bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& wri
   on_disk_ = false;
   const bool failed = may_fail(written);
   if (failed) tell_failure(coordinator, written);
-  // a new term writes its own
+  // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
   if (written.error && !failed) std::rethrow_exception(written.error);
   progress_.note_hash(written.step, written.weights_sha256);
@@ -235,7 +234,7 @@ void Transfers::measure(Now now, const Coordinator& coordinator, int64_t step) {
   if (step < barriers.end_step) effects_.show_line(pace_.line());
 }
 
-// A file could not be written, and the job takes that.
+// Returns true if a file could not be written and the job continues in that case.
 bool Transfers::may_fail(const Written& written) const {
   if (!written.error || options_.job.on_checkpoint_failure == OnCheckpointFailure::kAbort) {
     return false;
@@ -264,7 +263,7 @@ void Transfers::tell_failure(const Coordinator& coordinator, const Written& writ
                   : "there is no checkpoint of this run on disk";
   const std::string lost = why + "; the checkpoint of step " + step + " is lost, ";
   if (end) end_failure_ = lost + "the last one: " + newest + "; make room, and resume from it";
-  effects_.show_line(end ? lost + "summary.json is written all the same"
+  effects_.show_line(end ? lost + "summary.json is still written"
                          : lost + "training goes on (on-checkpoint-failure = continue): " + newest);
 }
 

@@ -1,6 +1,7 @@
-// Weights between the coordinator and all servers, through a `ShardClient`: loaded at the start of a
-// term, fetched at each checkpoint and handed to the disk; fetched as a copy, and loaded by a server in
-// the place of a lost one; and how long a server or the disk may take for that. Part of the job driver's state machine; one thread.
+// Moves weights between the coordinator and all servers, through a `ShardClient`: loads them at the
+// start of a term, fetches them at each checkpoint for the disk, fetches copies, and loads a copy
+// into a server that replaces a lost one. Limits how long a server or the disk may take. Part of
+// the job driver's state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,36 +21,38 @@ namespace pushpull {
 
 class Transfers {
  public:
-  // All borrowed. options: their run and term change with the term.
+  // Borrows all arguments. The run and the term in `options` change with each term.
   Transfers(const CoordinatorOptions& options, Progress& progress, JobEffects& effects);
 
-  // The term has been set up. Returns the number of slices.
+  // Starts a term once it is set up. Returns the number of slices.
   int64_t begin_term(Now now, const Coordinator& coordinator, const StartPoint& point);
-  // Nothing is fetched any more; what is being written goes on.
+  // Stops all fetches; a write in progress continues.
   void end_term();
 
-  // From one of the connections for weights. False: it was not taken.
+  // Handles a message on one of the data connections to servers. Returns false if it belongs to no
+  // running transfer.
   bool on_message(Now now, const Message& message);
-  // In each turn: sends what is to be sent, and takes in what has been fetched.
+  // Call in each turn: sends requests and takes finished fetches.
   void exchange(Now now, Coordinator& coordinator);
-  // Begins with the next snapshot where one is due; ends the job where this takes too long.
+  // Starts the next snapshot if one is due, and ends the job if a transfer takes too long.
   void on_tick(Now now, Coordinator& coordinator);
-  // A snapshot is hashed or on disk. False: it could not be written, and the job goes on without it.
-  // Throws what kept it from being written where the job does not.
+  // Notes that a snapshot was hashed or written. Returns false if it could not be written and the
+  // job continues without it. Throws the write's error if the job may not continue.
   bool on_written(Now now, Coordinator& coordinator, const Written& written);
 
-  // There are answers to wait for.
+  // Returns true while answers from servers are due.
   bool busy() const { return (client_ && client_->busy()) || restoring_; }
-  // A snapshot is fetched, hashed or written; has been fetched.
+  // `writing` is true while a snapshot is fetched, hashed or written, `on_disk` once it is fetched.
   bool writing() const { return writing_; }
   bool on_disk() const { return on_disk_; }
-  // Slices that have been loaded and gathered in this term.
+  // The number of slices loaded and gathered in this term.
   int64_t transferred() const { return client_ ? client_->transferred() : 0; }
-  // A server or the disk has made no progress for progress-timeout.
+  // Returns true if a server or the disk has made no progress for progress-timeout.
   bool overdue(Now now) const { return watch_.overdue(now.awake_ms); }
-  // Why the end of the run is not on disk, in a job that goes on without; "": it is, or is not yet.
+  // Returns why the last checkpoint is not on disk, in a job that continues without it; ""
+  // otherwise.
   const std::string& end_failure() const { return end_failure_; }
-  // Server that has not answered, for messages. -1: none.
+  // Returns the rank of a server that has not answered yet, or -1. For messages.
   int slow_shard() const { return client_ ? client_->waiting_for() : -1; }
 
  private:
@@ -69,17 +72,17 @@ class Transfers {
   Progress& progress_;
   JobEffects& effects_;
   std::unique_ptr<ShardClient> client_;  // null between two terms
-  std::optional<SliceMap> map_;          // of the term
-  // recovery = peers: the newest copy of the other servers' slices; null: none yet
+  std::optional<SliceMap> map_;          // for the term
+  // recovery = peers: the newest copy of the other servers' slices; null if there is none.
   std::shared_ptr<const GatheredState> copy_;
-  std::unique_ptr<ShardClient> restoring_;  // loads it into the server with this incarnation
+  std::unique_ptr<ShardClient> restoring_;  // loads it into restored_server_
   uint64_t restored_server_ = 0;
   bool writing_ = false;
   bool on_disk_ = false;
   int64_t snapshot_step_ = 0;
   int64_t snapshot_term_ = 0;
   int64_t snapshot_bytes_ = 0;
-  std::optional<int64_t> whole_step_;  // of the newest checkpoint on disk, as far as is known
+  std::optional<int64_t> whole_step_;  // newest checkpoint known to be on disk
   std::string end_failure_;
   TransferWatch watch_;
   CheckpointPace pace_;

@@ -14,12 +14,13 @@ namespace {
 
 constexpr int64_t kDeadlineMs = 60'000;
 
-// A tile is a block of threads: small ones fill a device with a small model, large ones are few.
+// A tile is a block of threads: small tiles let a small model fill a device, large ones keep their
+// number low.
 constexpr int64_t kSmallTile = 1024;
 constexpr int64_t kLargeTile = 8192;
 constexpr int64_t kManyElements = int64_t{8} << 20;
 
-constexpr size_t kAlignment = 16;  // bytes of the widest load
+constexpr size_t kAlignment = 16;  // size of the widest load, in bytes
 
 static_assert(device::kNormBlock == kBlockElements);
 
@@ -27,7 +28,7 @@ bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(addres
 
 size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Grows it to at least so many bytes; its contents are lost.
+// Grows `memory` to at least `bytes`; its contents are lost.
 void grow(device::Device& device, size_t bytes, device::Memory& memory) {
   if (memory.size() >= bytes) return;
   const size_t size = std::max(bytes, memory.size() + memory.size() / 2);
@@ -35,11 +36,11 @@ void grow(device::Device& device, size_t bytes, device::Memory& memory) {
   memory = device.allocate(size);
 }
 
-// Copies of descriptors, one kind behind the other.
+// Packs arrays of descriptors one after the other into host memory.
 class Packer {
  public:
   Packer(std::byte* host, std::byte* there) : host_(host), there_(there) {}
-  // their addresses on the device
+  // Returns the array's address on the device.
   template <class T>
   const T* add(const std::vector<T>& all) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment);
@@ -110,7 +111,7 @@ void DeviceEngine::square(std::span<const SliceWork> work, int64_t leaves, doubl
   run(all, [&](const device::SliceBatch& batch, size_t first) {
     stream_->square(batch, static_cast<float>(divisor), there + first);
   });
-  // behind the descriptors on the stream, so their memory is free by then
+  // On the stream this follows the descriptors' upload, so their host memory is free by then.
   const auto* here = reinterpret_cast<const double*>(host_.get());
   stream_->copy_out(there, bytes, host_.get());
   stream_->synchronize(kDeadlineMs);
@@ -149,7 +150,7 @@ device::SliceBatch DeviceEngine::describe(std::span<const SliceWork> work, int64
   depth_ = 0;
   int64_t elements = 0;
   for (const SliceWork& slice : work) elements += slice.rules->size();
-  size_t staged = 0;  // floats of the group
+  size_t staged = 0;  // floats in the group
   size_t most = 0;
   for (const SliceWork& slice : work) {
     const Group before{copies_.size(), tiles_.size()};
@@ -169,7 +170,7 @@ device::SliceBatch DeviceEngine::describe(std::span<const SliceWork> work, int64
   return upload();
 }
 
-// staged: floats of the group so far.
+//   staged: floats in the group so far.
 void DeviceEngine::add_slice(const SliceWork& work, int64_t leaves, Purpose purpose,
                              size_t& staged) {
   PP_ASSERT(work.codec->plain());  // why_not_on_device
@@ -210,7 +211,7 @@ void DeviceEngine::add_slice(const SliceWork& work, int64_t leaves, Purpose purp
   slices_.push_back(slice);
 }
 
-// elements: of the batch.
+//   elements: of the batch.
 void DeviceEngine::add_tiles(const SliceWork& work, const UpdateInfo& info, int64_t elements,
                              Purpose purpose) {
   const bool moves = purpose == Purpose::kUpdate;
@@ -223,7 +224,7 @@ void DeviceEngine::add_tiles(const SliceWork& work, const UpdateInfo& info, int6
     const auto number = static_cast<int32_t>(segments_.size());
     segments_.push_back({of.lo, of.hi, static_cast<int32_t>(slices_.size()) - 1,
                          static_cast<int32_t>(rule.counts), rule.rule});
-    // a norm's tiles are blocks of the slice, whatever lies in them
+    // A norm's tiles are the slice's blocks, no matter which segments they contain.
     while (lo < of.hi) {
       const int64_t next = lo / tile * tile + tile;
       const int64_t hi = std::min(next, moves ? of.hi : work.rules->size());

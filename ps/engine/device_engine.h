@@ -1,10 +1,10 @@
-// The arithmetic of a Shard on a device: weights and optimizer state lie in its memory, sums and
-// updates are kernels (common/device/slice_update.h), with the bits of the host. One thread, which
-// is the device's.
+// The arithmetic of a Shard on a device: weights and optimizer state are in device memory; sums and
+// updates are kernels (common/device/slice_update.h) that give the same bits as the host. Used by
+// the device's thread.
 //
-// A batch is described once, in one upload. Parts that lie on the host are copied in before the
-// kernel that sums them, into staging memory; a batch with more of them than it holds is cut into
-// groups, one after the other on the stream.
+// A batch is described once, in one upload. Parts in host memory are copied to staging memory
+// before the kernel that sums them. If they do not fit, the batch is cut into groups that run one
+// after the other on the stream.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ namespace pushpull {
 
 struct DeviceEngineSetup {
   std::shared_ptr<device::Device> device;
-  // Memory of the device for generations of weights, for instance what other processes can open;
-  // null: as for state.
+  // Allocates generations of weights on the device, for instance in memory that other processes can
+  // open. Default: as for state.
   FloatAllocator weights;
-  // Memory of the host that the device copies to and from directly (device::registered).
+  // Allocates host memory that the device can copy to and from directly (device::registered).
   FloatAllocator pinned;
-  size_t staging_bytes = size_t{64} << 20;  // a slice's parts may need more
+  size_t staging_bytes = size_t{64} << 20;  // exceeded if one slice's parts need more
 };
 
 class DeviceEngine : public SliceEngine {
@@ -39,21 +39,21 @@ class DeviceEngine : public SliceEngine {
   void initialise(const RangeUpdate& rules, uint64_t seed, float* to) override;
   void write(const Payload& from, float* to) override;
   void keep(std::span<PartialSum* const> parts) override;
-  // Both throw Error(kDevice) that names the device where it has failed or takes too long. Parts
-  // are plain floats: a job with a codec computes on the host (PP_ASSERT).
+  // Both throw Error(kDevice) naming the device if it fails or takes longer than 60 s. Parts must
+  // be plain floats: a job with a codec computes on the host (PP_ASSERT).
   void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
              Parallel& parallel) override;
   void square(std::span<const SliceWork> work, int64_t leaves, double divisor,
               Parallel& parallel) override;
 
  private:
-  // A part that lies on the host.
+  // A part in host memory.
   struct Copy {
     const Payload* from;
-    size_t part;  // in parts_
-    size_t to;    // in staging memory, in floats
+    size_t part;  // index in parts_
+    size_t to;    // offset in staging memory, in floats
   };
-  // Ends, in copies_ and tiles_, of what is staged and launched together.
+  // Ends, in copies_ and tiles_, of the entries that are staged and launched together.
   struct Group {
     size_t copies;
     size_t tiles;
@@ -66,19 +66,19 @@ class DeviceEngine : public SliceEngine {
   void add_slice(const SliceWork& work, int64_t leaves, Purpose purpose, size_t& staged);
   void add_tiles(const SliceWork& work, const UpdateInfo& info, int64_t elements, Purpose purpose);
   device::SliceBatch upload();
-  // launch(batch, number of its first tile) for each group, behind the copies of its parts.
+  // Calls launch(batch, index of its first tile) for each group, after the copies of its parts.
   template <class Launch>
   void run(const device::SliceBatch& all, const Launch& launch);
 
   const DeviceEngineSetup setup_;
   FloatAllocator state_;
-  std::map<size_t, BufferPool> kept_;  // of so many floats: slices have two sizes at most
+  std::map<size_t, BufferPool> kept_;  // by number of floats: slices have at most two sizes
   device::Memory staging_;
-  device::Memory described_;  // the descriptors, there
+  device::Memory described_;  // the descriptors on the device
   device::Memory squares_;
-  std::shared_ptr<float[]> host_;  // the descriptors, here; then the squares
+  std::shared_ptr<float[]> host_;  // the descriptors on the host; later the squares
   size_t host_floats_ = 0;
-  // the batch; used again by every one
+  // The batch; reused by every batch.
   MergePlan plan_;
   std::vector<RuleSegment> rules_;
   std::vector<device::SlicePart> parts_;
@@ -88,7 +88,7 @@ class DeviceEngine : public SliceEngine {
   std::vector<Copy> copies_;
   std::vector<Group> groups_;
   int depth_ = 0;
-  std::unique_ptr<device::Stream> stream_;  // ends first: work on it uses what is above
+  std::unique_ptr<device::Stream> stream_;  // destroyed first: its work uses the members above
 };
 
 }  // namespace pushpull

@@ -11,10 +11,10 @@ namespace pushpull {
 
 namespace {
 
-// Work on less is over before another thread has woken up.
+// Smaller work is done before another thread has woken up.
 constexpr int64_t kInlineElements = int64_t{64} << 10;
 constexpr int64_t kPieceElements = 64 * kBlockElements;
-// The caches have long lost the first weights of a batch when its last ones are written.
+// In larger batches the first weights have left the caches by the time the last ones are written.
 constexpr int64_t kStreamElements = int64_t{2} << 20;
 
 std::shared_ptr<float[]> zeroed_floats(size_t floats) {
@@ -70,7 +70,7 @@ void HostEngine::for_pieces(int64_t elements, int64_t leaves, Parallel& parallel
   });
 }
 
-// Memory of a device cannot come here.
+// Device memory cannot reach this engine.
 void HostEngine::keep(std::span<PartialSum* const> parts) { PP_ASSERT(parts.empty()); }
 
 void HostEngine::apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
@@ -89,7 +89,7 @@ void HostEngine::apply_piece(const Piece& piece, const UpdateInfo& info, TreeSum
   for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
     const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
     for (size_t s = 0; s < state.size(); ++s) {
-      // just before it is read: it passes through the cache once
+      // Copied just before it is read, so that it passes through the cache once.
       if (work.state_before[s] == state[s]) continue;
       std::copy_n(work.state_before[s] + lo, stride.size(), state[s] + lo);
     }

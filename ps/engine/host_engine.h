@@ -1,5 +1,5 @@
-// The arithmetic of a Shard on the processor, one pass over the memory. One thread, and those of
-// the `Parallel` that it is given.
+// The arithmetic of a Shard on the processor, in one pass over memory. Runs in one thread, and in
+// those of the `Parallel` passed to it.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace pushpull {
 
 class HostEngine : public SliceEngine {
  public:
-  // weights: where generations lie, for instance memory that other processes map.
+  //   weights: allocates generations, for instance in memory that other processes map.
   explicit HostEngine(FloatAllocator weights = heap_floats);
 
   bool on_device() const override { return false; }
@@ -28,27 +28,27 @@ class HostEngine : public SliceEngine {
               Parallel& parallel) override;
 
  private:
-  // A piece of one slice of a batch: what a thread takes at once.
+  // A piece of one slice of a batch, the unit of work of a thread.
   struct Piece {
     const SliceWork* work = nullptr;
     Range elements;
   };
 
-  // Elements of all pieces.
+  // Cuts the batch into pieces_. Returns the number of elements.
   int64_t cut(std::span<const SliceWork> work);
-  // task(piece, sum of its slice's parts) for all of pieces_.
+  // Calls task(piece, sum of its slice's parts) for each of pieces_.
   template <class Task>
   void for_pieces(int64_t elements, int64_t leaves, Parallel& parallel, const Task& task);
   static void apply_piece(const Piece& piece, const UpdateInfo& info, TreeSum& sum);
 
   const FloatAllocator weights_;
   const FloatAllocator state_;
-  // used again by every batch
+  // Reused by every batch.
   std::vector<Piece> pieces_;
   std::vector<TreeSum> sums_;  // by thread
 };
 
-// The engine of a Shard unless another one is given.
+// Returns the default engine of a Shard.
 std::shared_ptr<SliceEngine> host_engine(FloatAllocator weights = heap_floats);
 
 }  // namespace pushpull

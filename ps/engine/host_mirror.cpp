@@ -21,13 +21,13 @@ HostMirror::Copy& HostMirror::copy_of(const std::shared_ptr<const void>& generat
     return !copy.of.owner_before(generation) && !generation.owner_before(copy.of);
   });
   if (found != copies_.end()) return *found;
-  // those that nobody holds any more go back to the pool first
+  // Copies without readers go back to the pool first.
   std::erase_if(copies_, [](const Copy& copy) { return copy.of.expired(); });
   copies_.push_back({generation, pool_.get(), {}});
   return copies_.back();
 }
 
-// It will be there behind stream_.
+// The contents are there once stream_ is synchronized.
 Payload HostMirror::on_host(const Payload& there) {
   Copy& copy = copy_of(there.owner);
   const auto* first = static_cast<const std::byte*>(there.owner.get());
@@ -43,7 +43,7 @@ Payload HostMirror::on_host(const Payload& there) {
 }
 
 void HostMirror::bring(std::vector<Payload>& payloads) {
-  std::vector<Payload> there;  // until it has been copied
+  std::vector<Payload> there;  // keeps the sources until they are copied
   for (Payload& payload : payloads) {
     if (!payload.on_device) continue;
     Payload here = on_host(payload);

@@ -1,7 +1,7 @@
-// Copies on the host of what a server keeps on a device, for all who cannot read it there: one of
-// each generation of weights and each state vector that somebody wants, made slice by slice, each
-// slice once. A copy lies as its original does, and lasts as long as that or as its readers,
-// whichever is longer. One thread, which is the device's.
+// Host copies of a server's vectors on a device, for readers that cannot access the device: one for
+// each generation of weights and each state vector that is read, made slice by slice, each slice
+// once. A copy has the layout of its original. It lives until the original and all its readers are
+// gone. Used by the device's thread.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,22 @@ namespace pushpull {
 
 class HostMirror {
  public:
-  // memory: where copies lie; what is registered with the device is faster.
-  // floats: of a generation.
+  //   memory: allocates the copies; faster if registered with the device.
+  //   floats: in a generation.
   HostMirror(std::shared_ptr<device::Device> device, FloatAllocator memory, size_t floats);
 
-  // Puts the bytes of all payloads on the device into host memory. The owner of each begins where
-  // its generation does, and what has been copied of that does not change any more. Throws
-  // Error(kDevice).
+  // Replaces the payloads that are on the device by host copies. Each payload's owner must be the
+  // start of its generation, and copied contents must not change any more. Throws Error(kDevice).
   void bring(std::vector<Payload>& payloads);
 
-  // Copies whose source is still alive.
+  // The number of copies with a source that is still alive.
   size_t copies() const { return copies_.size(); }
 
  private:
   struct Copy {
     std::weak_ptr<const void> of;
     std::shared_ptr<float[]> floats;
-    std::set<size_t> here;  // offsets of slices, in bytes
+    std::set<size_t> here;  // offsets of the copied slices, in bytes
   };
   Copy& copy_of(const std::shared_ptr<const void>& generation);
   Payload on_host(const Payload& there);

@@ -1,4 +1,4 @@
-// The meaning of `pushpull-server --device`.
+// Opens the device named by `pushpull-server --device`. Startup only.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace pushpull {
 
-// text: cpu, cuda, cuda:N, or auto, which takes cuda:0 where it can be used. Null: the host.
-//   say: told in one line why `auto` takes none.
+// Returns the device, or null for the host.
+//   text: cpu, cuda, cuda:N, or auto, which is cuda:0 if it can be used.
+//   say: receives one line that says why `auto` uses no device.
 // Throws Error(kUsage | kDevice).
 std::shared_ptr<device::Device> open_server_device(
     const std::string& text, const std::function<void(const std::string&)>& say);
 
-// Why servers of this job keep their weights in host memory, whatever their device; "": they need
-// not.
+// Returns why servers of this job keep their weights in host memory on any device, or "".
 std::string why_not_on_device(const Job& job);
 
 }  // namespace pushpull

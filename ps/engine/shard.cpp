@@ -80,7 +80,7 @@ void Shard::load_state(SliceData& d, std::span<const Payload> payloads) {
 
 void Shard::hold_state() {
   if (data_.empty() || state_vectors() == 0) return;
-  if (held_ == data_.size()) return;  // nothing has changed since
+  if (held_ == data_.size()) return;  // unchanged since the last call
   PP_ASSERT(held_ == 0);
   held_state_ = std::exchange(state_, {});
   held_ = data_.size();
@@ -115,7 +115,7 @@ void Shard::store(int slice, std::span<const Payload> payloads, int64_t version,
 float* Shard::begin_next(const SliceData& d) {
   PP_ASSERT(!d.ahead);
   if (!next_) {
-    // the generation before goes back to the pool first, so that its pages are used again
+    // The previous generation returns to the pool first, so that its pages are reused.
     previous_.reset();
     next_ = pool_.get();
   }
@@ -183,7 +183,7 @@ void Shard::apply(int slice, const std::vector<PartialSum>& parts, int64_t leave
 
 std::vector<NormPart> Shard::norms(std::span<const SliceUpdate> slices, int64_t leaves,
                                    double divisor, Parallel& parallel) {
-  // by block of the generation, where each slice but the last one is whole blocks
+  // Indexed by block of the generation: each slice but the last one consists of whole blocks.
   squares_.resize((pool_.floats() + kBlockElements - 1) / kBlockElements);
   const auto first_block = [](const SliceData& d) {
     return static_cast<size_t>(d.offset / kBlockElements);

@@ -1,14 +1,15 @@
-// The slices that one server owns: weights, optimizer state, versions. Knows no socket, clock or
-// worker, and touches no float: memory and arithmetic are those of its engine (slice_engine.h). One
-// thread.
+// The slices that one server owns: weights, optimizer state, versions. Does no I/O, knows no
+// workers and touches no floats: memory and arithmetic are its engine's (slice_engine.h). Not
+// thread-safe.
 //
-// Weights lie in generations: one buffer holds one version of all slices, one after the other. They
-// are never changed in place: an update writes the next generation, so that what is being sent
-// stays as it was, and the generation before stays readable (a replacement worker may need it)
-// until the next one is begun. So a steady run goes to and fro between two buffers.
+// Weights are stored in generations: one buffer holds one version of all slices, one after the
+// other. A generation never changes in place: an update writes the next one, so that a transfer in
+// progress sends consistent weights. The previous generation stays readable until the next one is
+// begun, since a replacement worker may need it. A steady run therefore alternates between two
+// buffers.
 //
-// The optimizer's state changes in place, until somebody holds it: then each slice's first update
-// takes it along to other memory, on its way through the cache, and what is held stays as it was.
+// The optimizer's state changes in place until it is held. Each slice's first update after that
+// writes the state to other memory, in the same pass, and the held state stays unchanged.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +31,18 @@
 
 namespace pushpull {
 
-// One slice's part in a batch of updates.
+// One slice's part of a batch of updates.
 struct SliceUpdate {
   int slice = 0;
   std::span<const PartialSum> parts;
-  // The slice's weights that the gradient was computed on (Shard::weights, its address), for delay
-  // compensation; null: none.
+  // Address of the slice's weights that the gradient was computed on (Shard::weights), for delay
+  // compensation, or null.
   const float* read = nullptr;
 };
 
 class Shard {
  public:
-  // engine: of this shard alone where it is a device's.
+  //   engine: must not be shared with another shard if it is a device's.
   Shard(const SliceMap& map, int server, const TensorTable& table,
         const OptimizerOptions& optimizer, std::shared_ptr<SliceEngine> engine = host_engine(),
         const CodecMap& codecs = {});
@@ -54,53 +55,52 @@ class Shard {
   // Offset of the slice in a generation, in floats.
   int64_t offset(int slice) const { return data(slice).offset; }
   size_t state_vectors() const;
-  // The codec that partial sums of the slice are encoded with.
+  // The codec of the slice's partial sums.
   const SliceCodec& codec(int slice) const { return data(slice).codec; }
 
   // Fills every slice by the tensors' init rules.
   void initialise(uint64_t seed);
-  // Before the first update, once for a slice.
-  //   payloads: weights, then each state vector. Sizes must fit (PP_ASSERT: callers check).
+  // Sets a slice before the first update, once.
+  //   payloads: weights, then each state vector. Sizes must match (PP_ASSERT: callers check).
   void load(int slice, std::span<const Payload> payloads);
-  // Takes over what a worker has kept (all-reduce): weights, then each state vector. Sizes must
-  // fit.
+  // Takes a slice from a worker (all-reduce): weights, then each state vector. Sizes must match.
   void store(int slice, std::span<const Payload> payloads, int64_t version, int64_t updates);
-  // Makes memory for so many generations beside the first one.
+  // Allocates memory for this many generations beside the current one.
   void reserve(int generations) { pool_.reserve(generations); }
-  // Version and update count that all slices start from.
+  // Sets the version and the update count of all slices at the start.
   void set_start(int64_t version, int64_t updates);
 
-  // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and moves the slice
-  // by one update, which is done when this returns. Its version moves by `versions`: a round of
-  // local:H is several steps. All slices take their turn before one is moved again. The bits do not
-  // depend on `parallel`.
+  // Decodes and sums `parts` (see TreeSum; `leaves` micro-batches make a step) and updates the
+  // slice once; the update is complete on return. The version grows by `versions`: a round of
+  // local:H is several steps. Each slice must be updated once before any slice is updated again.
+  // The bits do not depend on `parallel`.
   void apply(std::span<const SliceUpdate> updates, int64_t leaves, const UpdateInfo& info,
              int64_t versions, Parallel& parallel);
-  // One slice alone, in the caller's thread.
+  // Updates one slice in the caller's thread.
   void apply(int slice, const std::vector<PartialSum>& parts, int64_t leaves,
              const UpdateInfo& info, int64_t versions = 1, const float* read = nullptr);
 
-  // On a device, parts that wait for others may lie in memory of a process that ends meanwhile:
-  // `keep` copies them into memory of this process.
+  // On a device, waiting parts may be in the memory of a process that exits meanwhile: `keep`
+  // copies them into this process's memory.
   bool keeps_parts() const { return engine_->on_device(); }
   void keep(std::span<PartialSum* const> parts) { engine_->keep(parts); }
 
-  // Squares of the gradient (sum / divisor) over the slices' blocks; running statistics do not
-  // count.
+  // Returns the squares of the gradient (sum / divisor) over the slices' blocks, without running
+  // statistics.
   std::vector<NormPart> norms(std::span<const SliceUpdate> slices, int64_t leaves, double divisor,
                               Parallel& parallel);
 
   int64_t version(int slice) const { return data(slice).version; }
   int64_t updates(int slice) const { return data(slice).updates; }
   Payload weights(int slice) const;
-  // The version before; empty (no owner) and -1 before the first update, and where another slice
-  // has begun the next one.
+  // The previous version. Empty (no owner) and -1 before the first update, and once another slice
+  // has begun the next version.
   Payload previous(int slice) const;
   int64_t previous_version(int slice) const;
-  // From here on the optimizer's state of all slices stays where and as it is as long as anybody
-  // has a payload of it. Between two calls all slices have been moved, or none.
+  // Holds the optimizer's state: that of all slices stays in place and unchanged as long as a
+  // payload of it exists. Between two calls either all slices must be updated or none.
   void hold_state();
-  // The state vectors where they lie. Without hold_state the next update changes them.
+  // Returns the state vectors, without a copy. The next update changes them unless they are held.
   std::vector<Payload> state(int slice) const;
 
  private:
@@ -110,8 +110,8 @@ class Shard {
     RangeUpdate update;
     SliceCodec codec;
     int64_t offset = 0;  // in a generation
-    bool ahead = false;  // lies in the next generation already
-    bool held = false;   // its state lies in held_state_ still
+    bool ahead = false;  // already in the next generation
+    bool held = false;   // its state is still in held_state_
     int64_t version = 0;
     int64_t previous_version = -1;
     int64_t updates = 0;
@@ -120,11 +120,11 @@ class Shard {
   const SliceData& data(int slice) const;
   SliceData& data(int slice);
   Payload payload(const std::shared_ptr<float[]>& generation, const SliceData& d) const;
-  // The engine's description of a slice and its parts.
+  // Returns the engine's description of a slice and its parts.
   SliceWork work_of(const SliceUpdate& update) const;
   void write(const Payload& from, const SliceData& d, float* to);
   void load_state(SliceData& d, std::span<const Payload> payloads);
-  // Begins and ends the update of a slice's state, which moves where it is held.
+  // Begin and end the update of a slice's state, which moves to other memory if it is held.
   void begin_state(const SliceData& d);
   void end_state(SliceData& d);
   // Returns where to write the slice's next version; `end_next` publishes it.
@@ -140,14 +140,14 @@ class Shard {
   BufferPool pool_;
   std::shared_ptr<float[]> previous_;
   std::shared_ptr<float[]> current_;
-  std::shared_ptr<float[]> next_;  // while slices take their turn
-  size_t ahead_ = 0;               // slices that lie in next_
-  // in the order of a generation; empty from hold_state to the next update
+  std::shared_ptr<float[]> next_;  // while only some slices are updated
+  size_t ahead_ = 0;               // slices in next_
+  // In the order of a generation; empty from hold_state to the next update.
   BufferPool state_pool_;
   std::vector<std::shared_ptr<float[]>> state_;
-  std::vector<std::shared_ptr<float[]>> held_state_;  // of slices not moved since hold_state
-  size_t held_ = 0;                                   // slices that lie there
-  // used again by every batch
+  std::vector<std::shared_ptr<float[]>> held_state_;  // of slices not updated since hold_state
+  size_t held_ = 0;                                   // number of these slices
+  // Reused by every batch.
   std::vector<SliceWork> work_;
   std::vector<double> squares_;
 };

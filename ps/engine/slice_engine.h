@@ -1,5 +1,5 @@
-// The arithmetic of a Shard and the memory that its vectors lie in: the host's (host_engine.h), or
-// a device's (device_engine.h). Both have the same bits. One thread.
+// The arithmetic of a Shard and the memory of its vectors: on the host (host_engine.h) or on a
+// device (device_engine.h). Both give the same bits. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -14,51 +14,53 @@
 
 namespace pushpull {
 
-// The sum of the gradients of micro-batches `range` over one slice, as the slice's codec makes it.
+// The sum of the gradients of micro-batches `range` over one slice, encoded by the slice's codec.
 struct PartialSum {
   Range range;
   Payload payload;
   bool kept = false;  // see SliceEngine::keep
 };
 
-// One slice of a batch. Borrowed; pointers are to its first element in the engine's memory.
+// One slice of a batch. Borrows everything; pointers are to its first element in the engine's
+// memory.
 struct SliceWork {
   const RangeUpdate* rules = nullptr;
   const SliceCodec* codec = nullptr;  // of the parts
   std::span<const PartialSum> parts;
-  int64_t updates = 0;  // that the slice has had, this one included
+  int64_t updates = 0;  // updates of the slice, this one included
   const float* before = nullptr;
   float* after = nullptr;
-  std::array<const float*, 2> state_before{};  // other memory than `state` where it is held
+  std::array<const float*, 2> state_before{};  // differs from `state` if the state is held
   std::array<float*, 2> state{};
-  // The weights that the gradient was computed on, for delay compensation; null: none.
+  // The weights that the gradient was computed on, for delay compensation, or null.
   const float* read = nullptr;
-  double* squares = nullptr;  // memory of the host: one for each block of the slice
+  double* squares = nullptr;  // in host memory: one for each block of the slice
 };
 
 class SliceEngine {
  public:
   virtual ~SliceEngine() = default;
 
-  // Its memory is a device's, which the host must not touch.
+  // Returns true if the engine's memory is a device's, which the host must not touch.
   virtual bool on_device() const = 0;
   // Allocates generations of weights; their contents are undefined.
   virtual const FloatAllocator& weights() const = 0;
   // Allocates state vectors; new memory is zero.
   virtual const FloatAllocator& state() const = 0;
 
-  // These return when the work is done: what was written may be read by anybody at once.
+  // These return when the work is done: any process may then read the results.
 
   // Fills a range by the tensors' init rules.
   virtual void initialise(const RangeUpdate& rules, uint64_t seed, float* to) = 0;
   // from: floats, on the host or on the engine's device.
   virtual void write(const Payload& from, float* to) = 0;
-  // Puts parts that lie in device memory of another process into memory of the engine's own.
+  // Copies parts in the device memory of another process into the engine's own memory.
   virtual void keep(std::span<PartialSum* const> parts) = 0;
-  // Sums the parts of each slice (see TreeSum; `leaves` micro-batches make a step) and moves it.
+  // Sums the parts of each slice (see TreeSum; `leaves` micro-batches make a step) and updates it.
   virtual void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
                      Parallel& parallel) = 0;
-  // Squares of the gradient (sum / divisor) over each block; running statistics do not count.
+  // Computes the squares of the gradient (sum / divisor) over each block, without running
+  // statistics.
   virtual void square(std::span<const SliceWork> work, int64_t leaves, double divisor,
                       Parallel& parallel) = 0;
 };

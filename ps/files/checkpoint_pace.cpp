@@ -9,9 +9,9 @@ namespace pushpull {
 
 namespace {
 
-// A checkpoint uses processors and memory also where no step is seen to wait. So the disk is idle
-// for four fifths of the time.
-constexpr double kLeastCost = 0.05;  // of the time that it takes
+// A checkpoint uses processors and memory even if no step visibly waits. This minimum keeps the
+// disk idle for four fifths of the time.
+constexpr double kLeastCost = 0.05;  // fraction of its duration
 
 }  // namespace
 
@@ -66,7 +66,7 @@ int64_t CheckpointPace::steps_in(double ms) const {
 }
 
 std::string CheckpointPace::line() const {
-  // the next one has to be on disk before it counts
+  // The next one counts only once it is on disk.
   const int64_t repeat_ms = due_ms_ - cut_ms_ + took_ms_;
   return "the checkpoint of step " + std::to_string(cut_step_) + " took " + seconds_text(took_ms_) +
          " s and cost about " + std::to_string(std::llround(cost_ms_)) +

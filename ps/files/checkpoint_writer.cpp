@@ -32,7 +32,7 @@ CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
     const std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
     store_.write(*state, table_, snapshot.weights, slots, slot_names_);
   } catch (const Error& e) {
-    // a folder that cannot be listed any more is the disk's failure, not bad data
+    // A folder that can no longer be listed is a disk failure, not bad data.
     const ErrorCode code = e.code() == ErrorCode::kData ? ErrorCode::kIo : e.code();
     result.error = std::make_exception_ptr(Error(code, e.what()));
   } catch (...) {

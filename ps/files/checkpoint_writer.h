@@ -1,6 +1,5 @@
-// Puts together, hashes and writes snapshots on a thread of its own, so that neither these copies
-// nor a slow disk stop the server. One snapshot at a time: the coordinator hands in the next one
-// after the result of the one before.
+// Assembles, hashes and writes snapshots on its own thread, so that neither copies nor a slow disk
+// stop the server. Takes one snapshot at a time: hand in the next one after taking the result.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +20,23 @@ class CheckpointWriter {
  public:
   struct Result {
     int64_t step = 0;
-    std::string weights_sha256;  // over all weights in canonical order, where it was asked for
-    std::exception_ptr error;    // what kept it from being written
+    std::string weights_sha256;  // hash of all weights in canonical order, if asked for
+    std::exception_ptr error;    // why it could not be written
   };
 
   CheckpointWriter(CheckpointStore store, TensorTable table, std::vector<std::string> slot_names);
-  // Waits for the write that is going on.
+  // Waits for the write in progress.
   ~CheckpointWriter();
 
-  // hash_weights: the result shall have their hash, which is that of no file.
+  //   hash_weights: the result includes the hash of the weights, which differs from any file's
+  //   hash.
   void write(GatheredState snapshot, CheckpointState state, bool hash_weights);
-  // Only hashes the weights, as `write` does.
+  // Only hashes the weights.
   void hash(GatheredState snapshot);
-  // The result of `write` or `hash`, once; readable on done().fd() when it has come.
+  // Returns the result of `write` or `hash`, once. done().fd() becomes readable when there is one.
   std::optional<Result> take();
   WakeFd& done() { return done_; }
-  // Something was handed in, and its result has not been taken.
+  // Returns true from a call of `write` or `hash` until its result is taken.
   bool busy() const { return busy_; }
 
  private:

@@ -29,7 +29,7 @@ using nlohmann::ordered_json;
 
 constexpr double kPlainEverySeconds = 2.0;
 constexpr int64_t kFlushMetricsMs = 5000;
-// ECMA-48 EL, and the private mode DECAWM that terminals share with the VT100
+// ECMA-48 EL, and the private mode DECAWM of the VT100.
 constexpr char kStartOfLine[] = "\r\033[K";
 constexpr char kNoWrap[] = "\033[?7l";
 constexpr char kWrap[] = "\033[?7h";
@@ -232,7 +232,7 @@ void Report::explain_members() {
   end_line();
   Log("server 0")
       .warn("[out] cannot write " + members_.path() + ": " + std::strerror(error) +
-            "; training goes on, the file is not up to date");
+            "; training goes on, the file is out of date");
 }
 
 void Report::end_line() {
@@ -261,7 +261,7 @@ void Report::progress(const Moment& m) {
          << " %";
   }
   if (terminal) {
-    // a narrow window cuts the line off: a wrapped one could not be renewed
+    // A narrow window cuts the line off: a wrapped line could not be overwritten.
     print(STDOUT_FILENO, kStartOfLine + (kNoWrap + line.str()) + kWrap);
     line_open_ = true;
   } else {
@@ -293,7 +293,7 @@ void Report::moment(const Moment& m) {
   progress(m);
 }
 
-// A full or stalled disk costs metrics, not the training.
+// A full or stalled disk costs metrics but does not stop training.
 void Report::explain_metrics() {
   if (metrics_explained_ || metrics_left_out_ == 0) return;
   metrics_explained_ = true;

@@ -1,5 +1,5 @@
-// The output of a run for people: progress lines, metrics.jsonl, summary.json and its table.
-// Written by the coordinator's thread.
+// The output of a run for users: progress lines, metrics.jsonl, summary.json and its table. Used by
+// the coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Summary {
   std::string strategy;
   int64_t workers = 0;
   int64_t servers = 0;
-  int64_t steps = 0;  // of the job that are done, earlier runs included
+  int64_t steps = 0;  // completed steps of the job, earlier runs included
   std::optional<int64_t> resumed_from_step;
   int64_t samples = 0;
   std::vector<int64_t> samples_per_worker;
@@ -29,29 +29,29 @@ struct Summary {
   int64_t pushes_dropped = 0;  // backup:B
   std::vector<int64_t> pushes_dropped_per_worker;
   double seconds = 0.0;
-  int64_t recoveries = 0;  // servers that were lost and came back
+  int64_t recoveries = 0;  // lost servers that were replaced
   int64_t steps_repeated = 0;
   int64_t checkpoints_failed = 0;
-  int64_t bad_gradients = 0;  // that were skipped, or whose worker was
+  int64_t bad_gradients = 0;  // skipped gradients, and those of quarantined workers
   double samples_per_second = 0.0;
-  std::optional<double> train_loss;  // mean over the newest epoch, of this run's steps only
+  std::optional<double> train_loss;  // mean over the newest epoch, this run's steps only
   std::optional<double> test_loss;
   int64_t test_correct = 0;
   int64_t test_total = 0;
-  std::optional<std::string> stopped_by;  // the signal, and the process that got it
+  std::optional<std::string> stopped_by;  // the signal, and the process that received it
   std::string initial_weights_sha256;
-  std::string data_order_sha256;  // of the samples that this run has drawn
+  std::string data_order_sha256;  // hash of the samples that this run has drawn
   std::string weights_sha256;
   std::vector<int64_t> slices_per_server;
-  std::map<int64_t, int64_t> staleness;  // updates by staleness
+  std::map<int64_t, int64_t> staleness;  // number of updates by staleness
   RunTotals totals;
 };
 
-// summary.json, and the table that is printed.
+// The contents of summary.json, and the table printed at the end.
 std::string summary_json(const Summary& summary);
 std::string summary_table(const Summary& summary, const std::string& out_dir);
 
-// One moment of a run.
+// The state of a run at one moment.
 struct Moment {
   double seconds = 0.0;  // since training began
   int64_t step = 0;
@@ -64,37 +64,38 @@ struct Moment {
   std::optional<double> loss;
   double staleness_mean = 0.0;
   int64_t staleness_max = 0;
-  std::optional<Evaluation> evaluation;  // new since the moment before
-  double test_seconds = 0.0;             // since training began, when its weights came to be
-  int64_t test_samples = 0;              // of this run, that are in these weights
+  std::optional<Evaluation> evaluation;  // new since the previous moment
+  double test_seconds = 0.0;             // since training began, for the evaluated weights
+  int64_t test_samples = 0;              // of this run, contained in the evaluated weights
 };
 
-// Until `end_step` at this rate; empty: nobody knows.
+// Returns the time until `end_step` at this rate, or nothing while the rate is unknown.
 std::optional<double> seconds_left(const Moment& moment);
 
 enum class ProgressStyle { kTerminal, kPlain };
 
 class Report {
  public:
-  // Makes `dir`. What an earlier run has left there stays as it is until training begins: a run that
-  // ends before its first step costs nobody a result. Throws Error(kIo) naming a file that begin() could
-  // not write.
+  // Creates `dir`. Leaves an earlier run's files until training begins, so that a run that fails
+  // before its first step loses no results. Throws Error(kIo) naming a file that begin() could not
+  // write.
   Report(std::string dir, ProgressStyle style);
-  // Waits some seconds for the last metrics and members.
+  // Waits up to 5 s each for the last metrics and members.
   ~Report();
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
 
-  // Training begins: writes job.ini, removes an earlier run's summary and opens metrics.jsonl, anew or,
-  // for a run that goes on, where it ended. Later calls do nothing. Throws Error(kIo) naming the file.
+  // Call when training begins: writes job.ini, removes an earlier run's summary and opens
+  // metrics.jsonl, empty or, if the run continues (goes_on), at its end. Later calls do nothing.
+  // Throws Error(kIo) naming the file.
   void begin(const std::string& job_ini, bool goes_on);
-  // After begin(): a line of metrics, and the progress line where it is time for one. Waits for neither; metrics that
-  // cannot be written are lost, and one line says so.
+  // After begin(): writes a line of metrics, and the progress line if one is due. Does not block.
+  // Metrics that cannot be written are lost; one line says so.
   void moment(const Moment& moment);
-  // members.json, whole or as it was: from begin() on. Does not wait either; one line says where it cannot
-  // be written.
+  // After begin(): replaces members.json, atomically. Does not block. If the file cannot be
+  // written, one line says so.
   void members(const std::string& json);
-  // Ends the progress line, so that something else can be printed.
+  // Ends the progress line so that other text can be printed.
   void end_line();
   void write_summary(const Summary& summary);
 
@@ -113,7 +114,7 @@ class Report {
   int64_t metrics_left_out_ = 0;
   bool metrics_explained_ = false;
   LatestFile members_;
-  std::string members_before_;  // the newest text before begin()
+  std::string members_before_;  // newest text before begin()
   bool members_explained_ = false;
   double last_plain_s_ = -1e9;
   int64_t last_plain_step_ = -1;

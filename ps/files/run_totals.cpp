@@ -13,14 +13,14 @@ namespace {
 constexpr size_t kMostReasons = 64;
 constexpr size_t kMostReasonBytes = 32;
 
-// A member may say anything: lower-case words with hyphens are shown.
+// Members are not trusted: only lower-case words with hyphens are shown.
 bool is_reason(const std::string& text) {
   return !text.empty() && text.size() <= kMostReasonBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); });
 }
 
-// Members may say any count: a sum stops at the largest number.
+// Saturates, since a member may report any count.
 void add_to(int64_t& sum, int64_t count) {
   if (__builtin_add_overflow(sum, count, &sum)) sum = std::numeric_limits<int64_t>::max();
 }

@@ -1,4 +1,4 @@
-// Sums of all members' statistics: time, memory, bytes. Plain bookkeeping; one thread.
+// Sums of all members' statistics: time, memory, bytes. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace pushpull {
 
-// Whether a member can honestly send these numbers: finite, none below zero.
+// Checks that a member's numbers are possible: finite, and none below zero.
 Checked check_stats(const wire::Stats& stats);
 
 struct RunTotals {
   // Sums over all servers, or over all workers.
   struct Role {
-    double cpu_seconds = 0.0;  // of all
-    int64_t peak_rss_kib = 0;  // of the largest
+    double cpu_seconds = 0.0;  // sum
+    int64_t peak_rss_kib = 0;  // largest of all processes
   };
   // Seconds of training tasks.
   struct Split {
@@ -29,21 +29,21 @@ struct RunTotals {
 
   Role servers;
   Role workers;
-  Split split;        // of all workers
-  int64_t tasks = 0;  // that these were spent on
+  Split split;        // over all workers
+  int64_t tasks = 0;  // tasks in `split`
   int64_t bytes_pushed = 0;
   int64_t bytes_pulled = 0;
   int64_t rejected_frames = 0;
-  // The same by reason; "other" where a member gives none.
+  // Rejected frames by reason; "other" if a member gives none.
   std::map<std::string, int64_t> refusals;
-  int64_t refused_peers = 0;  // connections that were not let in
+  int64_t refused_peers = 0;  // connections refused by the handshake
   int64_t clock_gap_max = 0;
 
   void add(wire::Role role, const wire::Stats& stats);
-  // `rejected` frames at one member, some of them with their reason.
+  // Adds the `rejected` frames of one member, some of them with their reason.
   void add_refusals(int64_t rejected,
                     const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons);
-  // Seconds of a mean task; 0 where there is none.
+  // Returns the seconds of a mean task, or zeros if there are no tasks.
   Split mean_split() const;
 };
 

@@ -1,6 +1,7 @@
-// OUT/term.json: what a restarted coordinator must know to go on with the run that its earlier life
-// has left. It is there while the run goes on, and is replaced before members hear of a new term: a
-// term's number is never used twice. Reads and writes a file; the coordinator's thread.
+// OUT/term.json: the state that a restarted coordinator needs to continue the run of its
+// predecessor. The file exists while the run is unfinished, and is replaced before members learn of
+// a new term, so that no term number is used twice. Reads and writes a file. Used by the
+// coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +14,22 @@ namespace pushpull {
 
 struct TermRecord {
   int64_t term = 1;
-  uint64_t first_run = 0;  // of the first term
-  std::string address;     // where the coordinator listens
-  std::string job_ini;     // a run goes on under the same job only
-  bool started = false;    // it has begun to train
-  int64_t began_ms = 0;    // ... at this time (Unix)
-  RunHistory history;      // but `seconds` and `reached_step`
+  uint64_t first_run = 0;  // id of the first term
+  std::string address;     // of the coordinator's control socket
+  std::string job_ini;     // the run continues under the same job only
+  bool started = false;    // training has started
+  int64_t began_ms = 0;    // start of training, Unix time
+  RunHistory history;      // without `seconds` and `reached_step`
 };
 
-// Empty: there is none, or none that can be read.
+// Returns nothing if there is no file or it cannot be read.
 std::optional<TermRecord> read_term(const std::string& out_dir);
-// Durable when it returns. Throws Error(kIo) naming the file.
+// Is durable when it returns. Throws Error(kIo) naming the file.
 void write_term(const std::string& out_dir, const TermRecord& record);
-// The run has come to its end, in whatever way.
+// Removes the file. Call when the run ends, successful or not.
 void remove_term(const std::string& out_dir);
 
-// The newest step in OUT/metrics.jsonl; -1: none.
+// Returns the newest step in OUT/metrics.jsonl, or -1.
 int64_t newest_step_of_metrics(const std::string& out_dir);
 
 }  // namespace pushpull

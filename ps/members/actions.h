@@ -1,6 +1,5 @@
-// The actions that parts of the coordinator ask for: messages to send, lines for people, and a
-// state that members must hear anew. Each part adds to them; the coordinator's caller takes them.
-// One thread.
+// The actions that parts of the coordinator ask for: messages to send, notices for users, and State
+// broadcasts. Each part adds actions; the coordinator's caller takes them. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +19,22 @@ class Actions {
  public:
   void send(const PeerId& to, Message message) { messages_.push_back({to, std::move(message)}); }
   void send_to_servers(const Membership& members, const Message& message);
-  // Tells a process that it cannot take part, and why. It ends with this code.
+  // Sends a refusal with its reason. The peer exits with this code.
   void refuse(const PeerId& peer, ErrorCode code, const std::string& text);
-  // A line for people.
+  // Adds a line for users.
   void notice(std::string line) { notices_.push_back(std::move(line)); }
 
-  // Something in the state has changed: members take newer versions only.
+  // Notes a change of the state, so that all members receive it. Members ignore older versions.
   void state_changed() {
     ++state_version_;
     state_wanted_ = true;
   }
-  // Nothing has changed, but this member does not have the state yet.
+  // Sends the unchanged state to a member that does not have it yet.
   void repeat_state(uint64_t incarnation) { lacking_.insert(incarnation); }
   int64_t state_version() const { return state_version_; }
-  // Members that must hear the state though it has not changed.
+  // Returns the members to send the unchanged state to, once.
   std::set<uint64_t> take_lacking() { return std::exchange(lacking_, {}); }
-  // Whether states must go out now to all, once.
+  // Returns true once after the state has changed: it must go out to all members now.
   bool take_state_wanted() { return std::exchange(state_wanted_, false); }
 
   std::vector<Outgoing> take_messages() { return std::exchange(messages_, {}); }
@@ -49,7 +48,8 @@ class Actions {
   bool state_wanted_ = true;
 };
 
-// "1 server", "2 servers"; plural: where it is not the noun with an s.
+// Returns "1 server", "2 servers".
+//   plural: if it is not `noun` with an s.
 std::string counted(int64_t count, const std::string& noun, const std::string& plural = "");
 
 }  // namespace pushpull

@@ -10,17 +10,17 @@ namespace pushpull {
 
 namespace {
 
-// A host name has at most 255 bytes, the others less than twice as many.
+// A host name has at most 255 bytes, the other fields less than twice as many.
 constexpr size_t kMaxWordBytes = 512;
-// More than anybody starts; a stranger may say hello again and again.
+// More than users start; guards against a peer that sends Hello after Hello.
 constexpr int kMaxSpares = 4096;
-// Servers too many that are kept waiting, and for how long beyond the silence of a lost one.
+// Limits surplus servers that wait for a place, and their wait beyond heartbeat-timeout.
 constexpr size_t kMostReplacements = 64;
 constexpr int64_t kReplacementMs = 2000;
 constexpr int64_t kForgetReplacementMs = 3600'000;
 constexpr const char* kJobOver = "[join] the job is over";
 
-// An address that others can connect to.
+// Returns true if `text` is an address that other processes can connect to.
 bool is_endpoint(const std::string& text) {
   try {
     return parse_address(text, "data-endpoint").port != "*";
@@ -74,7 +74,7 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
                      "another one from host " + quoted(hello.host()));
     }
     if (Checked refusal = make_room(hello)) return refusal;
-    // a server asks for the job first: it listens once it knows how large a slice may be
+    // A server asks for the job first: it must know the slice size before it listens.
     const bool only_asks = hello.role() == wire::ROLE_SERVER && hello.data_endpoint().empty();
     if (!only_asks) add_member(hello);
   }
@@ -97,8 +97,8 @@ Message Admission::job_text() const {
   return message;
 }
 
-// Whoever has only said Hello makes room: a process that means it sends a heartbeat as soon as it is
-// answered.
+// Drops the oldest member that has only said Hello, if the list is full: a worker that goes on to
+// join sends a heartbeat as soon as it has the answer.
 Checked Admission::make_room(const wire::Hello& hello) {
   const auto room = options_.servers + options_.workers + kMaxSpares;
   if (std::ssize(members_.all()) < room) return {};
@@ -115,10 +115,10 @@ Checked Admission::make_room(const wire::Hello& hello) {
   return {};
 }
 
-// A server that takes the place of one that has died may come before anybody knows of the death.
+// A replacement may join before the coordinator notices that the old server has died.
 bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (options_.job.on_server_loss != OnServerLoss::kRestart) return false;
-  if (options_.servers == 1) return false;  // server 0 has no other process in its place
+  if (options_.servers == 1) return false;  // server 0 cannot be replaced by another process
   std::erase_if(replacements_, [now_ms](const auto& entry) {
     return now_ms - entry.second.since_ms > kForgetReplacementMs;
   });
@@ -145,7 +145,7 @@ bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hel
   }
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
-  // in training, too, a place may be empty: then the running term goes on with whoever comes
+  // A place may be empty in training, too: the next server takes it, and the term continues.
   if (servers >= options_.servers) {
     if (may_replace(now_ms, peer, hello)) {
       Message message;
@@ -153,7 +153,7 @@ bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hel
           "the job has all its " + counted(options_.servers, "server") +
           "; this one is needed only if one of them is lost");
       out_.send(peer, std::move(message));
-      return true;  // it asks again
+      return true;  // the server asks again
     }
     out_.refuse(peer, ErrorCode::kUsage,
                 "[join] the job was started for " + counted(options_.servers, "server") +
@@ -237,9 +237,9 @@ Admission::Declared Admission::check_declaration(const PeerId& peer, const Membe
     }
   } catch (const Error& e) {
     out_.refuse(peer, e.code(), e.what());
-    // a declaration that no worker can mean is this peer's fault alone
+    // A malformed declaration is this peer's fault alone.
     if (e.code() != ErrorCode::kProtocol) {
-      // the data of a folder may be wrong on one host alone
+      // The data in a folder may be wrong on one host only.
       if (options_.job.data_dir.empty()) return {.job_error = e};
       out_.notice("refused " + member.name() + ": " + e.what());
       return {};
@@ -272,7 +272,8 @@ void Admission::admit(MemberInfo& member, wire::Phase phase) {
   }
 }
 
-// The lowest that is free: no more than one above all that are taken.
+// Returns the lowest free rank, or -1. Looks at no more ranks than there are workers, since places_
+// may be unlimited.
 int Admission::free_rank() const {
   const int64_t most = members_.count(wire::ROLE_WORKER);
   return members_.free_rank(wire::ROLE_WORKER, static_cast<int>(std::min(places_, most)));

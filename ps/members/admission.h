@@ -1,5 +1,6 @@
-// Decides which processes take part in the job: Hello, the declaration, ranks, spares, and refusals
-// that tell a newcomer why. Part of the coordinator's state machine; one thread.
+// Decides which processes take part in the job: handles Hello and declarations, assigns ranks,
+// keeps spares, and tells each process that it refuses why. Part of the coordinator's state
+// machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,57 +20,58 @@ namespace pushpull {
 
 struct CoordinatorOptions {
   Job job;
-  uint64_t run = 0;        // of the term
-  int64_t term = 1;        // from 1; one more after each server that was lost
-  uint64_t first_run = 0;  // of the first term
+  uint64_t run = 0;        // id of the term
+  int64_t term = 1;        // counts from 1; each lost server starts another
+  uint64_t first_run = 0;  // id of the first term
   int servers = 1;
   int workers = 1;
   MemberInfo self;        // server 0, in this process
-  std::string grant_key;  // what servers check pushes with (Grants)
-  std::string out = {};   // folder of the run's output, absolute; for people
+  std::string grant_key;  // servers verify pushes with it (Grants)
+  std::string out = {};   // absolute path of the output folder; shown to users
 };
 
 class Admission {
  public:
-  // A process has declared. A Refusal is only for what no honest worker says: one that merely does
-  // not fit is told so by Refused.
+  // The outcome of a declaration. A refusal here is only for messages that no correct worker sends;
+  // a worker that merely does not match gets Refused.
   struct Declared {
     Checked refusal = {};
     bool admitted = false;  // it is a worker now, with a rank or as a spare
-    // Job and data do not fit, and everybody has these data: nobody can compute it.
+    // Set if job and data do not fit together and all workers have the same data.
     std::optional<Error> job_error = {};
   };
 
-  // Borrows everything for its own lifetime; adds server 0 to the members.
+  // Adds server 0 to the members. Borrows all arguments for its own lifetime.
   Admission(const CoordinatorOptions& options, Membership& members, Actions& out);
 
   Checked on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello, wire::Phase phase);
   Declared on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare,
                       wire::Phase phase);
-  // Before the start: a member is gone. Its place is free, and what it has declared holds only while
-  // somebody is there who has declared the same.
+  // Frees the place of a member that is gone before the start, and drops its declaration if no
+  // other member has declared the same.
   void forget(const MemberInfo& member);
-  // Training begins: as many workers take part from here on as the job says.
+  // Call when training begins. With on-worker-loss = continue, up to max-workers members compute
+  // from then on.
   void begin_training();
-  // Gives free ranks to spares that have declared.
+  // Gives the free ranks to spares that have declared.
   void promote_spares();
-  // The job is over: no place becomes free any more.
+  // Refuses the servers that wait for a place. Call when the job is over.
   void refuse_waiting();
   void set_choices(const std::string& choices) { declarations_.set_choices(choices); }
 
-  // What a process that joins is told of the job.
+  // Returns the job, for a process that joins.
   Message job_text() const;
 
-  // Every server is there, and a worker that has declared.
+  // Returns true if all servers and at least one worker are members and a worker has declared.
   bool has_quorum() const;
-  // Every server and every rank is there, and the first worker has declared.
+  // Returns true if all servers are members and each rank has a worker that has declared.
   bool complete() const;
-  // "waiting for members: 1 of 2 servers, ..."
+  // Returns "waiting for members: 1 of 2 servers, ...".
   std::string waiting_for() const;
   const Declarations& declarations() const { return declarations_; }
 
  private:
-  // A server that no place is free for yet.
+  // A server that waits for a free place.
   struct Newcomer {
     int64_t since_ms = 0;
     PeerId peer;
@@ -79,7 +81,7 @@ class Admission {
   bool refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                     wire::Phase phase);
   bool may_replace(int64_t now_ms, const PeerId& peer, const wire::Hello& hello);
-  // Refuses a process whose address another one of its role has already.
+  // Refuses a process if another member of its role has its address already.
   bool refuse_taken_endpoint(const PeerId& peer, wire::Role role, uint64_t incarnation,
                              const std::string& endpoint);
   void add_member(const wire::Hello& hello);
@@ -94,7 +96,7 @@ class Admission {
   Membership& members_;
   Actions& out_;
   Declarations declarations_;
-  int64_t places_;                             // of workers
+  int64_t places_;                             // places for workers
   std::map<uint64_t, Newcomer> replacements_;  // by incarnation
 };
 

@@ -9,29 +9,29 @@ namespace {
 
 void check_samples(const wire::Declare& declare, const Job& job) {
   constexpr int64_t kMaxSamples = int64_t{1} << 31;
-  // one worker may have computed them all, and its results are one message
+  // One worker may compute all chunks and sends their results in one message.
   constexpr int64_t kMaxChunks = 500'000;
   for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
     if (samples >= 0 && samples < kMaxSamples) continue;
     throw Error(ErrorCode::kProtocol,
-                "[declare] a data set of " + std::to_string(samples) + " samples");
+                "[declare] bad size of a data set: " + std::to_string(samples) + " samples");
   }
   const int64_t chunks = (declare.test_samples() + job.micro_batch - 1) / job.micro_batch;
   if (chunks <= kMaxChunks) return;
   throw Error(ErrorCode::kUsage, "[job] " + std::to_string(declare.test_samples()) +
                                      " test samples are " + std::to_string(chunks) +
-                                     " times micro-batch = " + std::to_string(job.micro_batch) +
-                                     ", at most " + std::to_string(kMaxChunks) +
-                                     " are possible: raise micro-batch or lower test-samples");
+                                     " chunks of micro-batch = " + std::to_string(job.micro_batch) +
+                                     "; at most " + std::to_string(kMaxChunks) +
+                                     " are allowed: raise micro-batch or lower test-samples");
 }
 
-// Workers read the choices; here they only must not be longer than they can be.
+// Limits the length of the choices. Workers parse them.
 void check_choices(const wire::Declare& declare) {
   constexpr size_t kMaxBytes = size_t{64} << 10;
   if (declare.choices().size() <= kMaxBytes) return;
   throw Error(ErrorCode::kProtocol,
-              "[declare] a choice of algorithms of " + std::to_string(declare.choices().size()) +
-                  " bytes, at most " + std::to_string(kMaxBytes) + " are possible");
+              "[declare] the choice of algorithms has " + std::to_string(declare.choices().size()) +
+                  " bytes; at most " + std::to_string(kMaxBytes) + " are allowed");
 }
 
 }  // namespace
@@ -78,8 +78,8 @@ std::string Declarations::difference_from_first(const wire::Declare& declare) co
            std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
   }
   if (same_bits_ && declare.numerics() != first_.numerics) {
-    return "it computes with other bits: the job has \"" + first_.numerics + "\", this worker \"" +
-           declare.numerics() + "\"; sync, allreduce and record need the same everywhere";
+    return "its numerics differ: the job has \"" + first_.numerics + "\", this worker \"" +
+           declare.numerics() + "\"; sync, allreduce and record need the same on all workers";
   }
   return "";
 }
@@ -87,9 +87,8 @@ std::string Declarations::difference_from_first(const wire::Declare& declare) co
 std::string Declarations::other_bits(const std::string& member,
                                      const wire::Declare& declare) const {
   if (!would_be_repeatable_ || declare.numerics() == first_.numerics) return "";
-  return member + " computes with other bits, \"" + declare.numerics() +
-         "\", than the first worker, \"" + first_.numerics +
-         "\": the run goes on, but cannot be had again bit by bit";
+  return member + " has numerics \"" + declare.numerics() + "\", the first worker has \"" +
+         first_.numerics + "\": the run continues, but cannot be repeated bit by bit";
 }
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// The model and the data of the job as its workers declare them: the first declaration holds, later
-// ones must agree with it. Part of the coordinator's state machine; one thread.
+// The model and the data of the job as its workers declare them: the first declaration is kept, and
+// later ones must agree with it. Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,36 +18,37 @@ struct Declaration {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
-  std::string choices;  // of GPU algorithms; "": none to choose
+  std::string choices;  // GPU algorithms; "" if there are none
 };
 
 class Declarations {
  public:
   explicit Declarations(const Job& job);
 
-  // Takes the first one, compares any other with it. Returns how this one differs; "": it fits.
-  // Throws Error(kProtocol) for a declaration that no worker can mean, Error(kUsage) where job and
-  // data do not fit together.
+  // Keeps the first declaration and compares any later one with it. Returns the difference, or ""
+  // if there is none. Throws Error(kProtocol) if the declaration is malformed, Error(kUsage) if job
+  // and data do not fit together.
   std::string take(const wire::Declare& declare);
-  // A line for people where this worker computes with other bits than the first one and the job
-  // allows it, but would repeat otherwise; "": nothing to say.
+  // Returns a warning if this worker's numerics differ from the first worker's, the job allows
+  // that, and the run could otherwise be repeated bit by bit. Returns "" if there is nothing to
+  // warn of.
   std::string other_bits(const std::string& member, const wire::Declare& declare) const;
-  // Nobody is left who has declared: the next one is the first.
+  // Forgets the first declaration. Call when no worker is left that has declared.
   void forget();
-  // A resumed run goes on with the algorithms of its checkpoint.
+  // Replaces the algorithms by those of the checkpoint that a resumed run starts from.
   void set_choices(const std::string& choices) { first_.choices = choices; }
 
   bool any() const { return any_; }
   const Declaration& first() const { return first_; }
-  // The algorithms that all workers must use; "": each chooses its own, since another kind of
-  // device may compute.
+  // Returns the algorithms that all workers must use, or "" if each worker may choose its own
+  // because kinds of devices may differ.
   std::string shared_choices() const { return same_bits_ ? first_.choices : ""; }
 
  private:
   std::string difference_from_first(const wire::Declare& declare) const;
 
   const Job& job_;
-  const bool same_bits_;  // all members must compute the same bits
+  const bool same_bits_;  // all members must have the same numerics
   const bool would_be_repeatable_;
   bool any_ = false;
   Declaration first_;

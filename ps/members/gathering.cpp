@@ -1,6 +1,6 @@
 #include "ps/members/gathering.h"
 
-#include "common/base/text.h"
+#include "ps/members/membership.h"
 
 namespace pushpull {
 
@@ -38,10 +38,12 @@ std::optional<Error> Gathering::overdue(int64_t now_ms, const std::string& waiti
   if (waiting.empty() || !time_is_over(now_ms)) return std::nullopt;
   if (!again_) {
     return Error(ErrorCode::kUnreachable,
-                 "[join] not everybody came within --join-timeout: " + waiting);
+                 "[join] not all members joined within --join-timeout: " + waiting);
   }
-  return Error(ErrorCode::kPeerLost, "[job] not everybody came back within replacement-timeout = " +
-                                         seconds_text(limit_ms_) + " s: " + waiting);
+  return Error(ErrorCode::kPeerLost,
+               "[job] not all members came back within "
+               "replacement-timeout = " +
+                   seconds_text(limit_ms_) + " s: " + waiting);
 }
 
 bool Gathering::time_is_over(int64_t now_ms) const {

@@ -1,6 +1,6 @@
-// How long a term waits for its members: for all of them, without those that it may do without, and
-// when the job ends because not enough have come. A state machine of the coordinator. Times are
-// milliseconds of the clock that the caller passes. One thread.
+// Decides how long a term waits for its members: when it starts without the missing ones, and when
+// the job fails because too few have joined. A state machine of the coordinator. Times are
+// milliseconds of the caller's clock. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,32 @@ namespace pushpull {
 
 class Gathering {
  public:
-  // term: from 1. join_timeout_s: of the first term; later ones wait for replacement-timeout.
+  //   term: counts from 1. join_timeout_s: for the first term; later terms wait for
+  //   replacement-timeout.
   Gathering(const Job& job, int64_t term, double join_timeout_s);
 
-  // Whether the term begins though some are missing: a later term of a job that goes on without the
-  // workers that it has lost, once nobody else has come for heartbeat-timeout, or the time is over.
-  // quorum: every server is there, and a worker.
+  // Returns true if the term starts although members are missing. Only a later term of a job with
+  // on-worker-loss = continue does, once no new member has joined for heartbeat-timeout or the time
+  // limit has passed.
+  //   quorum: all servers and at least one worker have joined.
   bool begins_without_others(int64_t now_ms, bool quorum);
-  // Somebody is missing. waiting: who. The line for people, where one is due.
+  // Returns the progress line if one is due.
+  //   waiting: names the missing members; empty if there are none.
   std::optional<std::string> line(int64_t now_ms, const std::string& waiting);
-  // Why the job ends: the time is over. Since the first line.
+  // Returns the error that ends the job once the time limit, counted from the first `line`, has
+  // passed.
   std::optional<Error> overdue(int64_t now_ms, const std::string& waiting) const;
 
  private:
   bool time_is_over(int64_t now_ms) const;
 
   const bool again_;          // a later term
-  const bool may_lack_;       // workers
-  const int64_t silence_ms_;  // of those who are not to be expected any more
+  const bool may_lack_;       // may start with fewer workers
+  const int64_t silence_ms_;  // without a new member, ends the wait
   const int64_t limit_ms_;
   Repeat line_{kWaitingMs};
-  std::optional<int64_t> began_ms_;   // to wait
-  std::optional<int64_t> quorum_ms_;  // since when the term could do without the others
+  std::optional<int64_t> began_ms_;   // start of the wait
+  std::optional<int64_t> quorum_ms_;  // start of the quorum
 };
 
 }  // namespace pushpull

@@ -23,7 +23,7 @@ Membership::Membership(double heartbeat_timeout_s)
       closed_grace_ms_(std::min<int64_t>(2000, timeout_ms_)) {}
 
 MemberInfo& Membership::add(const MemberInfo& member) {
-  // whoever was given up before the start, and says Hello again, has not left
+  // A member that was dropped before the start and says Hello again has not left.
   std::erase_if(former_, [&](const FormerMember& former) {
     return former.member.incarnation == member.incarnation;
   });

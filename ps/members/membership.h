@@ -1,5 +1,5 @@
-// The members of the job, when each was last heard, and which have fallen silent. Part of the
-// coordinator's state machine; time comes in as an argument. One thread.
+// The members of the job: when each was last heard from, and which have gone silent. Part of the
+// coordinator's state machine. The caller passes the time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +16,28 @@ namespace pushpull {
 
 struct MemberInfo {
   wire::Role role = wire::ROLE_UNSET;
-  int rank = -1;  // -1: a spare worker
+  int rank = -1;  // -1 for a spare worker
   uint64_t incarnation = 0;
   std::string host = {};
   int64_t pid = 0;
   std::string data_endpoint = {};
-  std::string device = {};         // that it computes on, or keeps weights on
-  std::string peer_endpoint = {};  // all-reduce: where other workers reach this one
-  PeerId peer = {};                // empty: the server in the coordinator's own process
+  std::string device = {};         // computes, or keeps weights, on this device
+  std::string peer_endpoint = {};  // all-reduce: other workers connect to this address
+  PeerId peer = {};                // empty for the server in the coordinator's process
   bool declared = false;
   int64_t last_heard_ms = 0;
-  int64_t gone_since_ms = -1;  // the connection was closed; -1: open
-  int64_t state_version = -1;  // newest that the member has taken in
-  int64_t told_ms = -1;        // it said that it was told to end; -1: it was not
-  bool let_go = false;         // it may
-  bool unheard = false;        // nothing has come from it for a while
+  int64_t gone_since_ms = -1;  // time its connection closed; -1 while it is open
+  int64_t state_version = -1;  // newest State that the member has received
+  int64_t told_ms = -1;        // time it reported a request to end; -1 if it has not
+  bool let_go = false;         // a member with such a request may leave
+  bool unheard = false;        // silent, but not yet lost
   wire::Stats stats = {};
 
-  // "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
+  // Returns "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
   std::string name() const;
 };
 
-// A member that is none any more.
+// A member that left or was lost.
 struct FormerMember {
   MemberInfo member;
   std::string reason;
@@ -51,14 +51,15 @@ class Membership {
   explicit Membership(double heartbeat_timeout_s);
 
   MemberInfo& add(const MemberInfo& member);
-  // It was never more than a guest, or the job is over.
+  // Removes a member that never declared itself, or that leaves after the job is over.
   void remove(uint64_t incarnation) { members_.erase(incarnation); }
-  // It has left, or is lost, before the job was over.
+  // Removes a member that leaves or is lost before the job is over, and keeps it in `former`.
   void remove(uint64_t incarnation, const std::string& reason, int64_t now_ms);
-  // The newest ones of these, the latest last; and how many there were before them.
+  // Former members, newest last, at most kMostFormer; `forgotten` counts older ones that were
+  // dropped.
   const std::deque<FormerMember>& former() const { return former_; }
   int64_t forgotten() const { return forgotten_; }
-  // Null: nobody.
+  // Each returns null if there is no such member.
   MemberInfo* find(uint64_t incarnation);
   const MemberInfo* find(uint64_t incarnation) const;
   MemberInfo* find_peer(const PeerId& peer);
@@ -67,33 +68,32 @@ class Membership {
   const std::map<uint64_t, MemberInfo>& all() const { return members_; }
 
   void heard(MemberInfo& member, const PeerId& peer, int64_t now_ms);
-  // Sending failed because the connection is closed.
+  // Notes that sending to the peer failed because its connection is closed.
   void gone(const PeerId& peer, int64_t now_ms);
 
   struct Loss {
     uint64_t incarnation = 0;
     std::string reason;  // "no heartbeat for 5.2 s", "its connection closed"
   };
-  // Notes who has not been heard for a while, though it does not count as lost. True: somebody new is
-  // among them, or is not any more.
+  // Updates `unheard` of all members. Returns true if it changed for any of them.
   bool note_unheard(int64_t now_ms);
-  // Members that count as lost now.
+  // Returns the members that count as lost at now_ms.
   std::vector<Loss> lost(int64_t now_ms) const;
 
   int count(wire::Role role) const;
-  // The lowest rank below `places` that nobody of this role has; -1: none is free.
+  // Returns the lowest rank below `places` that no member of this role has, or -1.
   int free_rank(wire::Role role, int places) const;
 
  private:
   int64_t timeout_ms_;
   int64_t unheard_ms_;
-  int64_t closed_grace_ms_;  // a living peer reconnects within this
+  int64_t closed_grace_ms_;  // a live peer reconnects within this time
   std::map<uint64_t, MemberInfo> members_;
   std::deque<FormerMember> former_;
   int64_t forgotten_ = 0;
 };
 
-// "1.5" for 1500.
+// Returns seconds with one digit: "1.5" for 1500.
 std::string seconds_text(int64_t ms);
 
 }  // namespace pushpull

@@ -8,7 +8,7 @@ Checked check_member(const MemberInfo* member, wire::Role role, uint64_t incarna
   const std::string wanted = role == wire::ROLE_SERVER ? "a server" : "a worker";
   if (member == nullptr) {
     return refused("unknown-member", wanted + " of this job",
-                   "incarnation " + std::to_string(incarnation) + ", which nobody has");
+                   "incarnation " + std::to_string(incarnation) + ", which no member has");
   }
   if (member->role != role) return refused("wrong-role", wanted, member->name());
   return std::nullopt;
@@ -31,7 +31,7 @@ Checked check_step(const Barriers& barriers, int64_t step, const MemberInfo& fro
 Checked check_results(const Barriers& barriers, int64_t micro_batch, const wire::EvalResult& result,
                       const MemberInfo& from) {
   if (!barriers.evaluation_due(result.step())) {
-    return refused("no-evaluation", "a step whose weights are evaluated",
+    return refused("no-evaluation", "a step with an evaluation",
                    std::to_string(result.step()) + " from " + from.name());
   }
   for (const wire::ChunkResult& chunk : result.chunks()) {

@@ -1,5 +1,4 @@
-// Checks that several parts of the coordinator make before they use a message. Plain functions; any
-// thread.
+// Message checks that several parts of the coordinator share. Plain functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +10,16 @@
 
 namespace pushpull {
 
-// Whether a message may come from this member, which must have this role. member: null where nobody
-// has the incarnation that the message names.
+// Checks that the sender is a member and has this role. `member` is null if no member has the
+// incarnation that the message names.
 Checked check_member(const MemberInfo* member, wire::Role role, uint64_t incarnation);
-// The same for a worker, which must have declared.
+// Like check_member, for a worker, which must also have declared.
 Checked check_trainer(const MemberInfo* member, uint64_t incarnation);
 
-// Whether this run computes step `step`.
+// Checks that `step` belongs to this run.
 Checked check_step(const Barriers& barriers, int64_t step, const MemberInfo& from);
 
-// Whether results of an evaluation can be those of this run.
+// Checks that results of an evaluation are possible in this run.
 Checked check_results(const Barriers& barriers, int64_t micro_batch, const wire::EvalResult& result,
                       const MemberInfo& from);
 

@@ -21,8 +21,8 @@ Payload Pings::filler(int64_t bytes) {
   return {zeros_, std::span(zeros_.get(), static_cast<size_t>(bytes))};
 }
 
-// A page of ours for the asker to map. Who can do so is a process of this user on this host, which
-// could read all of our memory in any case.
+// Offers a page of our memory for the peer to map. Only a process of this user on this host can map
+// it, and such a process could read all of our memory in any case.
 void Pings::offer_memory(const std::string& theirs, wire::Pong& pong) {
   const std::string difference = host_difference(theirs, host_identity());
   if (!difference.empty()) return pong.set_text(difference);
@@ -38,12 +38,12 @@ Checked Pings::take(int64_t now_ms, const wire::Ping& ping, Message& answer) {
   const int64_t bytes = ping.answer_bytes();
   if (bytes < 0 || bytes > kMostBytes || bytes % static_cast<int64_t>(sizeof(float)) != 0) {
     return refused("ping-bytes",
-                   "a question for whole floats, at most " + std::to_string(kMostBytes) + " bytes",
+                   "a request for whole floats, at most " + std::to_string(kMostBytes) + " bytes",
                    std::to_string(bytes));
   }
   if (!within_limits(now_ms, bytes)) {
     return refused("ping-rate",
-                   std::to_string(kMostPerSecond) + " questions a second, and " +
+                   std::to_string(kMostPerSecond) + " requests a second, and " +
                        std::to_string(kMostBytesPerSecond) + " bytes",
                    "more");
   }

@@ -1,7 +1,7 @@
-// Answers whoever asks what the way to this server's data port is like, as `pushpull doctor` does: how
-// long a message takes, how many bytes pass, whether memory can be shared. Bounded, since anybody may
-// ask: an answer's bytes lie in memory once, however many answers wait for a peer that never reads.
-// Knows no socket; time is an argument. One thread.
+// Answers pings to this server's data port, as `pushpull doctor` sends them: they measure latency
+// and bandwidth and check whether memory can be shared. Bounded, since any peer may ask: all
+// answers share one buffer, even if many wait for a peer that never reads. Does no I/O; the caller
+// passes the time. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Pings {
   static constexpr int64_t kMostPerSecond = 1'000;                   // answers
   static constexpr int64_t kMostBytesPerSecond = int64_t{64} << 20;  // of all answers
 
-  // Answers a question; or why it does not.
+  // Answers a ping, or returns why not.
   Checked take(int64_t now_ms, const wire::Ping& ping, Message& answer);
 
  private:
@@ -29,11 +29,11 @@ class Pings {
   void offer_memory(const std::string& theirs, wire::Pong& pong);
   Payload filler(int64_t bytes);
 
-  std::shared_ptr<const std::byte[]> zeros_;  // made when the first one asks
-  std::optional<Segment> probe_;              // likewise
-  int64_t second_ms_ = 0;                     // when the running second began
-  int64_t answers_ = 0;                       // in it
-  int64_t bytes_ = 0;                         // in it
+  std::shared_ptr<const std::byte[]> zeros_;  // created by the first ping that needs it
+  std::optional<Segment> probe_;              // created by the first ping that needs it
+  int64_t second_ms_ = 0;                     // start of the running second
+  int64_t answers_ = 0;                       // in the running second
+  int64_t bytes_ = 0;                         // in the running second
 };
 
 }  // namespace pushpull

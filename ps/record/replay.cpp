@@ -33,7 +33,8 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
                 "[replay] a run under " + job.strategy.to_string() + " has nothing to replay");
   }
   const std::string wrong = check_order(record, rules_);
-  if (!wrong.empty()) throw Error(ErrorCode::kData, "[replay] the record cannot be: " + wrong);
+  if (!wrong.empty())
+    throw Error(ErrorCode::kData, "[replay] the record is inconsistent: " + wrong);
   for (const RecordedPush& push : record.pushes) count_readers(push);
   for (const RecordedUpdate& update : record.updates) ++left_[update.push];
   if (record.failed) count_readers(*record.failed);
@@ -64,7 +65,7 @@ void Replay::count_readers(const RecordedPush& push) {
   }
 }
 
-// The server's weights as they are now, where a later push has read them.
+// Keeps the server's present weights if a later push has read them.
 void Replay::keep_version(int server) {
   const auto k = static_cast<size_t>(server);
   const auto found = kept_[k].find(now_[k]);
@@ -92,7 +93,8 @@ void Replay::release(const RecordedPush& push) {
   }
 }
 
-// Computes the gradient of a push when the first server applies it: all that it has read is there.
+// Computes the gradient of a push when the first server applies it: all weights that it read are
+// there.
 Replay::OpenPush& Replay::open(size_t number) {
   const auto found = open_.find(number);
   if (found != open_.end()) return found->second;
@@ -158,7 +160,7 @@ std::vector<PartialSum> Replay::leaves(std::span<const size_t> pushes, int slice
   return out;
 }
 
-// buffered: in the order in which they came.
+// buffered: takes the pushes in their order of arrival.
 void Replay::apply_buffer(size_t server, const Gathered& pushes) {
   std::vector<size_t> numbers;
   int64_t newest_step = 0;

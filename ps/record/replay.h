@@ -1,8 +1,8 @@
-// Recomputes a recorded run, update by update, with the shards and the arithmetic of the servers.
-// State machine: whoever drives it computes the gradients; knows no model, file or thread.
+// Recomputes a recorded run, update by update, with the shards and the arithmetic of the servers. A
+// state machine: the caller computes the gradients. Knows no model and does no I/O.
 //
-// It keeps only weights that a later push has read, and only gradients that some server has still
-// to apply.
+// Keeps only weights that a later push has read, and only gradients that some server must still
+// apply.
 #pragma once
 
 #include <cstddef>
@@ -27,35 +27,38 @@ namespace pushpull {
 
 // The contents of a push.
 struct PushGradient {
-  std::map<int, Payload> slices;  // the sum over its micro-batches, by slice
-  double squares = 0.0;           // of the mean gradient, where the job clips
+  std::map<int, Payload> slices;  // sum over its micro-batches, by slice
+  double squares = 0.0;           // squared norm of the mean gradient; 0 without clipping
 };
 
 class Replay {
  public:
-  // weights: the flat vector. May throw Error(kNotFinite).
+  //   weights: the flat vector. May throw Error(kNotFinite).
   using Compute =
       std::function<PushGradient(const RecordedPush& push, std::span<const float> weights)>;
 
-  // record, compute: borrowed. job: the record's. start: what was loaded; null for init rules.
-  // Throws Error(kUsage) for a strategy that cannot be recorded, Error(kData) where the updates are
-  // in no order that can be.
+  // Borrows record and compute.
+  //   job: the record's. start: the loaded state; null for init rules.
+  // Throws Error(kUsage) if the strategy cannot be recorded, Error(kData) if the updates are in an
+  // impossible order.
   Replay(const RunRecord& record, const Job& job, const TensorTable& table, const FlatState* start,
          Compute compute);
 
-  // Entries of the record that are done, and all of them. Several may make one update.
+  // The number of entries done, and of all entries in the record. Several may make one update.
   size_t done() const { return done_; }
   size_t updates() const { return record_.updates.size(); }
-  // Computes the next one. What `compute` throws comes through; then nothing has changed.
+  // Replays the next entry. If `compute` throws, the exception passes through and nothing has
+  // changed.
   void next();
-  // Computes the push that ended the run, without applying it. False where the record lacks what it
-  // has read.
+  // Computes the push that ended the run, without applying it. Returns false if the record lacks
+  // the weights that it read.
   bool compute_failed();
 
-  // The newest of the updates that are in the weights which this push has read, from 1; 0: none.
+  // Returns the newest update, counted from 1, among those contained in the weights that this push
+  // read; 0 if there is none.
   size_t newest_read(const RecordedPush& push) const;
-  // The tensor of the first weight of the newest update's slices that is not finite; empty: all
-  // are.
+  // Returns the tensor of the first weight in the newest update's slices that is not finite, or
+  // nothing.
   std::optional<std::string> not_finite() const;
   std::vector<float> weights() const;
 
@@ -66,7 +69,7 @@ class Replay {
   };
   struct Version {
     std::map<int, Payload> weights;
-    int64_t readers = 0;  // pushes that will still be computed on it
+    int64_t readers = 0;  // pushes still to be computed on it
   };
 
   void count_readers(const RecordedPush& push);
@@ -79,7 +82,7 @@ class Replay {
   void apply_push(const RecordedUpdate& update);
   void apply_step(size_t server, const Gathered& pushes);
   void apply_buffer(size_t server, const Gathered& pushes);
-  // The pushes' sums over a slice: push i is leaf i of the fixed tree over them.
+  // Returns the pushes' sums over a slice: push i is leaf i of the fixed tree over them.
   std::vector<PartialSum> leaves(std::span<const size_t> pushes, int slice) const;
   void close(size_t number);
 
@@ -89,13 +92,13 @@ class Replay {
   const Compute compute_;
   const SliceMap map_;
   const VersionRules rules_;
-  std::vector<Shard> shards_;                       // by server, of those with slices
+  std::vector<Shard> shards_;                       // by server with slices
   std::vector<int64_t> now_;                        // version of each
-  std::vector<std::map<int64_t, Version>> kept_;    // by server; only what is still read
+  std::vector<std::map<int64_t, Version>> kept_;    // by server; only versions still to be read
   std::vector<std::map<int64_t, size_t>> made_by_;  // by server: version -> update, from 1
   std::vector<bool> ends_update_;                   // by entry
-  std::vector<Gathered> gathered_;                  // by server: of the update that is not complete
-  std::vector<int> left_;                           // by push: updates that still apply it
+  std::vector<Gathered> gathered_;                  // by server: the incomplete update
+  std::vector<int> left_;                           // by push: updates still to apply it
   std::map<size_t, OpenPush> open_;
   size_t done_ = 0;
 };

@@ -45,7 +45,7 @@ Checked ServerLogs::take(int server, const wire::RecordPart& part) {
   }
   std::vector<Entry>& log = logs_[static_cast<size_t>(server)];
   const int64_t known = std::ssize(log) - part.first();
-  if (known < 0) return std::nullopt;  // what comes before was lost, and will be repeated
+  if (known < 0) return std::nullopt;  // an earlier part was lost and will be resent
   std::vector<Entry> news;
   for (int64_t i = known; i < part.applied_size(); ++i) {
     const wire::Applied& applied = part.applied(static_cast<int>(i));
@@ -61,7 +61,7 @@ Checked ServerLogs::take(int server, const wire::RecordPart& part) {
 
 namespace {
 
-// How far each server is while updates are put one after the other.
+// Tracks each server's version while updates are put in order.
 class Versions {
  public:
   explicit Versions(const VersionRules& rules)
@@ -74,7 +74,8 @@ class Versions {
     return true;
   }
 
-  // An update is complete; `push` is its last one.
+  // Notes that an update is complete.
+  //   push: its last one.
   void apply(size_t server, const RecordedPush& push) {
     now_[server] = rules_.in_steps ? push.step + 1 : now_[server] + 1;
   }
@@ -93,7 +94,7 @@ class Updates {
   }
 
   size_t taken() const { return next_; }
-  // The entries of the next update; empty where there is none.
+  // Returns the entries of the next update; empty at the end.
   std::span<const ServerLogs::Entry> next() const {
     size_t end = next_;
     while (end < whole_ && (end == next_ || joins(log_[end - 1], log_[end]))) ++end;
@@ -108,7 +109,7 @@ class Updates {
 
   const std::vector<ServerLogs::Entry>& log_;
   const VersionRules& rules_;
-  size_t whole_;  // entries of whole updates
+  size_t whole_;  // entries of complete updates
   size_t next_ = 0;
 };
 
@@ -125,7 +126,7 @@ int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord&
   Versions versions(rules);
   std::vector<Updates> servers;
   int64_t left = 0;
-  for (int k = 0; k < rules.with_slices; ++k) {  // who has no slices has applied nothing
+  for (int k = 0; k < rules.with_slices; ++k) {  // servers without slices have no updates
     servers.emplace_back(logs.of(k), rules);
     left += logs.have(k);
   }
@@ -178,7 +179,7 @@ std::string check_order(const RunRecord& record, const VersionRules& rules) {
     const RecordedPush& push = record.pushes[update.push];
     if (update.server >= rules.with_slices) return "a server without slices has updates";
     if (!versions.holds(push)) {
-      return "update " + std::to_string(i + 1) + " has read what does not exist then";
+      return "update " + std::to_string(i + 1) + " has read a version that does not exist yet";
     }
     if (ends_update[i]) versions.apply(static_cast<size_t>(update.server), push);
   }

@@ -1,5 +1,5 @@
-// The updates that the servers of a recorded run have applied, gathered by the coordinator and
-// merged into one order. No files, no connections; one thread.
+// The updates that the servers of a recorded run have applied, collected by the coordinator and
+// merged into one order. Does no I/O. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ class ServerLogs {
     bool more = false;  // the next entry is part of the same update
   };
 
-  // micro_batches: of a step. updates: that each server has had at the start.
+  //   micro_batches: per step. updates: update count of each server at the start.
   ServerLogs(int servers, int64_t micro_batches, int64_t updates);
 
-  // Takes entries of `server`, in its order. Repeated ones are dropped; a part behind a gap is not
-  // taken, and will be repeated. Refuses what is no part of a log.
+  // Takes entries of `server`, in its order. Drops repeated ones; ignores a part after a gap, which
+  // the server will resend. Refuses entries that cannot belong to a log.
   Checked take(int server, const wire::RecordPart& part);
-  // Entries of this server that are here.
+  // The number of this server's entries so far.
   int64_t have(int server) const { return std::ssize(logs_[static_cast<size_t>(server)]); }
 
   int servers() const { return static_cast<int>(logs_.size()); }
   const std::vector<Entry>& of(int server) const { return logs_[static_cast<size_t>(server)]; }
-  // The push that a message describes, in `out`. Refuses one that cannot be a push of this run.
+  // Converts a message to a push, in `out`. Refuses one that cannot be a push of this run.
   Checked to_push(const wire::Applied& applied, RecordedPush& out) const;
   int64_t start_updates() const { return updates_; }
 
@@ -42,34 +42,34 @@ class ServerLogs {
   std::vector<std::vector<Entry>> logs_;
 };
 
-// How versions are counted: by the updates that a server has had, or by its step.
+// The way versions are counted: by a server's updates, or by its step.
 struct VersionRules {
   // Versions are steps, and all entries of a step at a server make one update (backup). Otherwise
   // each update makes one version.
   bool in_steps = false;
-  int64_t start = 0;    // version of every server
-  int with_slices = 1;  // servers from here on hold no slices, and have no versions
+  int64_t start = 0;    // first version of every server
+  int with_slices = 1;  // servers from this rank on hold no slices and have no versions
 };
 
-// versions start with the run's `start`; elements: of the flat vector.
+// Versions start at the run's `start`.
+//   elements: of the flat vector.
 VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t elements,
                            int servers);
 
-// One order in which everything can have happened: each server's own order is kept, and a push that
-// has read version v of server k comes after the update that made v. The pushes of one update stand
-// together. If several servers could be next, it is the one with the fewest entries so far, then
-// the one of lower rank.
-// Left out are: an entry that has read something that no log holds, with all of its server behind
-// it; an update whose last entries were lost. Returns how many entries those are.
+// Merges the logs into a possible order of events: each server's own order is kept, and a push that
+// has read version v of server k follows the update that made v. The pushes of one update stay
+// together. If several servers could be next, the one with the fewest entries so far is taken, then
+// the one with the lower rank. Leaves out an entry that has read a version missing from all logs,
+// with all later entries of its server, and an update that has lost its last entries. Returns the
+// number of entries left out.
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out);
 
-// For each entry of the record, whether it is the last one of its update. Entries that are marked
-// with `more` make one update with the next one of their server, as do those of one step where
-// rules.in_steps: old files have no marks.
+// Returns for each entry of the record whether it is the last one of its update. An entry marked
+// `more` makes one update with its server's next one. So do entries of one step if rules.in_steps,
+// since old files have no marks.
 std::vector<bool> ends_of_updates(const RunRecord& record, const VersionRules& rules);
 
-// Whether a record's updates can be computed one after the other. Returns what is wrong, "" for
-// nothing.
+// Returns why a record's updates cannot be computed one after the other, or "".
 std::string check_order(const RunRecord& record, const VersionRules& rules);
 
 }  // namespace pushpull

@@ -26,8 +26,8 @@ void UpdateLog::confirm(int64_t through) {
   if (news <= 0) return;
   open_.erase(open_.begin(), open_.begin() + news);
   confirmed_ += news;
-  // what has piled up goes at once, else a server that is faster than the answers would never catch
-  // up
+  // A backlog is sent at once: a server faster than the acknowledgements would otherwise never
+  // catch up.
   const bool piled_up = open_.size() >= kMostEntries;
   due_ms_ = piled_up ? 0 : std::min(due_ms_, due_ms_ - kRepeatMs + kEveryMs);
 }

@@ -1,6 +1,6 @@
-// The updates that a server has applied, in its order, until the coordinator has them for the
-// record of the run. One part is on its way at a time, repeated until it is confirmed. Knows no
-// connection. One thread.
+// The updates that a server has applied, in its order, kept until the coordinator has them for the
+// record of the run. One part is in flight at a time, and is resent until acknowledged. Does no
+// I/O. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,23 @@ namespace pushpull {
 
 class UpdateLog {
  public:
-  static constexpr int64_t kEveryMs = 50;    // between parts, so that small ones wait for company
-  static constexpr int64_t kRepeatMs = 300;  // until a part is confirmed
-  static constexpr size_t kMostEntries = 4096;           // of one part
-  static constexpr size_t kMostBytes = size_t{1} << 18;  // of one part, about
+  static constexpr int64_t kEveryMs = 50;                // between parts, to collect small ones
+  static constexpr int64_t kRepeatMs = 300;              // resend interval of a part
+  static constexpr size_t kMostEntries = 4096;           // per part
+  static constexpr size_t kMostBytes = size_t{1} << 18;  // per part, approximately
 
   void add(wire::Applied applied);
 
-  // Entries that the coordinator has not confirmed, oldest first, as many as one message may hold;
-  // empty when there are none.
+  // Returns the oldest unacknowledged entries, as many as fit into one message, or nothing.
   std::optional<wire::RecordPart> part() const;
-  // The same where it is time to send it: for the first time, or again.
+  // Returns `part` if it is time to send or resend it.
   std::optional<wire::RecordPart> due(int64_t now_ms);
-  // The coordinator has so many entries.
+  // Notes that the coordinator has this many entries.
   void confirm(int64_t through);
-  // All that is not confirmed, before the process ends.
+  // Returns all unacknowledged entries. Call before the process ends.
   std::vector<wire::RecordPart> take_rest();
 
-  // All that were ever added.
+  // The number of entries ever added.
   int64_t size() const { return confirmed_ + static_cast<int64_t>(open_.size()); }
   int64_t confirmed() const { return confirmed_; }
 

@@ -1,5 +1,5 @@
-// How often questions for the job's status are answered: whoever asks is a stranger, and must not be
-// able to make the coordinator talk. Time is an argument. One thread.
+// Limits how often status requests are answered: they come from strangers, which must not be able
+// to load the coordinator. The caller passes the time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,13 @@ namespace pushpull {
 
 class AnswerLimits {
  public:
-  static constexpr int64_t kBetweenMs = 200;         // two answers on one connection
-  static constexpr int64_t kMostOfConnection = 100;  // answers that nobody may ever read
-  static constexpr int64_t kMostPerSecond = 50;      // to all
-  static constexpr size_t kMostConnections = 1'024;  // that are remembered
+  static constexpr int64_t kBetweenMs = 200;  // between two answers on one connection
+  static constexpr int64_t kMostOfConnection =
+      100;  // answers on one connection: a peer may not read them
+  static constexpr int64_t kMostPerSecond = 50;      // answers to all peers
+  static constexpr size_t kMostConnections = 1'024;  // connections remembered
 
-  // Whether this question is answered; counts it where it is.
+  // Returns true if this request may be answered, and counts it.
   bool take(int64_t now_ms, const PeerId& peer);
 
  private:
@@ -27,7 +28,7 @@ class AnswerLimits {
   };
 
   std::map<PeerId, Asker> askers_;
-  int64_t second_ms_ = 0;  // when the running second began
+  int64_t second_ms_ = 0;  // start of the running second
   int64_t in_second_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What people are told about a job besides its members. Plain data.
+// Facts about a job, besides its members, that users are shown. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace pushpull {
 
 struct JobFacts {
   wire::Phase phase = wire::PHASE_GATHERING;
-  std::string waiting_for;  // while it gathers its members; "": they are there
-  std::string failure;      // why it has failed; "": it has not
-  uint64_t run = 0;         // shown as a digest only: members prove with it that they belong here
+  std::string waiting_for;  // while members are missing, else ""
+  std::string failure;      // why the job failed, or ""
+  uint64_t run = 0;         // shown as a digest only: it is a secret of the members
   std::string version;      // of the program
   std::string strategy;
-  int servers = 0;  // that it was started for
+  int servers = 0;  // number at the start of the job
   int workers = 0;
   std::string host;  // of the coordinator
   int64_t pid = 0;
-  std::string out;    // folder of its output there, absolute
+  std::string out;    // absolute path of its output folder
   int64_t up_ms = 0;  // since the coordinator began
 
-  // Once it trains:
-  std::optional<int64_t> step;  // steps that are whole at server 0
-  int64_t end_step = 0;         // where this run ends
+  // Set once the job trains:
+  std::optional<int64_t> step;  // steps that are complete at server 0
+  int64_t end_step = 0;         // end of this run
   int64_t epoch = 0;
   int64_t samples = 0;  // of this run
   double samples_per_second = 0.0;
@@ -34,7 +34,7 @@ struct JobFacts {
   double staleness_mean = 0.0;
   int64_t staleness_max = 0;
   double seconds = 0.0;               // since training began
-  std::optional<double> eta_seconds;  // until it ends at this rate
+  std::optional<double> eta_seconds;  // until the end at this rate
 };
 
 }  // namespace pushpull

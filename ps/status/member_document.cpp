@@ -42,7 +42,7 @@ const PushedWork& pushed_by(const MembersView& view, uint64_t incarnation) {
   return found == view.progress->by_process().end() ? nothing : found->second;
 }
 
-// The first step that is not complete: server 0 knows it before it reports it.
+// Returns the first incomplete step. Server 0 knows its own before it reports it.
 int64_t shown_step(const MembersView& view, const MemberInfo& member) {
   if (view.progress == nullptr) return 0;
   if (member.role == wire::ROLE_WORKER) return pushed_by(view, member.incarnation).step;
@@ -56,7 +56,7 @@ const char* state_of(const MembersView& view, const MemberInfo& member) {
   return view.progress == nullptr ? "ready" : "active";
 }
 
-// Staleness of updates: of those that a server has applied, or that are a worker's.
+// Adds the staleness of updates: those that a server has applied, or those of a worker.
 void add_staleness(ordered_json& row, const MembersView& view, const MemberInfo& member) {
   double sum = 0.0;
   double count = 0.0;
@@ -97,7 +97,7 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
     row["updates"] = member.stats.updates();
   }
   add_staleness(row, view, member);
-  // the server in the coordinator's own process is always heard
+  // The server in the coordinator's process is always heard from.
   row["heard_seconds"] =
       member.peer.empty() ? 0.0 : seconds_between(member.last_heard_ms, view.now_ms);
   row["device"] = word(member.device);
@@ -118,7 +118,7 @@ ordered_json left_row(const MembersView& view, const FormerMember& former) {
   return row;
 }
 
-// Servers, then workers, each by rank; those without one behind the others.
+// Lists servers, then workers, each by rank; members without a rank come last.
 std::vector<ordered_json> member_rows(const MembersView& view) {
   std::vector<const MemberInfo*> order;
   for (const auto& [incarnation, member] : *view.shown) order.push_back(&member);
@@ -156,7 +156,7 @@ const char* phase_name(wire::Phase phase) {
   return kNames.at(static_cast<size_t>(phase));
 }
 
-// Tells runs apart; who knows it knows nothing that a message of the run needs.
+// Returns a digest that tells runs apart. It reveals nothing that a message of the run needs.
 std::string run_digest(uint64_t run) {
   Sha256 hash;
   hash.update(std::as_bytes(std::span(&run, 1)));

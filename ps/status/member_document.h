@@ -1,4 +1,5 @@
-// What `members.json` and `pushpull status` say, as JSON (docs/status.md). Plain functions; any thread.
+// The JSON texts of `members.json` and `pushpull status` (docs/status.md). Plain functions; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,19 @@
 
 namespace pushpull {
 
-// The members that are shown, and what is known of them.
+// The members to show, and the data about them.
 struct MembersView {
   int64_t now_ms = 0;
-  int64_t began_ms = 0;                                   // of the coordinator
+  int64_t began_ms = 0;                                   // start of the coordinator
   const std::map<uint64_t, MemberInfo>* shown = nullptr;  // by incarnation
-  const Membership* members = nullptr;                    // those that are gone, too
-  const TrainingProgress* progress = nullptr;             // null: before the start
+  const Membership* members = nullptr;                    // source of the former members
+  const TrainingProgress* progress = nullptr;             // null before the start
   const Pace* pace = nullptr;
 };
 
-// {"members": [...], "left": [...]}, a line for each of them.
+// Returns {"members": [...], "left": [...]}, with one line for each member.
 std::string members_json(const MembersView& view);
-// The same in one line, with the job's figures.
+// Returns the same on one line, with the job's figures.
 std::string status_json(const MembersView& view, const JobFacts& facts);
 
 }  // namespace pushpull

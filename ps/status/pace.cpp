@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kPointMs = 500;
 constexpr int64_t kWindowMs = 8'000;
-constexpr int64_t kFewestTasks = 2;  // of which a mean says something
+constexpr int64_t kFewestTasks = 2;  // fewest tasks for a meaningful mean
 constexpr double kLostPart = 0.25;   // of the others' time
 constexpr int64_t kStandsMs = 2'000;
 constexpr double kStepsOfStanding = 3.0;

@@ -1,12 +1,13 @@
-// How fast each worker is, and which ones hold the others up, from what workers have reported in the
-// last seconds. Part of the coordinator's state machine; time comes in as an argument. One thread.
+// Measures how fast each worker is and which workers delay the others, from the workers' reports of
+// the last seconds. Part of the coordinator's state machine. The caller passes the time. Not
+// thread-safe.
 //
-// A worker is a straggler where the others wait for it:
-//   - per task, the others wait longer than it does itself, by at least a quarter of the time that
-//     a task takes them, and it is busy for longer than they are; or
-//   - a step has stood for at least 2 s and three times as long as a step takes, and it is one of
-//     those that do not wait, while at least half of the workers do.
-// Where nobody waits for anybody (async), a slow worker is none.
+// A worker is a straggler if the others wait for it:
+//   - per task, the others wait longer than it does, by at least a quarter of the others' time for
+//     a task, and it is busy for longer than they are; or
+//   - a step has lasted for at least 2 s and three times its usual duration, and the worker does
+//     not wait while at least half of the workers do.
+// If no worker waits for another (async), a slow worker is not a straggler.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,10 @@ namespace pushpull {
 
 class Pace {
  public:
-  // Takes in what is known now; the more often, the closer, up to twice a second.
+  // Takes the present numbers. Call at least twice a second for best accuracy.
   void on_tick(int64_t now_ms, const Membership& members, const TrainingProgress& progress);
 
-  // That are in the weights, over the last seconds. 0: not known yet.
+  // Returns the worker's samples in the weights per second, over the last seconds, or 0 if unknown.
   double samples_per_second(uint64_t incarnation) const;
   bool straggles(uint64_t incarnation) const { return stragglers_.contains(incarnation); }
 
@@ -37,7 +38,7 @@ class Pace {
     double wait_s = 0.0;
   };
   struct Worker {
-    std::deque<Point> points;  // of the last seconds, the newest last
+    std::deque<Point> points;  // of the last seconds, newest last
     bool waits = false;
   };
   // Seconds of a mean task.
@@ -51,11 +52,11 @@ class Pace {
   void find_standing(int64_t now_ms);
   std::map<uint64_t, Task> tasks() const;
 
-  std::map<uint64_t, Worker> workers_;  // that have a rank
+  std::map<uint64_t, Worker> workers_;  // workers with a rank
   std::set<uint64_t> stragglers_;
   int64_t floor_ = -1;
-  int64_t floor_ms_ = 0;  // since when it is that
-  double step_ms_ = 0.0;  // that a step takes
+  int64_t floor_ms_ = 0;  // when the floor was reached
+  double step_ms_ = 0.0;  // usual duration of a step
 };
 
 }  // namespace pushpull

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLookMs = 50;
 constexpr int64_t kWriteMs = 1000;
-constexpr int64_t kAnswerMs = 200;  // that an answer is used again
+constexpr int64_t kAnswerMs = 200;  // an answer is reused for this long
 
 void mix(size_t& hash, uint64_t value) {
   hash ^= std::hash<uint64_t>()(value) + 0x9e3779b97f4a7c15ULL + (hash << 6U) + (hash >> 2U);
@@ -21,7 +21,7 @@ void mix(size_t& hash, uint64_t value) {
 Checked StatusDesk::ask(int64_t now_ms, const PeerId& peer, const wire::StatusRequest& request) {
   if (!limits_.take(now_ms, peer)) {
     return refused("status-rate",
-                   "a question every " + std::to_string(AnswerLimits::kBetweenMs) + " ms, " +
+                   "one request every " + std::to_string(AnswerLimits::kBetweenMs) + " ms, " +
                        std::to_string(AnswerLimits::kMostOfConnection) + " on a connection",
                    "one more");
   }
@@ -33,7 +33,7 @@ bool StatusDesk::fresh(int64_t now_ms) const {
   return made_ms_ >= 0 && now_ms - made_ms_ < kAnswerMs;
 }
 
-// Changes when somebody comes, gets a rank or goes. Once the job is over, all go.
+// Changes when a member joins, gets a rank or leaves. Once the job is over, all leave.
 size_t StatusDesk::fingerprint() const {
   size_t hash = 0;
   if (over_) return hash;
@@ -47,14 +47,14 @@ size_t StatusDesk::fingerprint() const {
 
 bool StatusDesk::due(int64_t now_ms, wire::Phase phase) {
   if (!questions_.empty() && !fresh(now_ms)) return true;
-  // the last phase may be gone before the next look
+  // The last phase may be over before the next check.
   if (phase != phase_ || now_ms - written_ms_ >= kWriteMs) return true;
   if (now_ms - looked_ms_ < kLookMs) return false;
   looked_ms_ = now_ms;
   return fingerprint() != fingerprint_;
 }
 
-// Whoever leaves because the job is over stays in view; what the others report last still counts.
+// Members that leave because the job is over stay in view; the last reports of others still count.
 void StatusDesk::choose_shown(const wire::Stats& own, wire::Phase phase) {
   if (!over_) {
     shown_ = members_.all();

@@ -1,10 +1,10 @@
-// Tells people who takes part in the job and how it goes: keeps members.json, and answers
-// `pushpull status`. It decides when the file is written again, which questions are answered, and
-// which members are shown: once the job is over, those of its last step. Part of the coordinator's
-// state machine; knows no file, socket or clock. One thread.
+// Informs users about the members and the progress of the job: keeps members.json and answers
+// `pushpull status`. Decides when the file is rewritten, which requests are answered, and which
+// members are shown: once the job is over, those of its last step. Part of the coordinator's state
+// machine. Does no I/O and reads no clock. Not thread-safe.
 //
-// A question costs at most one answer, from a text that is made five times a second at most; it
-// changes nothing, and whoever asks becomes no member.
+// A request costs at most one answer, made from a text that is rendered at most five times a
+// second. It changes nothing, and its sender does not become a member.
 #pragma once
 
 #include <cstdint>
@@ -27,20 +27,21 @@ namespace pushpull {
 
 class StatusDesk {
  public:
-  // members: borrowed. self: the incarnation of the server in this process.
+  //   members: borrowed. self: the incarnation of the server in this process.
   StatusDesk(const Membership& members, uint64_t self) : members_(members), self_(self) {}
 
-  // A question; or why it is not answered.
+  // Accepts a request. Returns a refusal if it will not be answered.
   Checked ask(int64_t now_ms, const PeerId& peer, const wire::StatusRequest& request);
-  // True: `update` is due, for the file or for an answer.
+  // Returns true if `update` is due, for the file or for an answer.
   bool due(int64_t now_ms, wire::Phase phase);
-  // own: of the server in this process. progress: null before the start.
+  //   own: Stats of the server in this process. progress: null before the start.
   void update(int64_t now_ms, const TrainingProgress* progress, const wire::Stats& own,
               const JobFacts& facts);
 
-  // The text for members.json, where there is a newer one.
+  // Returns the text for members.json if there is a newer one.
   std::optional<std::string> take_file() { return std::exchange(file_, std::nullopt); }
-  // Answers to the questions so far, once there is something to say. utc_ms: the time of day.
+  // Returns the answers to pending requests once a text is ready.
+  //   utc_ms: time of day.
   std::vector<Outgoing> take_answers(int64_t now_ms, int64_t utc_ms);
 
  private:
@@ -59,13 +60,13 @@ class StatusDesk {
   std::vector<Question> questions_;
   Pace pace_;
   std::map<uint64_t, MemberInfo> shown_;  // by incarnation
-  bool over_ = false;                     // these are the members of the last step
+  bool over_ = false;                     // `shown_` has the members of the last step
   int64_t began_ms_ = -1;
-  int64_t looked_ms_ = -1;            // for changes
-  int64_t written_ms_ = 0;            // the file
-  std::optional<wire::Phase> phase_;  // of what it says; empty: there is none yet
-  int64_t made_ms_ = -1;              // the answer
-  size_t fingerprint_ = 0;            // of what the file says
+  int64_t looked_ms_ = -1;            // last check for changes
+  int64_t written_ms_ = 0;            // last text for the file
+  std::optional<wire::Phase> phase_;  // phase in the file; empty if there is none yet
+  int64_t made_ms_ = -1;              // time of `answer_`
+  size_t fingerprint_ = 0;            // of the members in the file
   std::string answer_;
   std::optional<std::string> file_;
 };

@@ -4,7 +4,7 @@ namespace pushpull {
 
 void AllReduceShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   FixedShares::add_to_worker_state(state, worker);
-  if (!has_work(worker.incarnation)) return;  // who computes nothing learns of nobody
+  if (!has_work(worker.incarnation)) return;  // a worker without work needs no peers
   for (const ShareOwner& share : table().all()) {
     const MemberInfo* owner = setup().members.find(share.owner);
     state->add_peer_endpoints(owner == nullptr ? "" : owner->peer_endpoint);

@@ -1,5 +1,5 @@
-// Fixed shares whose owners exchange sums among themselves (allreduce): each learns where the
-// others are. Part of the coordinator's state machine; one thread.
+// Fixed shares with owners that exchange sums among themselves (allreduce): each owner learns the
+// addresses of the others. Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include "ps/work/fixed_shares.h"
@@ -10,14 +10,14 @@ class AllReduceShares final : public FixedShares {
  public:
   explicit AllReduceShares(const WorkSetup& setup) : FixedShares(setup) {}
 
-  // Workers do not ask a server before they go on: they pause where all know that a checkpoint is due.
+  // Workers do not ask a server between steps: they pause at the next regular checkpoint.
   int64_t nearest_cut() const override {
     return setup().barriers.next_checkpoint(setup().progress.floor());
   }
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
-  // Workers wait for each other, and for server 0 once kMostReports of their losses have no answer: none
-  // is kMostReports + 2 ahead of the slowest, which is as far ahead of server 0. So near to a step that
-  // is held servers put losses off.
+  // Workers wait for each other, and for server 0 once kMostReports of their loss reports are
+  // unanswered. A worker is therefore less than kMostReports + 2 steps ahead of the slowest one,
+  // which is as close to server 0. Within that distance of a held step, servers put off losses.
   int64_t first_unbegun_step() const override {
     return setup().progress.floor() + 3 * (kMostReports + 2);
   }

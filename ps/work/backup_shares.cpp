@@ -20,7 +20,7 @@ BackupShares::BackupShares(const WorkSetup& setup)
       choice_(setup.servers_with_slices, static_cast<int>(pushes_of_a_step(setup))) {}
 
 void BackupShares::on_evaluation_complete() {
-  // the next evaluation's barrier waits for this
+  // The next evaluation's barrier waits for this one.
   setup().out.state_changed();
 }
 
@@ -45,7 +45,7 @@ int64_t BackupShares::evaluated_barrier() const {
 }
 
 void BackupShares::give(size_t index, uint64_t incarnation) {
-  // evaluations that are not complete may lack its chunks
+  // Incomplete evaluations may lack its chunks.
   table().at(index).from_step = evaluated_barrier();
   FixedShares::give(index, incarnation);
 }
@@ -84,7 +84,7 @@ std::string BackupShares::closing_notice() const {
                           : ", " + std::to_string(dropped[rank])) +
             " of worker " + std::to_string(rank);
   }
-  return text.empty() ? "" : text + ": their steps were made of other pushes";
+  return text.empty() ? "" : text + ": their steps used other pushes";
 }
 
 }  // namespace pushpull

@@ -1,6 +1,6 @@
-// Fixed shares of which a step takes all but B (backup:B): one set of pushes for all servers, which
-// evaluations wait for everybody, and whose pushes were dropped. Part of the coordinator's state
-// machine; one thread.
+// Fixed shares of which a step uses all but B (backup:B): one set of pushes for all servers,
+// evaluations that wait for all shares, and reports of dropped pushes. Part of the coordinator's
+// state machine. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,10 @@ class BackupShares final : public FixedShares {
   std::string closing_notice() const override;
 
  private:
-  // No worker takes a second share that a step can do without; its chunks are evaluated all the
-  // same.
+  // No worker takes a second share if steps can do without it; its chunks are still evaluated.
   void assign() override;
   void give(size_t index, uint64_t incarnation) override;
-  // Barriers up to this one have been evaluated.
+  // Returns the newest barrier up to which evaluations are complete.
   int64_t evaluated_barrier() const;
   void find_evaluators();
 

@@ -18,8 +18,8 @@ bool ChosenCheckpoints::on_tick() {
   return true;
 }
 
-// The server in the coordinator's own process hears of each state at once. A spare has no rank, and
-// gets its first work with a state that names the checkpoint.
+// The server in the coordinator's process receives each State at once. A spare has no rank and gets
+// its first work with a State that names the checkpoint.
 bool ChosenCheckpoints::everybody_knows() const {
   const auto& all = members_.all();
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {

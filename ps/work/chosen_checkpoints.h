@@ -1,9 +1,10 @@
-// Checkpoints that the coordinator adds while training goes on (checkpoint-every = auto): when all
-// whom it concerns know of the newest one. Part of the coordinator's state machine; one thread.
+// Checkpoints that the coordinator adds during training (checkpoint-every = auto): tracks when all
+// members concerned know of the newest one. Part of the coordinator's state machine. Not
+// thread-safe.
 //
-// A checkpoint is a cut between the same two steps everywhere, so nobody may pass it without knowing
-// of it. It is named before anybody can have begun the step behind it; servers hold back weights for
-// that step, and no lease of it is drawn, until all have told that they know.
+// A checkpoint is a cut between the same two steps on all members, so no member may pass it without
+// knowing of it. It is named before any worker can have begun the step behind it; until all members
+// confirm it, servers hold back the weights for that step and no lease of it is drawn.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +16,19 @@ namespace pushpull {
 
 class ChosenCheckpoints {
  public:
-  // members, out: borrowed. workers: they have to know, too: of leases, and where they keep the weights.
-  // Elsewhere servers alone hold a worker back.
+  // Borrows members and out.
+  //   workers: workers must know, too: with leases, and if they keep the weights. Otherwise servers
+  //   alone hold a worker back.
   ChosenCheckpoints(const Membership& members, bool workers, Actions& out)
       : members_(members), workers_(workers), out_(out) {}
 
-  // A step that nobody can have begun.
+  // Adds a checkpoint at a step that no worker can have begun.
   void choose(int64_t step);
-  // True: everybody knows of the newest one now.
+  // Returns true once all members know of the newest checkpoint.
   bool on_tick();
-  // Not everybody knows of it yet.
+  // Returns true while some member does not know of it yet.
   bool held() const { return held_; }
-  int64_t newest() const { return newest_; }  // -1: none
+  int64_t newest() const { return newest_; }  // -1 if there is none
 
  private:
   bool everybody_knows() const;
@@ -35,7 +37,7 @@ class ChosenCheckpoints {
   const bool workers_;
   Actions& out_;
   int64_t newest_ = -1;
-  int64_t said_in_version_ = -1;  // of the state, for the first time
+  int64_t said_in_version_ = -1;  // first State with the newest one
   bool held_ = false;
 };
 

@@ -1,5 +1,5 @@
-// The results of evaluations, collected from whoever computed their chunks. Part of the
-// coordinator's state machine; one thread.
+// The results of evaluations, collected chunk by chunk from workers. Part of the coordinator's
+// state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct Evaluation {
   double loss = 0.0;  // mean
 };
 
-// Sums the results in the order of the chunks, so that an evaluation does not depend on who
-// computed which chunk.
+// Sums the results in the order of the chunks, so that an evaluation does not depend on which
+// worker computed which chunk.
 class Evaluations {
  public:
   Evaluations(int64_t test_samples, int64_t micro_batch);
 
   int64_t chunks() const { return chunks_; }
-  // Takes a result in; returns the evaluation when it has become complete.
+  // Adds a result. Returns the evaluation if this completes it.
   std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
   bool complete(int64_t step) const;
   const std::optional<Evaluation>& newest() const { return newest_; }
-  // Those that became complete since the last call, in order.
+  // Returns the evaluations completed since the last call, in order.
   std::vector<Evaluation> take_new() { return std::exchange(new_, {}); }
 
  private:

@@ -20,7 +20,7 @@ FixedShares::FixedShares(const WorkSetup& setup, int64_t dispensable)
                      (idle == 1 ? "; it waits as a spare" : "; they wait as spares"));
   }
   for (int i = 0; i < setup.shares; ++i) {
-    // a term may begin without a worker that the one before has lost
+    // A term may begin without a worker that the previous term lost.
     const MemberInfo* owner = setup.members.find_rank(wire::ROLE_WORKER, i);
     if (owner != nullptr) table_.give(static_cast<size_t>(i), owner->incarnation);
   }
@@ -65,9 +65,9 @@ void FixedShares::on_tick() {
   fill();
 }
 
-// Server 0 has all of no step from its floor on, so nobody has the weights of the one behind it. The
-// next is a step further on, for good measure. In ssp workers may be further on, twice: of server 0,
-// and of whoever has told it so.
+// Server 0 does not have all pushes of the step at its floor, so the weights of the next step do
+// not exist; one more step is a margin. In ssp, workers may be further ahead by the bound: once of
+// server 0, and once of the member that reported to it.
 int64_t FixedShares::first_unbegun_step() const {
   return setup().progress.floor() + 2 + 2 * setup().job.strategy.staleness;
 }
@@ -80,7 +80,7 @@ void FixedShares::cut_anew() {
   if (shares <= table_.shares() || from >= setup().barriers.end_step) return;
   const size_t before = table_.all().size();
   table_.cut(shares, from);
-  // whoever has a share keeps one
+  // Every worker with a share keeps one.
   for (size_t i = before; i < 2 * before; ++i) table_.give(i, table_.at(i - before).owner);
   for (size_t i = 2 * before; i < table_.all().size(); ++i) {
     table_.give(i, table_.least_loaded(setup().members, table_.at(i).steps, 1));
@@ -96,15 +96,15 @@ void FixedShares::cut_anew() {
   held_ = true;
 }
 
-// Server 0 lacks some push of the round at its floor, so nobody has all weights for the round behind it (in ssp: for
-// steps beyond the bound), and no other server can be past the barrier there.
+// Server 0 lacks a push of the round at its floor, so no worker has all weights for the next round
+// (in ssp: for steps beyond the bound), and no other server can be past the barrier there.
 int64_t FixedShares::nearest_cut() const {
   const Barriers& barriers = setup().barriers;
   const int64_t floor = setup().progress.floor();
   return barriers.round_end(barriers.round_end(floor)) + setup().job.strategy.staleness;
 }
 
-// The server in the coordinator's own process hears of each state at once.
+// The server in the coordinator's process receives each State at once.
 bool FixedShares::everybody_knows() const {
   const auto& all = setup().members.all();
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
@@ -139,7 +139,7 @@ void FixedShares::fill_vacant() {
   }
 }
 
-// Under an evaluation the owners of shares evaluate.
+// During an evaluation the shares' owners evaluate.
 std::vector<uint64_t> FixedShares::unfinished(int64_t step) const {
   std::set<uint64_t> found;
   for (const ShareOwner& share : table_.all()) {
@@ -161,7 +161,7 @@ bool FixedShares::has_work(uint64_t incarnation) const {
 }
 
 bool FixedShares::lacks_workers() const {
-  // a share with an evaluator is one that the job goes on without
+  // The job continues without a share that has only an evaluator.
   return std::any_of(table_.all().begin(), table_.all().end(), [](const ShareOwner& share) {
     return share.owner == 0 && share.evaluator == 0;
   });
@@ -169,12 +169,12 @@ bool FixedShares::lacks_workers() const {
 
 std::string FixedShares::overdue(int64_t now_ms) {
   for (const ShareOwner& share : table_.all()) {
-    // a share with an evaluator is one that the job goes on without
+    // The job continues without a share that has only an evaluator.
     if (share.owner != 0 || share.evaluator != 0) continue;
     if (now_ms - share.vacant_since_ms <= replacement_timeout_ms()) continue;
     if (stands()) return stands_text();
-    return "[job] no worker has come for micro-batches " + std::to_string(share.range.lo) + " to " +
-           std::to_string(share.range.hi - 1) +
+    return "[job] no worker has taken over micro-batches " + std::to_string(share.range.lo) +
+           " to " + std::to_string(share.range.hi - 1) +
            " within replacement-timeout = " + seconds_text(replacement_timeout_ms()) + " s";
   }
   return "";
@@ -185,7 +185,7 @@ void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& work
   for (wire::Share& share : *state->mutable_assigned()) {
     const Range range{share.lo(), share.hi()};
     if (range.size() == 0) continue;
-    // not from the owner's first step on: under backup:B servers say which that is
+    // The grant covers more than the owner's steps: under backup:B servers tell its first step.
     *share.mutable_grant() =
         setup().grants.make(worker.incarnation, range, {share.first_step(), share.to_step()});
   }
@@ -194,7 +194,7 @@ void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& work
 void FixedShares::add_to_server_state(wire::State* state) const {
   state->mutable_cuts()->Assign(cuts_.begin(), cuts_.end());
   if (!held_) return;
-  // what else is held may begin earlier
+  // Other weights may be held from an earlier step.
   const int64_t from = cuts_.back().from_step();
   state->set_held_step(state->held_step() > 0 ? std::min(state->held_step(), from) : from);
 }

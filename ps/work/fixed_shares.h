@@ -1,11 +1,12 @@
-// Work in fixed shares: each worker computes the same micro-batches of every step, and another one
-// takes over the shares of a lost worker (sync, ssp, local). In sync, where the bits do not depend on
-// it, steps are cut into more shares when more workers come. Part of the coordinator's state machine;
-// one thread.
+// Work in fixed shares: each worker computes the same micro-batches of every step, and another
+// worker takes over the shares of a lost one (sync, ssp, local). In sync, where the division does
+// not change the bits, steps are cut into more shares when more workers join. Part of the
+// coordinator's state machine. Not thread-safe.
 //
-// Shares change between two steps, everywhere between the same two: the coordinator names a step S
-// that nobody can have begun, since server 0 has not made its weights; server 0 hands those out only
-// when all owners and servers have heard of the new shares. Whoever computes step S knows them.
+// All members change shares between the same two steps. The coordinator names a step S that no
+// worker can have begun, since server 0 has not made its weights; server 0 releases those weights
+// only when all owners and servers have the new shares. A worker that computes step S therefore
+// knows them.
 #pragma once
 
 #include <cstddef>
@@ -37,12 +38,12 @@ class FixedShares : public WorkAssignment {
   void add_to_server_state(wire::State* state) const override;
 
  protected:
-  // Vacant shares go to idle workers, and where the job says `continue` to busy ones, the least
-  // loaded first. There a worker that has come takes one of whoever has two.
+  // Gives vacant shares to idle workers and, with on-worker-loss = continue, to busy ones, the
+  // least loaded first. In that case a worker that joined takes a share from one with two.
   void assign() override;
-  // dispensable: a step can end without the pushes of so many shares.
+  //   dispensable: number of shares with pushes that a step can do without.
   FixedShares(const WorkSetup& setup, int64_t dispensable);
-  // A worker takes over this vacant share.
+  // Gives a vacant share to a worker.
   virtual void give(size_t index, uint64_t incarnation);
   ShareTable& table() { return table_; }
   const ShareTable& table() const { return table_; }
@@ -55,9 +56,9 @@ class FixedShares : public WorkAssignment {
 
   const int64_t dispensable_;
   ShareTable table_;
-  std::vector<wire::Cut> cuts_;   // after the first one
-  int64_t said_in_version_ = -1;  // of the state, for the first time: the newest cut
-  bool held_ = false;             // server 0 hands out no weights that are for it
+  std::vector<wire::Cut> cuts_;   // all but the first
+  int64_t said_in_version_ = -1;  // first State with the newest cut
+  bool held_ = false;             // server 0 holds back the cut's weights
 };
 
 }  // namespace pushpull

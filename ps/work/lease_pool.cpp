@@ -22,12 +22,12 @@ std::optional<wire::Lease> LeasePool::draw() {
     first_.pop_front();
     return lease;
   }
-  // steps behind a barrier wait until every server has passed it
+  // Steps behind a barrier wait until every server has passed it.
   if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
   if (step_ >= barriers_.end_step) return std::nullopt;
   if (barriers_.stop_step > 0 && step_ >= barriers_.stop_step) return std::nullopt;
   if (held_step_ > 0 && step_ >= held_step_) return std::nullopt;
-  // servers keep the weights of one barrier: its evaluation must end before the next can come
+  // Servers keep the weights of one barrier, so its evaluation must end before the next one opens.
   if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
   const Range range = share_range(share_, shares_, micro_batches_);
   wire::Lease lease;
@@ -47,7 +47,7 @@ int64_t LeasePool::nearest_cut() const {
   return step + (may_be_open ? 1 : 0);
 }
 
-// No evaluation waits in first_ when this is asked: that is drawn before.
+// An evaluation in first_ needs no check: it is drawn earlier.
 bool LeasePool::evaluating() const {
   return std::any_of(holders_.begin(), holders_.end(), [](const auto& entry) {
     const auto& held = entry.second.held;
@@ -66,7 +66,7 @@ std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
     std::optional<wire::Lease> lease = draw();
     if (!lease) break;
     lease->set_number(holder.next_number++);
-    lease->clear_grant();  // of whoever held it before
+    lease->clear_grant();  // of its previous holder
     if (!lease->evaluate()) {
       *lease->mutable_grant() =
           grants_.make(incarnation, {lease->lo(), lease->hi()}, {lease->step(), lease->step() + 1});

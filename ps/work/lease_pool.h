@@ -1,5 +1,6 @@
-// The pool that async workers draw from: every (step, share) once, in order, evaluation at
-// barriers, and what a lost worker left undone. State machine of the coordinator; one thread.
+// The pool that async workers draw leases from: each (step, share) once, in order, evaluations at
+// barriers, and the unfinished leases of lost workers. Part of the coordinator's state machine. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,43 +18,44 @@ namespace pushpull {
 
 class LeasePool {
  public:
-  // shares: leases that a step is cut into, and groups that the chunks of an evaluation are cut
-  // into. grants: makes those of the leases; borrowed.
+  //   shares: leases per step, and groups of chunks per evaluation.
+  //   grants: makes the leases' grants; borrowed.
   LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
             const Grants& grants);
 
-  // All leases that the worker holds.
+  // Returns all leases that the worker holds.
   std::vector<wire::Lease> held(uint64_t incarnation) const;
-  // The same, topped up to kHeld from the pool.
+  // Returns the worker's leases, topped up to kHeld from the pool.
   std::vector<wire::Lease> grant(uint64_t incarnation);
-  // The servers have passed barrier `step`: its evaluation and the leases behind it may be drawn.
+  // Notes that the servers have passed barrier `step`: its evaluation and later leases may be
+  // drawn.
   void open_barrier(int64_t step);
-  // The first step of which nothing has been drawn, and whose barrier no server can have opened without a
-  // checkpoint; none is drawn from there on.
+  // Returns the first step without a drawn lease, such that no server can have opened its barrier
+  // without a checkpoint. After stop_at no lease is drawn from that step on.
   int64_t nearest_cut() const;
   void stop_at(int64_t step) { barriers_.stop_step = step; }
-  // A barrier will be at `step`, too. held: no lease behind it is drawn, though it be open.
+  // Adds a barrier at `step`.
+  //   held: leases behind it are not drawn even if it is open.
   void choose(int64_t step, bool held) {
     barriers_.choose(step);
     held_step_ = held ? step : 0;
   }
-  // The first step of which no lease has been drawn.
+  // Returns the first step without a drawn lease.
   int64_t undrawn() const { return share_ == 0 ? step_ : step_ + 1; }
-  // A push was taken in by server 0.
+  // Notes that server 0 has accepted a push.
   void finish_training(uint64_t incarnation, int64_t step, Range range);
   void finish_evaluation(uint64_t incarnation, int64_t step, int64_t chunk);
-  // The worker holds this chunk of an evaluation; has been given any lease.
+  // holds_evaluation: true if the worker holds this chunk. has_drawn: true if it ever had a lease.
   bool holds_evaluation(uint64_t incarnation, int64_t step, int64_t chunk) const;
   bool has_drawn(uint64_t incarnation) const;
-  // Workers that hold leases of steps up to `step`, or of an evaluation.
+  // Returns the workers that hold leases of steps up to `step`, or of an evaluation.
   std::vector<uint64_t> holders(int64_t step) const;
-  // Puts back what the worker may not have finished everywhere: all that it holds, and the lease it
-  // finished last, which may not have reached every server (those that have it drop it by their
-  // ledgers).
+  // Returns a lost worker's leases to the pool: all that it holds, and the one it finished last,
+  // which may not have reached every server. Servers that have it drop the repeat by their ledgers.
   void lose(uint64_t incarnation);
 
  private:
-  static constexpr size_t kHeld = 2;  // one to compute, one so that data can be read ahead
+  static constexpr size_t kHeld = 2;  // one to compute, one to read data ahead
 
   struct Holder {
     int64_t next_number = 1;
@@ -72,7 +74,7 @@ class LeasePool {
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;
-  int64_t held_step_ = 0;          // 0: none
+  int64_t held_step_ = 0;          // 0 if there is none
   std::deque<wire::Lease> first_;  // drawn before the pool: returned leases, evaluations
   std::map<uint64_t, Holder> holders_;
 };

@@ -1,6 +1,6 @@
 // Work in leases that workers draw from one pool (async): a lost worker's leases are drawn again,
-// and a worker more or less needs no new division. Part of the coordinator's state machine; one
-// thread.
+// and a changed number of workers needs no new division. Part of the coordinator's state machine.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ class LeasedWork final : public WorkAssignment {
   void on_chosen(int64_t step, bool held) override { pool_.choose(step, held); }
 
  private:
-  void assign() override {}  // workers draw by themselves
+  void assign() override {}  // workers draw leases themselves
   LeasePool pool_;
-  int64_t lacking_since_ms_ = -1;  // too few workers are left since then; -1: enough are
+  int64_t lacking_since_ms_ = -1;  // start of the lack of workers; -1 if there are enough
 };
 
 }  // namespace pushpull

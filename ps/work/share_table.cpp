@@ -37,7 +37,7 @@ void ShareTable::retire(int64_t step) {
   std::erase_if(shares_, [&](const ShareOwner& share) { return share.steps.hi <= step; });
 }
 
-// The weights of a barrier are evaluated by whoever computes on them next.
+// The owners of the step after a barrier evaluate its weights.
 bool ShareTable::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk,
                               int64_t chunks) const {
   if (step < shares_.front().steps.lo) return retired_.contains(incarnation);
@@ -46,7 +46,7 @@ bool ShareTable::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk,
     const Range mine = share_range(share.index, share.shares, chunks);
     const bool its = of_step >= share.steps.lo && of_step < share.steps.hi && chunk >= mine.lo &&
                      chunk < mine.hi;
-    // an earlier owner may have evaluated before it gave the share away
+    // An earlier owner may have evaluated before it lost the share.
     return its && (share.owner == incarnation || share.evaluator == incarnation ||
                    share.earlier.contains(incarnation));
   });
@@ -70,7 +70,7 @@ int64_t ShareTable::step_to_repeat(const ShareOwner& share) const {
   return std::max(share.steps.lo, share.clock - 1);
 }
 
-// Where its owner is lost as well before it has pushed everywhere, the next one has repeated that.
+// If the owner is lost too before it has pushed to all servers, the next owner repeats that step.
 void ShareTable::release(size_t index) {
   ShareOwner& share = shares_[index];
   share.earlier.insert(share.owner);
@@ -134,7 +134,7 @@ void ShareTable::add_assigned(wire::State* state, uint64_t incarnation) const {
     const bool owns = share.owner == incarnation;
     if (!owns && share.evaluator != incarnation) continue;
     wire::Share* assigned = state->add_assigned();
-    // without micro-batches: only its chunks are evaluated
+    // A share without micro-batches: only its chunks are evaluated.
     if (owns) assigned->set_lo(share.range.lo);
     if (owns) assigned->set_hi(share.range.hi);
     assigned->set_from_step(share.from_step);

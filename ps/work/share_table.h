@@ -1,6 +1,6 @@
 // The shares of a step, for strategies under which each worker computes the same micro-batches in
-// every step: who owns each, how far its pushes are, and since when nobody owns it. Part of the
-// coordinator's state machine; one thread.
+// every step: the owner of each, how far its pushes are, and since when it has had no owner. Part
+// of the coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,64 +16,64 @@
 namespace pushpull {
 
 struct ShareOwner {
-  Range range;             // micro-batches of each of its steps
-  Range steps;             // that have this share
-  int shares = 1;          // that these steps are cut into
-  int index = 0;           // among those
-  uint64_t owner = 0;      // incarnation; 0: nobody
-  uint64_t evaluator = 0;  // who evaluates its chunks while nobody owns it; 0: nobody
-  int64_t clock = 0;       // steps of it that have reached server 0
+  Range range;             // micro-batches of each step
+  Range steps;             // steps divided this way
+  int shares = 1;          // shares in each of these steps
+  int index = 0;           // index among these shares
+  uint64_t owner = 0;      // incarnation; 0 if there is none
+  uint64_t evaluator = 0;  // evaluates the chunks of a share without owner; 0 if none does
+  int64_t clock = 0;       // its pushes of earlier steps have reached server 0
   int64_t from_step = 0;   // first step that the owner computes
   int64_t vacant_since_ms = -1;
-  std::set<uint64_t> earlier = {};  // owners that have given it away, and may still report on it
+  std::set<uint64_t> earlier = {};  // former owners that may still report on it
 };
 
 class ShareTable {
  public:
-  // micro_batches: of a step. steps: of the run.
+  //   micro_batches: per step. steps: of the run.
   ShareTable(int shares, int64_t micro_batches, Range steps);
 
-  // From this step on each step is cut into more shares; those before it stay as they are. New
-  // shares have no owner yet.
+  // Cuts each step from `from_step` on into more shares, without owners. Earlier steps keep their
+  // shares.
   void cut(int shares, int64_t from_step);
-  // Steps below this one are done everywhere: their shares are gone.
+  // Removes the shares of steps below this one, which are done on all servers.
   void retire(int64_t step);
-  // Steps that are not done yet are cut in two ways.
+  // Returns true while unfinished steps are cut in two ways.
   bool in_transition() const { return shares_.front().shares != shares_.back().shares; }
-  // That the last step is cut into.
+  // Returns the number of shares of the last step.
   int shares() const { return shares_.back().shares; }
 
   const std::vector<ShareOwner>& all() const { return shares_; }
   ShareOwner& at(size_t index) { return shares_[index]; }
   void give(size_t index, uint64_t incarnation);
-  // Server 0 has the pushes of this range up to `clock`.
+  // Notes that server 0 has the pushes of this range for steps below `clock`.
   void advance(Range range, int64_t clock);
-  // Its owner computes it no longer, and lives: nobody owns it now.
+  // Takes the share from its owner, which is still a member.
   void release(size_t index);
-  // The worker is gone: nobody owns its shares now. True: it had some.
+  // Takes all shares from a lost worker. Returns true if it had some.
   bool vacate(uint64_t incarnation, int64_t now_ms);
 
   int64_t owned() const;
-  // The worker with a rank that owns the fewest shares of these steps, fewer than `below`; 0: nobody.
+  // Returns the ranked worker with the fewest shares of these steps, fewer than `below`, or 0.
   uint64_t least_loaded(const Membership& members, Range steps, int64_t below) const;
-  // The worker may say what this chunk of the evaluation at `step` has come to.
+  // Returns true if the worker may report the result of this chunk of the evaluation at `step`.
   bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk, int64_t chunks) const;
-  // A share of whoever has two more than the least loaded worker; none: shares are even. Not in
-  // transition.
+  // Returns a share of the worker with the most shares if it has at least two more than the least
+  // loaded one. Must not be called in transition.
   std::optional<size_t> surplus(const Membership& members) const;
-  // Adds those that this worker computes, or only evaluates, to its state.
+  // Adds to a worker's State the shares that it computes or only evaluates.
   void add_assigned(wire::State* state, uint64_t incarnation) const;
 
  private:
   void add(int shares, Range steps);
   int64_t load(uint64_t incarnation, Range steps) const;
-  // The step from which another worker must compute a share: its last push may not have reached
-  // every server; servers drop what they have.
+  // Returns the step from which a new owner must compute the share: the last push may not have
+  // reached every server. Servers drop pushes that they have.
   int64_t step_to_repeat(const ShareOwner& share) const;
 
   const int64_t micro_batches_;
-  std::vector<ShareOwner> shares_;  // by their first step, then by index
-  std::set<uint64_t> retired_;      // owners of shares that are gone, who may still report on them
+  std::vector<ShareOwner> shares_;  // ordered by first step, then by index
+  std::set<uint64_t> retired_;      // former owners of removed shares; may still report
 };
 
 }  // namespace pushpull

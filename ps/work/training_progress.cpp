@@ -6,7 +6,7 @@ namespace pushpull {
 
 namespace {
 
-// Two that are being gathered, and one that is open.
+// Two that are being gathered, and an open one.
 constexpr size_t kKeptCounts = 4;
 
 void add_at(std::vector<int64_t>& by_rank, int rank, int64_t value) {
@@ -45,7 +45,7 @@ TrainingProgress::TrainingProgress(const Job& job, int workers, const Barriers& 
       barriers_(barriers),
       counts_(std::move(counts)),
       floor_(barriers.start_step) {
-  // another number of workers may have written the checkpoint
+  // The checkpoint may be from another number of workers.
   const size_t ranks = std::max(static_cast<size_t>(workers), counts_.samples_per_worker.size());
   counts_.samples_per_worker.resize(ranks);
   counts_.pushes_dropped_per_worker.resize(
@@ -63,7 +63,7 @@ void TrainingProgress::add(const Commit& commit, int rank) {
   if (!commit.counted) return;
   add_push(counts_, commit, rank, samples);
   add_push(open_[commit.step + commit.steps - 1].counts, commit, rank, samples);
-  // no losses at all, or those of each step
+  // Either no losses, or those of each step.
   const std::span<const float> losses = commit.losses;
   const size_t each = losses.size() / static_cast<size_t>(commit.steps);
   for (int64_t i = 0; i < commit.steps; ++i) {

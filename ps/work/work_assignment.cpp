@@ -17,7 +17,7 @@ Checked WorkAssignment::on_arrived(const MemberInfo& server, const wire::Arrived
 std::vector<wire::Lease> WorkAssignment::leases(const MemberInfo& /*worker*/) { return {}; }
 
 int64_t WorkAssignment::samples_at(int64_t barrier) const {
-  // the push that opens the barrier may be told of later, so counting would miss it
+  // Counting commits would miss a push that opens the barrier and is reported later.
   return setup_.samples_before + (barrier - setup_.barriers.start_step) * setup_.job.global_batch;
 }
 
@@ -35,7 +35,7 @@ bool WorkAssignment::stands() const {
 void WorkAssignment::fill() {
   const int64_t workers = workers_with_rank();
   if (stands() && workers > 0 && !stood_) {
-    setup_.out.notice("training stands with " + counted(workers, "worker") +
+    setup_.out.notice("training is paused with " + counted(workers, "worker") +
                       ", fewer than min-workers = " + std::to_string(setup_.job.min_workers) +
                       ": it waits for more, up to replacement-timeout = " +
                       seconds_text(replacement_timeout_ms()) + " s");
@@ -53,7 +53,7 @@ std::string WorkAssignment::stands_text() const {
     return "[job] no worker is left, and none has joined within replacement-timeout = " + seconds +
            " s";
   }
-  return "[job] training stands with " + counted(left, "worker") +
+  return "[job] training is paused with " + counted(left, "worker") +
          ", fewer than min-workers = " + std::to_string(setup_.job.min_workers) +
          ", and not enough have joined within replacement-timeout = " + seconds + " s";
 }

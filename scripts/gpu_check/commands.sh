@@ -1,5 +1,5 @@
-# Part of gpu-check.sh: commands under their limits. There are three: that of the command, of its
-# part, and of the whole check; the tightest holds.
+# Part of gpu-check.sh: runs commands under time limits. There are three limits: of the command, of its part, and of
+# the whole check; the tightest applies.
 
 readonly no_time=200  # instead of an exit code: there was no time to start it
 readonly reserve=8    # seconds of the budget for a command that must be killed, and for the table
@@ -11,7 +11,7 @@ allowed=0
 clipped=0
 was_late=0
 
-# Ends what runs; what is left is not run, and the table still comes.
+# Ends the running command. The remaining commands are not run; the table is still written.
 stop() {
   signal=$1
   [ -z "$running" ] || kill "$running" 2>/dev/null
@@ -27,8 +27,8 @@ open_part() {
 
 seconds_left() { echo $((part_end - SECONDS)); }
 
-# limited LIMIT LOG WORD...: its output goes to LOG, its exit code to `code`, its time to `took`, its
-# words to `command`. Past the limit it gets SIGTERM, and SIGKILL 5 s later.
+# limited LIMIT LOG WORD...: writes the command's output to LOG. Sets `code` (exit code), `took` (seconds) and
+# `command` (its words). After LIMIT seconds the command gets SIGTERM, and SIGKILL 5 s later.
 limited() {
   local limit=$1 log=$2 left begin=$SECONDS
   shift 2
@@ -45,14 +45,14 @@ limited() {
   fi
   timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
   running=$!
-  # a signal that came before its number was known
+  # A signal may have arrived before the process id was known.
   [ "$signal" = 0 ] || kill "$running" 2>/dev/null
   wait "$running"
   code=$?
   [ "$signal" = 0 ] || wait "$running" 2>/dev/null
   running=
   took=$((SECONDS - begin))
-  # its own limit is a verdict on it; that of the part or of all is none
+  # Exceeding its own limit is a verdict on the command; exceeding the limit of the part or of the check is not.
   was_late=0
   if [[ $code =~ ^(124|137)$ ]] && [ "$took" -ge "$allowed" ]; then
     was_late=1
@@ -60,7 +60,7 @@ limited() {
   fi
 }
 
-# What the latest `limited` has come to where success was not to be seen, for a row.
+# Prints the verdict on the latest `limited`, for a row, if the output does not show success.
 verdict_of_end() {
   if [ "$signal" != 0 ] || [ "$code" = "$no_time" ] || [ "$was_late$clipped" = 11 ]; then
     echo "not run"
@@ -80,7 +80,7 @@ end_of() {
     [ "$clipped" = 1 ] && echo "out of time after $allowed s: $log" || echo "not done within $allowed s: $log"
     return
   fi
-  # the first that names an error is the cause
+  # The first line with an error is the cause.
   last=$(tr -d '\000' <"$log" | grep -a -m 1 'error: ' || tr -d '\000' <"$log" | grep -av '^[[:space:]]*$' | tail -n 1)
   last=${last:0:200}
   echo "exit code $code: ${last:-it said nothing}; $log"

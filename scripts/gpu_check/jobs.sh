@@ -1,7 +1,7 @@
-# Part of gpu-check.sh: whole jobs, all of whose workers share the first device.
+# Part of gpu-check.sh: whole jobs. All workers of a job share the first device.
 
-# job LIMIT NAME DEVICE WORKERS WORD...: `pushpull run`. Sets hash, loss and rate of its summary; `code` is 1
-# where it has left none.
+# job LIMIT NAME DEVICE WORKERS WORD...: runs `pushpull run`. Sets hash, loss and rate from its summary; `code` is 1 if
+# there is no summary.
 job() {
   local limit=$1 folder=$out/jobs/$2 device=$3 workers=$4
   shift 4
@@ -28,17 +28,18 @@ field() {
 # failed_job PART NAME
 failed_job() { row "$1" "$2" "$(verdict_of_end)" "$(end_of "$out/jobs/${2//[ ,:]/-}/log")"; }
 
-# Every kind of layer, and several slices. 8 micro-batches in a step.
+# Covers every kind of layer, and several slices. 8 micro-batches in a step.
 readonly bits_job=(--strategy sync --model convnet --dataset digits --global-batch 64 --micro-batch 8
   --optimizer momentum --lr 0.05 --steps 20 --seed 7 --slice-bytes 8192)
-# What CUDA may be away from the processor after twenty steps (docs/gpu.md), as a share of the way.
+# Largest difference between CUDA and the CPU after twenty steps (docs/gpu.md), as a fraction of the decrease of the
+# loss.
 declare -Ar tolerance=([fp32]=0.02 [tf32]=0.06 [bf16]=0.12)
 readonly first_loss=2.302585  # of ten classes, by chance
 
-# A worker says so, and is slower.
+# A worker without cuDNN reports it, and is slower.
 without_cudnn() { ! grep -aq 'without cuDNN' "$1" || echo "; convolutions without cuDNN"; }
 
-# bits_row NAME DEVICE WORKERS WANTED WORD...: WANTED: the hash that it must have; "": any.
+# bits_row NAME DEVICE WORKERS WANTED WORD...: WANTED is the expected hash; "" accepts any.
 bits_row() {
   local name=$1 device=$2 workers=$3 wanted=$4
   shift 4
@@ -74,7 +75,7 @@ part_bits() {
   done
 }
 
-# 4 micro-batches in a step; data that are made up once.
+# 4 micro-batches in a step; data that are generated once.
 readonly training_job=(--model convnet --dataset dummy --train-samples 1600 --test-samples 100 --global-batch 400
   --micro-batch 100 --optimizer momentum --lr 0.01 --steps 96)
 

@@ -1,6 +1,6 @@
-# Part of gpu-check.sh: what machine this is, whether there is a GPU, and what the GPU allows.
+# Part of gpu-check.sh: describes the machine, its GPU if there is one, and the limits of that GPU.
 
-# Sets identity and commit of the package, machine, gpu, and why nothing can run ("": it can).
+# Sets identity and commit of the package, machine, gpu, and why (the reason that nothing can run; "" if it can).
 describe_machine() {
   local smi
   identity=$(head -n 1 "$package/PACKAGE" 2>/dev/null | tr -d '\000')
@@ -9,7 +9,7 @@ describe_machine() {
   machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, Linux $(uname -r)"
   gpu=
   if smi=$(find_tool nvidia-smi); then
-    # one line for each; ours is the first
+    # One line per GPU; the check uses the first.
     gpu=$(timeout 20 "$smi" --query-gpu=name,driver_version,memory.total,ecc.mode.current --format=csv,noheader 2>/dev/null |
       head -n 1)
   fi
@@ -22,7 +22,7 @@ describe_machine() {
   echo "$identity; ${gpu:-no GPU that nvidia-smi shows}; $machine" >&2
 }
 
-# bench PART LIMIT PROGRAM [WORD...]: a program of the package that prints rows.
+# bench PART LIMIT PROGRAM [WORD...]: runs a program of the package that prints rows.
 bench() {
   local part=$1 limit=$2 program=$3 log
   shift 3

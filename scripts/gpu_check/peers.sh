@@ -1,6 +1,6 @@
-# Part of gpu-check.sh: training beside PyTorch, where there is a python3 with it.
+# Part of gpu-check.sh: training beside PyTorch, if a python3 has it.
 
-# A Python whose PyTorch sees a GPU. Sets python; where there is none, no_python.
+# Finds a Python with a PyTorch that sees a GPU. Sets python, or no_python to the reason if there is none.
 find_python() {
   local candidate seen
   python='' no_python="no python3 with PyTorch here; PYTHON names one elsewhere"
@@ -26,7 +26,7 @@ part_peers() {
     row peers "PyTorch" "not run" "$no_python"
     return
   fi
-  # it ends by itself, with rows that say what was left out
+  # It ends by itself, and reports skipped cases as rows.
   limited $(($(seconds_left))) "$out/peers.log" "$python" "$package/bench/gpu_compare.py" \
     --bin "$package/bin" --device cuda:0 --scratch "$out/jobs" --seconds $(($(seconds_left) - 10))
   take_rows peers gpu_compare.py "$out/peers.log"

@@ -1,5 +1,5 @@
-# Part of gpu-check.sh: the rows, their verdicts, the table and the JSON. Fields are separated by
-# tabs and never empty ("-" stands for nothing), since bash reads several tabs as one.
+# Part of gpu-check.sh: the rows, their verdicts, the table and the JSON. Fields are separated by tabs and never empty
+# ("-" stands for an empty field), since bash reads several tabs as one.
 
 # part, name, verdict, seen, value, unit, floor, ratio, bar, seconds, command
 rows=()
@@ -7,8 +7,8 @@ failed=0
 passed=0
 cut=0
 
-# row PART NAME VERDICT SEEN [VALUE UNIT FLOOR RATIO BAR]: with `took` and `command` of what ran last.
-#   VERDICT: passed, FAILED, measured (where there is no bar), not run
+# row PART NAME VERDICT SEEN [VALUE UNIT FLOOR RATIO BAR]: adds a row, with `took` and `command` of the latest command.
+#   VERDICT: passed, FAILED, measured (without a bar), not run
 took=0
 command=
 row() {
@@ -37,8 +37,8 @@ within() {
   }'
 }
 
-# One line of a program that measures: value, and the verdict of ratio and bar. Returns 1 where it is
-# none.
+# Adds a row for one line of a measuring program, with the verdict on ratio and bar. Returns 1 if the line is
+# malformed.
 measured_row() {
   local part=$1 name=$2 value=$3 unit=$4 floor=$5 ratio=$6 bar=$7 verdict=measured number
   for number in "$value" "$floor" "$ratio"; do
@@ -53,9 +53,9 @@ measured_row() {
   row "$part" "$name" "$verdict" "" "$value" "$unit" "${floor#-}" "${ratio#-}" "${bar#-}"
 }
 
-# take_rows PART PROGRAM LOG: what a program has printed; `code` is its exit code. Of its lines count
+# take_rows PART PROGRAM LOG: adds the rows that a program printed; `code` is its exit code. Reads the lines
 #   row NAME VALUE UNIT FLOOR RATIO BAR | skip NAME REASON | fail NAME REASON
-# with tabs between; other lines are for people.
+# with tabs between the fields. Other lines are for users.
 take_rows() {
   local part=$1 program=$2 log=$3 kind name value unit floor ratio bar rest taken=0
   while IFS=$'\t' read -r kind name value unit floor ratio bar rest; do
@@ -104,7 +104,7 @@ write_json() {
   } >"$out/gpu-check.json"
 }
 
-# As a person reads it, and as docs/gpu.md takes it.
+# Writes the table for users, in the form of docs/gpu.md.
 write_table() {
   local line part name verdict seen value unit floor ratio bar seconds words
   {

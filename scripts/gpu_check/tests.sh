@@ -1,8 +1,8 @@
-# Part of gpu-check.sh: the tests that need a device, and those of kernels again under
-# compute-sanitizer. Beside each program lies the filter of its tests on CUDA.
+# Part of gpu-check.sh: the tests that need a device, and those of kernels again under compute-sanitizer. A file beside
+# each program contains the filter of its CUDA tests.
 
-# run_tests PART LIMIT PROGRAM FILTER [WORD...]: GoogleTest's tests, behind WORD... such as
-# compute-sanitizer. A skipped test is a failure, and so is a filter that finds none.
+# run_tests PART LIMIT PROGRAM FILTER [WORD...]: runs a GoogleTest program, with WORD... such as compute-sanitizer in
+# front. A skipped test is a failure, and so is a filter without tests.
 run_tests() {
   local part=$1 limit=$2 program=$3 filter=$4 log=$out/$1-$3.log number
   shift 4
@@ -31,7 +31,7 @@ part_tests() {
   done
 }
 
-# The tests of failures fail on purpose, and are left out.
+# Skips the tests of failures, which fail on purpose.
 part_sanitizer() {
   local sanitizer tool program runs=0 ahead
   local programs=() ours=()
@@ -45,14 +45,14 @@ part_sanitizer() {
     done
     return
   fi
-  # libraries' kernels are not ours to judge, and would take most of the time
+  # Kernels of libraries are not pushpull's to judge, and would take most of the time.
   if [[ $("$sanitizer" --help 2>/dev/null </dev/null) == *--kernel-name* ]]; then
     ours=(--kernel-name kns=pushpull)
   fi
   for tool in memcheck racecheck; do
     for program in "${programs[@]}"; do
       runs=$((runs + 1))
-      ahead=$((2 * ${#programs[@]} - runs))  # each of them is to have ten seconds
+      ahead=$((2 * ${#programs[@]} - runs))  # each remaining program is to get ten seconds
       run_tests "$tool" $(($(seconds_left) - 10 * ahead)) "$program" \
         "$(cat "$package/tests/$program.filter"):-*TooMuchMemory*" "$sanitizer" --tool "$tool" "${ours[@]}" --error-exitcode 9
     done

@@ -105,7 +105,7 @@ class Link(unittest.TestCase):
         rate, delay = slow_link.link_of(said)
         self.assertAlmostEqual(23.9e6, rate)
         self.assertAlmostEqual(0.0021, delay)
-        with self.assertRaisesRegex(slow_link.Failed, "has not said"):
+        with self.assertRaisesRegex(slow_link.Failed, "did not report"):
             slow_link.link_of("nothing")
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Real jobs under faults that a seed chooses: fault x role x strategy, a verdict from what the job leaves, and nothing
-left behind.
+"""Runs real jobs under faults that a seed selects: fault x role x strategy. Judges the results of the job, and checks
+that no process or file is left behind.
 
   chaos.py --bin DIR --runs N --seed S [--table FILE] [--only TEXT]
 
-Seed S + i is run i. A seed says which fault hits whom under which strategy, and when. Whatever fails prints the command that repeats it.
---table FILE appends one line of JSON for each run; --show FILE prints the table of all its lines, so that runs add up.
+Run i uses seed S + i. A seed determines the fault, the process that it hits, the strategy and the time. A failure
+prints the command that repeats it. --table FILE appends one line of JSON for each run; --show FILE prints the table of
+all its lines, so that runs add up.
 """
 import argparse
 import collections
@@ -26,7 +27,7 @@ STRIDE = 61  # neighbouring seeds differ in fault, role and strategy
 
 
 class ChaosLab(base.Lab):
-    """Temporary files of its programs go where they can be counted."""
+    """A lab with its own folder for temporary files, so that they can be counted."""
 
     def __init__(self, bin_dir, scale):
         super().__init__(bin_dir, scale)
@@ -54,7 +55,7 @@ class ChaosLab(base.Lab):
 
 
 class Case:
-    """One run: a seed, and what it means."""
+    """One run: a seed, and the fault, role and strategy that it determines."""
 
     def __init__(self, seed, verdicts):
         self.seed = seed
@@ -96,7 +97,7 @@ def named_segments():
 
 
 def print_table(rows):
-    """Fault and role by strategy: how many of how many have passed."""
+    """Prints fault and role by strategy: passed runs out of all."""
     counts = collections.defaultdict(collections.Counter)
     for row in rows:
         counts[row["fault"], row["role"], row["strategy"]][row["verdict"]] += 1
@@ -119,12 +120,12 @@ def arguments():
     parser.add_argument("--bin", type=pathlib.Path, help="folder of the programs")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", help="these instead, with commas between them")
-    parser.add_argument("--for-s", type=float, default=0, help="begin no run after so many seconds")
+    parser.add_argument("--seeds", help="run these seeds instead, separated by commas")
+    parser.add_argument("--for-s", type=float, default=0, help="start no run after this many seconds")
     parser.add_argument("--table", type=pathlib.Path, help="append a line of JSON for each run to this file")
-    parser.add_argument("--show", type=pathlib.Path, help="print the table of such a file, and end")
+    parser.add_argument("--show", type=pathlib.Path, help="print the table of such a file, and exit")
     parser.add_argument("--logs", type=pathlib.Path, help="keep the logs of failed runs in this folder")
-    parser.add_argument("--only", default="", help="seeds whose 'fault / role / strategy' contains this")
+    parser.add_argument("--only", default="", help="only seeds with this text in their 'fault / role / strategy'")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of all deadlines")
     found = parser.parse_args()
     if not found.show and not found.bin:

@@ -1,5 +1,5 @@
-"""The faults of chaos. Each is a function of a case: it starts the job, hurts it, and returns a verdict in words, or
-throws Failed. FAULTS says for which roles each is defined."""
+"""The faults of chaos. Each is a function of a case: it starts the job, injects the fault, and returns a verdict as
+text, or throws Failed. FAULTS lists the roles for which each is defined."""
 import contextlib
 import shutil
 import signal
@@ -18,7 +18,7 @@ def is_all_reduce(case):
 
 
 def begin(case, link="", **more):
-    """The job, at a moment within its first two thirds. A worker that is lost is waited for, where that is possible."""
+    """Starts the job. If possible, the job waits for a replacement of a lost worker."""
     keys = {} if is_all_reduce(case) else {"on-worker-loss": "wait"}
     job = Job(case.lab, keys_of(case.lab, case.strategy, **{**keys, **more}), link)
     case.job = job
@@ -26,14 +26,14 @@ def begin(case, link="", **more):
 
 
 def at_a_moment(case, job, first=0.05, last=0.6):
-    """Waits for a moment between these parts of the training. False: it was over before."""
+    """Waits for a random moment between these parts of the training. Returns false if the job ended before."""
     there = job.reaches(int(job.keys["steps"] * case.rng.uniform(first, last)))
     time.sleep(case.rng.uniform(0, 0.1))
     return there
 
 
 def moments(case, job, turns, part=0.3):
-    """One moment after the other, in time for a fault."""
+    """Yields one moment after the other at which a fault can be injected."""
     for turn in range(turns):
         if not at_a_moment(case, job, 0.02 + part * turn, part * (turn + 1)):
             if turn == 0:
@@ -48,7 +48,7 @@ def well(case):
 
 
 def lost_in_all_reduce(case, victim):
-    """A worker's end is the job's there: everybody says so."""
+    """In all-reduce the job ends with a worker. Every process must report it."""
     job = case.job
     job.without(victim)
     job.ends_named((PEER_LOST, UNREACHABLE))
@@ -56,7 +56,7 @@ def lost_in_all_reduce(case, victim):
 
 
 def replaced(case, victim):
-    """Somebody takes the place of a member that is gone."""
+    """Replaces a lost member."""
     if case.role == "worker" and is_all_reduce(case):
         return lost_in_all_reduce(case, victim)
     time.sleep(case.rng.choice((0, 0.3, 1.5)))
@@ -94,7 +94,7 @@ def term(case):
         expect(summary["stopped_by"] and (folder / "DONE").exists(), f"no checkpoint of step {summary['steps']}")
         return "stopped"
     code = victim.ends(END_S)
-    if code == 0:  # the job was done before the coordinator let it go, a second later
+    if code == 0:  # the job finished before the coordinator released it, a second later
         return well(case)
     expect(code == 128 + signal.SIGTERM, f"{victim.name} ended with {code}: {victim.said()[-400:]}")
     return replaced(case, victim) or well(case)
@@ -112,7 +112,7 @@ def pause(case):
 
 
 def sleep(case):
-    """SIGSTOP until another one has the place; then it wakes up, and must change nothing."""
+    """SIGSTOP until another process has taken its place; then it wakes up, and must change nothing."""
     job = begin(case)
     list(moments(case, job, 1, 0.6))
     victim = job.of(case.role, case.rng)
@@ -140,7 +140,8 @@ def sleep(case):
 
 
 def linked(command, link=None, **more):
-    """A fault of the link to the coordinator: of one worker, of the other server, or of everybody; or of another link."""
+    """Returns a fault of the link to the coordinator: of one worker, of the other server, or of all; or of another
+    link."""
     def fault(case):
         job = begin(case, link=link or case.role, **more)
         try:
@@ -154,7 +155,7 @@ def linked(command, link=None, **more):
 
 
 def data(command):
-    """A fault of the data connections to the joined server."""
+    """Returns a fault of the data connections to the joined server."""
     return linked(command, link="data", transport="tcp")
 
 
@@ -163,7 +164,7 @@ def briefly(case):
 
 
 def held(case, proxy):
-    """Nothing passes for a while, connections stay."""
+    """Nothing passes for a while; connections stay open."""
     proxy.do("hold")
     briefly(case)
     proxy.do("release")
@@ -183,19 +184,19 @@ def reset(case, proxy):
 
 
 def truncated(case, proxy):
-    """Half of a piece goes on, then RST."""
+    """Half of a piece passes, then RST."""
     del case
     proxy.do("truncate")
 
 
 def corrupted(case, proxy):
-    """A bit of a few pieces is flipped. The link has keys, so damage is noticed; but libzmq 4.3.4 may then read no more
-    from that connection, and keeps it open. Its member connects again before it counts as lost."""
+    """One bit of a few pieces is flipped. The link is encrypted, so damage is noticed; but libzmq 4.3.4 may then stop
+    reading from that connection, and keep it open. The member connects again before it counts as lost."""
     proxy.do(f"corrupt {case.rng.randint(1, 3)}")
 
 
 def thread(case):
-    """One thread stands still, by ptrace. A worker's: it is given up, since it computes nothing, and replaced."""
+    """One thread stands still, by ptrace. A worker that computes nothing is given up and replaced."""
     worker = case.role == "worker"
     job = begin(case, **({"progress-timeout": case.lab.seconds(4)} if worker else {}))
     list(moments(case, job, 1, 0.6))
@@ -213,12 +214,12 @@ def thread(case):
             job.coordinator.says("progress-timeout", END_S)
             job.again(victim)
             job.coordinator.says("takes the free place", END_S)
-            victim.kill()  # its other threads have been told, or have not
+            victim.kill()  # its other threads may or may not have been told
     return well(case)
 
 
 def full_disk(case):
-    """Checkpoints go to a disk that is full: the job says so and ends, code 8."""
+    """Checkpoints go to a full disk: the job reports it and ends, code 8."""
     folder = case.lab.folder / "full"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", folder], capture_output=True, check=False)
@@ -235,7 +236,7 @@ def full_disk(case):
 
 
 def hanging_disk(case):
-    """The file system of the checkpoints takes nothing for a while, then all of it: the job waits and goes on."""
+    """The file system of the checkpoints blocks for a while: the job waits and continues."""
     image, folder = case.lab.folder / "image", case.lab.folder / "hanging"
     folder.mkdir()
     with open(image, "wb") as file:
@@ -258,7 +259,7 @@ def hanging_disk(case):
 
 
 def strangers(case):
-    """Garbage on every port, and a client without the key: refused, and nothing changes."""
+    """Garbage on every port, and a client without the key: both are refused, and nothing changes."""
     job = begin(case)
     list(moments(case, job, 1))
     victim = job.of(case.role, case.rng)
@@ -278,7 +279,7 @@ def strangers(case):
 
 
 def second_start(case):
-    """The same command again. A coordinator and a server are refused, a worker is a spare; nothing changes."""
+    """The same command again. A second coordinator or server is refused, a worker becomes a spare; nothing changes."""
     job = begin(case)
     list(moments(case, job, 1))
     if case.role == "coordinator":

@@ -1,4 +1,4 @@
-"""One job of chaos: its processes on this host, each started again when it must be, and what it must come to."""
+"""One job of chaos: its processes on this host, their replacements, and the expected result."""
 import pathlib
 import re
 import signal
@@ -11,14 +11,14 @@ import lab as base  # noqa: E402
 from lab import MLP, Failed, expect, flags_of, metrics_of, summary_of  # noqa: E402
 from proxy_test import Proxy  # noqa: E402
 
-STEPS = 1200  # of strategies whose steps take long; see keys_of
+STEPS = 1200  # of strategies with slow steps; see keys_of
 HEARTBEAT_S = 3
-END_S = 90  # until everybody has ended, after the last fault
+END_S = 90  # until all processes have ended, after the last fault
 SERVERS = 2
 UNREACHABLE = 4
 STRATEGIES = ("sync", "async", "ssp:2", "buffered:3", "backup:1", "local:2", "allreduce:tree")
-ORDERED = ("sync", "local:2", "allreduce:tree")  # the weights have one right value
-RECORDED = ("async", "ssp:2", "buffered:3", "backup:1")  # `pushpull replay` computes them again
+ORDERED = ("sync", "local:2", "allreduce:tree")  # the weights are determined by the job
+RECORDED = ("async", "ssp:2", "buffered:3", "backup:1")  # `pushpull replay` recomputes them
 
 
 def workers_of(strategy):
@@ -26,7 +26,7 @@ def workers_of(strategy):
 
 
 def keys_of(lab, strategy, **more):
-    """The job of a strategy. `local` has no optimizer at workers that a loss could cost."""
+    """Returns the job of a strategy. `local` uses an optimizer without state at workers, which a loss would reset."""
     steps = STEPS * (3 if strategy.startswith("allreduce") else 2 if strategy in ORDERED else 1)
     keys = {**MLP, "hidden": "24", "steps": steps, "eval-every": steps // 12, "checkpoint-every": steps // 10,
             "checkpoint-keep": 20, "strategy": strategy, "heartbeat-timeout": lab.seconds(HEARTBEAT_S), "lr": 0.02}
@@ -44,8 +44,8 @@ def free_port():
 
 
 class Job:
-    """The programs of one job, started by hand. link: who reaches the coordinator through a proxy: "worker", "server"
-    or "coordinator" (everybody does); or "data": everybody reaches the joined server's data through one."""
+    """The programs of one job, started by hand. link: role of the processes that reach the coordinator through a
+    proxy: "worker", "server" or "coordinator" (all); or "data": all reach the joined server's data through one."""
 
     def __init__(self, lab, keys, link=""):
         self.lab = lab
@@ -63,7 +63,7 @@ class Job:
             self.proxy = Proxy(lab, **(ends if link == "data" else {"to": f"127.0.0.1:{self.port}"}))
         self.servers = [self.start_server() for _ in range(SERVERS - 1)]
         self.workers = [self.start_worker(rank) for rank in range(workers_of(keys["strategy"]))]
-        self.first = {process.name for process in self.members()}  # others may come when all is done
+        self.first = {process.name for process in self.members()}  # others may join after the job is done
 
     def coordinator_words(self):
         return ["--job", self.file, "--listen", f"tcp://127.0.0.1:{self.port}", "--servers", SERVERS, "--workers",
@@ -94,7 +94,7 @@ class Job:
         return rng.choice(self.servers if role == "server" else self.workers)
 
     def again(self, process):
-        """The same command once more, in the place of this process."""
+        """Repeats the command of this process, to replace it."""
         self.gone.append(process)
         if process is self.coordinator:
             self.coordinator = self.start_coordinator()
@@ -104,7 +104,7 @@ class Job:
             self.workers[self.workers.index(process)] = self.start_worker(1)
 
     def without(self, process):
-        """The job goes on without this worker."""
+        """The job continues without this worker."""
         self.gone.append(process)
         self.workers.remove(process)
 
@@ -112,7 +112,8 @@ class Job:
         return max([line["step"] for line in metrics_of(self.out)], default=-1)
 
     def reaches(self, step):
-        """Waits for a line of metrics at this step or later; nobody may have ended before. False: the job is over."""
+        """Waits for a line of metrics at this step or later. Fails if a process ends before. Returns false if the job
+        is over."""
         def there():
             if self.over():
                 return True
@@ -124,11 +125,11 @@ class Job:
         return not self.over()
 
     def over(self):
-        """Somebody has ended well: the others do so now."""
+        """Returns whether a process has ended well; then the others do so now."""
         return any(process.poll() == 0 for process in self.members())
 
     def end_codes(self, processes=None):
-        """Waits for the end of all. Returns {name: exit code}."""
+        """Waits until all processes have ended. Returns {name: exit code}."""
         return {process.name: process.ends(END_S) for process in processes or self.members()}
 
     def ends_well(self):
@@ -141,7 +142,7 @@ class Job:
         return summary_of(self.out)
 
     def ends_named(self, codes):
-        """Everybody ends, with one of these codes and a reason."""
+        """All processes must end, with one of these codes and a reason."""
         for process in self.members():
             code = process.ends(END_S)
             expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.said()[-700:]}")
@@ -156,7 +157,7 @@ class Job:
 
 
 class Verdicts:
-    """What the job would have come to without a fault: trained once for each strategy."""
+    """The expected results: those of a run without a fault, trained once per strategy."""
 
     def __init__(self):
         self.calm_runs = {}
@@ -171,7 +172,7 @@ class Verdicts:
         return self.calm_runs[strategy]
 
     def judge(self, lab, job):
-        """The finished job against the calm one. Returns the verdict in words."""
+        """Compares the finished job with the calm one. Returns the verdict as text."""
         strategy = job.keys["strategy"]
         calm, files = self.calm(lab, strategy)
         got = summary_of(job.out)
@@ -195,7 +196,7 @@ class Verdicts:
 
 
 def replayed(lab, job):
-    """`pushpull replay`, from the checkpoint that the last term began with, where there was more than one."""
+    """Runs `pushpull replay`, from the checkpoint that the last term began with if there was more than one term."""
     words = ["replay", lab.folder / "run.rec"]
     code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
     resumed = re.search(r"was resumed at step (\d+)", said)
@@ -206,7 +207,7 @@ def replayed(lab, job):
 
 
 def stopped(process):
-    """Stands still until it is woken up."""
+    """Stops the process until it is woken."""
     process.send_signal(signal.SIGSTOP)
 
 

@@ -72,7 +72,7 @@ TEST_F(AskStatus, AProgramOfAnotherReleaseIsNamed) {
 
 TEST_F(AskStatus, AnAnswerThatIsNoneIsRefused) {
   EXPECT_EQ(fails(reply("[1, 2]")), ErrorCode::kProtocol);
-  EXPECT_THAT(text_, HasSubstr("is no JSON object"));
+  EXPECT_THAT(text_, HasSubstr("is not a JSON object"));
   EXPECT_EQ(fails(reply("{")), ErrorCode::kProtocol);
 }
 

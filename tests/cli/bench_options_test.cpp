@@ -70,7 +70,7 @@ TEST(BenchOptions, WrongValuesAreNamed) {
   EXPECT_THAT(refusal({"--servers", "1.5"}), HasSubstr("--servers: '1.5' must be"));
   EXPECT_THAT(refusal({"--steps", "0"}), HasSubstr("--steps: '0' must be"));
   EXPECT_THAT(refusal({"--out", ""}), HasSubstr("--out"));
-  EXPECT_THAT(refusal({"4096"}), HasSubstr("'4096' is no flag"));
+  EXPECT_THAT(refusal({"4096"}), HasSubstr("'4096' is not a flag"));
 }
 
 TEST(BenchOptions, KeysThatBenchSetsAreRefused) {

@@ -115,7 +115,7 @@ TEST(CompareOptions, NamesTheWordThatIsWrongAndTheWayOut) {
   EXPECT_THAT(refusal({"--straggler", "1:4", "--workers", "2,1"}),
               AllOf(HasSubstr("--straggler 1:4"), HasSubstr("no worker 1"), HasSubstr("below 1")));
   EXPECT_THAT(refusal({"--straggler", "fast"}), AllOf(HasSubstr("straggler"), HasSubstr("fast")));
-  EXPECT_THAT(refusal({"job.ini"}), HasSubstr("'job.ini' is no flag"));
+  EXPECT_THAT(refusal({"job.ini"}), HasSubstr("'job.ini' is not a flag"));
   EXPECT_THAT(refusal({"--strategy", "sync"}), HasSubstr("--strategies"));
   EXPECT_THAT(refusal({"--checkpoint-dir", "x"}), HasSubstr("--keep-checkpoints"));
   EXPECT_THAT(refusal({"--lr", "fast"}), HasSubstr("lr"));

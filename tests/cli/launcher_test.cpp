@@ -258,6 +258,7 @@ TEST_F(LauncherTest, ASecondInterruptKillsWhoDoesNotListen) {
 }
 
 TEST_F(LauncherTest, WhoDoesNotEndInTimeIsKilledEvenWhenItStandsStill) {
+  options_.supervisor.stop_ms = 500;
   options_.supervisor.grace_ms = 2000;
   const std::string deaf = "trap '' TERM; echo x >> \"$dir/ready\"; exec sleep 100";
   script("server", kAnnounce + deaf);

@@ -48,7 +48,7 @@ TEST(LinkCommand, EveryWordIsUnderstood) {
 TEST(LinkCommand, WhatIsNoCommandIsNamedWithThoseThatAre) {
   for (const char* text :
        {"", "dely 5", "delay", "delay 1 2 3", "oneway", "oneway left", "hold 1"}) {
-    EXPECT_THAT(refusal(text), HasSubstr("is no command; known: delay MS [JITTER]")) << text;
+    EXPECT_THAT(refusal(text), HasSubstr("is not a command; known: delay MS [JITTER]")) << text;
   }
   EXPECT_THAT(refusal("delay -1"), HasSubstr("-1 must be a number from 0 to 60000"));
   EXPECT_THAT(refusal("delay 5 x"), HasSubstr("x must be a number"));

@@ -107,7 +107,7 @@ TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
   EXPECT_THAT(refusal({"--steps", "10", "--workers", "9", "--strategy", "backup:8"}),
               HasSubstr("only 8 micro-batches"));
   EXPECT_EQ(refusal({"--steps", "10", "--workers", "2", "--strategy", "backup:1"}), "");
-  EXPECT_THAT(refusal({"--steps", "10", "job.ini"}), HasSubstr("'job.ini' is no flag"));
+  EXPECT_THAT(refusal({"--steps", "10", "job.ini"}), HasSubstr("'job.ini' is not a flag"));
   EXPECT_THAT(refusal({"--job", "/nowhere/job.ini"}), HasSubstr("/nowhere/job.ini"));
   EXPECT_THAT(refusal({"--steps", "10", "--lr", "fast"}), HasSubstr("lr"));
   EXPECT_THAT(refusal({"--steps", "10", "--optimi", "sgd"}), HasSubstr("optimi"));

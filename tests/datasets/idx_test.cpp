@@ -238,7 +238,7 @@ class BadGzip : public Idx {
 };
 
 TEST_F(BadGzip, NotGzipAtAll) {
-  EXPECT_THAT(failure_of(idx_bytes({6, 2, 3}, kPixels)), HasSubstr("drop .gz"));
+  EXPECT_THAT(failure_of(idx_bytes({6, 2, 3}, kPixels)), HasSubstr("remove .gz"));
 }
 
 TEST_F(BadGzip, CutAnywhere) {

@@ -152,7 +152,7 @@ def with_fewer_than_min_workers_training_stands(lab):
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(1)
     lost = kill(cluster.workers[1])
-    cluster.servers[0].says("training stands with 1 worker, fewer than min-workers = 2")
+    cluster.servers[0].says("training is paused with 1 worker, fewer than min-workers = 2")
     cluster.add_worker()
     cluster.servers[0].says("training goes on with 2 workers")
     summary = cluster.ends_well(but=(lost,))

@@ -353,7 +353,7 @@ def what_is_wrong_on_the_command_line_is_named(lab):
                         (("--listen", "0.0.0.0:0", *to), "--insecure allows it"),
                         (("--listen", "127.0.0.1:0", *to, "--delay-ms", "-1"), "--delay-ms -1: must be"),
                         (("--listen", "127.0.0.1:0", *to, "--script", "/none"), "/none: cannot be read"),
-                        (("--listen", "127.0.0.1:0", *to, "--script", script), "'sleep' is no command")):
+                        (("--listen", "127.0.0.1:0", *to, "--script", script), "'sleep' is not a command")):
         code, text = lab.call("pushpull-proxy", *words)
         expect(code == 2 and said in text and text.count("\n") == 1, f"{words}: {code}, {text}")
 

@@ -136,7 +136,7 @@ def peers_do_without_a_stopped_server_that_wakes_up(lab):
     cluster.reaches(at(lab, 400))
     stopped = cluster.servers[1]
     os.kill(stopped.pid, signal.SIGSTOP)
-    cluster.servers[0].says("waiting for another in its place")
+    cluster.servers[0].says("waiting for a replacement, which continues")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     cluster.servers[0].says("has the weights of step")
     os.kill(stopped.pid, signal.SIGCONT)
@@ -156,9 +156,9 @@ def where_peers_cannot_everybody_goes_back(lab):
     cluster = lab.cluster(lab.job(keys), 2, 2)
     cluster.reaches(at(lab, 400))
     os.kill(cluster.servers[1].pid, signal.SIGKILL)
-    cluster.servers[0].says("waiting for another in its place")
+    cluster.servers[0].says("waiting for a replacement, which continues")
     os.kill(cluster.workers[1].pid, signal.SIGKILL)  # has pushed what the new server lacks
-    cluster.servers[0].says("lacks what it has pushed")
+    cluster.servers[0].says("lacks its pushes")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     del cluster.workers[1]
     got = cluster.ends_well()

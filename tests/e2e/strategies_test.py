@@ -187,7 +187,7 @@ def local_goes_on_from_a_checkpoint(lab):
     keys = {**keys, "optimizer": "momentum", "checkpoint-dir": lab.folder / "more"}
     lab.train(lab.job({**keys, "stop-after": 13}), 1, 2)
     run = lab.run(lab.job({**keys, "resume": "true"}), 1, 2)
-    expect(run.code == 0 and "begin at zero again" in run.text, f"{run.code}: {run.text[-600:]}")
+    expect(run.code == 0 and "restart at zero" in run.text, f"{run.code}: {run.text[-600:]}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-// libFuzzer's entry to what the network can reach first: build/fuzz/tests/decode_fuzz [CORPUS].
-// An input is frames, each behind its length in two bytes, so that one mutation can move a frame's
-// end.
+// libFuzzer's entry to the decoder of network messages, the first code that a peer reaches:
+// build/fuzz/tests/decode_fuzz [CORPUS]. An input is a sequence of frames, each after its length in
+// two bytes, so that one mutation can move the end of a frame.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the fuzzers share: an input as text, and what may be thrown at somebody who sends bad bytes: an
-// Error of one line, with a tag.
+// Helpers of the fuzzers: an input as text, and the check that bad input is refused with an Error
+// of one line, with a tag.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline void require(bool condition, const char* text) {
   std::abort();
 }
 
-// Runs `parse`, which may refuse its input, with this code.
+// Runs `parse`, which may refuse its input with this code. Aborts if it refuses in any other way.
 template <class Parse>
 void may_refuse(ErrorCode code, const Parse& parse) {
   try {

@@ -1,4 +1,5 @@
-// libFuzzer's entry to IDX files. The first byte of an input says whether the rest is compressed.
+// libFuzzer's entry to the IDX parser. If the first byte of an input is 'z', the rest is
+// compressed.
 #include <cstddef>
 #include <cstdint>
 #include <sstream>

@@ -1,5 +1,5 @@
-// libFuzzer's entry to job files: the text is a job, which survives being written and read again, or is
-// refused.
+// libFuzzer's entry to the job parser: the text is refused, or a job that does not change when it
+// is written and parsed again.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// libFuzzer's entry to what key files hold: build/fuzz/tests/key_text_fuzz tests/fuzz/corpus/key_text.
+// libFuzzer's entry to the parser of key files: build/fuzz/tests/key_text_fuzz
+// tests/fuzz/corpus/key_text.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

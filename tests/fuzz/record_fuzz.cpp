@@ -1,5 +1,6 @@
-// libFuzzer's entry to records of runs. An input is a body, which gets the right frame around it:
-// magic, version, length and checksum; unless its first byte is 0: then it is a whole file.
+// libFuzzer's entry to the parser of run records. If the first byte of an input is 0, the rest is a
+// whole file. Otherwise the rest is a body, which gets a valid frame: magic, version, length and
+// checksum.
 #include <cstddef>
 #include <cstdint>
 #include <span>

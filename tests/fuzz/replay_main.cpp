@@ -1,5 +1,6 @@
-// Runs a fuzzer's entry over the files of a folder: what fuzzers have kept is tested by every compiler.
-//   NAME_replay FOLDER [LEAST]   fails where the folder has fewer files than LEAST
+// Runs a fuzzer's entry over the files of a folder, so that every compiler tests the inputs that
+// fuzzers found.
+//   NAME_replay FOLDER [LEAST]   fails if the folder has fewer files than LEAST
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +23,7 @@ int main(int argc, char** argv) {
     std::ifstream in(entry.path(), std::ios::binary);
     const std::vector<char> bytes(std::istreambuf_iterator<char>(in), {});
     std::printf("%s\n", entry.path().c_str());
-    std::fflush(stdout);  // so that the last one is the one that failed
+    std::fflush(stdout);  // the last name printed is the one that failed
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     ++files;
   }

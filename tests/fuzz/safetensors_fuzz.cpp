@@ -1,4 +1,4 @@
-// libFuzzer's entry to safetensors files, which lie in memory here.
+// libFuzzer's entry to the safetensors parser. The files are in memory.
 #include <sys/mman.h>
 #include <unistd.h>
 

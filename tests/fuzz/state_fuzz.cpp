@@ -1,5 +1,6 @@
-// libFuzzer's entry to state.json of checkpoints: one with the right checksum in DONE, and with an
-// empty model beside it. No input is a whole checkpoint, since its tensors are missing.
+// libFuzzer's entry to the parser of state.json of checkpoints. The file has a valid checksum in
+// DONE, and an empty model beside it. No input is a whole checkpoint, since its tensors are
+// missing.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,7 +14,7 @@
 
 namespace {
 
-// A folder that is gone when the process ends.
+// A temporary folder. The destructor removes it.
 class Folder {
  public:
   Folder() {

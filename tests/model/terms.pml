@@ -1,25 +1,25 @@
 /* The protocol of terms (docs/protocol.md#terms) as a model for spin: a coordinator, two servers, two workers.
  *
- * As in the product, the coordinator is the process of server 0. Two steps are trained in `sync`, with a checkpoint after
- * each. Every process may crash and start again between any two of its actions, and server 1 may count as lost while it
- * lives (it was paused): FAULTS times in all. An action is one message that arrives, or one decision. A message that its
- * sender repeats until it is answered needs no place of its own: it can arrive as long as its sender is there, or not (it
- * was lost). What somebody has sent before it crashed, or before it heard of a new term, may stay on its way: one such
- * message at a time (`late`), taken any number of times, at any later moment, or never.
+ * As in the product, server 0 runs in the coordinator's process. The job trains two steps in `sync`, with a checkpoint
+ * after each. Every process may crash and start again between any two of its actions, and server 1 may count as lost
+ * while it lives (it was paused): FAULTS times in all. An action is the arrival of one message, or one decision. A
+ * message that its sender repeats until it is answered needs no state: it can arrive, or be lost, as long as its
+ * sender is alive. A message sent before the sender crashed, or heard of a new term, may stay in flight: one such
+ * message at a time (`late`), received any number of times, at any later moment, or never.
  *
- * What is checked, in every reachable state:
+ * Properties checked in every reachable state:
  *   exactly once   a server never applies a micro-batch to weights that contain it, and a checkpoint lacks none
- *   agreement      the slices of a checkpoint contain the same pushes, each of one computation
+ *   agreement      the slices of a checkpoint contain the same pushes, each from one computation
  *   one cut        a worker computes on weights of one term
- *   nobody is refused who has not been lost
- *   somebody moves where nobody can move, the last checkpoint is written (no invalid end state); and no action repeats
+ *   no false refusal   a member that was not lost is not refused
+ *   progress       if no process can move, the last checkpoint is written (no invalid end state); and no action repeats
  *                  for ever (`pan -l` finds no cycle): so every run ends well once crashes end
  *
- * What it leaves out: losses of workers under `continue`, asynchronous strategies, evaluations, spares, and two processes
- * that both want to be server 1 (of the older one, what it has sent may come late).
+ * Not modelled: losses of workers under `continue`, asynchronous strategies, evaluations, spares, and two processes
+ * that both want to be server 1 (late messages of the older one are modelled).
  *
- * `-D NAME` takes one guard away; the names are those behind `#ifdef` and `#ifndef`. terms_test.py expects spin to notice
- * each. */
+ * `-D NAME` removes one guard; the names are those in `#ifdef` and `#ifndef`. terms_test.py expects spin to find an
+ * error for each. */
 
 #ifndef FAULTS
 #define FAULTS 2 /* crashes and false suspicions in all: 0, 1, ... or this many */
@@ -37,14 +37,14 @@ mtype:phase = {DOWN, GATHERING, TRAINING, DONE}
 mtype:phase phase = GATHERING;
 unsigned term : 3 = 1;
 unsigned term_file : 3 = 1; /* OUT/term.json */
-/* Of each member: whether the coordinator has it, or takes one for it that is dead. */
+/* The coordinator's view of each member: unknown, present, or dead (not yet noticed). */
 #define NOBODY 0
 #define HERE 1
 #define GONE 2
 typedef Known { unsigned is : 2; bit declared }
 Known known[4];
 
-/* Weights are told by what they contain: for each step and worker, the term in which the push was computed, 0: none. */
+/* Weights are modelled by their pushes: for each step and worker, the term in which the push was computed, 0 = none. */
 #define FIELD(step, worker) (3 * ((step) * WORKERS + (worker)))
 #define HAS(weights, step, worker) (((weights) >> FIELD(step, worker)) & 7)
 #define CUT(weights, step) ((weights) & ((1 << FIELD(step, 0)) - 1))
@@ -52,27 +52,27 @@ Known known[4];
   ((step) < 1 || HAS(weights, 0, 0) && HAS(weights, 0, 1) && ((step) < 2 || HAS(weights, 1, 0) && HAS(weights, 1, 1)))
 typedef Weights { unsigned step : 2; unsigned holds : 12 }
 Weights disk;           /* the newest whole checkpoint */
-Weights begin;          /* what this term has begun with */
-Weights fetched[2];     /* of the next checkpoint; step 0: not yet */
-Weights written;        /* by the thread that writes; step 0: it is idle */
-unsigned gathered : 2;  /* step of the newest checkpoint of this term that was given to that thread */
+Weights begin;          /* the weights that this term began with */
+Weights fetched[2];     /* slices of the next checkpoint; step 0: not fetched yet */
+Weights written;        /* being written by the writer thread; step 0: it is idle */
+unsigned gathered : 2;  /* step of this term's newest checkpoint that the writer thread received */
 
 /* ---- members ---- */
 mtype:joined = {FRESH, HELLO, MEMBER}
-/* FRESH: knows no job. HELLO: knows its term, and says Hello. */
+/* FRESH: knows no job. HELLO: knows its term, and sends Hello. */
 typedef Member { mtype:joined is; unsigned term : 3 }
 Member member[4];
 
 typedef Server {
   bit serves;        /* has weights */
-  Weights weights;   /* their step, and what they contain */
+  Weights weights;   /* their step and pushes */
 }
 Server server[2];
-/* The running step's pushes are applied as they come: HAS says which; the step is complete with both. */
+/* The current step's pushes are applied on arrival (see HAS). The step is complete with both. */
 
 #define UNKNOWN 3
 typedef Worker {
-  unsigned step : 2;   /* to compute next; UNKNOWN: it begins, and asks the servers for theirs */
+  unsigned step : 2;   /* to compute next; UNKNOWN: it starts, and asks the servers for their step */
   bit computed;
   unsigned made : 3;   /* term in which it was computed */
 }
@@ -90,7 +90,7 @@ typedef Late {
 Late late = NOTHING;
 unsigned faults : 3;
 
-/* This message may stay on its way. */
+/* This message may stay in flight. */
 inline keep(a_kind, a_term, a_from, a_to, a_step, a_content) {
   if
 #ifndef NOTHING_LATE
@@ -106,7 +106,7 @@ inline forget_late() {
   late.is = NOTHING; late.term = 0; late.from = 0; late.to = 0; late.weights.step = 0; late.weights.holds = 0
 }
 
-/* ---- what members leave behind, and drop ---- */
+/* ---- state that members drop, and messages that they leave in flight ---- */
 
 inline drop_weights(s) {
   if
@@ -138,7 +138,7 @@ inline drop_computation(w) {
   worker[w].step = UNKNOWN; worker[w].computed = 0; worker[w].made = 0
 }
 
-/* A newer term: what belongs to the old one is void, and the member joins anew (Member::take_term). */
+/* A newer term: the member drops the state of the old term and joins again (Member::take_term). */
 inline take_term(m, a_term) {
   if
   :: IS_SERVER(m) ->
@@ -168,7 +168,7 @@ proctype member_of_job(byte m) {
   do
   :: phase == DONE -> break
 
-  /* Hello arrives. A server that comes while the term runs may replace one whose death nobody has noticed: it waits. */
+  /* Hello arrives. A server that arrives during a term waits: it may replace a server that died unnoticed. */
   :: atomic {
     member[m].is != MEMBER && known[m].is == NOBODY &&
     (phase == GATHERING || phase == TRAINING && !IS_SERVER(m)) &&
@@ -188,28 +188,28 @@ proctype member_of_job(byte m) {
     member[m].is = (IS_SERVER(m) -> HELLO : MEMBER)
   }
 
-  /* Heartbeats, and Hellos, of an earlier term are answered with the text of this one. */
+  /* Heartbeats and Hellos of an earlier term are answered with the text of this term. */
 #ifndef OLD_HEARTBEATS_UNANSWERED
   :: atomic {
     member[m].is != FRESH && member[m].term < term && (phase == GATHERING || phase == TRAINING) -> take_term(m, term)
   }
 #endif
 
-  /* A member is told the state: it has joined. */
+  /* A member receives the state: it has joined. */
   :: atomic {
     member[m].is == HELLO && member[m].term == term && (phase == GATHERING || phase == TRAINING) &&
 #ifdef JOINS_ON_TEXT
-    (known[m].is == HERE || !IS_SERVER(m)) -> /* the text has come twice */
+    (known[m].is == HERE || !IS_SERVER(m)) -> /* the text arrived twice */
 #else
     known[m].is == HERE ->
 #endif
     member[m].is = MEMBER
   }
 
-  /* A heartbeat of somebody whom the coordinator does not know is refused, and the process ends. */
+  /* The heartbeat of an unknown member is refused, and the process ends. */
   :: atomic {
     member[m].is == MEMBER && member[m].term == term && (phase == GATHERING || phase == TRAINING) && known[m].is == NOBODY ->
-    assert(false) /* nobody is refused who has not been lost */
+    assert(false) /* no false refusal */
   }
 
   /* A worker declares. */
@@ -219,7 +219,7 @@ proctype member_of_job(byte m) {
     known[m].declared = 1
   }
 
-  /* A text that was on its way: a fresh process takes any, others that of a newer term. */
+  /* A text that was in flight. A fresh process takes any text, others only that of a newer term. */
   :: atomic {
     late.is == TEXT && late.to == m &&
 #ifdef OLD_TEXTS_TAKEN
@@ -280,7 +280,7 @@ proctype serving(byte s) {
     s != 0 && member[s].is == MEMBER && member[s].term == term && phase == TRAINING && known[s].is == HERE && !server[s].serves ->
     server[s].serves = 1; server[s].weights.step = begin.step; server[s].weights.holds = begin.holds
   }
-  /* A push that was on its way. */
+  /* A push that was in flight. */
   :: atomic {
     late.is == PUSH && late.to == s && server[s].serves &&
 #ifndef OLD_PUSHES_COUNT
@@ -306,14 +306,14 @@ proctype serving(byte s) {
 /* ---- a worker's computation ---- */
 #define SAME_RUN(w, s) (member[w + 2].is == MEMBER && server[s].serves && member[s].term == member[w + 2].term)
 
-/* The weights of its step: a server keeps them until the step after the next. */
+/* The weights of the worker's step: a server keeps them until the step after the next. */
 #ifdef OLDER_WEIGHTS_DROPPED
 #define CAN_PULL(w, s) (SAME_RUN(w, s) && server[s].weights.step == worker[w].step)
 #else
 #define CAN_PULL(w, s) \
   (SAME_RUN(w, s) && (server[s].weights.step == worker[w].step || server[s].weights.step == worker[w].step + 1))
 #endif
-/* ... or they were on their way. */
+/* ... or they were in flight. */
 #ifdef OLD_WEIGHTS_TAKEN
 #define RIGHT_RUN(w) true
 #else
@@ -322,7 +322,7 @@ proctype serving(byte s) {
 #define COMES_LATE(w, s) \
   (late.is == WEIGHTS && late.from == s && late.to == w + 2 && late.weights.step == worker[w].step && RIGHT_RUN(w))
 
-/* The push has been acknowledged; or a server did so before it was paused, and its answer comes now. */
+/* The push has been acknowledged, or a server acknowledged it before a pause and the answer arrives now. */
 #ifdef OLD_SERVERS_ACKNOWLEDGE
 #define RIGHT_ANSWER(w) true
 #else
@@ -351,7 +351,7 @@ proctype computing(byte w) {
   do
   :: phase == DONE -> break
 
-  /* Whoever begins computes the step of the server that is behind. */
+  /* A starting worker computes the step of the server that is behind. */
   :: atomic {
     worker[w].step == UNKNOWN && SAME_RUN(w, 0) && SAME_RUN(w, 1) && known[w + 2].declared ->
     worker[w].step = (server[0].weights.step < server[1].weights.step -> server[0].weights.step : server[1].weights.step)
@@ -384,7 +384,7 @@ proctype computing(byte w) {
 /* ---- the coordinator ---- */
 
 
-/* What it was about to say of its term may stay on its way: the weights of the start, or a text. */
+/* The last messages of its term may stay in flight: the weights of the start, or a text. */
 inline leave_term() {
   if
   :: keep(TEXT, term, 0, 1, 0, 0)
@@ -412,7 +412,7 @@ proctype coordinator() {
   do
   :: phase == DONE -> break
 
-  /* Started again: it goes on with the term after the one in the file. */
+  /* After a restart it continues with the term after the one in the file. */
   :: atomic {
     phase == DOWN ->
 #ifndef TERM_USED_TWICE
@@ -421,7 +421,7 @@ proctype coordinator() {
     begin_term()
   }
 
-  /* Everybody is there, and the disk is not busy. */
+  /* All members are present, and the disk is not busy. */
   :: atomic {
     phase == GATHERING && written.step == 0 && known[1].is != NOBODY &&
     known[2].declared && known[3].declared ->
@@ -429,7 +429,7 @@ proctype coordinator() {
     phase = TRAINING;
     server[0].serves = 1; server[0].weights.step = begin.step; server[0].weights.holds = begin.holds;
     if
-    :: disk.step == STEPS -> phase = DONE /* nothing is left to do */
+    :: disk.step == STEPS -> phase = DONE /* the job is done already */
     :: else
     fi
   }
@@ -440,7 +440,7 @@ proctype coordinator() {
   }
   :: atomic { phase == TRAINING && term_file > term -> leave_term(); begin_term() }
 
-  /* A slice of the next checkpoint that was on its way. */
+  /* A slice of the next checkpoint that was in flight. */
   :: atomic {
     late.is == FETCHED && phase == TRAINING && written.step == 0 && late.weights.step == gathered + 1 &&
 #ifndef OLD_SLICES_TAKEN
@@ -461,7 +461,7 @@ proctype coordinator() {
     written.step = gathered; written.holds = fetched[0].holds;
     fetched[0].step = 0; fetched[0].holds = 0; fetched[1].step = 0; fetched[1].holds = 0
   }
-  /* The disk has taken it: renamed, whole. The last one ends the run. */
+  /* The checkpoint is whole on disk, after the rename. The last one ends the run. */
   :: atomic {
     written.step != 0 && phase != DOWN ->
     disk.step = written.step; disk.holds = written.holds;
@@ -484,9 +484,9 @@ proctype coordinator() {
 proctype world() {
   do
   :: phase == DONE -> break
-  /* A server is paused for so long that it counts as lost; it wakes up at any time, in the term that it knows. */
+  /* A server is paused until it counts as lost. It wakes up at any time, in the term that it knows. */
   :: atomic { faults > 0 && phase == TRAINING && known[1].is == HERE -> faults--; known[1].is = GONE }
-  /* The coordinator; whatever its writing thread has not finished is no checkpoint. */
+  /* The coordinator crashes. An unfinished write is not a checkpoint. */
   :: atomic {
     faults > 0 && phase != DOWN && phase != DONE ->
     faults--;
@@ -500,7 +500,7 @@ proctype world() {
 
 init {
   atomic {
-    /* as many faults as this run has */
+    /* the number of faults of this run */
     select(faults : 0 .. FAULTS);
     member[0].is = MEMBER; member[0].term = 1; known[0].is = HERE; member[1].is = FRESH; member[2].is = FRESH; member[3].is = FRESH;
     worker[0].step = UNKNOWN; worker[1].step = UNKNOWN;

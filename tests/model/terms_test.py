@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The model of terms (terms.pml), searched through by spin: the protocol holds in every state, and each planted bug is seen.
+"""Checks the model of terms (terms.pml) with spin: the protocol holds in every state, and each planted bug is found.
 
-  terms_test.py [--long]    --long: also two faults with a message that is late, hours rather than seconds
+  terms_test.py [--long]    --long: also two faults with a late message, hours rather than seconds
 """
 import concurrent.futures
 import os
@@ -25,10 +25,10 @@ HOLDS = [
 ]
 LONG = [("two faults, with a late message", ["FAULTS=2"], ["SAFETY", "COLLAPSE"], [], "-O2")]
 
-# A guard that is taken away, and what spin must see: a part of its message.
-LOST = "invalid end state"  # nobody can move
+# Guards that are removed, and the part of spin's message that must appear.
+LOST = "invalid end state"  # no process can move
 APART = "fetched[0].holds==fetched[1].holds"  # a checkpoint of slices that do not belong together
-BUGS = {  # the second word: what is late matters
+BUGS = {  # second value: True if late messages matter
     "COUNTS_TWICE": (".holds>>", False),
     "JOINS_ON_TEXT": ("assertion violated 0", False),
     "OLDER_WEIGHTS_DROPPED": (LOST, False),
@@ -47,7 +47,7 @@ BUGS = {  # the second word: what is late matters
 
 
 def search(macros, flags, words, limit_s=LIMIT_S, limit_mib=LIMIT_MIB, optimised="-O0"):
-    """Returns what the searching program says. Its C code is large: optimising it takes longer than most searches."""
+    """Returns the output of the searching program. Its C code is large: optimizing takes longer than most searches."""
     with tempfile.TemporaryDirectory(prefix="pushpull-model-") as folder:
         shutil.copy(MODEL, folder)
         subprocess.run(["spin", "-a", *[f"-D{macro}" for macro in macros], MODEL.name], cwd=folder, check=True,
@@ -67,7 +67,7 @@ def figure(text, word):
 
 
 def holds(case, **limits):
-    """Whether the whole state space was searched, and nothing was found."""
+    """Returns whether the whole state space was searched without an error."""
     name, macros, flags, words, optimised = case
     text = search(macros, flags, words, optimised=optimised, **limits)
     incomplete = [word for word in ("search depth too small", "out of memory", "Search not completed") if word in text]
@@ -89,7 +89,7 @@ def is_seen(bug):
 
 
 def planted():
-    """Guards that the model can be without."""
+    """Returns the guards that can be removed from the model."""
     named = set(re.findall(r"^#ifn?def ([A-Z_]+)$", MODEL.read_text(), re.MULTILINE))
     return named - {"FAULTS", "NOTHING_LATE"}
 

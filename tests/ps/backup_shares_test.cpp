@@ -102,8 +102,7 @@ TEST_F(BackupSharesTest, SaysAtTheEndWhosePushesWereDropped) {
   Commit late{worker(2), 0, {2, 4}, {}, false};
   late.dropped = true;
   progress_->add(late, 2);
-  EXPECT_EQ(work_->closing_notice(),
-            "dropped 1 push of worker 2: their steps were made of other pushes");
+  EXPECT_EQ(work_->closing_notice(), "dropped 1 push of worker 2: their steps used other pushes");
   progress_->add(late, 1);
   EXPECT_THAT(work_->closing_notice(), HasSubstr("dropped 1 push of worker 1, 1 of worker 2:"));
 }

@@ -78,7 +78,7 @@ TEST(Declarations, OtherBitsCountWhereTheWeightsDependOnThem) {
   Declarations warns(local);
   warns.take(declaration());
   EXPECT_EQ(warns.take(other), "");
-  EXPECT_THAT(warns.other_bits("worker 1", other), HasSubstr("worker 1 computes with other bits"));
+  EXPECT_THAT(warns.other_bits("worker 1", other), HasSubstr("worker 1 has numerics"));
   EXPECT_EQ(warns.other_bits("worker 1", declaration()), "");
 }
 

@@ -140,7 +140,7 @@ TEST_F(DeparturesTest, WorkThatNobodyComesForEndsTheJobWithoutACulprit) {
   EXPECT_TRUE(phase_.training());
   departures_->on_tick(5001);
   EXPECT_TRUE(phase_.failed());
-  EXPECT_THAT(phase_.failure_text(), HasSubstr("no worker has come"));
+  EXPECT_THAT(phase_.failure_text(), HasSubstr("no worker has taken over"));
   EXPECT_FALSE(phase_.culprit());
 }
 

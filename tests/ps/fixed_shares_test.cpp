@@ -118,15 +118,17 @@ TEST_F(FixedSharesTest, WithFewerThanMinWorkersTrainingStandsUntilMoreCome) {
   EXPECT_FALSE(work_->lacks_workers()) << "two are enough";
   lose(1, 1000);
   work_->fill();
-  EXPECT_THAT(notices(), HasSubstr("training stands with 1 worker, fewer than min-workers = 2: it "
-                                   "waits for more, up to replacement-timeout = 20.0 s"));
+  EXPECT_THAT(notices(),
+              HasSubstr("training is paused with 1 worker, fewer than min-workers = 2: it "
+                        "waits for more, up to replacement-timeout = 20.0 s"));
   EXPECT_TRUE(work_->lacks_workers());
   work_->fill();
   EXPECT_EQ(notices(), "") << "it has been said";
   EXPECT_EQ(work_->overdue(21'000), "");
-  EXPECT_EQ(work_->overdue(21'001),
-            "[job] training stands with 1 worker, fewer than min-workers = 2, and not enough have "
-            "joined within replacement-timeout = 20.0 s");
+  EXPECT_EQ(
+      work_->overdue(21'001),
+      "[job] training is paused with 1 worker, fewer than min-workers = 2, and not enough have "
+      "joined within replacement-timeout = 20.0 s");
   join(1);
   work_->fill();
   EXPECT_THAT(notices(), HasSubstr("training goes on with 2 workers"));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
@@ -9,9 +11,11 @@ namespace {
 
 constexpr const char* kWaiting = "waiting for members: 1 of 2 workers";
 
-Gathering of_term(int64_t term, const std::string& keys = "") {
-  return Gathering(job_of("replacement-timeout = 30\nheartbeat-timeout = 10\n" + keys), term,
-                   600.0);
+// replacement-timeout = 30 s, --join-timeout = 600 s.
+Gathering of_term(int64_t term, const std::string& keys = "", int heartbeat_timeout_s = 10) {
+  return Gathering(job_of("replacement-timeout = 30\nheartbeat-timeout = " +
+                          std::to_string(heartbeat_timeout_s) + "\n" + keys),
+                   term, 600.0);
 }
 
 TEST(Gathering, SaysWhoIsMissingEveryFewSeconds) {
@@ -39,7 +43,7 @@ TEST(Gathering, TheFirstTermWaitsForTheJoinTimeoutAndLaterOnesForTheReplacementT
   ASSERT_TRUE(later.overdue(30'001, kWaiting));
   EXPECT_EQ(later.overdue(30'001, kWaiting)->code(), ErrorCode::kPeerLost);
   EXPECT_STREQ(later.overdue(30'001, kWaiting)->what(),
-               "[job] not everybody came back within replacement-timeout = 30.0 s: waiting for "
+               "[job] not all members came back within replacement-timeout = 30.0 s: waiting for "
                "members: 1 of 2 workers");
 }
 
@@ -55,7 +59,7 @@ TEST(Gathering, ATermThatMayLackWorkersGivesThemTheHeartbeatTimeout) {
 
 // A worker that is silent may be lost later than everybody has to be back.
 TEST(Gathering, ATermThatMayLackWorkersBeginsByTheEndOfItsTime) {
-  Gathering gathering = of_term(2, "on-worker-loss = continue\nheartbeat-timeout = 100\n");
+  Gathering gathering = of_term(2, "on-worker-loss = continue\n", 100);
   gathering.line(0, kWaiting);
   EXPECT_FALSE(gathering.begins_without_others(30'000, true));
   EXPECT_TRUE(gathering.begins_without_others(30'001, true));

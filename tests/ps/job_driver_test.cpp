@@ -51,7 +51,7 @@ TEST_F(JobDriverTest, ADiskThatHangsEndsTheJob) {
   exchange_with_shards();
   ASSERT_TRUE(driver_->writing());
   for (int i = 0; i < 27; ++i) turn(1000);
-  EXPECT_THAT(lines_, HasSubstr("s for the disk to take the weights of step 0"));
+  EXPECT_THAT(lines_, HasSubstr("s for the disk to write the weights of step 0"));
   EXPECT_FALSE(driver_->serves());
   EXPECT_EQ(driver_->exit_code(), 8);
   EXPECT_TRUE(driver_->transfer_overdue(now()));
@@ -243,7 +243,7 @@ TEST_F(JobDriverTest, ALostServerBeginsATermThatStartsWhenEverybodyIsBack) {
   EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
   turn();
   EXPECT_EQ(terms_, std::vector<int64_t>{2});
-  EXPECT_THAT(lines_, HasSubstr("everybody goes back to the newest checkpoint"));
+  EXPECT_THAT(lines_, HasSubstr("all members go back to the newest checkpoint"));
   EXPECT_EQ(data_.server(), nullptr) << "its weights are of the old term";
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
   const std::vector<wire::Header> said = told("anna");
@@ -286,7 +286,7 @@ TEST_F(JobDriverTest, AServerThatDoesNotComeBackEndsTheJob) {
   turn(200);
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FAILED);
   EXPECT_THAT(driver_->coordinator().failure_text(),
-              HasSubstr("not everybody came back within replacement-timeout = 3.0 s: waiting for "
+              HasSubstr("not all members came back within replacement-timeout = 3.0 s: waiting for "
                         "members: 1 of 2 servers"));
 }
 

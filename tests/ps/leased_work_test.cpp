@@ -110,7 +110,7 @@ TEST_F(LeasedWorkTest, WithFewerThanMinWorkersNothingNewIsDrawn) {
   EXPECT_EQ(work_->overdue(0), "");
   lose(1);
   work_->fill();
-  EXPECT_THAT(notices(), HasSubstr("training stands with 1 worker"));
+  EXPECT_THAT(notices(), HasSubstr("training is paused with 1 worker"));
   EXPECT_EQ(leases(0).size(), 2U) << "what it has it may finish";
   commit(0, held.step(), {held.lo(), held.hi()});
   EXPECT_EQ(leases(0).size(), 1U);

@@ -139,7 +139,7 @@ TEST_F(RecordTest, WorkersWithOtherNumericsAreRefused) {
   Message other = declaration(kBert);
   other.header.mutable_declare()->set_numerics("cpu sse");
   say(kBert, other);
-  EXPECT_THAT(refusal_of(kBert), HasSubstr("other bits"));
+  EXPECT_THAT(refusal_of(kBert), HasSubstr("numerics differ"));
 }
 
 TEST(RunRecorder, SaysAtOnceThatItCannotWrite) {

@@ -111,7 +111,7 @@ TEST_F(Places, AnEmptyPlaceIsNotWaitedForForEver) {
   ASSERT_TRUE(places_->lost_server(1000, 1, 20));
   EXPECT_EQ(places_->overdue(6000), "");
   EXPECT_EQ(places_->overdue(6001),
-            "[job] no server has come to the place of server 1 within replacement-timeout = 5.0 s");
+            "[job] no server has taken the place of server 1 within replacement-timeout = 5.0 s");
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST_F(StartStateTest, OtherDataOrArithmeticAreSaidAloud) {
   declaration_.data_digest = "other";
   declaration_.numerics = "gpu";
   EXPECT_TRUE(start.match(resuming(), declaration_));
-  const auto not_same = HasSubstr("not to the same bits");
+  const auto not_same = HasSubstr("will not give the same bits");
   EXPECT_THAT(start.take_notices(), ElementsAre(not_same, not_same));
 }
 

@@ -1,4 +1,5 @@
-// BytePS's own server as a program; the release has it as a library that its Python launcher loads.
+// BytePS's own server as a program. The release contains it as a library that its Python launcher
+// loads.
 extern "C" void byteps_server();
 
 int main() {

@@ -1,13 +1,13 @@
-// A parameter server on ps-lite and its workers, through ps-lite's public API (ps/ps.h) alone: what
-// somebody would write who has ps-lite and wants it fast. ps_lite_compare.py builds it and starts
-// the processes; DMLC_ROLE says whether this one is the scheduler, the server or a worker.
-//   ps_lite_driver store|update|exchange|byteps BYTES:KEY_BYTES:STEPS ...
-// A tensor of BYTES is cut into keys of KEY_BYTES. store, update: one worker pushes it and, when
-// the push is answered, pulls it; the server keeps the message that came, or moves weights with
-// momentum by it. exchange: all workers push and pull at once; the server sums, moves the weights,
-// and answers the pulls. byteps: the same with BytePS's own server, which only sums: each worker
-// moves its weights. A worker prints "push|pull|exchange BYTES KEY_BYTES microseconds ...", a
-// figure for each step.
+// A parameter server on ps-lite and its workers, written for speed with ps-lite's public API
+// (ps/ps.h) alone. ps_lite_compare.py builds it and starts the processes; DMLC_ROLE selects
+// scheduler, server or worker.
+//  ps_lite_driver store|update|exchange|byteps BYTES:KEY_BYTES:STEPS ...
+// A tensor of BYTES is cut into keys of KEY_BYTES. store, update: one worker pushes it and pulls it
+// when the push is answered; the server keeps the received message (store) or updates weights with
+// momentum (update). exchange: all workers push and pull at once; the server sums, updates the
+// weights, and answers the pulls. byteps: the same with BytePS's own server, which only sums; each
+// worker updates its weights. A worker prints "push|pull|exchange BYTES KEY_BYTES microseconds
+// ...", a figure for each step.
 #include <ps/ps.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 constexpr float kMomentum = 0.9F;
 constexpr float kLearningRate = 0.01F;
 constexpr int kWarmUpSteps = 3;
-constexpr size_t kKeysOfACase = size_t{1} << 20;  // keys of one case never meet those of another
+constexpr size_t kKeysOfACase = size_t{1} << 20;  // keys of different cases never coincide
 
 enum class Kind { kStore, kUpdate, kExchange, kByteps };
 
@@ -59,10 +59,9 @@ void update(std::vector<float>& weights, std::vector<float>& momentum, const flo
   }
 }
 
-// Answers requests on the one thread that ps-lite has for them. Neither what comes nor what goes is
-// copied: a push is kept as the message it came in, and a pull is sent from the weights. That is
-// safe, since weights move when all workers have pushed, and a worker pushes when it has pulled
-// all.
+// Answers requests on ps-lite's one thread for them. Copies nothing: keeps a push as its received
+// message, and sends a pull from the weights. This is safe, since the weights change only after all
+// workers have pushed, and a worker pushes only after it has pulled everything.
 class Server {
  public:
   Server(Kind kind, size_t workers) : kind_(kind), workers_(workers) {}
@@ -70,7 +69,7 @@ class Server {
   void operator()(const ps::KVMeta& meta, const ps::KVPairs<float>& data,
                   ps::KVServer<float>* server) {
     const size_t number = data.keys[0] / kKeysOfACase;
-    if (number != case_) {  // the workers have met between the cases: nobody wants the old one
+    if (number != case_) {  // a barrier separates the cases: the old one is not needed any more
       slots_.clear();
       case_ = number;
     }
@@ -91,7 +90,7 @@ class Server {
  private:
   struct Slot {
     ps::Key key = 0;
-    ps::SArray<float> values;  // what a pull gets
+    ps::SArray<float> values;  // sent in answer to a pull
     std::vector<float> weights, momentum;
     std::vector<ps::SArray<float>> pushed;  // in this step
     std::vector<size_t> steps_of = {};      // of each worker
@@ -129,7 +128,7 @@ class Server {
     ++slot.steps;
   }
 
-  // Those whose own push is in the weights.
+  // Answers the workers with a push that is in the weights.
   void answer_waiting(Slot& slot, ps::KVServer<float>* server) {
     auto waits = slot.waiting.begin();
     for (const ps::KVMeta& meta : slot.waiting) {
@@ -162,24 +161,25 @@ void print(const char* what, const Case& shape, const std::vector<double>& micro
   std::printf("\n");
 }
 
-// Val is float for our server; for BytePS's it is char, and each key comes with its length.
+// Val is float for the server of this file. For BytePS's server it is char, and each key comes with
+// its length.
 template <typename Val>
 class Worker {
  public:
   Worker(Kind kind, ps::KVWorker<Val>& kv) : kind_(kind), kv_(kv) {}
 
-  // False where the weights are not what they must be.
+  // Returns false if the weights are wrong.
   bool run(size_t number, const Case& shape) {
     prepare(number, shape);
     ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup);
-    if (kind_ == Kind::kByteps) {  // its first push of a key says how long the key is
+    if (kind_ == Kind::kByteps) {  // BytePS's first push of a key sets the length of the key
       push_all();
       wait_all();
     }
     std::vector<double> first;
     std::vector<double> second;
     for (int step = 0; step < kWarmUpSteps + shape.steps; ++step) {
-      // BytePS's server sends a sum from where it puts the first push of the next step.
+      // BytePS's server sends a sum from the buffer that receives the first push of the next step.
       if (kind_ == Kind::kByteps) ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup);
       const auto begin = std::chrono::steady_clock::now();
       push_all(/*and_pull=*/!alone());
@@ -204,7 +204,7 @@ class Worker {
     ps::SArray<ps::Key> key;
     ps::SArray<Val> gradient, pulled;
     ps::SArray<int> length;
-    std::vector<float> weights, momentum;  // where the worker moves them
+    std::vector<float> weights, momentum;  // used if the worker updates them
   };
 
   bool alone() const { return kind_ == Kind::kStore || kind_ == Kind::kUpdate; }
@@ -245,7 +245,7 @@ class Worker {
 
   void pull(Part& part) {
     std::function<void()> done;
-    if (kind_ == Kind::kByteps) {  // moves this part while the next ones come
+    if (kind_ == Kind::kByteps) {  // updates this part while the next ones arrive
       done = [&part] {
         update(part.weights, part.momentum, reinterpret_cast<const float*>(part.pulled.data()));
       };
@@ -342,7 +342,9 @@ int main(int argc, char** argv) {
     const bool good =
         arguments.kind == Kind::kByteps ? work<char>(arguments) : work<float>(arguments);
     std::fflush(stdout);
-    if (!good) std::_Exit(1);  // the others would wait for us: ps_lite_compare.py ends them
+    if (!good)
+      std::_Exit(1);  // the other workers would wait for this one: ps_lite_compare.py ends
+                      // them
     return 0;
   }
   if (std::string(role) == "server") {

@@ -1,4 +1,4 @@
-// Batch normalisation on oneDNN with its fused ReLU, whose mask is kept in the workspace.
+// Batch normalisation on oneDNN with its fused ReLU; the ReLU's mask is kept in the workspace.
 #include <algorithm>
 
 #include "models/ops/cpu/operations.h"

@@ -105,14 +105,14 @@ class Staged {
     copy_->bind(in ? DNNL_ARG_TO : DNNL_ARG_FROM, buffer_.data());
   }
 
-  // The address that the kernel reads, filled from the caller's tensor.
+  // Returns the address that the kernel reads, filled from the caller's tensor.
   const float* in(const float* caller) {
     if (!copy_) return caller;
     copy_->bind(DNNL_ARG_FROM, caller);
     copy_->run();
     return buffer_.data();
   }
-  // The address that the kernel writes; call `finish` afterwards.
+  // Returns the address that the kernel writes. Call `finish` afterwards.
   float* out(float* caller) const { return copy_ ? buffer_.data() : caller; }
   void finish(float* caller) {
     if (!copy_) return;
@@ -177,7 +177,7 @@ class CpuConvolution final : public Convolution {
     if (shape.input_gradient) data_ = make_data(shared, plans);
   }
 
-  // Plain images and weights are the caller's and not aligned: they are always staged.
+  // Plain images and weights belong to the caller and are not aligned: they are always staged.
   static Run make_forward(Shared& shared, const ConvolutionShape& shape, const Plans& plans) {
     const ForwardPlan& plan = plans.forward;
     const bool plain = shape.input_layout == Layout::kPlain;

@@ -12,7 +12,7 @@ namespace pushpull::ops {
 
 namespace {
 
-// Turns oneDNN's failures while planning into our Error.
+// Turns oneDNN's failures while planning into Error.
 template <class Make>
 auto planned(const char* what, Make make) {
   try {
@@ -60,8 +60,8 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  // oneDNN splits work, and with it the order of sums, by the number of threads: the job sets it,
-  // whatever OMP_NUM_THREADS and OMP_DYNAMIC say.
+  // oneDNN splits work, and with it the order of sums, by the number of threads. The job sets that
+  // number, regardless of OMP_NUM_THREADS and OMP_DYNAMIC.
   int enter() override {
     const int saved = omp_get_max_threads();
     omp_set_dynamic(0);

@@ -1,5 +1,6 @@
-// Linear on oneDNN's matmul, which reads w and writes dw in place in PyTorch's layout: for these
-// sizes it beats inner_product, whose blocked weights cost a reorder per step (bench/ops_bench).
+// Linear on oneDNN's matmul, which reads w and writes dw in place in PyTorch's layout. For these
+// sizes it beats inner_product, which has blocked weights and pays for a reorder per step
+// (bench/ops_bench).
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {

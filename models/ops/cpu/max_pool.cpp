@@ -1,5 +1,5 @@
-// Max pooling on oneDNN; its workspace remembers which element of a window won. Also the copies
-// between layouts, and between floats and activations, which are the same type here.
+// Max pooling on oneDNN; its workspace records the maximum of each window. Also copies between
+// layouts, and between floats and activations, which are the same type here.
 #include <algorithm>
 
 #include "models/ops/cpu/operations.h"

@@ -1,5 +1,5 @@
 // Factories of the CPU operations, one file each; called by cpu_backend.cpp. models/ops/ops.cpp has
-// checked the shapes. `shared` outlives the results. The backend's thread.
+// checked the shapes. `shared` outlives the results. Used on the backend's thread.
 #pragma once
 
 #include <memory>

@@ -74,8 +74,8 @@ void Primitive::bind(int name, float* data) {
 }
 
 void Primitive::bind(int name, const float* data) {
-  // oneDNN writes to an input only to zero the padding of a blocked layout, and all blocked memory
-  // is ours
+  // oneDNN writes to an input only to zero the padding of a blocked layout, and the backend owns
+  // all blocked memory
   bind(name, const_cast<float*>(data));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 

@@ -1,5 +1,5 @@
-// oneDNN primitives whose arguments are bound once: a run costs a microsecond and allocates nothing
-// of ours. For the CPU operations, on the thread that runs the model.
+// oneDNN primitives with arguments that are bound once: a run costs a microsecond and allocates
+// nothing. For the CPU operations, on the thread that runs the model.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace pushpull::ops::cpu {
 
-// State shared by all operations of one CPU backend. Scratch memory is ours, not oneDNN's
-// thread-local pool, so that one thread can build a model and another can run it.
+// State shared by all operations of one CPU backend. It owns the scratch memory, instead of
+// oneDNN's thread-local pool, so that one thread can build a model and another can run it.
 struct Shared {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -33,7 +33,7 @@ dnnl::memory::dims dims_of(const ImageShape& shape);
 // The blocked image layout: one block is one vector register of channels.
 Tag native_tag();
 
-// Number of floats in a tensor, padding included.
+// Returns the number of floats in a tensor, including padding.
 size_t floats_of(const dnnl::memory::desc& desc);
 
 class Primitive {
@@ -43,8 +43,8 @@ class Primitive {
     dnnl::memory::desc desc;
   };
 
-  // A primitive and its arguments. Primitives whose class has no primitive_desc (reorder) pass an
-  // empty scratch description.
+  // Binds a primitive to its arguments. Primitives of a class without primitive_desc (reorder) pass
+  // an empty scratch description.
   Primitive(Shared& shared, const dnnl::primitive& primitive, const dnnl::memory::desc& scratch,
             std::initializer_list<Argument> arguments);
 
@@ -53,7 +53,8 @@ class Primitive {
   void bind(int name, float* data);
   void bind(int name, const float* data);
 
-  // Requires that all arguments are bound. Throws Error(kFailed) if oneDNN reports a failure.
+  // Runs the primitive; all arguments must be bound. Throws Error(kFailed) if oneDNN reports a
+  // failure.
   void run();
 
  private:

@@ -9,8 +9,8 @@
 
 namespace pushpull::ops::cuda {
 
-// Statistics of the latest forward, for backward. No initial values, since it is used in shared
-// memory.
+// Statistics of the latest forward, for backward. Has no initial values, because it is used in
+// shared memory.
 struct ChannelState {
   float mean;
   float inverse;  // 1 / sqrt(variance + epsilon)

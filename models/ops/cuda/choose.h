@@ -1,5 +1,5 @@
-// Selects one of a library's algorithms when a plan is made, on the backend's stream. The backend's
-// thread.
+// Selects one of a library's algorithms when a plan is made, on the backend's stream. Used on the
+// backend's thread.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace pushpull::ops::cuda {
 
-// Returns the fastest of `count` candidates, given in the library's order, best first. A later one
-// must be 3 % faster, so that noise does not decide. Without measuring it is the first that runs.
-// -1: none runs.
-//   run: enqueues candidate i; false if the library rejects it.
+// Returns the index of the fastest of `count` candidates, which are in the library's order, best
+// first, or -1 if none runs. A later one must be 3 % faster, so that noise does not decide. If
+// measuring is off, it is the first that runs.
+//   run: enqueues candidate i; returns false if the library rejects it.
 // Throws Error(kDevice) if the device fails.
 int choose(Shared& shared, int count, const std::function<bool(int)>& run);
 
-// The value that the job, or an earlier plan of this backend, chose for `key`; null: none.
+// Returns the value that the job, or an earlier plan of this backend, chose for `key`, or null.
 const std::string* chosen(const Shared& shared, const std::string& key);
 
-// Throws Error(kProtocol): `value` of `key` is not an algorithm that this program can use.
+// Throws Error(kProtocol), which says that this program cannot use `value` for `key`, and why.
 [[noreturn]] void refuse_choice(const Shared& shared, const std::string& key,
                                 const std::string& value, const std::string& why);
 

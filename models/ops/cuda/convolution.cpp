@@ -1,4 +1,4 @@
-// Selects the implementation of a convolution: cuDNN if available, else im2col.
+// Selects the implementation of a convolution: cuDNN if available, or else im2col.
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/operations.h"
 
@@ -29,7 +29,7 @@ std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionS
   const std::string* const value = chosen(shared, key);
   if (value == nullptr || *value != kIm2col) {
     if (auto made = make_cudnn_convolution(shared, shape, key)) return made;
-    if (value != nullptr) refuse_choice(shared, key, *value, "needs cuDNN, which is not to be had");
+    if (value != nullptr) refuse_choice(shared, key, *value, "needs cuDNN, which is not available");
   }
   shared.made.set(key, kIm2col);
   return make_im2col_convolution(shared, shape);

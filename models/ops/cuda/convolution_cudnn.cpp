@@ -1,5 +1,5 @@
 // Convolution on cuDNN, in plain NCHW. Only algorithms that cuDNN declares deterministic are
-// candidates; the choice is made when the plan is created and stays. Source: NVIDIA, cuDNN
+// candidates; the choice is made when the plan is created and never changes. Source: NVIDIA, cuDNN
 // documentation, "Reproducibility (Determinism)" and cudnn_cnn.h.
 #include <algorithm>
 #include <array>
@@ -40,7 +40,7 @@ using ConvolutionDescription = device::UniqueHandle<
     cudnnConvolutionDescriptor_t,
     destroy<&Cudnn::cudnnDestroyConvolutionDescriptor, cudnnConvolutionDescriptor_t>>;
 
-// The backend's handle: created with its first convolution, destroyed with its last.
+// Returns the backend's handle: created with its first convolution, destroyed with its last.
 std::shared_ptr<cudnnContext> handle_of(Shared& shared) {
   if (auto handle = shared.cudnn.lock()) return std::static_pointer_cast<cudnnContext>(handle);
   cudnnHandle_t made = nullptr;
@@ -61,15 +61,14 @@ cudnnDataType_t data_type(Precision precision) {
   return precision == Precision::kFp16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
-// The lowest precision that cuDNN may compute with; for f32 it must be requested, because the
-// default allows less.
+// Returns the lowest precision that cuDNN may compute with. For f32 it must be requested, because
+// the default allows less.
 cudnnMathType_t math_type(Precision precision) {
   if (precision == Precision::kFp32) return CUDNN_FMA_MATH;
   return precision == Precision::kTf32 ? CUDNN_DEFAULT_MATH : CUDNN_TENSOR_OP_MATH;
 }
 
-// An algorithm together with its math type: with another math type it is a different kernel, or
-// none.
+// An algorithm together with its math type: another math type means another kernel, or none.
 struct Kernel {
   int algorithm = 0;
   int math = 0;
@@ -91,7 +90,7 @@ class CudnnConvolution final : public Convolution {
     describe();
   }
 
-  // False if cuDNN has no deterministic algorithm for some direction.
+  // Chooses the kernels. Returns false if cuDNN has no deterministic algorithm for some direction.
   bool pick() {
     for (const Direction direction : directions()) {
       const std::vector<Kernel> all = candidates(direction);
@@ -114,7 +113,7 @@ class CudnnConvolution final : public Convolution {
     return true;
   }
 
-  // Adopts a value written by `text`. False if it is not one of the possible algorithms.
+  // Adopts a value written by `text`. Returns false if it names no candidate.
   bool adopt(const std::string& value) {
     std::istringstream words(value);
     std::string word;
@@ -211,7 +210,7 @@ class CudnnConvolution final : public Convolution {
     plan_sum_channels(shared_, shape_.output());
   }
 
-  // The deterministic algorithms, in cuDNN's order, best first.
+  // Returns the deterministic algorithms, in cuDNN's order, best first.
   std::vector<Kernel> candidates(Direction direction) {
     set_math(math_type(shared_.precision));
     switch (direction) {
@@ -314,7 +313,7 @@ class CudnnConvolution final : public Convolution {
                                           : "cudnnConvolutionBackwardData");
   }
 
-  // Plain images are the caller's and not aligned.
+  // Plain images belong to the caller and are not aligned.
   const void* image(const Activation* x) {
     return shape_.input_layout == Layout::kPlain ? stage_in(shared_, x, x_bytes(), image_at_) : x;
   }
@@ -345,7 +344,7 @@ std::unique_ptr<Convolution> make_cudnn_convolution(Shared& shared, const Convol
   auto made = std::make_unique<CudnnConvolution>(shared, shape);
   if (const std::string* value = chosen(shared, key)) {
     if (!made->adopt(*value)) {
-      refuse_choice(shared, key, *value, "is none of cuDNN's deterministic algorithms");
+      refuse_choice(shared, key, *value, "is not one of cuDNN's deterministic algorithms");
     }
   } else if (!made->pick()) {
     Log("device").info("[models] " + key +

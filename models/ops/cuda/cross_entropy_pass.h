@@ -23,7 +23,7 @@ PP_HOST_DEVICE float top_of(const T* logits, int64_t classes, int thread, int wi
   return top;
 }
 
-// shares[m] = e^(logit - top); returns their sum.
+// Sets shares[m] = e^(logit - top) and returns their sum.
 template <class T>
 PP_HOST_DEVICE double exponentials(const T* logits, int64_t classes, float top, int thread,
                                    int width, float* shares) {
@@ -46,7 +46,8 @@ PP_HOST_DEVICE inline float loss_of(float top, float logit, double sum) {
   return static_cast<float>(static_cast<double>(top) - static_cast<double>(logit) + log(sum));
 }
 
-// Derivative of the loss by a logit, times weight: share - 1 at the label, else share.
+// Returns the derivative of the loss by a logit, times weight: share - 1 at the label, share
+// elsewhere.
 PP_HOST_DEVICE inline float logit_gradient(float share, bool is_label, float weight) {
   return (is_label ? share - 1.0F : share) * weight;
 }
@@ -72,8 +73,8 @@ PP_HOST_DEVICE void logit_gradients(const float* shares, const int32_t* labels,
   });
 }
 
-// The largest logit; among equal ones the lowest class.
-struct Best {  // no initial values, since it is used in shared memory
+// The largest logit; the lowest class among equal ones.
+struct Best {  // no initial values, because it is used in shared memory
   float logit;
   int32_t label;
   PP_HOST_DEVICE void meet(const Best& other) {

@@ -26,14 +26,14 @@ namespace {
 
 constexpr int64_t kDeadlineMs = 60'000;  // for the work enqueued for one micro-batch
 
-// True if the driver compiles our kernels from PTX.
+// Returns true if the driver compiles our kernels from PTX.
 bool is_compiled_by_driver(const cudaDeviceProp& properties) {
   const char* forced = std::getenv("CUDA_FORCE_PTX_JIT");  // the driver reads it
   return (forced != nullptr && std::string_view(forced) != "0") ||
          !has_machine_code(device::architectures(), properties.major, properties.minor);
 }
 
-// Libraries read these variables, and workers of one job would compute different bits.
+// Libraries read these variables; with them, workers of one job would compute different bits.
 void refuse_overrides() {
   for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) {
     const char* value = std::getenv(name);

@@ -17,14 +17,14 @@ class Opened {
     usable_ = why.empty();
     if (!usable_) {
       Log("device").info("[models] convolutions are computed without cuDNN (" + why +
-                         "); name its folder in PUSHPULL_CUDA_LIBS to have it");
+                         "); to use it, name its folder in PUSHPULL_CUDA_LIBS");
     }
   }
 
   const Cudnn* functions() const { return usable_ ? &functions_ : nullptr; }
 
  private:
-  // Why the library cannot be used; empty: it can.
+  // Returns why the library cannot be used, or "" if it can.
   std::string find_all() {
     std::string missing;
     const auto find = [&](auto& function, const char* name) {

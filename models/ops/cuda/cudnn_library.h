@@ -1,5 +1,5 @@
 // cuDNN, loaded when the first convolution needs it. It is not part of the CUDA toolkit: a machine
-// may lack it, and convolutions then work without it. Any thread.
+// may lack it, and convolutions then work without it. Thread-safe.
 #pragma once
 
 #include <cudnn.h>
@@ -48,7 +48,7 @@ struct Cudnn {
 // in cudnn_version.h).
 inline constexpr size_t kCudnnMajorVersion = CUDNN_MAJOR >= 9 ? 10'000 : 1'000;
 
-// Null if it cannot be loaded or has another major version; logs that once.
+// Returns null if it cannot be loaded or has another major version; logs the reason once.
 const Cudnn* cudnn();
 
 inline void check(cudnnStatus_t status, std::string_view call, const char* file = __builtin_FILE(),

@@ -1,6 +1,7 @@
 // Passes over whole tensors that Linear and Convolution need in addition to library calls: our own
 // kernels, enqueued on the backend's stream. Activations have type Shared::precision. Sums are
-// split by shape alone and use no atomics: the same bits on every device. The backend's thread.
+// split by shape alone and use no atomics, so all devices give the same bits. Used on the backend's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace pushpull::ops::cuda {
 // Reserves scratch for the partial sums. Call it when a plan is made, once per shape that the
 // function below is called with.
 void plan_mask_and_sum_rows(Shared& shared, const LinearShape& shape);
-// If `shape.relu`: dy [N, M] = y > 0 ? dy : 0, in place; otherwise dy stays and y is not read. db
-// [M] = sum of dy over the samples, divided by the loss scale.
+// If `shape.relu`: dy [N, M] = y > 0 ? dy : 0, in place; otherwise dy does not change and y is not
+// read. db [M] = sum of dy over the samples, divided by the loss scale.
 void mask_and_sum_rows(Shared& shared, const LinearShape& shape, const Activation* y,
                        Activation* dy, float* db);
 

@@ -1,6 +1,6 @@
-// How a kernel traverses an image tensor [N, C, H, W]: each block takes one chunk of one channel,
-// round by round. The mapping of elements to threads depends on the shape only; an unaligned image,
-// or one whose planes are not whole packs, needs more loads for the same elements.
+// Traverses an image tensor [N, C, H, W]: each block takes one chunk of one channel, round by
+// round. The mapping of elements to threads depends on the shape only. An unaligned image, or one
+// with planes that are not whole packs, needs more loads for the same elements.
 #pragma once
 
 #include <cstdint>

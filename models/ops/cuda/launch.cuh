@@ -1,5 +1,5 @@
-// Launching the operations' kernels, and sums within a block. For .cu files only. The backend's
-// thread.
+// Launches the operations' kernels, and sums within a block. For .cu files only. Used on the
+// backend's thread.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace pushpull::ops::cuda {
 
-// Grid size of a launch. Shapes are below 2^31 elements (models/ops/ops.cpp), and every block of
-// ours has at least one.
+// Returns the grid size of a launch. Shapes are below 2^31 elements (models/ops/ops.cpp), and every
+// block has at least one.
 inline unsigned grid(int64_t blocks) {
   PP_ASSERT(blocks > 0 && blocks <= INT32_MAX);
   return static_cast<unsigned>(blocks);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kCandidates = 8;
 
-// The workspace that NVIDIA recommends: 32 MiB from sm_90 on, 4 MiB before. It is part of the
-// choice, since it determines which algorithms are available.
+// Returns the workspace that NVIDIA recommends: 32 MiB from sm_90 on, 4 MiB before. It is part of
+// the choice, because it determines which algorithms are available.
 size_t workspace_of(int device) {
   int major = 0;
   PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
@@ -152,7 +152,7 @@ void Matmul::set_epilogue(bool fused) {
   uint32_t value = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
   if (fused) {
-    // a row of D in column-major order is a column of ours: one bias value per row
+    // a row of D in column-major order is a column in row-major order: one bias value per row
     value =
         shape_.epilogue == Epilogue::kBias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
     bias = bias_.data();
@@ -173,7 +173,7 @@ void Matmul::adopt(const std::string& key, const std::string& value) {
   const bool fused = word == "fused";
   if ((!fused && word != "apart") || (fused && shape_.epilogue == Epilogue::kNone) ||
       !parse_hex(blank == std::string::npos ? "" : value.substr(blank + 1), algorithm_)) {
-    refuse_choice(*shared_, key, value, "is no algorithm of a product");
+    refuse_choice(*shared_, key, value, "does not name an algorithm of a product");
   }
   set_epilogue(fused);
   cublasLtMatmulHeuristicResult_t result{};

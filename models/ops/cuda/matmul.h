@@ -1,8 +1,8 @@
 // A product of row-major matrices through cuBLASLt: D = alpha op(A) op(B) + beta D, with bias and
 // ReLU in the same pass if the library supports it. The algorithm is chosen once, at construction,
 // among those that sum in a fixed order, so that equal inputs give equal bits (P1). Source: NVIDIA,
-// cuBLAS documentation, "Using the cuBLASLt API" and "Results reproducibility". The backend's
-// thread.
+// cuBLAS documentation, "Using the cuBLASLt API" and "Results reproducibility". Used on the
+// backend's thread.
 #pragma once
 
 #include <cublasLt.h>
@@ -36,14 +36,14 @@ class Matmul {
   // algorithm.
   Matmul(Shared& shared, const MatmulShape& shape);
 
-  // Enqueues the product. Operands need only be aligned to their elements; one that is not 16-byte
-  // aligned is copied through scratch memory, so the algorithm and the bits stay the same.
+  // Enqueues the product. Operands need only be aligned to their elements; an operand that is not
+  // 16-byte aligned is copied through scratch memory, so the algorithm and the bits stay the same.
   void run(const void* a, const void* b, void* d, float alpha = 1.0F, float beta = 0.0F);
 
-  // The epilogue's bias: n elements of type `out`; write it before each run.
+  // Returns the epilogue's bias: n elements of type `out`. Write it before each run.
   void* bias() const { return bias_.data(); }
 
-  // Bytes that a run uses at the start of Shared::scratch.
+  // Returns the number of bytes that a run uses at the start of Shared::scratch.
   size_t scratch_bytes() const;
 
  private:
@@ -71,7 +71,7 @@ class Matmul {
   Layout first_, second_, result_;  // as in MatmulPlan
   Buffer bias_;
   cublasLtMatmulAlgo_t algorithm_{};
-  bool fused_ = false;  // true: the algorithm applies the epilogue; false: our own kernel follows
+  bool fused_ = false;  // the algorithm applies the epilogue; if false, our own kernel follows
 };
 
 }  // namespace pushpull::ops::cuda

@@ -1,6 +1,6 @@
 // Factories of the CUDA operations, one file each; called by cuda_backend.cpp. models/ops/ops.cpp
 // has checked the shapes. `shared` outlives the results. Images are plain NCHW in either Layout.
-// The backend's thread.
+// Used on the backend's thread.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ namespace pushpull::ops::cuda {
 
 std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape);
 
-// Uses cuDNN if it is available and has a deterministic algorithm for the shape, else im2col.
+// Uses cuDNN if it is available and has a deterministic algorithm for the shape, or else im2col.
 std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape);
-// Null if cuDNN is not available or has no such algorithm.
+// Returns null if cuDNN is not available or has no such algorithm.
 //   key: of its entry in Choices.
 std::unique_ptr<Convolution> make_cudnn_convolution(Shared& shared, const ConvolutionShape& shape,
                                                     const std::string& key);
@@ -27,7 +27,7 @@ std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape)
 std::unique_ptr<Elements> make_elements(Shared& shared, int64_t count);
 std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape);
 
-// Version of the cuDNN that convolutions use, "9.19.0"; "" if none.
+// Returns the version of the cuDNN that convolutions use, such as "9.19.0"; "" if there is none.
 std::string cudnn_version(const Shared& shared);
 
 }  // namespace pushpull::ops::cuda

@@ -38,7 +38,7 @@ __global__ void fold_kernel(Im2col plan, const float* columns, int64_t elements,
 template <class T>
 __global__ void transpose_kernel(TransposePlan plan, const T* from, T* to) {
   constexpr int kTile = TransposePlan::kTile;
-  // bytes, since a type with a constructor may not be in shared memory
+  // bytes, because a type with a constructor may not be in shared memory
   __shared__ alignas(T) unsigned char memory[kTile * (kTile + 1) * sizeof(T)];
   T* const elements = reinterpret_cast<T*>(memory);
   const auto x = static_cast<int>(threadIdx.x);

@@ -1,6 +1,6 @@
 // Passes over whole tensors that products and convolutions need: unrolling images and folding them
-// back, transposing, type conversion. Enqueued on the backend's stream; our own kernels compute
-// each element in a fixed order, so equal inputs give equal bits. The backend's thread.
+// back, transposing, type conversion. Enqueued on the backend's stream. Our own kernels compute
+// each element in a fixed order, so equal inputs give equal bits. Used on the backend's thread.
 #pragma once
 
 #include <cstdint>

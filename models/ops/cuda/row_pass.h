@@ -1,6 +1,6 @@
-// How a kernel sums the columns of a matrix [N, M] and masks it at the same time. A block takes a
-// chunk of rows of a tile of columns: the 32 lanes of a warp lie along the columns, one pack each,
-// and the block's warps take the chunk's rows in turn. Pure.
+// Sums the columns of a matrix [N, M] and masks it in the same pass. A block takes a chunk of rows
+// of a tile of columns: the 32 lanes of a warp lie along the columns, one pack each, and the
+// block's warps take the chunk's rows in turn. Pure.
 #pragma once
 
 #include <cstdint>

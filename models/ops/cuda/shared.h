@@ -18,18 +18,18 @@ struct Shared {
   std::shared_ptr<device::Device> device;
   int index = 0;                  // of the device
   cudaStream_t stream = nullptr;  // compute; the backend's
-  cublasLtHandle_t lt = nullptr;  // the backend's
+  cublasLtHandle_t lt = nullptr;  // of the backend
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;
-  bool measure = true;        // choose algorithms by time, else by heuristic
-  Choices given;              // the job's choices: a plan whose key is there uses them
+  bool measure = true;        // choose algorithms by time; if false, by heuristic
+  Choices given;              // the job's choices; a plan looks up its key
   Choices made;               // the choices made by our plans
-  std::weak_ptr<void> cudnn;  // its handle, which the convolutions own together
+  std::weak_ptr<void> cudnn;  // cuDNN's handle, which the convolutions own together
   device::Memory scratch;     // workspace of cuBLASLt and cuDNN, used by one run at a time
 
-  // Scratch grows while plans are made, never during a run: ask for its address in each run.
+  // Grows scratch. Only plans do so, never runs; ask for its address in each run.
   void need_scratch(size_t bytes);
-  // Zeroed memory. Throws Error(kDevice) with the size asked for and the free memory.
+  // Returns zeroed memory. Throws Error(kDevice) with the requested size and the free memory.
   Buffer buffer(size_t floats);
 
   bool short_activations() const {

@@ -1,5 +1,5 @@
 // An operation's weights in the type that it computes in: the caller's floats, or a 16-bit copy,
-// made once for forward and backward. The backend's thread.
+// made once for forward and backward. Used on the backend's thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Weights {
     copied_ = w;
     return copy_.data();
   }
-  // The copy made by the latest forward.
+  // Returns the copy made by the latest forward.
   const Activation* of_backward(const float* w) {
     return shared_->short_activations() && copied_ == w ? copy_.data() : of_forward(w);
   }

@@ -1,6 +1,6 @@
-// Convolution as the matrix products of a linear layer: each output position is a sample whose
-// inputs are the C k k elements under the kernel. Gives the location of each element, for kernels
-// and their tests. Source: Chellapilla, Puri & Simard, 2006 ("unrolling convolution").
+// Convolution as the matrix products of a linear layer: each output position is a sample with the C
+// k k elements under the kernel as inputs. Gives the location of each element, for kernels and
+// their tests. Source: Chellapilla, Puri & Simard, 2006 ("unrolling convolution").
 //
 // A *row* is an output position (sample, height, width); a *column* is an element of the kernel
 // (channel, i, j), in the order of w [O, C, k, k]. The matrix of rows and columns is called
@@ -29,7 +29,7 @@ struct Im2col {
   PP_HOST_DEVICE int64_t columns() const { return int64_t{channels} * kernel * kernel; }
   PP_HOST_DEVICE int64_t positions() const { return int64_t{out_height} * out_width; }
 
-  // Index in x of element (row, column); -1: padding.
+  // Returns the index in x of element (row, column), or -1 for padding.
   PP_HOST_DEVICE int64_t source(int64_t row, int64_t column) const {
     const int64_t sample = row / positions();
     const auto at = static_cast<int32_t>(row % positions());
@@ -42,7 +42,7 @@ struct Im2col {
     return ((sample * channels + channel) * height + h) * width + w;
   }
 
-  // The sum, in the order of (i, j), of all elements that were taken from x[index].
+  // Returns the sum, in the order of (i, j), of all elements that were taken from x[index].
   //   columns_of: [rows, columns()].
   //   read: converts an element.
   template <class Read>
@@ -78,8 +78,8 @@ inline Im2col plan_im2col(const ConvolutionShape& shape) {
           int32(out.width)};
 }
 
-// Number of samples to unroll at a time, at least one, so that their columns take at most `bytes`.
-// Depends on the shape only: splitting the sum over rows elsewhere would change bits.
+// Returns the number of samples to unroll at a time, at least one, so that their columns take at
+// most `bytes`. Depends on the shape only: splitting the sum over rows elsewhere would change bits.
 inline int64_t samples_at_a_time(const Im2col& plan, int64_t samples, int64_t element_bytes,
                                  int64_t bytes) {
   const int64_t each = plan.positions() * plan.columns() * element_bytes;

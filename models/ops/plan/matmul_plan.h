@@ -20,7 +20,7 @@ struct Product {
   int64_t b_elements() const { return n * k; }
   int64_t d_elements() const { return m * n; }
 
-  // "512x4096x4096nt": m, n, k, and whether A and B are transposed (t) or not (n).
+  // Returns "512x4096x4096nt": m, n, k, and whether A and B are transposed (t) or not (n).
   std::string name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
            (transpose_a ? "t" : "n") + (transpose_b ? "t" : "n");

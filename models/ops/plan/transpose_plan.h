@@ -31,7 +31,8 @@ struct TransposePlan {
     const int64_t matrix = index / (across() * down());
     return {matrix * rows * columns, index / across() % down() * kTile, index % across() * kTile};
   }
-  // Index of element (i, j) of a tile in `from`, and in `to`; -1: beyond the edge of the matrix.
+  // Returns the index of element (i, j) of a tile in `from` or in `to`, or -1 beyond the edge of
+  // the matrix.
   PP_HOST_DEVICE int64_t source(const Tile& tile, int64_t i, int64_t j) const {
     return inside(tile, i, j) ? tile.offset + (tile.row + i) * columns + tile.column + j : -1;
   }
