@@ -1,8 +1,10 @@
 #include "worker/trainer.h"
 
+#include <utility>
+
 #include "common/base/error.h"
 #include "worker/compute/device_memory.h"
-#include "worker/make_task_computer.h"
+#include "worker/local_rounds.h"
 
 namespace pushpull {
 
@@ -11,7 +13,62 @@ namespace {
 // Thrown out of a model's forward: the task is dropped, or must start again.
 struct Dropped {};
 
+// Computes tasks that push the sum of their micro-batches' gradients. Slices are pushed as backward
+// finishes them, or, if clip-norm applies per push, once the norm of the whole sum is known.
+class GradientTasks final : public TaskComputer {
+ public:
+  // clips_pushes: servers scale each push by its norm, so the push carries the norm.
+  GradientTasks(Compute& compute, const Encoder& encoder, bool clips_pushes)
+      : compute_(compute), encoder_(encoder), clips_pushes_(clips_pushes) {}
+
+  std::optional<Result> run(const Task& task, TaskHost& host) override;
+  bool holds_back_pushes() const override { return clips_pushes_; }
+
+ private:
+  Compute& compute_;
+  const Encoder& encoder_;
+  const bool clips_pushes_;
+};
+
+std::optional<TaskComputer::Result> GradientTasks::run(const Task& task, TaskHost& host) {
+  const std::vector<Range> nodes = host.nodes();
+  compute_.begin(task.step, nodes, host.weights());
+  host.hint_next();
+  Result result;
+  bool begun = false;
+  for (const Range& node : nodes) {
+    const auto push_slice = [&](int slice, Payload part) {
+      if (!std::exchange(begun, true)) host.begin_push();
+      host.push(node, slice, std::move(part), !clips_pushes_);
+    };
+    try {
+      if (!compute_.node(push_slice, result.losses, host.weights_needed())) return std::nullopt;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::kNotFinite) host.note_not_finite();
+      throw;
+    }
+  }
+  if (clips_pushes_) {
+    // the norm of the values that servers decode
+    const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
+    result.squares = compute_.squares(sum, task.range.size());
+  }
+  return result;
+}
+
 }  // namespace
+
+std::unique_ptr<TaskComputer> make_task_computer(const Job& job, const TensorTable& table,
+                                                 const SliceMap& map, int64_t total_steps,
+                                                 const LocalMemory& memory, Compute& compute,
+                                                 const Encoder& encoder) {
+  const StrategyTraits& traits = job.strategy.traits();
+  if (traits.outer_optimizer) {
+    return std::make_unique<LocalRounds>(compute, LocalSteps(job, table, map, total_steps, memory));
+  }
+  const bool clips_pushes = job.clip_norm > 0 && traits.single_pushes;
+  return std::make_unique<GradientTasks>(compute, encoder, clips_pushes);
+}
 
 Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
                  zmq::context_t& context, Trace& trace)

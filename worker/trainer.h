@@ -1,5 +1,5 @@
 // The training loop of a worker: takes the next task from PushPull, computes it and pushes the
-// result. Single-threaded.
+// result, which is usually the sum of the task's gradients. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "common/job/job.h"
 #include "common/net/job_view.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
@@ -16,6 +17,7 @@
 #include "worker/compute/evaluation_share.h"
 #include "worker/exchange/encoder.h"
 #include "worker/exchange/links.h"
+#include "worker/exchange/local_steps.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/member/control.h"
 #include "worker/task_computer.h"
@@ -73,5 +75,14 @@ class Trainer : private TaskHost {
   Trace& trace_;
   double waits_since_s_ = 0.0;  // when the last task ended; only if tracing
 };
+
+// Makes the TaskComputer of a worker. The job's strategy decides its kind here and nowhere else.
+//   total_steps: the horizon of the learning rate's schedule.
+//   memory: where local steps keep buffers that servers read.
+// Borrows `job`, `table`, `compute` and `encoder`; the host must encode slices with this encoder.
+std::unique_ptr<TaskComputer> make_task_computer(const Job& job, const TensorTable& table,
+                                                 const SliceMap& map, int64_t total_steps,
+                                                 const LocalMemory& memory, Compute& compute,
+                                                 const Encoder& encoder);
 
 }  // namespace pushpull

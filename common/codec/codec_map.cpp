@@ -43,8 +43,7 @@ Range SliceCodec::elements(int64_t block) const {
   return {lo, std::min(lo + kBlockElements, elements_)};
 }
 
-bool SliceCodec::fits(const std::byte* encoded, size_t bytes) const {
-  if (bytes != bytes_) return false;
+bool SliceCodec::blocks_fit(const std::byte* encoded) const {
   for (int64_t b = 0; b < blocks(); ++b) {
     if (!block_fits(codec(b), encoded + offset(b), elements(b).size())) return false;
   }

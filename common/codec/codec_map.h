@@ -35,12 +35,16 @@ class SliceCodec {
   Range elements(int64_t block) const;
 
   // Returns false if decoding `encoded` would read or write out of bounds.
-  bool fits(const std::byte* encoded, size_t bytes) const;
+  bool fits(const std::byte* encoded, size_t bytes) const {
+    return bytes == bytes_ && (plain() || blocks_fit(encoded));
+  }
   // Decodes elements [lo, lo + n) of an encoded slice. `fits` must be true, and `lo` and `lo + n`
   // must be block boundaries.
   void decode(const std::byte* encoded, int64_t lo, int64_t n, float* out) const;
 
  private:
+  bool blocks_fit(const std::byte* encoded) const;
+
   int64_t elements_ = 0;
   size_t bytes_ = 0;
   std::vector<Codec> blocks_;  // empty if the slice is plain

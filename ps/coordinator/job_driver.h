@@ -20,10 +20,11 @@
 #include "ps/coordinator/transfers.h"
 #include "ps/files/run_history.h"
 #include "ps/members/gathering.h"
-#include "ps/server/served_data.h"
 #include "ps/status/status_desk.h"
 
 namespace pushpull {
+
+class ServedData;
 
 class JobDriver {
  public:

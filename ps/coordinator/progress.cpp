@@ -5,6 +5,7 @@
 #include "common/layout/slice_map.h"
 #include "common/net/join.h"
 #include "common/update/schedule.h"
+#include "ps/server/data_plane.h"
 
 namespace pushpull {
 

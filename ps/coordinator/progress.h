@@ -10,10 +10,11 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"
-#include "ps/server/served_data.h"
 #include "ps/status/job_facts.h"
 
 namespace pushpull {
+
+class ServedData;
 
 class Progress {
  public:

@@ -17,7 +17,7 @@ Message refusal(const std::string& why) {
   return answer;
 }
 
-// A device that fails is no fault of the worker's.
+// Rethrows errors of the device: they are not the worker's fault.
 std::string fault_of_peer(const Error& e) {
   if (e.code() == ErrorCode::kDevice) throw e;
   return e.what();
@@ -73,7 +73,7 @@ void AttachedWorkers::on_state(const wire::State& state) {
   std::erase_if(peers_, [&](const auto& peer) { return !workers_.contains(peer.second); });
 }
 
-// A worker that connects again and again is known by its newest connections only.
+// Forgets the older connections of a worker that connects too often.
 void AttachedWorkers::remember(const PeerId& peer, uint64_t incarnation) {
   if (peers_.contains(peer)) return;
   const auto of_worker = [&](const auto& known) { return known.second == incarnation; };
@@ -103,7 +103,7 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
       probe_.reset();
       return refusal("the server can have no shared memory");
     }
-    // asked again: what is mapped stays
+    // a repeated Attach keeps the mapping
     if (!worker.memory) worker.memory.emplace(most_segment_bytes(map_), mapped_, device_);
     remember(peer, found->first);
     Message answer;
@@ -118,7 +118,7 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
   }
 }
 
-// Says why not, where the worker can read no weights on the device.
+// Answers with the reason if the worker cannot read weights on the device.
 void AttachedWorkers::attach_device(Worker& worker, const wire::Attach& attach,
                                     wire::Attached& attached) {
   if (!device_) {
@@ -161,7 +161,7 @@ std::optional<Message> AttachedWorkers::on_message(const PeerId& peer, Message& 
   Worker& worker = found->second;
   if (exchange->has_pull()) {
     remember(peer, found->first);
-    // one that was overtaken by a newer one says nothing about that
+    // an older pull must not change the setting of a newer one
     if (exchange->pull().number() >= worker.pull) {
       worker.pull = exchange->pull().number();
       worker.in_place = exchange->pull().in_place();
@@ -176,7 +176,7 @@ std::optional<Message> AttachedWorkers::on_message(const PeerId& peer, Message& 
   return std::nullopt;
 }
 
-// The worker that reads this message in place; null: none does.
+// Returns the worker that reads this message in place, or null.
 const AttachedWorkers::Worker* AttachedWorkers::reader_of(const Outgoing& out) const {
   if (!out.message.header.has_weights()) return nullptr;
   const auto peer = peers_.find(out.to);

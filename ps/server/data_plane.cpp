@@ -1,7 +1,8 @@
 #include "ps/server/data_plane.h"
 
+#include <algorithm>
+
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/net/address.h"
 #include "ps/engine/device_engine.h"
@@ -12,13 +13,77 @@ namespace pushpull {
 namespace {
 
 constexpr int kMessagesPerTurn = 64;
-// Bytes of weights that wait for their update: enough for all threads, and few enough that workers
-// get the first ones while others are still on their way.
+// Bytes of due weights that are updated at once: enough for all threads, and few enough that
+// workers get the first slices while gradients of others arrive.
 constexpr int64_t kDueBytes = int64_t{4} << 20;
-// The same where gradients need not travel: fewer, larger batches cost less.
+// The same with shared memory, where gradients do not travel: fewer, larger batches cost less.
 constexpr int64_t kDueSharedBytes = int64_t{16} << 20;
 
+// Returns the run of the message's sender, or 0 if it names none.
+uint64_t run_of(const wire::Header& header) {
+  if (header.has_exchange()) return header.exchange().sender().run();
+  if (header.has_load()) return header.load().sender().run();
+  if (header.has_fetch()) return header.fetch().sender().run();
+  if (header.has_store()) return header.store().sender().run();
+  if (header.has_received()) return header.received().sender().run();
+  return 0;
+}
+
 }  // namespace
+
+// ---- ServedData ----
+
+void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
+  const wire::State& state = job.state;
+  if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
+  if (!server_) {
+    const int servers = std::max(1, state.data_endpoints_size());
+    server_ = parts_.make_server(job, setup_of(state, job.run, job.incarnation, servers, job.job),
+                                 observer);
+  }
+  parts_.on_state(state);
+  server_->on_state(state);
+}
+
+void ServedData::end_term(uint64_t run) {
+  earlier_run_ = run;
+  if (!server_) return;
+  server_.reset();
+  parts_.on_term_end();
+}
+
+void ServedData::on_answer(const wire::Header& answer) {
+  if (!server_) return;
+  parts_.on_answer(answer);
+  if (answer.has_norm_total()) server_->on_norm_total(answer.norm_total());
+  if (answer.has_chosen()) server_->on_chosen(answer.chosen());
+  if (answer.has_record_taken()) server_->log().confirm(answer.record_taken().through());
+}
+
+Checked ServedData::take(const PeerId& peer, Message message) {
+  if (earlier_run_ != 0 && run_of(message.header) == earlier_run_) return {};
+  if (server_) return server_->take(peer, std::move(message));
+  Message answer;
+  answer.header.mutable_status()->set_not_ready(true);
+  not_ready_.push_back({peer, std::move(answer)});
+  return {};
+}
+
+void ServedData::work() {
+  if (server_) server_->work();
+}
+
+std::vector<Outgoing> ServedData::take_outgoing() {
+  return server_ ? server_->take_outgoing() : std::exchange(not_ready_, {});
+}
+
+wire::Stats ServedData::stats() const {
+  wire::Stats stats = server_ ? server_->stats() : wire::Stats();
+  parts_.add_stats(&stats);
+  return stats;
+}
+
+// ---- DataPlane ----
 
 std::string advertised(const std::string& bound, const std::string& advertise) {
   Address address = parse_address(bound, "listen");
@@ -106,7 +171,7 @@ void DataPlane::take(const PeerId& peer, Message message) {
     return;
   }
   if (memory_ && message.header.has_attach()) {
-    // the answer says that what the worker has sent before is not read in its memory any more
+    // after the answer, the worker's memory must no longer be read for its earlier messages
     if (memory_->on_device()) work();
     router_.send(peer, memory_->on_attach(peer, message.header.attach()));
     return;
@@ -121,7 +186,7 @@ void DataPlane::take(const PeerId& peer, Message message) {
   if (Checked refusal = data_.take(peer, std::move(message))) refuse(peer, *refusal);
 }
 
-// Its sender is told as often as people are: rarely, so that nobody can make this server talk.
+// The sender is told as rarely as the log, so that messages cannot make this server send many.
 void DataPlane::refuse(const PeerId& peer, const Refusal& refusal) {
   router_.count_rejected();
   if (!refusals_.add(peer, refusal, now_ms())) return;

@@ -1,38 +1,95 @@
-// The data connection of a server process: brings what comes on its socket to `ServedData` and its
-// answers back, and owns the memory and the threads of the `Server`. One thread, which threads of
-// its own help to update weights.
+// The data connection of a server process. ServedData is its state machine: it creates the Server
+// of a term, passes messages to it, and answers "not ready" while there is none. DataPlane owns the
+// socket, and the memory and threads of that Server. Single-threaded, apart from the threads that
+// update weights.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/log.h"
 #include "common/base/thread_pool.h"
 #include "common/device/device.h"
 #include "common/keys/credentials.h"
 #include "common/net/endpoint.h"
+#include "common/net/job_view.h"
 #include "common/net/local_socket.h"
+#include "common/net/message.h"
+#include "common/net/refusal.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
 #include "ps/ping/pings.h"
 #include "ps/server/attached_workers.h"
-#include "ps/server/served_data.h"
+#include "ps/server/server.h"
 
 namespace pushpull {
 
+// The process around a ServedData: provides parts for the Server and hears its events.
+class ServerParts {
+ public:
+  virtual ~ServerParts() = default;
+  // Creates the server with memory, engine and threads. Throws Error(kDevice | kIo).
+  virtual std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,
+                                              TrainingObserver* observer) = 0;
+  // Called with each State while there is a server, before the server takes the State in.
+  virtual void on_state(const wire::State& /*state*/) {}
+  // Frees the server's buffers. Called after the server is destroyed.
+  virtual void on_term_end() {}
+  // Called with each answer of the coordinator, before the server takes it in.
+  virtual void on_answer(const wire::Header& /*answer*/) {}
+  // Adds the statistics of the process: memory, processor time, rejected frames.
+  virtual void add_stats(wire::Stats* /*stats*/) const {}
+};
+
+// Does no I/O and starts no thread.
+class ServedData {
+ public:
+  // Borrows `parts`.
+  explicit ServedData(ServerParts& parts) : parts_(parts) {}
+
+  // Takes in a State of the coordinator; the first one in training creates the server.
+  //   observer: null for a server without the coordinator.
+  // Throws Error(kProtocol) if the state's tensors cannot be a model, and the errors of
+  // make_server.
+  void on_state(const JobView& job, TrainingObserver* observer);
+  // Ends the term with this run: destroys the server and its weights.
+  void end_term(uint64_t run);
+  // Takes in a NormTotal, Chosen or RecordTaken of the coordinator.
+  void on_answer(const wire::Header& answer);
+  // Takes in a message on the data connection. Returns the reason if it is dropped. Messages of the
+  // last term are ignored: their senders are about to learn of the new term.
+  Checked take(const PeerId& peer, Message message);
+  // Applies due updates, then answers pulls.
+  void work();
+  std::vector<Outgoing> take_outgoing();
+
+  // The server; null before training and between two terms.
+  Server* server() const { return server_.get(); }
+  // The statistics that this process reports to the coordinator.
+  wire::Stats stats() const;
+
+ private:
+  ServerParts& parts_;
+  std::unique_ptr<Server> server_;
+  uint64_t earlier_run_ = 0;  // of the last term
+  std::vector<Outgoing> not_ready_;
+};
+
 class DataPlane : private ServerParts {
  public:
-  // device: where weights are to lie; null: the host. demand: who may connect.
+  // device: memory of the weights; null for host memory. demand: the rule for connections.
   DataPlane(const std::string& address, int64_t slice_bytes, std::shared_ptr<device::Device> device,
             Demand demand = {});
 
   Router& router() { return router_; }
-  // Listens also for workers of this user on this host, where the job says so; no longer under the
-  // name that belongs to an earlier run.
+  // If the job uses unix sockets, listens also on one for workers of this user on this host. The
+  // name of an earlier run's socket is given up.
   void listen_locally(const Job& job, uint64_t run, const Log& log);
   ServedData& data() { return data_; }
 
-  // Takes in at most a fixed number of messages, so that control is not kept waiting.
+  // Takes in at most a fixed number of messages, so that control messages are not delayed.
   void receive();
   void send();
 
@@ -54,12 +111,14 @@ class DataPlane : private ServerParts {
   Pings pings_;
   Log log_{"server"};
   std::unique_ptr<LocalSocketName> local_;   // transport = ipc
-  std::unique_ptr<AttachedWorkers> memory_;  // made with the server, which lies in it
+  std::unique_ptr<AttachedWorkers> memory_;  // of the server; made with it
   std::unique_ptr<ThreadPool> threads_;
   ServedData data_{*this};
 };
 
-// The address at which others reach `advertise` or, without it, `bound`: "tcp://HOST:PORT".
+// Returns the address at which others reach this process, "tcp://HOST:PORT".
+//   bound: the address of the socket. advertise: its host for others; empty for the host of
+//   `bound`.
 std::string advertised(const std::string& bound, const std::string& advertise);
 
 }  // namespace pushpull

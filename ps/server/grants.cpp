@@ -28,7 +28,7 @@ std::string Grants::random_key() {
 
 void Grants::Free::operator()(evp_mac_ctx_st* context) const { EVP_MAC_CTX_free(context); }
 
-// Looking the algorithm up and hashing the key would take twice as long as the rest.
+// Keys the context once: to look up the algorithm and hash the key takes twice as long as the rest.
 Grants::Grants(std::string key) : key_(std::move(key)) {
   static EVP_MAC* const algorithm = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
   PP_ASSERT(algorithm != nullptr);
@@ -43,7 +43,7 @@ Grants::Grants(std::string key) : key_(std::move(key)) {
 }
 
 std::string Grants::mac(uint64_t incarnation, Range micro_batches, Range steps) const {
-  static_assert(std::endian::native == std::endian::little);  // as all that pushpull sends
+  static_assert(std::endian::native == std::endian::little);  // the byte order of all messages
   const std::array<uint64_t, 5> fields{incarnation, std::bit_cast<uint64_t>(micro_batches.lo),
                                        std::bit_cast<uint64_t>(micro_batches.hi),
                                        std::bit_cast<uint64_t>(steps.lo),

@@ -1,6 +1,6 @@
 // Grants: proof for servers that the coordinator lets a worker push certain micro-batches. Only the
-// coordinator knows who owns which share and lease; servers need not be told of each. A worker that
-// takes over gets a grant of its own, and the one of a lost worker ends with its membership.
+// coordinator knows the owner of each share and lease; it need not tell servers. A worker that
+// takes over a share gets its own grant; a lost worker's grant ends with its membership.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ struct evp_mac_ctx_st;  // OpenSSL's EVP_MAC_CTX
 
 namespace pushpull {
 
-// Makes and checks them: an HMAC-SHA256 (RFC 2104), cut to 16 bytes, of the worker's incarnation,
-// the micro-batches and the steps. Immutable; any thread.
+// Makes and checks grants. A grant is an HMAC-SHA256 (RFC 2104), truncated to 16 bytes, of the
+// worker's incarnation, the micro-batches and the steps. Immutable; thread-safe.
 class Grants {
  public:
   // key: random bytes that only the coordinator and the servers of this run know.
   explicit Grants(std::string key);
-  // kKeyBytes of the system's randomness.
+  // Returns kKeyBytes random bytes of the system.
   static std::string random_key();
 
   const std::string& key() const { return key_; }
   // micro_batches: of each step in `steps`.
   wire::Grant make(uint64_t incarnation, Range micro_batches, Range steps) const;
-  // Refuses a push of these micro-batches and steps that the grant does not cover.
+  // Returns the refusal of a push that the grant does not cover, if it does not.
   Checked check(const wire::Grant& grant, uint64_t incarnation, Range micro_batches,
                 Range steps) const;
 

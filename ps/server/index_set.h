@@ -1,5 +1,5 @@
-// A set of small numbers, each once: its memory is used again, so that a steady step that fills and
-// empties it allocates nothing. One thread.
+// A set of small numbers that keeps its memory: a steady step that fills and empties it allocates
+// nothing. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ class IndexSet {
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   bool contains(size_t index) const { return index < here_.size() && here_[index] != 0; }
-  // Room for [0, count), so that inserting allocates nothing.
+  // Makes room for [0, count); inserting these allocates nothing.
   void reserve(size_t count) {
     if (here_.size() < count) here_.resize(count);
   }
-  // False: it was in already.
+  // Returns false if the set contains it already.
   bool insert(size_t index) {
     if (contains(index)) return false;
     if (index >= here_.size()) here_.resize(index + 1);
@@ -29,7 +29,7 @@ class IndexSet {
     here_[index] = 0;
     --size_;
   }
-  // Exactly [0, count).
+  // Sets the contents to [0, count).
   void fill(size_t count) {
     here_.assign(count, char{1});
     size_ = count;

@@ -38,7 +38,7 @@ class JoinedServerLoop : public ServerHost {
   Log log_{"server"};
   zmq::context_t context_{1};
   Dealer control_;
-  std::unique_ptr<DataPlane> data_;  // made once the job is known
+  std::unique_ptr<DataPlane> data_;  // created when the job is known
   AwakeClock clock_;
   ServerMember member_;
 };

@@ -1,4 +1,4 @@
-// The program of every server but the first, around `ServerMember`: owns the sockets and the clock.
+// The program of every server except the first one: owns sockets and clock of a ServerMember.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ namespace pushpull {
 
 struct JoinedServerProgram {
   std::string join;    // tcp://HOST:PORT of the coordinator
-  std::string listen;  // empty: a free port of the interface that reaches the coordinator
+  std::string listen;  // empty for a free port of the interface that reaches the coordinator
   std::string advertise;
   double join_timeout_s = 60.0;
   Keys keys;
-  std::shared_ptr<device::Device> device = nullptr;  // where weights are to lie; null: the host
+  std::shared_ptr<device::Device> device = nullptr;  // memory of the weights; null for host memory
 };
 
-// Runs until the job is over; returns the exit code. Throws Error where it cannot join.
+// Runs until the job is over. Returns the exit code. Throws Error if it cannot join.
 int run_joined_server(const JoinedServerProgram& program, SignalFd& signals);
 
 }  // namespace pushpull

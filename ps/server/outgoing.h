@@ -1,4 +1,4 @@
-// Messages that a server wants to have sent. Plain data.
+// Outgoing messages of a server. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Outgoing {
 
 using Outbox = std::vector<Outgoing>;
 
-// A Status without weights. pull: its number, 0: of none. Returns it to be completed; valid until
-// the next message.
+// Adds a Status without weights. Returns it for more fields; valid until the next message is added.
+//   pull: the number of the pull; 0 if there is none.
 inline wire::Status& add_status(Outbox& outbox, const PeerId& to, int64_t pull,
                                 int64_t pushes_through) {
   Message message;
@@ -28,7 +28,7 @@ inline wire::Status& add_status(Outbox& outbox, const PeerId& to, int64_t pull,
   return *outbox.back().message.header.mutable_status();
 }
 
-// The request cannot be met yet: ask again.
+// Adds the answer "not ready": the sender asks again.
 inline void add_not_ready(Outbox& outbox, const PeerId& to, int64_t pull = 0) {
   add_status(outbox, to, pull, 0).set_not_ready(true);
 }

@@ -6,7 +6,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMostReceived = int64_t{1} << 50;  // so that no sum can overflow
+constexpr int64_t kMostReceived = int64_t{1} << 50;  // sums cannot overflow
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void PendingPull::repeat(const wire::Pull& pull, const std::vector<int>& slices,
   on_received(pull.received_bytes());
   if (told_ == 0 || pull.heard() < told_) return;
   told_ = 0;
-  // what was sent before has been counted by the worker, or will never be
+  // slices sent before the report have been counted by the worker, or are lost
   const int64_t since = std::max<int64_t>(0, sent_bytes_ - sent_when_told_);
   sent_bytes_ = received_bytes_ + since;
   for (const int slice : pull.missing()) {
@@ -50,7 +50,7 @@ void PendingPull::repeat(const wire::Pull& pull, const std::vector<int>& slices,
 }
 
 void PendingPull::on_progress_told(size_t slices) {
-  if (told_ != 0) return;  // it may take longer to be heard than until the next question
+  if (told_ != 0) return;  // the last report may still be in flight
   told_ = pull_.asked();
   sent_when_told_ = sent_bytes_;
   settled_ = {};

@@ -1,27 +1,30 @@
 #include "ps/server/pull_queue.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
+
+#include "common/codec/block_codec.h"
 
 namespace pushpull {
 
 namespace {
 
-// Weights in one message, so that the worker takes in the first ones while others are under way.
+// Weights in one message; the worker takes in the first messages while others are in flight.
 constexpr size_t kAnswerBytes = size_t{1} << 20;
 constexpr size_t kMostHeld = 64;     // generations for a worker that repeats one pull
 constexpr int kMaxConnections = 16;  // as many as the key `connections` allows
 
-// Most slices lie in one buffer.
+// Holds the buffer of these weights; most slices of an answer share one.
 void hold(std::vector<std::shared_ptr<const void>>& held, const Payload& weights) {
   if (!held.empty() && held.back() == weights.owner) return;
   held.push_back(weights.owner);
-  // answers that were lost long ago; a stranger must not make us hold without end
+  // drops the buffers of old, lost answers: a worker must not hold memory without limit
   if (held.size() > kMostHeld) held.erase(held.begin());
 }
 
-// Keeps a message's weights, and counts them until the last of them is sent or dropped.
+// Holds the weights of a message and counts their bytes until the last of them is sent or dropped.
 struct Unsent {
   Unsent(std::shared_ptr<std::atomic<int64_t>> all) : counter(std::move(all)) {}
   Unsent(const Unsent&) = delete;
@@ -36,7 +39,7 @@ struct Unsent {
 void count_until_sent(const std::shared_ptr<std::atomic<int64_t>>& counter, Message& message) {
   const auto unsent = std::make_shared<Unsent>(counter);
   for (Payload& payload : message.payloads) {
-    if (payload.on_device) continue;  // what is sent is a copy
+    if (payload.on_device) continue;  // a copy is sent
     unsent->bytes += std::ssize(payload.bytes);
     if (unsent->owners.empty() || unsent->owners.back() != payload.owner) {
       unsent->owners.push_back(payload.owner);
@@ -47,6 +50,33 @@ void count_until_sent(const std::shared_ptr<std::atomic<int64_t>>& counter, Mess
 }
 
 }  // namespace
+
+// ---- EncodedWeights ----
+
+EncodedWeights::EncodedWeights(int64_t slice_elements)
+    : pool_(static_cast<size_t>(slice_elements + 1) / 2) {}
+
+Payload EncodedWeights::make(const Payload& weights) {
+  const auto n = static_cast<int64_t>(weights.float_count());
+  if (n == 1) return weights;  // not shorter encoded, and workers tell the two by length
+  const std::shared_ptr<float[]> out = pool_.get();
+  const int64_t floats = (n + 1) / 2;
+  out[floats - 1] = 0.0F;  // half of it may be padding
+  to_bf16(weights.floats(), n, reinterpret_cast<uint16_t*>(out.get()));
+  return {out, std::as_bytes(std::span(out.get(), static_cast<size_t>(floats)))};
+}
+
+Payload EncodedWeights::get(int slice, int64_t version, const Payload& weights) {
+  Newest& newest = newest_[slice];
+  if (version < newest.version) return make(weights);  // for a worker that is behind
+  if (version > newest.version) {
+    newest.payload = {};  // back to the pool first
+    newest = {version, make(weights)};
+  }
+  return newest.payload;
+}
+
+// ---- PullQueue ----
 
 PullQueue::PullQueue(PullQueueSetup setup, Aggregation& aggregation, TrainingObserver& observer,
                      std::function<int64_t(uint64_t)> pushes_through)
@@ -78,7 +108,7 @@ Checked PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
         "pull-connection", "one of at most " + std::to_string(kMaxConnections) + " connections",
         "connection " + std::to_string(pull.lane()) + " of " + std::to_string(pull.lanes()));
   }
-  // all connections ask the same
+  // a pull must be the same on all connections
   const Worker& worker = workers_.at(incarnation);
   if (pull.number() == worker.number && !worker.connections.empty()) {
     const wire::Pull& other = worker.connections.begin()->second.pull.pull();
@@ -89,7 +119,7 @@ Checked PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
                      "something else");
     }
   }
-  if (pull.lease_only()) {  // the clock means nothing there
+  if (pull.lease_only()) {  // has no clock
     if (pull.lane() == 0) return {};
     return refused("pull-connection", "leases asked for on connection 0",
                    "connection " + std::to_string(pull.lane()));
@@ -102,10 +132,10 @@ Checked PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
 
 void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull& pull) {
   Worker& worker = workers_.at(incarnation);
-  if (pull.number() < worker.number) return;  // an older one, overtaken
+  if (pull.number() < worker.number) return;  // a newer pull has overtaken it
   if (pull.number() > worker.number) {
     worker.connections.clear();
-    // a worker asks for other weights once it has done with those that it reads in place
+    // a new pull for weights releases those that the worker reads in place
     if (!pull.lease_only()) worker.in_place.clear();
   }
   worker.number = pull.number();
@@ -117,7 +147,7 @@ void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull&
     known->second.pull.repeat(pull, setup_.slices, setup_.servers);
     return;
   }
-  // the answer may have been lost, or it is not time yet: then the worker learns what has arrived
+  // the answer was lost, or is not due yet: then the worker gets a report of its pushes
   const bool report = repeated || (pull.lane() == 0 && aggregation_.is_past(pull));
   worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices.size(), goes_on),
                                      report};
@@ -175,7 +205,7 @@ void PullQueue::answer(uint64_t incarnation, Worker& worker, Outbox& outbox) {
   const wire::Pull& pull = worker.connections.begin()->second.pull.pull();
   if (pull.lease_only()) return answer_with_leases(incarnation, worker, outbox);
   if (*worker.unsent >= setup_.most_unsent_bytes) return;
-  // weights of one version on all connections, so at one time
+  // all connections must get weights of one version, at one time
   const auto open = std::count_if(worker.connections.begin(), worker.connections.end(),
                                   [](const auto& c) { return c.second.pull.open(); });
   if (!aggregation_.asks_for_one_version(pull) && open < PendingPull::connections_of(pull)) return;
@@ -190,7 +220,7 @@ void PullQueue::answer_with_leases(uint64_t incarnation, Worker& worker, Outbox&
   Message message;
   wire::Status* status = message.header.mutable_status();
   add_leases(incarnation, status->mutable_leases());
-  // what it has already may still be on the way back, or its evaluation be reported elsewhere
+  // pushes of its older leases may be in flight, and their evaluations are reported elsewhere
   const int64_t newest = pending.pull().newest_lease();
   if (std::none_of(status->leases().begin(), status->leases().end(),
                    [&](const wire::Lease& l) { return l.number() > newest; })) {
@@ -214,7 +244,7 @@ Message PullQueue::begin(uint64_t incarnation, const wire::Pull& pull) const {
 
 void PullQueue::answer_on(uint64_t incarnation, Worker& worker, PendingPull& pending,
                           Outbox& outbox) {
-  // an answer of any version cannot wait for room: the next update would change it
+  // an answer of any version cannot wait for the window: the next update would change it
   const bool limited = aggregation_.asks_for_one_version(pending.pull());
   Message message = begin(incarnation, pending.pull());
   size_t bytes = 0;
@@ -233,7 +263,7 @@ void PullQueue::answer_on(uint64_t incarnation, Worker& worker, PendingPull& pen
   }
   if (message.payloads.empty()) return;
   if (pending.all_sent()) finish(incarnation, pending, message);
-  // what is read in place goes as a reference, and is kept for longer
+  // shared weights are sent as references and held until the next pull
   if (!pending.pull().in_place()) count_until_sent(worker.unsent, message);
   outbox.push_back({pending.peer(), std::move(message)});
 }
@@ -242,7 +272,7 @@ size_t PullQueue::add(uint64_t incarnation, Worker& worker, PendingPull& pending
                       SliceAnswer answer, Message& message) {
   const int slice = setup_.slices[place];
   aggregation_.on_answered(incarnation, slice, answer);
-  // workers round by themselves what they compute on after an evaluation
+  // workers round the weights of an evaluation themselves
   if (setup_.encode && !answer.evaluated) {
     answer.weights = encoded_.get(slice, answer.version, answer.weights);
   }
@@ -259,7 +289,7 @@ size_t PullQueue::add(uint64_t incarnation, Worker& worker, PendingPull& pending
   return bytes;
 }
 
-// All of this connection's slices are answered.
+// Ends an answer: all slices of this connection have been added.
 void PullQueue::finish(uint64_t incarnation, PendingPull& pending, Message& message) {
   const wire::Pull& pull = pending.pull();
   pending.close();

@@ -1,9 +1,9 @@
 // The pulls that wait at a server, and their answers. A worker may have several connections to this
-// server, each of which brings every n-th slice: a pull comes once on each and is answered there,
-// lowest slice first, in the order in which forward needs them. What ZeroMQ has been given can no
-// longer be overtaken, so a pull may limit how much of its weights is under way at once. Whatever it
-// asks for, a worker that does not read keeps a limited number of bytes. Which weights answer, and
-// when, is the rule's to say (Aggregation::answer). One thread.
+// server, each for every n-th slice: a pull arrives once on each and is answered there, lowest
+// slice first, in the order in which forward needs them. Messages in ZeroMQ's queues cannot be
+// overtaken, so a pull may limit the bytes in flight; a worker that does not read holds a limited
+// number of bytes in any case. Aggregation::answer decides which weights answer, and when. Not
+// thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@
 #include <memory>
 #include <vector>
 
+#include "common/base/buffer_pool.h"
 #include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/commit.h"
-#include "ps/server/encoded_weights.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pending_pull.h"
 
@@ -31,47 +31,69 @@ struct PullQueueSetup {
   int64_t start_step = 0;
   int64_t end_step = 0;
   bool encode = false;  // answers are encoded (`pull-codec`)
-  // While so many bytes for a worker are not sent, nothing more is handed out to it.
+  // A worker with so many unsent bytes gets no more answers.
   int64_t most_unsent_bytes = INT64_MAX;
+};
+
+// Encodes weights for `pull-codec = bf16`. A version of a slice is encoded once, for its first
+// answer.
+class EncodedWeights {
+ public:
+  // slice_elements: of the largest slice.
+  explicit EncodedWeights(int64_t slice_elements);
+
+  // weights: the slice in this version.
+  Payload get(int slice, int64_t version, const Payload& weights);
+
+ private:
+  struct Newest {
+    int64_t version = -1;
+    Payload payload;
+  };
+  Payload make(const Payload& weights);
+
+  BufferPool pool_;
+  std::map<int, Newest> newest_;  // by slice
 };
 
 class PullQueue {
  public:
-  // pushes_through: see PushIntake::through. References are borrowed.
+  // pushes_through: see PushIntake::through. Borrows all references.
   PullQueue(PullQueueSetup setup, Aggregation& aggregation, TrainingObserver& observer,
             std::function<int64_t(uint64_t incarnation)> pushes_through);
 
-  // Only these workers may pull from now on: rank by incarnation.
+  // Sets the workers that may pull from now on: rank by incarnation.
   void on_members(const std::map<uint64_t, int>& members);
 
-  // The worker is a member; the same for `take`.
+  // Returns the reason if the pull must be dropped. The worker must be a member; also for `take`.
   Checked check(uint64_t incarnation, const wire::Pull& pull) const;
   void take(const PeerId& peer, uint64_t incarnation, const wire::Pull& pull);
   static Checked check(const wire::Received& received);
-  // The numbers only decide when more is sent: a wrong one harms nobody but its sender.
+  // The numbers only limit the bytes in flight: a wrong one harms only its sender.
   void take(const wire::Received& received);
 
-  // Answers whom it can; reports its progress where it can send nothing to one who asks again.
+  // Answers all pulls that can be answered. A repeated pull without an answer gets a progress
+  // report.
   void answer_all(Outbox& outbox);
-  // Leases may have become available: answers the workers that wait for one.
+  // Answers workers that wait for a lease, if there are leases.
   void offer_leases(Outbox& outbox);
 
-  // Payload bytes of all answers.
+  // The number of payload bytes of all answers.
   int64_t bytes() const { return bytes_; }
-  // The largest difference between a pull's clock and the floor when it was answered.
+  // The largest difference between a pull's clock and the floor at its answer.
   int64_t clock_gap_max() const { return clock_gap_max_; }
 
  private:
   struct Connection {
     PendingPull pull;
-    bool report = false;  // how far this is, where there is nothing to send yet
+    bool report = false;  // send a progress report if there is no answer yet
   };
   struct Worker {
     int64_t number = 0;                     // of the newest pull
-    std::map<int, Connection> connections;  // on which that one has come, by Pull.lane
-    // what it may be reading in place: all that its newest pull was answered with
+    std::map<int, Connection> connections;  // of that pull, by Pull.lane
+    // memory that the worker may read in place: all answers to its newest pull
     std::vector<std::shared_ptr<const void>> in_place;
-    // Bytes of host memory that were handed out and not sent yet; threads of ZeroMQ lower it.
+    // Bytes of host memory in unsent answers; ZeroMQ's threads decrease it.
     std::shared_ptr<std::atomic<int64_t>> unsent = std::make_shared<std::atomic<int64_t>>(0);
   };
 
@@ -80,7 +102,7 @@ class PullQueue {
   void answer_on(uint64_t incarnation, Worker& worker, PendingPull& pending, Outbox& outbox);
   void report_progress(uint64_t incarnation, PendingPull& pending, Outbox& outbox);
   Message begin(uint64_t incarnation, const wire::Pull& pull) const;
-  // Puts one slice into an answer; returns its bytes.
+  // Adds one slice to an answer. Returns its bytes.
   size_t add(uint64_t incarnation, Worker& worker, PendingPull& pending, size_t place,
              SliceAnswer answer, Message& message);
   void finish(uint64_t incarnation, PendingPull& pending, Message& message);

@@ -9,15 +9,83 @@ namespace pushpull {
 
 namespace {
 
-// A worker sends one push of each of its shares, then waits until all have arrived; numbers further
-// ahead are a fault or an attack.
+// A worker sends one push of each of its shares, then waits until all have arrived. A number
+// further ahead is a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
 
 int64_t steps_of(const wire::Push& push) { return std::max(1, push.steps()); }
 
 std::string share_text(const wire::Push& push) { return range_text(push.lo(), push.hi()); }
 
+// The least size of a message, counted even without payloads.
+constexpr int64_t kLeastBytes = 1024;
+
+int64_t bytes_of(const EarlyPushes::Early& early) {
+  int64_t bytes = kLeastBytes;
+  for (const Payload& payload : early.payloads) bytes += std::ssize(payload.bytes);
+  return bytes;
+}
+
+bool same(const wire::Exchange& a, const wire::Exchange& b) {
+  const wire::Push& p = a.push();
+  const wire::Push& q = b.push();
+  if (a.sender().incarnation() != b.sender().incarnation() || p.number() != q.number())
+    return false;
+  if (p.parts_size() != q.parts_size()) return false;
+  return p.parts_size() == 0 ||
+         (p.parts(0).slice() == q.parts(0).slice() && p.parts(0).lo() == q.parts(0).lo());
+}
+
 }  // namespace
+
+// ---- PushTracker ----
+
+void PushTracker::mark(int64_t number) {
+  if (complete(number)) return;
+  beyond_.insert(number);
+  while (!beyond_.empty() && *beyond_.begin() == through_ + 1) {
+    ++through_;
+    beyond_.erase(beyond_.begin());
+  }
+}
+
+void PushTracker::begin_at(int64_t first) {
+  if (first <= through_ + 1) return;
+  through_ = first - 1;
+  while (!beyond_.empty() && *beyond_.begin() <= through_) beyond_.erase(beyond_.begin());
+  while (!beyond_.empty() && *beyond_.begin() == through_ + 1) {
+    ++through_;
+    beyond_.erase(beyond_.begin());
+  }
+}
+
+// ---- EarlyPushes ----
+
+bool EarlyPushes::keep(Early early) {
+  const int64_t step = early.exchange.push().step();
+  const auto [begin, end] = waiting_.equal_range(step);
+  if (std::any_of(begin, end,
+                  [&](const auto& e) { return same(e.second.exchange, early.exchange); }))
+    return false;
+  int64_t& bytes = bytes_[early.exchange.sender().incarnation()];
+  if (bytes + bytes_of(early) > most_bytes_) return false;
+  bytes += bytes_of(early);
+  waiting_.emplace(step, std::move(early));
+  return true;
+}
+
+std::vector<EarlyPushes::Early> EarlyPushes::take(int64_t step) {
+  std::vector<Early> out;
+  while (any_of(step)) {
+    Early& early = waiting_.begin()->second;
+    bytes_[early.exchange.sender().incarnation()] -= bytes_of(early);
+    out.push_back(std::move(early));
+    waiting_.erase(waiting_.begin());
+  }
+  return out;
+}
+
+// ---- PushIntake ----
 
 PushIntake::PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
                        const Shard& shard, Aggregation& aggregation)
@@ -41,7 +109,7 @@ void PushIntake::add_cut(int64_t from_step, int shares) {
 void PushIntake::on_cuts(const wire::State& state) {
   for (const wire::Cut& cut : state.cuts()) {
     const bool possible = cut.shares() > 0 && cut.shares() <= micro_batches_;
-    // cuts of steps before those that this server is sent
+    // a cut before the first step of this server
     if (possible && cut.from_step() <= barriers_.start_step && cuts_.size() == 1) {
       cuts_.clear();
       add_cut(barriers_.start_step, cut.shares());
@@ -71,7 +139,7 @@ const PushIntake::Share* PushIntake::share_of(const wire::Push& push) const {
   return found == shares.end() ? nullptr : &*found;
 }
 
-// Share, number and step of a push can be.
+// Checks share, number and step of a push.
 Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) const {
   if (share_of(push) == nullptr) {
     return refused(
@@ -111,7 +179,7 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
   return {};
 }
 
-// The first message of a push shows it for all of them: the others are of the same share and step.
+// Checks the grant of the first message of a push; the others have the same share and step.
 Checked PushIntake::check_grant(uint64_t incarnation, const wire::Push& push) const {
   const Worker& worker = workers_.at(incarnation);
   if (worker.open.contains(push.number()) || worker.pushes.complete(push.number())) return {};
@@ -194,7 +262,7 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   if (push.bad_size() != 0) received.bad.assign(push.bad().begin(), push.bad().end());
   if (push.squares() != 0.0) received.squares = push.squares();
   if (!push.data_hash().empty()) received.data_hash = HashSum::from_bytes(push.data_hash());
-  // the values that `part.lo` can have, so that every part has a number
+  // the values of `part.lo`, to number all parts
   const auto share_leaves = static_cast<size_t>(received.range.size());
   assembly.seen.reserve(share_leaves * shard_.slices().size());
   for (int i = 0; i < push.parts_size(); ++i) {

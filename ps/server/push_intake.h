@@ -1,11 +1,13 @@
-// The pushes of all workers on their way into a server: checks each message, puts the messages of a
-// push together, hands every part once and every whole push once to the rule. Knows who has pushed
-// what, so that pushes can be acknowledged. One thread.
+// Pushes on their way into a server. PushIntake checks each message, assembles the messages of a
+// push, and passes each part and each complete push once to the aggregation. PushTracker knows
+// which pushes of a worker are complete; EarlyPushes keeps pushes that a replacement server cannot
+// apply yet. Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "common/job/barriers.h"
@@ -16,26 +18,66 @@
 #include "ps/engine/shard.h"
 #include "ps/server/grants.h"
 #include "ps/server/index_set.h"
-#include "ps/server/push_tracker.h"
 
 namespace pushpull {
 
+// Tracks which pushes of one worker are complete, for acknowledgements. The pushes of a worker are
+// numbered 1, 2, ...
+class PushTracker {
+ public:
+  bool complete(int64_t number) const { return number <= through_ || beyond_.contains(number); }
+  void mark(int64_t number);
+  // Pushes below this number do not arrive and count as complete.
+  void begin_at(int64_t first);
+  // All pushes up to this number are complete.
+  int64_t through() const { return through_; }
+
+ private:
+  int64_t through_ = 0;
+  std::set<int64_t> beyond_;
+};
+
+// Keeps messages of pushes for later steps at a replacement server: workers send it kept pushes of
+// several steps at once.
+class EarlyPushes {
+ public:
+  struct Early {
+    PeerId peer;
+    wire::Exchange exchange;
+    std::vector<Payload> payloads;
+  };
+
+  // most_bytes: for each worker.
+  explicit EarlyPushes(int64_t most_bytes) : most_bytes_(most_bytes) {}
+
+  // Returns false if there is no room or the message is kept already; its worker sends it again.
+  bool keep(Early early);
+  // Takes out the messages of steps up to `step`, in order of arrival.
+  std::vector<Early> take(int64_t step);
+  bool any_of(int64_t step) const { return !waiting_.empty() && waiting_.begin()->first <= step; }
+
+ private:
+  const int64_t most_bytes_;
+  std::multimap<int64_t, Early> waiting_;  // by step
+  std::map<uint64_t, int64_t> bytes_;      // by worker
+};
+
 class PushIntake {
  public:
-  // shares: that a step is cut into. micro_batches: of a step. grants: of the run. All else is
-  // borrowed.
+  // shares, micro_batches: of a step. grants: of the run. Borrows all references.
   PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
              const Shard& shard, Aggregation& aggregation);
 
-  // Takes in from which steps on shares are others. No push of these has been taken.
+  // Takes in the steps at which the shares change. No push of these steps has been taken yet.
   void on_cuts(const wire::State& state);
-  // Only these workers may push from now on: rank by incarnation.
+  // Sets the workers that may push from now on: rank by incarnation.
   void on_members(const std::map<uint64_t, int>& members);
 
-  // The worker is a member; the same for `take`.
+  // Returns the reason if the message must be dropped. The worker must be a member; also for
+  // `take`.
   Checked check(uint64_t incarnation, const wire::Push& push,
                 const std::vector<Payload>& payloads) const;
-  // A message of a push that fits. Moves the payloads that have not come before.
+  // Takes in a message that `check` has accepted. Moves payloads that have not arrived before.
   void take(uint64_t incarnation, const wire::Push& push, std::vector<Payload>& payloads);
 
   bool complete(uint64_t incarnation, int64_t number) const {
@@ -43,28 +85,28 @@ class PushIntake {
   }
   // All pushes of the worker up to this number are complete.
   int64_t through(uint64_t incarnation) const { return workers_.at(incarnation).pushes.through(); }
-  // visit(part) for all parts of pushes that are not complete.
+  // Calls visit(part) for all parts of incomplete pushes.
   void for_waiting(const std::function<void(PartialSum&)>& visit);
-  // Payload bytes taken in.
+  // The number of payload bytes taken in.
   int64_t bytes() const { return bytes_; }
 
  private:
   struct Assembly {
     ReceivedPush push;
-    IndexSet seen;  // parts that have come, by slice and place in the share
+    IndexSet seen;  // parts that have arrived, by slice and place in the share
   };
   struct Worker {
     int rank = -1;
     PushTracker pushes;
     std::map<int64_t, Assembly> open;  // by push number
   };
-  // A share, and the nodes that a push of it brings for each slice.
+  // A share, and the nodes of each slice in a push of it.
   struct Share {
     Range range;
     std::vector<Range> nodes;
   };
 
-  // The shares of all steps from this one on, up to the next cut's.
+  // The shares of all steps from `from_step` to the next cut.
   struct Cut {
     int64_t from_step = 0;
     std::vector<Share> shares;
@@ -77,7 +119,7 @@ class PushIntake {
   Checked check_grant(uint64_t incarnation, const wire::Push& push) const;
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
-  // Index of a slice among those of this server.
+  // The index of a slice among those of this server.
   size_t place(int slice) const { return shard_.place(slice); }
 
   const int64_t micro_batches_;

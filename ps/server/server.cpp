@@ -13,23 +13,23 @@ SliceMap map_of(const ServerSetup& setup) {
   return {setup.table.total, setup.job.slice_bytes, setup.servers};
 }
 
-// For one worker: an answer, and what may be repeated of it.
+// For one worker: an answer and its repetition.
 constexpr int64_t kMostUnsentAnswers = 2;
 constexpr int64_t kUnsentSlack = int64_t{1} << 20;
 
-// For one worker: the pushes that it may send before the server has come to their steps.
+// For one worker: pushes of later steps.
 constexpr int64_t kMostEarlyPushes = 16;
 
 int64_t most_early_bytes(const ServerSetup& setup, const Shard& shard) {
   int64_t elements = 0;
   for (const int slice : shard.slices()) elements += shard.elements(slice);
-  // the parts of a share make up at most log2 of the micro-batches, on either side
+  // a share has at most log2(micro-batches) parts on either side
   int64_t parts = 1;
   for (int64_t leaves = setup.job.micro_batches(); leaves > 1; leaves /= 2) parts += 2;
   return kMostEarlyPushes * (kUnsentSlack + parts * elements * static_cast<int64_t>(sizeof(float)));
 }
 
-// Weights as they are at the start, or to be loaded.
+// Returns a shard with initial weights, unless they are loaded later.
 Shard shard_of(const ServerSetup& setup) {
   Shard shard(map_of(setup), setup.rank, setup.table, server_optimizer(setup.job),
               setup.engine ? setup.engine : host_engine(setup.memory),
@@ -60,7 +60,7 @@ PullQueueSetup Server::pull_setup(const SliceMap& map) const {
   out.slices = shard_.slices();
   out.slice_elements = setup_.table.total == 0 ? 0 : map.elements(0).size();
   out.servers = setup_.servers;
-  // a worker that has just joined may ask for weights from before this server's time
+  // a worker that has just joined may ask for weights from before this replacement
   out.start_step = setup_.replays ? 0 : setup_.barriers.start_step;
   out.end_step = setup_.barriers.end_step;
   out.encode = setup_.job.pull_codec.kind != CodecKind::kFp32;
@@ -98,8 +98,7 @@ void Server::work() {
   if (std::exchange(to_answer_, false) || opened) answer_all();
 }
 
-// Parts that wait for the rest of their push or step must lie in the server's own memory before the
-// worker hears that they have come.
+// Copies waiting parts into the server's own memory, before their push is acknowledged.
 void Server::keep_waiting() {
   if (!shard_.keeps_parts()) return;
   waiting_.clear();
@@ -113,7 +112,7 @@ void Server::keep_waiting() {
 
 Checked Server::check_run(const wire::Sender& sender) const {
   if (sender.run() == setup_.run) return {};
-  // says nothing of this run's number, which strangers do not know
+  // does not reveal the run's number, which is secret
   return refused("run", "this run", "another one");
 }
 
@@ -151,8 +150,9 @@ Checked Server::take(const PeerId& peer, Message message) {
   }
 }
 
-// Workers fetch where they keep the weights, spares not even there. Those that join may not be known
-// here yet: they ask again.
+// Workers fetch only in jobs in which they update weights; spares never. A worker that has just
+// joined
+// may not be known here yet: it asks again.
 bool Server::may_fetch(uint64_t incarnation) const {
   if (incarnation == setup_.coordinator) return true;
   return setup_.job.strategy.traits().workers_update && takes_part(incarnation);
@@ -163,7 +163,7 @@ bool Server::takes_part(uint64_t incarnation) const {
   return member != members_.end() && member->second >= 0;
 }
 
-// All-reduce: the worker of rank r keeps every slice that leaves r when divided by their number.
+// All-reduce: the worker of rank r stores the slices s with s % workers = r.
 bool Server::keeps(uint64_t incarnation, int slice) const {
   return takes_part(incarnation) && slice % setup_.shares == members_.at(incarnation);
 }
@@ -203,7 +203,7 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   return {};
 }
 
-// The pull that came with it does not wait.
+// Keeps the push for a later step. The pull in the same message is taken in at once.
 bool Server::wait_early(const PeerId& peer, const wire::Exchange& exchange,
                         std::vector<Payload>& payloads) {
   const int64_t step = exchange.push().step();
@@ -214,7 +214,7 @@ bool Server::wait_early(const PeerId& peer, const wire::Exchange& exchange,
   return true;
 }
 
-// True: some have been taken, and updates may be due.
+// Returns true if pushes have been taken in and updates may be due.
 bool Server::take_early() {
   const int64_t floor = aggregation_->floor();
   if (!early_.any_of(floor) || !gate_.passed(floor)) return false;
@@ -235,7 +235,7 @@ Checked Server::on_received(const wire::Received& received) {
 }
 
 void Server::on_state(const wire::State& state) {
-  work();  // what has come counts before members change
+  work();  // earlier messages count before members change
   members_.clear();
   for (const wire::Member& member : state.workers()) {
     members_[member.incarnation()] = member.rank();
@@ -250,7 +250,7 @@ void Server::on_state(const wire::State& state) {
 
 void Server::on_norm_total(const wire::NormTotal& total) {
   if (!aggregation_->on_norm_total(total)) return;
-  work();  // pushes of the next step may have come already
+  work();  // pushes of the next step may be waiting
   answer_all();
 }
 

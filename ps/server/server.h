@@ -1,8 +1,7 @@
-// One server's part of a job as a state machine: takes messages of workers and of the coordinator,
-// says what to send. It knows who may speak; its parts know the rest: PushIntake checks and
-// assembles pushes, an Aggregation decides when they count and when pulls are answered, PullQueue
-// answers them, SliceTransfers brings whole slices in and out. Knows no socket, thread, clock or
-// file. One thread.
+// One server's part of a job as a state machine: takes messages of workers and of the coordinator
+// and returns messages. Server checks the senders. PushIntake checks and assembles pushes, an
+// Aggregation decides when they count and when pulls are answered, PullQueue answers them, and
+// SliceTransfers moves whole slices. Knows no socket, thread, clock or file. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,6 @@
 #include "ps/aggregation/commit.h"
 #include "ps/engine/shard.h"
 #include "ps/record/update_log.h"
-#include "ps/server/early_pushes.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pull_queue.h"
 #include "ps/server/push_intake.h"
@@ -31,45 +29,47 @@ namespace pushpull {
 
 class Server {
  public:
-  // observer may be null. parallel: who updates weights; null: the caller's thread. Borrowed.
+  // observer: may be null. parallel: threads that update weights; null for the caller's. Borrows
+  // both.
   Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel = nullptr);
 
-  // A message on the data connection. What does not fit is dropped, with the reason. Updates that
-  // have become due and answers wait for `work`, so that what comes together is applied together.
+  // Takes in a message on the data connection. Returns the reason if the message is dropped.
+  // Updates and answers wait for `work`, so that messages that arrive together are applied
+  // together.
   Checked take(const PeerId& peer, Message message);
-  // Applies what is due, then answers whom it can.
+  // Applies due updates, then answers pulls.
   void work();
-  // Bytes of the weights that `work` would move.
+  // Bytes of the weights that `work` would update.
   int64_t due_bytes() const { return aggregation_->due_bytes(); }
-  // A message alone: take and work.
+  // Takes in one message and works.
   Checked on_data(const PeerId& peer, Message message);
-  // The coordinator's newest state: workers that may push, snapshots that may go.
+  // Takes in the coordinator's newest state: members, cuts, and snapshots to release.
   void on_state(const wire::State& state);
-  // The pushes that make up the running step (backup:B).
+  // Takes in the set of pushes of the running step (backup:B).
   void on_chosen(const wire::Chosen& chosen);
-  // The norm of the running step's whole gradient, where clipping is per step.
+  // Takes in the norm of the running step's gradient, if clipping is per step.
   void on_norm_total(const wire::NormTotal& total);
-  // Leases may have become available: tells workers that wait for one.
+  // Leases may have become available: answers workers that wait for one.
   void offer_leases() { pulls_.offer_leases(outbox_); }
 
   std::vector<Outgoing> take_outgoing() { return std::exchange(outbox_, {}); }
-  // The norms of a step that waits for its total; repeated until on_norm_total. Empty when none
+  // The norms of a step that waits for its total, to be sent until on_norm_total; empty if none
   // waits.
   const std::optional<wire::Norms>& waiting_norms() const { return aggregation_->waiting_norms(); }
-  // The complete pushes of a step that waits for its set; repeated until on_chosen.
+  // The complete pushes of a step that waits for its set, to be sent until on_chosen.
   const std::optional<wire::Arrived>& waiting_arrived() const {
     return aggregation_->waiting_arrived();
   }
 
   bool ready() const { return transfers_.ready(); }
-  // The first step that is not complete here.
+  // The first step that is not complete at this server.
   int64_t floor() const { return aggregation_->floor(); }
-  // The newest barrier whose snapshot is taken.
+  // The newest barrier with a snapshot.
   int64_t open_barrier() const { return gate_.newest_open(); }
-  // The updates of a recorded job. The caller passes them to the coordinator.
+  // The updates of a recorded job, which the caller passes to the coordinator.
   UpdateLog& log() { return log_; }
   const UpdateLog& log() const { return log_; }
-  // Everything but memory and rejected frames, which the caller knows.
+  // All statistics but memory and rejected frames, which the caller adds.
   wire::Stats stats() const;
 
  private:
@@ -77,7 +77,7 @@ class Server {
   PullQueueSetup pull_setup(const SliceMap& map) const;
   Checked check_run(const wire::Sender& sender) const;
   bool may_fetch(uint64_t incarnation) const;
-  // A worker with a rank: spares neither push nor pull.
+  // Returns true if the worker has a rank. Spares neither push nor pull.
   bool takes_part(uint64_t incarnation) const;
   bool keeps(uint64_t incarnation, int slice) const;
   Checked on_exchange(const PeerId& peer, const wire::Exchange& exchange,
@@ -107,7 +107,7 @@ class Server {
   std::map<uint64_t, int> members_;  // workers that may push and pull: rank by incarnation
   Outbox outbox_;
   bool to_answer_ = false;
-  std::vector<PartialSum*> waiting_;  // used again by every batch
+  std::vector<PartialSum*> waiting_;  // reused by each batch
 };
 
 }  // namespace pushpull

@@ -1,6 +1,7 @@
 #include "ps/server/server_member.h"
 
 #include "common/base/process.h"
+#include "ps/server/data_plane.h"
 
 namespace pushpull {
 
@@ -46,16 +47,16 @@ void ServerMember::take_news(Member::News news, const Message& message) {
   }
 }
 
-// The first Hello asked for the job only: how large a slice may be decides what is listened for.
+// The first Hello asks for the job only: the socket's limits depend on its slice size.
 void ServerMember::take_job() {
   endpoint_ = host_.listen(member_.job(), member_.run(), member_.first_run());
   listening_ = true;
   member_.join_as_server(endpoint_);
 }
 
-// Goes back with everybody else: its weights come anew.
+// Goes back with all members: its weights are loaded anew.
 void ServerMember::take_term() {
-  if (!listening_) return;  // it was about to ask for the job
+  if (!listening_) return;  // it has not got the job yet
   host_.data().end_term(member_.earlier_run());
   host_.rename(member_.job(), member_.run());
   norms_ = decltype(norms_){kStepRequestMs};
@@ -81,6 +82,8 @@ void ServerMember::on_tick(int64_t now_ms) {
     member_.on_tick(now_ms, [this] { return host_.data().stats(); });
   });
 }
+
+Server* ServerMember::server() const { return listening_ ? host_.data().server() : nullptr; }
 
 // Repeats norms, complete pushes and the log of updates until the coordinator answers.
 void ServerMember::report_waiting(int64_t now_ms) {
@@ -126,7 +129,7 @@ void ServerMember::fail(ErrorCode code, const std::string& text) {
   leave(static_cast<int>(code), text, {false, code, text, 0});
 }
 
-// A process that is no member yet has nothing to leave.
+// A process that is no member yet need not leave.
 void ServerMember::leave(int code, const std::string& text, JobEnd end) {
   end_ = std::move(end);
   if (!joined()) return;

@@ -1,7 +1,6 @@
-// A server that joins a job, from its first Hello to its Leave, as a state machine: asks for the
-// job, says where it listens, serves once it has its map, reports what the coordinator must put
-// together over all servers, and says the last of it before it leaves. Knows no socket, thread,
-// clock or file. One thread.
+// The life of a server that joins a job, as a state machine: asks for the job, declares its
+// address, serves once it has its map, sends the coordinator the parts of totals over all servers,
+// and leaves. Knows no socket, thread, clock or file. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,49 +14,52 @@
 #include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "common/net/member.h"
-#include "ps/server/served_data.h"
 
 namespace pushpull {
+
+class ServedData;
+class Server;
 
 // The process around the member.
 class ServerHost {
  public:
   virtual ~ServerHost() = default;
-  // The job is known: opens the data connection. Returns where workers reach it. Throws Error.
-  // first_run: of the first term, by which data connections are told apart.
+  // Opens the data connection; called when the job is known. Returns its address for workers.
+  // Throws Error.
+  //   first_run: the run of the first term, in the names of unix sockets.
   virtual std::string listen(const Job& job, uint64_t run, uint64_t first_run) = 0;
-  // A new term: what is named after the run gets a new name.
+  // A new term begins: names that contain the run change.
   virtual void rename(const Job& job, uint64_t run) = 0;
-  // Valid once it listens.
+  // Valid after `listen`.
   virtual ServedData& data() = 0;
 };
 
 class ServerMember {
  public:
-  // options.role is set here. Borrowed: host.
+  // Sets options.role. Borrows `host`.
   ServerMember(JoinOptions options, ServerHost& host);
 
-  // ---- events; after any of them, take what is to be sent ----
+  // ---- events; call take_outgoing after each ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
-  // A server of a run keeps its place until the coordinator lets it go, or the grace is over. True: the
-  // process must end at once.
+  // A server in a run stays until the coordinator releases it or the grace is over. Returns true if
+  // the process must end at once.
   bool on_signal(int64_t now_ms, int signal);
-  // Something in this process has failed: leaves with the reason.
+  // Leaves with the reason: this process has failed.
   void fail(ErrorCode code, const std::string& text);
 
   // ---- actions ----
   std::vector<Message> take_outgoing() { return member_.take_outgoing(); }
-  // Lines for people.
+  // Lines for the log.
   std::vector<std::string> take_notices() { return member_.take_notices(); }
-  // Another connection to the coordinator is to be opened beside this one.
+  // Returns true if another connection to the coordinator must be opened beside this one.
   bool needs_connection(int64_t now_ms) { return member_.needs_connection(now_ms); }
 
   // ---- queries ----
-  // Set once the job is over for this server: nothing is left but to send.
+  // Set once the job is over for this server; only its outgoing messages remain.
   const std::optional<JobEnd>& end() const { return end_; }
   uint64_t incarnation() const { return member_.incarnation(); }
-  // Is a member of the job.
+  // Returns true if this server is a member of the job.
   bool joined() const { return listening_ && member_.joined(); }
   const wire::State& state() const { return member_.state(); }
 
@@ -71,7 +73,7 @@ class ServerMember {
   void send_part(wire::RecordPart part);
   void leave(int code, const std::string& text, JobEnd end);
   void leave_by_signal();
-  Server* server() const { return listening_ ? host_.data().server() : nullptr; }
+  Server* server() const;
 
   ServerHost& host_;
   Member member_;

@@ -34,7 +34,7 @@ Checked SliceTransfers::check_slice(int slice) const {
   return refused("slice", "a slice of this server", std::to_string(slice));
 }
 
-// Weights, then state vectors: at least `least` payloads.
+// Checks the sizes of weights and state vectors; at least `least` payloads.
 Checked SliceTransfers::check_sizes(int slice, const std::vector<Payload>& payloads,
                                     size_t least) const {
   const size_t most = 1 + shard_.state_vectors();
@@ -58,7 +58,7 @@ Checked SliceTransfers::load(const PeerId& peer, const wire::Load& load,
   }
   if (Checked refusal = check_slice(load.slice())) return refusal;
   if (Checked refusal = check_sizes(load.slice(), payloads, 1)) return refusal;
-  // a repeated one must not undo what training has done since
+  // a repeated Load must not undo updates
   if (to_load_.contains(load.slice())) {
     shard_.load(load.slice(), payloads);
     to_load_.erase(load.slice());
@@ -92,8 +92,8 @@ Checked SliceTransfers::fetch(const PeerId& peer, const wire::Fetch& fetch, Outb
   return {};
 }
 
-// A worker asks for the first weights and optimizer state: held since the start, and the same until
-// the first ones are stored, which no worker does before all have started.
+// Answers a worker with the initial weights and optimizer state. They do not change until the first
+// Store, which no worker sends before all have started.
 Checked SliceTransfers::fetch_start(const PeerId& peer, const wire::Fetch& fetch,
                                     Outbox& outbox) const {
   if (!aggregation_.start_has_state()) {

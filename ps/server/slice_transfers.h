@@ -1,6 +1,6 @@
-// Whole slices that go in or out beside training: initial weights (Load), snapshots (Fetch), and
-// what workers keep at checkpoints (Store). Checks each message against the slices of this server.
-// One thread.
+// Transfers whole slices beside training: initial weights (Load), snapshots (Fetch), and weights
+// that workers store at checkpoints (Store). Checks each message against the slices of this server.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace pushpull {
 
 class SliceTransfers {
  public:
-  // load: initial weights come by Load; until then the server is not ready. updates: that they have
-  // had. All else is borrowed.
+  // load: initial weights arrive by Load; the server is not ready before.
+  // updates: update count of these weights. Borrows all references.
   SliceTransfers(bool load, int64_t updates, Shard& shard, BarrierGate& gate,
                  Aggregation& aggregation);
 
-  // All slices have their initial weights.
+  // Returns true if all slices have their initial weights.
   bool ready() const { return to_load_.empty(); }
 
-  // These take a message of a member of this run and answer it, or say why it does not fit.
+  // Answer a message of a member of this run, or return the reason of its refusal.
   Checked load(const PeerId& peer, const wire::Load& load, const std::vector<Payload>& payloads,
                Outbox& outbox);
   Checked fetch(const PeerId& peer, const wire::Fetch& fetch, Outbox& outbox) const;
-  // The caller has checked that the sender keeps this slice.
+  // The caller must have checked that the sender keeps this slice.
   Checked store(const PeerId& peer, const wire::Store& store, const std::vector<Payload>& payloads,
                 Outbox& outbox);
 

@@ -1,8 +1,8 @@
-#include "ps/server/early_pushes.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "ps/server/push_intake.h"
 
 namespace pushpull {
 namespace {

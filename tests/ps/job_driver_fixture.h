@@ -7,6 +7,7 @@
 
 #include "common/net/tensor_wire.h"
 #include "ps/coordinator/job_driver.h"
+#include "ps/server/data_plane.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -1,6 +1,6 @@
-#include "ps/server/push_tracker.h"
-
 #include <gtest/gtest.h>
+
+#include "ps/server/push_intake.h"
 
 namespace pushpull {
 namespace {

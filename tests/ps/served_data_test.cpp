@@ -1,8 +1,7 @@
-#include "ps/server/served_data.h"
-
 #include <gtest/gtest.h>
 
 #include "common/net/tensor_wire.h"
+#include "ps/server/data_plane.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

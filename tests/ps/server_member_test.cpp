@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/net/tensor_wire.h"
+#include "ps/server/data_plane.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "ps/engine/host_mirror.h"
-#include "ps/server/served_data.h"
+#include "ps/server/data_plane.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/shared_memory.h"
 

@@ -1,11 +1,10 @@
 // When a server is asked again, without messages.
-#include "worker/exchange/pull_repeats.h"
-
 #include <gtest/gtest.h>
 
 #include <climits>
 
 #include "tests/worker/exchange_parts.h"
+#include "worker/exchange/pull_pace.h"
 
 namespace pushpull {
 namespace {

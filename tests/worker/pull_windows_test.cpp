@@ -1,11 +1,10 @@
 // Windows of pulls, without messages.
-#include "worker/exchange/pull_windows.h"
-
 #include <gtest/gtest.h>
 
 #include <climits>
 
 #include "tests/worker/exchange_parts.h"
+#include "worker/exchange/pull_pace.h"
 
 namespace pushpull {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/base/error.h"
 #include "tests/worker/exchange_parts.h"
 #include "worker/exchange/connection_map.h"
-#include "worker/exchange/in_place_weights.h"
+#include "worker/exchange/pull.h"
 
 namespace pushpull {
 namespace {

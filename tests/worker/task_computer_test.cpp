@@ -11,7 +11,7 @@
 
 #include "common/base/error.h"
 #include "datasets/dataset.h"
-#include "worker/make_task_computer.h"
+#include "worker/trainer.h"
 
 namespace pushpull {
 namespace {

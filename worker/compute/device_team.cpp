@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "worker/compute/device_sum.h"
-#include "worker/compute/finite.h"
+#include "worker/compute/gradient_sum.h"
 
 namespace pushpull {
 

@@ -99,4 +99,7 @@ class GradientSum {
 std::unique_ptr<GradientSum> make_host_sum(const TensorTable& table, const SliceMap& map,
                                            FloatAllocator memory = heap_floats);
 
+// Returns true if none of x[0], ..., x[n - 1] is NaN or infinite. Thread-safe.
+bool all_finite(const float* x, int64_t n);
+
 }  // namespace pushpull

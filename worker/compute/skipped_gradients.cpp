@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/base/error.h"
-#include "worker/compute/finite.h"
+#include "worker/compute/gradient_sum.h"
 
 namespace pushpull {
 

@@ -1,6 +1,6 @@
-// Maps slices to connections. A server is reached over as many connections as the job says,
-// at most one for each of its slices; its slices take turns on them, in both directions. Constant;
-// any thread.
+// Maps slices to connections. A worker has as many connections to a server as the job says, at most
+// one for each of the server's slices; slices are assigned to them in turn, in both directions.
+// Immutable; thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace pushpull {
 
 class ConnectionMap {
  public:
-  // connections: to each server, at least 1.
+  // connections: to each server; at least 1.
   ConnectionMap(const SliceMap& map, int64_t connections)
       : map_(map), slices_(static_cast<size_t>(map.servers())) {
     for (int server = 0; server < servers(); ++server) {
@@ -29,9 +29,9 @@ class ConnectionMap {
   int servers() const { return map_.servers(); }
   // The server's slices, ascending.
   const std::vector<int>& slices(int server) const { return slices_[static_cast<size_t>(server)]; }
-  // Connections to the server.
+  // The number of connections to the server.
   int count(int server) const { return counts_[static_cast<size_t>(server)]; }
-  // The connection, of those to its server, that the slice goes over.
+  // The index of the slice's connection among those to its server.
   int of_slice(int slice) const { return slice / servers() % count(map_.server_of(slice)); }
 
  private:

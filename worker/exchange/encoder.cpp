@@ -15,7 +15,7 @@ namespace pushpull {
 
 namespace {
 
-// gradient + residual -> out. Returns whether all of it is finite.
+// out = gradient + residual. Returns true if all of it is finite.
 PUSHPULL_SIMD bool add(const float* gradient, const float* residual, int64_t n, float* out) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) out[i] = gradient[i] + residual[i];
@@ -54,12 +54,13 @@ Encoder::Encoder(const Job& job, const TensorTable& table, const SliceMap& map)
       table_(table),
       map_(map),
       codecs_(codecs_of(CodecMap(table, job.codec, job.codec_tensors), map)),
+      plain_(largest_floats(codecs_) == 0),
       pool_(largest_floats(codecs_)) {}
 
-Payload Encoder::encode(Range node, int slice, Payload part) {
+Payload Encoder::encode_slice(Range node, int slice, Payload part) {
   const SliceCodec& codec = codecs_.at(static_cast<size_t>(slice));
   const int64_t first = map_.elements(slice).lo;
-  if (keeps_sent_ && pool_.floats() > 0) {
+  if (keeps_sent_) {
     sent_.resize(static_cast<size_t>(map_.total()));
     std::memcpy(sent_.data() + first, part.bytes.data(), part.bytes.size());
   }
@@ -95,11 +96,10 @@ void Encoder::refuse(int64_t element) const {
   for (const TensorInfo& tensor : table_.tensors) {
     if (tensor.offset <= element) name = tensor.name;
   }
-  throw Error(
-      ErrorCode::kNotFinite,
-      "[train] what the codec has kept back of the gradient near tensor " + name +
-          " has grown beyond all numbers: fp16 sends at most 65504, so give it another codec "
-          "(codec-tensors), or a smaller lr or clip-norm");
+  throw Error(ErrorCode::kNotFinite,
+              "[train] the residual of the codec near tensor " + name +
+                  " is not finite: fp16 sends at most 65504, so give the tensor another codec "
+                  "(codec-tensors), or use a smaller lr or clip-norm");
 }
 
 }  // namespace pushpull

@@ -1,18 +1,18 @@
-// Encodes what a worker pushes, and remembers what that has cost: error feedback. With gradient g
-// and residual e the worker sends encode(g + e), and keeps e = g + e - decode(sent) for its next
-// push of the same place: later pushes bring what one push has lost. One thread (the
-// trainer's).
+// Encodes pushes with the job's codec and keeps the error for later pushes (error feedback). With
+// gradient g and residual e, the worker sends encode(g + e) and keeps e = g + e - decode(sent) for
+// the next push of the same place. Not thread-safe; used by the trainer's thread.
 //
 // Sources: Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014; Karimireddy et al.,
 // Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML 2019.
 //
-// A place is a node of the share's sum; leases of async all have one. Residuals begin at zero and
-// end with the process: whoever takes a share over begins anew.
+// A place is a node of the share's sum; all leases of async have the same place. Residuals begin at
+// zero and end with the process: a worker that takes over a share begins with zero.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/buffer_pool.h"
@@ -24,18 +24,21 @@ namespace pushpull {
 
 class Encoder {
  public:
-  // Borrows `table`: an error names the tensor whose residual is not finite.
+  // Borrows `table`: an error names the tensor of a residual that is not finite.
   Encoder(const Job& job, const TensorTable& table, const SliceMap& map);
 
-  // Encodes `part` for the wire, the sum of gradients over the micro-batches `node`, given as
-  // plain floats. A slice without a codec is passed on as it is. Throws Error(kNotFinite).
-  Payload encode(Range node, int slice, Payload part);
+  // Encodes `part` for the wire: the sum of gradients over the micro-batches `node`, as plain
+  // floats. Returns a slice without a codec as it is. Throws Error(kNotFinite).
+  Payload encode(Range node, int slice, Payload part) {
+    return plain_ ? std::move(part) : encode_slice(node, slice, std::move(part));
+  }
 
-  // The flat vector as the servers decode it, of the last part of each slice; empty where nothing
-  // is encoded.
+  // The flat vector as the servers decode it, from the last part of each slice; empty if the job
+  // has no codec.
   std::span<const float> sent() const { return sent_; }
 
  private:
+  Payload encode_slice(Range node, int slice, Payload part);
   void encode_part(int slice, const float* gradient, float* residual, std::byte* out);
   [[noreturn]] void refuse(int64_t element) const;
 
@@ -44,6 +47,7 @@ class Encoder {
   const TensorTable& table_;
   const SliceMap map_;
   std::vector<SliceCodec> codecs_;                // by slice
+  const bool plain_;                              // no slice has a codec
   BufferPool pool_;                               // of encoded slices
   std::map<Range, std::vector<float>> residual_;  // by place: the flat vector
   std::vector<float> sent_;

@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-// A push that is not acknowledged by then is repeated, as the pull that follows does.
+// Time until an unacknowledged push is repeated, as for a pull.
 constexpr int64_t kAcknowledgeMs = 1000;
 constexpr float kGradient = 1e-3F;
 
@@ -44,8 +44,8 @@ PushPullSetup setup_of(const ExchangeOptions& options, const JobView& view) {
 wire::Declare declare_exchange(int64_t bytes) {
   wire::Declare declare;
   to_wire(exchange_table(bytes), declare.mutable_tensors());
-  declare.set_train_samples(int64_t{1} << 30);  // enough for one for each worker in each step
-  declare.set_test_samples(1);                  // whose evaluation ends the job
+  declare.set_train_samples(int64_t{1} << 30);  // enough for all steps
+  declare.set_test_samples(1);                  // the job ends with an evaluation
   declare.set_data_digest("no data");
   declare.set_numerics("no computing");
   return declare;
@@ -92,7 +92,7 @@ JobEnd ExchangeLoop::run() {
   return end;
 }
 
-// The coordinator hashes the first weights, which would slow the first steps down.
+// Waits while the coordinator hashes the initial weights, which would slow the first steps down.
 void ExchangeLoop::let_servers_settle() {
   constexpr int64_t kLeastMs = 200;
   constexpr int64_t kBytesPerMs = 250'000;
@@ -139,7 +139,7 @@ void ExchangeLoop::wait_for_push() {
   times_.back().pushed = now_ns();
 }
 
-// Nothing is right, so that nobody takes the job for a training.
+// Reports no correct sample: the job is no training.
 void ExchangeLoop::evaluate(const Task& task) {
   wire::EvalResult result;
   result.set_step(task.step);

@@ -1,6 +1,6 @@
 // A worker without model and data, for `pushpull bench`: pushes one tensor, pulls the weights of
-// the next step, and writes down when each step began and ended. It goes the trainer's way: the
-// same Control, PushPull and Links, and a gradient from the same kind of pool. One thread.
+// the next step, and records the times of each step. It uses the trainer's parts: Control,
+// PushPull, Links, and a gradient from the same kind of pool. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -19,41 +19,41 @@ namespace pushpull {
 struct ExchangeOptions {
   int64_t bytes = 0;   // of the tensor, a multiple of 4
   std::string times;   // file for the times of the steps
-  bool apart = false;  // the pull begins when the push is acknowledged, so that each has a time
+  bool apart = false;  // pull only after the push is acknowledged, to time them separately
 };
 
-// One step: nanoseconds of CLOCK_MONOTONIC.
+// The times of one step: nanoseconds of CLOCK_MONOTONIC.
 struct ExchangeTimes {
-  int64_t begin = 0;   // all weights are here, pushing begins
-  int64_t pushed = 0;  // all servers have the push; 0 where the pull did not wait for that
-  int64_t end = 0;     // all weights of the next step are here
+  int64_t begin = 0;   // all weights have arrived; the push begins
+  int64_t pushed = 0;  // all servers have acknowledged the push; 0 without `apart`
+  int64_t end = 0;     // all weights of the next step have arrived
 };
 
-// First line of the file with the times: the job.
+// The first line of the file of times: the job.
 struct ExchangeSetting {
-  std::string transport;  // as the job says it
+  std::string transport;  // the job's key
   std::string optimizer;
   int64_t servers = 0;
 };
 
-// The declaration of a job of one tensor, the same in each worker.
+// Returns the declaration of a job with one tensor; it is the same in each worker.
 wire::Declare declare_exchange(int64_t bytes);
 
 class ExchangeLoop {
  public:
-  // view, control and context are borrowed.
+  // Borrows view, control and context.
   ExchangeLoop(const ExchangeOptions& options, const JobView& view, Control& control,
                zmq::context_t& context);
 
-  // Until the job is over; then writes the times. Throws Error for a server that does not answer,
-  // and for a file that cannot be written.
+  // Runs until the job is over, then writes the times. Throws Error if a server does not answer or
+  // the file cannot be written.
   JobEnd run();
 
  private:
   void push(const Task& task);
   void wait_for_push();
   void evaluate(const Task& task);
-  // All weights of the next step are here, which ends the step before.
+  // Ends the last step: all weights of the next one have arrived.
   void end_step();
   void write_times() const;
   void let_servers_settle();

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kLinksPollMs = 20;
 constexpr int64_t kLetGoMs = 1000;
-// A server's libzmq gives a new connection to the I/O thread that has fewest, but counts one only
-// after a moment: two that come at once could stay with one thread for all of the job. Workers
-// therefore connect one after another.
+// libzmq gives a new connection to the I/O thread with the fewest ones, but counts a connection
+// only after a moment: two simultaneous connections could share one thread for the whole job.
+// Workers therefore connect one after another.
 constexpr auto kConnectApart = std::chrono::milliseconds(10);
 constexpr int kConnectTurns = 16;
 
@@ -76,8 +76,8 @@ void Links::poll_all() {
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
 }
 
-// What another process in a server's place does not know of is not to go out to it: the connections
-// come first.
+// Connects to replacement servers before anything is sent: messages for the lost server must not
+// reach them.
 void Links::follow_replaced() {
   for (const int server : push_pull_.take_replaced()) {
     log_.info("server " + std::to_string(server) + " is another process now, at " +
@@ -131,7 +131,7 @@ void Links::send() {
 
 void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
-  follow_replaced();  // not while their messages are taken in
+  follow_replaced();  // not while messages are taken in
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& connection : servers_[server]) {
       while (auto message = connection->receive()) {
@@ -139,7 +139,7 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
         push_pull_.on_message(static_cast<int>(server), *message, now);
         for (const std::string& warning : push_pull_.take_warnings()) log_.warn(warning);
         taken(*message);
-        send();  // what has arrived: the server may wait to hear it
+        send();  // the server may wait for a report of received bytes
       }
     }
   }

@@ -1,5 +1,5 @@
-// Moves messages between PushPull and the servers: a worker's data connections and the news of its
-// coordinator as one thing to wait on. The trainer's thread.
+// Moves messages between PushPull and the servers, and the coordinator's news to PushPull. Waits
+// for both at once. Used by the trainer's thread.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,38 @@
 
 namespace pushpull {
 
-// The setup of PushPull for this run. elements: of the flat vector; chunks: of an evaluation.
+// Returns the setup of PushPull for this run.
+//   elements: of the flat vector. chunks: of an evaluation.
 PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks);
 
 class Links {
  public:
-  // run: PushPull hears its state; its job is borrowed. mapped and device: as ServerAttachment takes them. References are
-  // borrowed.
+  // run: its state is passed to PushPull. mapped, device: see ServerAttachment. Borrows the job of
+  // `run` and all references.
   Links(const JobView& run, PushPull& push_pull, Control& control, zmq::context_t& context,
         PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
 
-  // Asks the servers whether they share memory. Ends when all have answered, or after some seconds
-  // of silence, or when the job is over.
+  // Asks the servers to share memory. Returns when all have answered, after some seconds of
+  // silence, or when the job is over.
   void attach();
-  // Before this worker ends although the job goes on: servers may be reading what it has pushed in
-  // memory of its device. Waits, at most a second, until they have taken that in.
+  // Waits until the servers no longer read pushes in the memory of this worker's device, at most a
+  // second. Call before the worker ends while the job goes on.
   void let_go();
-  // Memory for gradients that are pushed.
+  // Allocates gradients that are pushed.
   FloatAllocator gradients() { return memory_.gradients(); }
-  // The same on the device, once attached; null: not all servers read them there.
+  // Allocates them on the device, once attached. Null unless all servers read them there.
   FloatAllocator device_gradients() { return memory_.device_gradients(); }
 
-  // Sends what PushPull wants sent.
+  // Sends PushPull's outgoing messages.
   void send();
-  // Takes in what has come, repeats what is overdue, sends. taken: called after each message that
-  // was taken in. What the coordinator has said before a server sent something is taken in with it,
-  // or before: weights of a step come after the news of who computes what in it.
+  // Takes in messages, repeats overdue ones, and sends. A state that the coordinator sent before a
+  // server's message is taken in no later than that message: a step's shares are known before its
+  // weights.
+  //   taken: called after each message of a server.
   void exchange(const std::function<void(const Message&)>& taken);
-  // Until something comes, at most 20 ms.
+  // Waits for a message, at most 20 ms.
   void wait();
-  // Each newer state goes to PushPull, and then to this.
+  // Sets a function that is called with each new state, after PushPull.
   void set_listener(std::function<void(const wire::State&)> listener) {
     listener_ = std::move(listener);
   }
@@ -62,9 +64,9 @@ class Links {
   const Job& job_;
   const uint64_t run_;
   const uint64_t incarnation_;
-  wire::State state_;  // the newest that PushPull knows
+  wire::State state_;  // last one passed to PushPull
   std::function<void(const wire::State&)> listener_ = [](const wire::State&) {};
-  int connected_ = 0;  // so far
+  int connected_ = 0;  // connections so far
   Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection

@@ -1,10 +1,10 @@
 // The local steps of a worker under local:H (Stich, Local SGD Converges Fast and Communicates
-// Little, arXiv 1805.09767; DiLoCo, arXiv 2311.08105): the job's optimizer moves a copy of the
-// pulled weights, and what is pushed is how far they have come. Knows no connection and no model.
-// One thread.
+// Little, arXiv 1805.09767; DiLoCo, arXiv 2311.08105): the job's optimizer updates a copy of the
+// pulled weights, and the worker pushes the change. Knows no connection and no model. Not
+// thread-safe.
 //
-// Optimizer state stays with the worker from round to round, one for each share that it computes;
-// it begins at zero, also where another worker had the share before.
+// The worker keeps one optimizer state for each of its shares from round to round. It begins at
+// zero, also if another worker had the share before.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace pushpull {
 
-// Memory for floats that others read.
+// Allocators for floats that servers read.
 struct LocalMemory {
   FloatAllocator pushed = heap_floats;
   FloatAllocator weights = heap_floats;
@@ -32,21 +32,22 @@ class LocalSteps {
  public:
   using SliceReady = std::function<void(int slice, Payload part)>;
 
-  // total_steps: schedule horizon. Borrows the job.
+  // total_steps: horizon of the learning rate's schedule. Borrows the job.
   LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map, int64_t total_steps,
              const LocalMemory& memory = {});
 
-  // A round of a share begins at these weights.
+  // Starts a round of a share at these weights.
   void begin(Range share, std::span<const float> weights);
-  // The weights at which the next gradient is to be computed.
+  // The weights for the next gradient.
   std::span<const float> weights() const {
     return {weights_.get(), static_cast<size_t>(whole_.size())};
   }
-  // One update by the gradients of the share's micro-batches.
-  //   sum: over them, of the flat vector.
+  // Applies one update.
+  //   sum: the gradients of the share's micro-batches, summed; the flat vector.
   void step(int64_t step, std::span<const float> sum);
-  // The change since `start`, what begin() was given: micro-batches of the share times (start -
-  // end), slice by slice.
+  // Passes the change of the round to `ready`, slice by slice: micro-batches of the share times
+  // (start - end).
+  //   start: the weights of `begin`.
   void finish(std::span<const float> start, const SliceReady& ready);
 
  private:

@@ -10,11 +10,10 @@ namespace pushpull {
 
 namespace {
 
-// A message that only says where parts lie: not so often that it costs, not so late that the server
-// has nothing to do meanwhile.
+// Size of a message of references: large enough to be cheap, small enough to keep the server busy.
 constexpr size_t kNotificationBytes = size_t{4} << 20;
 
-// Pushes that are under way to a process in a lost server's place: they follow its acknowledgements.
+// Kept pushes in flight to a replacement server; its acknowledgements release the next ones.
 constexpr int64_t kKeptWindow = 8;
 
 }  // namespace
@@ -104,7 +103,7 @@ void PushDelivery::end(std::span<const float> losses, double squares, const std:
   running_ = false;
   for (int server = 0; server < connections_.servers(); ++server) {
     if (connections_.slices(server).empty()) continue;
-    // no push is complete without the first connection's last message
+    // a push is incomplete until the last message of the first connection arrives
     Message& last = at(server).pending.front().message;
     PP_ASSERT(last.header.has_exchange());
     wire::Push* push = last.header.mutable_exchange()->mutable_push();
@@ -133,7 +132,7 @@ bool PushDelivery::take_along(int server, int connection, const wire::Pull& pull
   return true;
 }
 
-// ---- until the servers need them no more ----
+// ---- acknowledgements ----
 
 void PushDelivery::acknowledge(int server, int64_t through) {
   Server& s = at(server);
@@ -170,7 +169,7 @@ void PushDelivery::send_messages(const Sent& push) {
   outgoing_.insert(outgoing_.end(), push.messages.begin(), push.messages.end());
 }
 
-// ---- a server in a lost one's place ----
+// ---- replacement of a lost server ----
 
 void PushDelivery::copied(int64_t step) {
   copied_step_ = step;
@@ -186,7 +185,7 @@ void PushDelivery::start_over(int server) {
   s.unacknowledged.insert(s.unacknowledged.begin(), std::make_move_iterator(s.kept.begin()),
                           std::make_move_iterator(s.kept.end()));
   s.kept.clear();
-  // arrived at the server before, though it could not say so any more
+  // the lost server has applied these, though it could not acknowledge them
   std::erase_if(s.unacknowledged, [&](const Sent& push) { return push.step < copied_step_; });
   s.first = s.unacknowledged.empty() ? next_number_ : s.unacknowledged.front().number;
   s.sent_through = 0;

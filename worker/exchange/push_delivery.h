@@ -1,8 +1,7 @@
-// Pushes from their first part until the servers need them no more: cut into messages on the
-// connections, kept until they are acknowledged, sent again where they are lost, and kept on where
-// a server may still read them in our memory, or where a process in a lost server's place would need
-// them. A pull can ride on a push's message. Knows no time
-// and no socket: what is to be sent goes to a list of the caller. One thread.
+// Delivers pushes: cuts them into messages on the connections, keeps them until they are
+// acknowledged, and sends lost ones again. A push is kept longer if a server may still read it in
+// the worker's memory, or if a replacement server may need it. A pull can ride on a push's message.
+// No clock, no socket: messages go to the caller's list. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,69 +21,68 @@ namespace pushpull {
 class PushDelivery {
  public:
   struct Options {
-    size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
-    bool acknowledge = false;              // servers answer as soon as a push is complete
-    // Servers acknowledge what they have applied; otherwise they may still read it then.
+    size_t flush_bytes = size_t{1} << 20;  // size at which a message is sent
+    bool acknowledge = false;              // servers acknowledge a push when it is complete
+    // An acknowledged push has been applied. Otherwise the server may still read it.
     bool acknowledged_is_applied = true;
-    // Pushes to all servers but the first are kept until `copied`.
+    // Pushes to all servers except server 0 are kept until `copied`.
     bool keep = false;
   };
-  // The fields that all messages of a push have.
+  // The fields of all messages of a push.
   struct Head {
     int64_t step = 0;
     Range range;         // micro-batches
-    int64_t steps = 1;   // that it covers
-    int parts_each = 1;  // of every slice
+    int64_t steps = 1;   // covered by the push
+    int parts_each = 1;  // of each slice
     std::vector<int64_t> read_versions;
-    wire::Grant grant = {};  // of its share or lease
+    wire::Grant grant = {};  // for its share or lease
   };
 
-  // outgoing: takes the messages; borrowed, as the map is.
+  // outgoing: receives the messages. Borrows it and the map.
   PushDelivery(SenderId sender, const ConnectionMap& connections, Options options,
                std::vector<ToServer>& outgoing);
 
-  // The server may read pushes where they lie, from here on.
+  // The server may read pushes in the worker's memory from now on.
   void shares_memory(int server) { at(server).reads_memory = true; }
 
   // ---- one push ----
   void begin(Head head);
-  // The slice's message is full: flush it before the next part of the slice is added. The last
-  // part waits for `end`, so that the last message is never empty.
-  //   in_place: the message only says where the part lies.
+  // Returns true if the slice's message is full; flush it before the next part of the slice. The
+  // last part waits for `end`, so the last message is never empty.
+  //   in_place: the message carries references to parts.
   bool is_full(int slice, bool in_place) const;
   void add_part(int slice, Range node, Payload payload);
-  // Sends what has been added on this connection.
+  // Sends the message of this connection.
   void flush(int server, int connection);
-  // No more parts come. The last messages go out with flush_all.
-  //   losses, data_hash, bad: for server 0. squares: for all.
+  // Ends the push; flush_all then sends the last messages.
+  //   losses, data_hash, bad: for server 0. squares: for all servers.
   void end(std::span<const float> losses, double squares, const std::string& data_hash,
            std::span<const wire::BadGradient> bad = {});
   void flush_all();
-  // Between `begin` and `end`.
+  // Returns true between `begin` and `end`.
   bool is_running() const { return running_; }
   const Head& head() const { return head_; }
 
-  // A pull that can go out with a message of the push on this connection does so. False: it
-  // cannot.
+  // Puts the pull on a message of the push on this connection. Returns false if there is none.
   bool take_along(int server, int connection, const wire::Pull& pull);
 
-  // ---- until the servers need them no more ----
+  // ---- acknowledgements ----
   // The server has all pushes up to this number.
   void acknowledge(int server, int64_t through);
   // Every server has applied all steps below `version`.
   void applied(int64_t version);
-  // All servers have all pushes, as far as they have said.
+  // Returns true if all servers have acknowledged all pushes.
   bool arrived() const;
   bool arrived(int server) const { return at(server).unacknowledged.empty(); }
   void send_again(int server);
 
-  // ---- a server in a lost one's place ----
-  // The servers' weights of this step are kept elsewhere, with all steps below it.
+  // ---- replacement of a lost server ----
+  // Copies of the servers' weights contain all steps below this one: their pushes can be dropped.
   void copied(int64_t step);
-  // Another process has taken the server's place: it is sent all pushes that are kept, some at a time.
-  // Not between `begin` and `end`.
+  // Another process has taken the server's place: sends it all kept pushes, a few at a time. Must
+  // not be called between `begin` and `end`.
   void start_over(int server);
-  // It has not got all of these yet.
+  // Returns true while that process lacks some of them.
   bool catches_up(int server) const { return at(server).first > 0 && !arrived(server); }
 
  private:
@@ -100,12 +98,12 @@ class PushDelivery {
   };
   struct Server {
     std::deque<Sent> unacknowledged;
-    std::deque<Sent> unread;    // arrived, and may still be read where they lie
-    std::deque<Sent> kept;      // arrived, and not copied yet
-    int64_t first = 0;          // push that a process in a lost one's place was sent first; 0: all
-    int64_t sent_through = 0;   // ... and the newest of those that were kept for it
-    int64_t kept_through = 0;   // the last of them: what is newer goes out as it is made
-    bool reads_memory = false;  // shares memory with us, or did once
+    std::deque<Sent> unread;       // arrived; the server may still read them in place
+    std::deque<Sent> kept;         // arrived; not in a copy yet
+    int64_t first = 0;             // first push for the replacement; 0 = all pushes
+    int64_t sent_through = 0;      // newest kept push that was sent to it
+    int64_t kept_through = 0;      // newest kept push; newer ones are sent at once
+    bool reads_memory = false;     // shares memory with the worker, or has done so
     std::vector<Pending> pending;  // by connection
   };
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }

@@ -9,8 +9,8 @@ namespace pushpull {
 
 namespace {
 
-// A silent server may be one that the coordinator is about to give up. Where another process can take
-// its place, this worker goes on: it waits until the coordinator has said so.
+// If another process can take a lost server's place, the worker waits for the coordinator to
+// declare the loss, which takes this much longer than the silence.
 constexpr int64_t kReasonMs = 5000;
 
 int64_t silence_ms(const Job& job) {
@@ -50,7 +50,7 @@ void PushPull::on_state(const wire::State& state, int64_t now_ms) {
   }
 }
 
-// The first State says who is there.
+// Starts over with each server that another process has replaced since the last State.
 void PushPull::follow_servers(const wire::Places& places, int64_t now_ms) {
   if (lives_.empty()) lives_.assign(places.lives().begin(), places.lives().end());
   delivery_.copied(places.copied_step());
@@ -87,7 +87,8 @@ std::string PushPull::waiting_for() const {
 
 // ---- a task that begins while its weights are coming ----
 
-// A slice that is here is final, and servers cannot have gone past its version.
+// Returns true if arriving weights are for this task: each slice has one exact version, which
+// servers cannot have passed.
 bool PushPull::coming_for(const Task& task) const {
   const PullAim& aim = pull_.aim();
   return pull_.brings_weights() && aim.versions == PullAim::kExact && !aim.may_be_past &&
@@ -131,13 +132,13 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   return true;
 }
 
-// A pull ends when all weights are here and all pushes have arrived: so at most one push of a share
-// or lease is under way when a worker is lost.
+// A pull ends when all weights are here and all pushes have arrived. When a worker is lost, at most
+// one push of each share or lease is therefore in flight.
 void PushPull::finish_if_complete(int64_t now_ms) {
   if (!pull_.brings_weights() || delivery_.is_running() || !pull_.is_complete()) return;
   pull_.end();
   const PulledWeights pulled{pull_.aim(), weights_.least_version(), weights_.most_version(),
-                             pull_.progress().at_barrier()};
+                             pull_.state().at_barrier()};
   if (const auto instead = schedule_->on_weights(pulled)) return pull_.start(*instead, now_ms);
   weights_.take_over();
   delivery_.applied(pulled.least_version);
@@ -145,12 +146,12 @@ void PushPull::finish_if_complete(int64_t now_ms) {
   for (int server = 0; server < setup_.servers; ++server) {
     if (per_server && connections_.slices(server).empty()) continue;
     read_versions_[static_cast<size_t>(server)] =
-        per_server ? pull_.progress().version(server) : pulled.least_version;
+        per_server ? pull_.state().version(server) : pulled.least_version;
   }
 }
 
 void PushPull::on_tick(int64_t now_ms) {
-  // a worker that pushes waits for nobody, and what it has pushed may still be in our queues
+  // during a push the worker waits for no server, and its parts may still be in local queues
   if (!delivery_.is_running()) pull_.on_tick(now_ms);
 }
 
@@ -162,9 +163,9 @@ void PushPull::begin_push(int64_t step, Range range) {
                    read_versions_, schedule_->grant(range)});
 }
 
-// A push of several messages takes the next pull along with its first one, so that slices come back
-// while others are still on their way out: a link carries both ways at once. Only where asking does
-// not mean letting go of what lies with the server.
+// The first of several messages of a push carries the next pull, so that slices return while others
+// are still sent: a link carries both directions at once. Not with shared weights, which a new pull
+// would release.
 void PushPull::pull_while_pushing() {
   if (pull_.running() || setup_.acknowledge || pull_.any_in_place()) return;
   if (const auto aim = schedule_->pull_after(delivery_.head().step)) pull_.start(*aim, 0);
@@ -185,9 +186,9 @@ void PushPull::end_push(const std::vector<float>& losses, double squares, int64_
   delivery_.end(losses, squares, data_hash, bad);
   schedule_->on_pushed(delivery_.head().step, delivery_.head().range);
   if (const auto later = std::exchange(later_, std::nullopt)) take_state(*later, now_ms);
-  if (!setup_.acknowledge) next(now_ms);  // starts the pull for what comes next, which rides along
+  if (!setup_.acknowledge) next(now_ms);  // starts the next pull, which rides on the push
   delivery_.flush_all();
-  // a pull that began with the push is waited for from here on
+  // the silence of a pull that began during the push counts from now on
   if (pull_.brings_weights()) pull_.restart(now_ms);
   finish_if_complete(now_ms);
 }

@@ -1,4 +1,4 @@
-// The numbers that PushPull needs of a job that trains. Plain value.
+// The setup of PushPull for one run. Plain value.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ struct PushPullSetup {
   int64_t total_elements = 0;  // of the flat vector
   int servers = 1;
   Barriers barriers;
-  int shares = 1;                        // that a step, and an evaluation, is cut into
+  int shares = 1;                        // of a step and of an evaluation
   int64_t chunks = 0;                    // of an evaluation
-  size_t flush_bytes = size_t{1} << 20;  // a push's message goes out when it holds so much
-  // Weights on their way on each connection, at most; 0: no limit. It is several times what a
-  // loopback connection holds in its socket buffers. Over a slow link there are fewer.
+  size_t flush_bytes = size_t{1} << 20;  // size at which a push's message is sent
+  // Most bytes of weights in flight on each connection; 0 = no limit. The default is several times
+  // the socket buffers of a loopback connection. PullWindows lowers it over a slow link.
   int64_t window_bytes = int64_t{8} << 20;
-  FloatAllocator memory = heap_floats;  // where weights come in that do not stay with a server
-  // Weights that stay with several servers are mapped side by side, not copied to `memory`.
+  FloatAllocator memory = heap_floats;  // for weights that are copied from servers
+  // Shared weights of several servers are mapped side by side, not copied to `memory`.
   bool side_by_side = true;
-  // The next pull begins when `next` is asked for it, not with the push, which the servers
-  // acknowledge.
+  // Servers acknowledge each push, and the next pull starts with the next call of `next`. Otherwise
+  // it rides on the push.
   bool acknowledge = false;
 };
 

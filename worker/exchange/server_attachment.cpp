@@ -130,7 +130,7 @@ bool ServerAttachment::on_message(int server, Message& message, int64_t now_ms) 
     on_attached(server, message.header.attached());
     return false;
   }
-  // it does not know the job or this worker yet
+  // the server does not know the job or this worker yet
   if (s.path == Path::kAsked && message.header.has_status()) s.heard_ms = now_ms;
   if (!message.header.has_weights()) return true;
   try {
@@ -141,15 +141,15 @@ bool ServerAttachment::on_message(int server, Message& message, int64_t now_ms) 
     }
     return true;
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::kDevice) throw;  // it is no fault of the server's
+    if (e.code() == ErrorCode::kDevice) throw;  // not the server's fault
     ++rejected_;
     if (s.path == Path::kShared) on_refusal(server, e.what());
     return false;
   }
 }
 
-// Gradients on the device that cannot be read there go through the socket: a copy in memory that the
-// server maps would have to stay until it has been read.
+// Gradients on a device that the server cannot read are sent as copies over the socket: a copy in
+// shared memory would have to stay until the server has read it.
 void ServerAttachment::on_send(ToServer& out) const {
   const Server& server = servers_[static_cast<size_t>(out.server)];
   if (server.path == Path::kShared) {
@@ -221,16 +221,16 @@ void ServerAttachment::start_over(int server) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (s.path == Path::kSocket) return;
   s = {};
-  s.silent = true;  // nobody waits for it
+  s.silent = true;  // training does not wait for it
   push_pull_.share_memory(server, false);
 }
 
-// One line for all servers.
+// Logs one line for all servers.
 void ServerAttachment::say_if_settled() {
   if (said_ || !settled()) return;
   said_ = true;
   std::vector<int> on_device;
-  std::map<std::string, std::vector<int>> shared;   // by the reason why not on the device
+  std::map<std::string, std::vector<int>> shared;   // by the reason against device memory
   std::map<std::string, std::vector<int>> sockets;  // by reason
   for (size_t i = 0; i < servers_.size(); ++i) {
     const Server& server = servers_[i];

@@ -1,8 +1,7 @@
-// Attaches servers' shared memory to this worker: asks each server with Attach, turns gradients
-// into references on their way out and references to a server's weights into payloads on their way
-// in, in host memory and in memory of the device that both compute on. Where memory cannot be
-// shared, it says why, and host memory, or the socket, is used. Knows no socket. The trainer's
-// thread.
+// Attaches servers' shared memory to this worker: asks each server with Attach, replaces gradients
+// in outgoing messages by references, and references to a server's weights by payloads. Shares host
+// memory and the memory of a common device. Logs the reason if memory cannot be shared; messages
+// then carry the data. Knows no socket. Used by the trainer's thread.
 #pragma once
 
 #include <cstdint>
@@ -19,37 +18,39 @@ namespace pushpull {
 
 class ServerAttachment {
  public:
-  // push_pull: learns which servers share memory; borrowed. rank: of this worker, for messages.
+  // push_pull: told which servers share memory; borrowed.
+  // rank: of this worker, for messages.
   // mapped: called for servers' memory.
-  // device: whose memory is to be shared too; null: none.
+  // device: its memory is shared too; null if there is none.
   ServerAttachment(PushPull& push_pull, int rank, PagesMapped mapped = {},
                    std::shared_ptr<device::Device> device = nullptr);
 
-  // Questions that are due. Call until `settled`, and now and then after that: a server that was
-  // silent may answer yet.
+  // Returns the Attach messages that are due. Call until `settled` and occasionally after that: a
+  // silent server may answer later.
   std::vector<ToServer> due(int64_t now_ms);
-  // Every server has answered, or has been silent for so long that its socket is used meanwhile.
+  // Returns true if each server has answered or was silent for so long that its socket is used.
   bool settled() const;
 
-  // Another process is in this server's place: it is asked anew, and its socket used meanwhile.
+  // Another process has taken this server's place: asks it anew and uses its socket meanwhile.
   void start_over(int server);
 
-  // Before this worker ends, and its device memory with it, although the job goes on: a question to
-  // each server that reads there, on every connection. Its answer says that it no longer reads
-  // there what was sent before.
+  // Returns a question to each server that reads this worker's device memory, on every connection.
+  // After the answer the server no longer reads earlier pushes. Call before the worker ends
+  // while the job goes on.
   std::vector<ToServer> questions_before_leaving();
-  // Answers to them that are still to come.
+  // The number of answers that are missing.
   int unanswered() const { return unanswered_; }
 
-  // Takes in a server's message. False: it is not for PushPull.
+  // Takes in a server's message. Returns false if it is not for PushPull.
   bool on_message(int server, Message& message, int64_t now_ms);
+  // Replaces gradients by references where the server reads them in place.
   void on_send(ToServer& out) const;
-  // Messages that were refused.
+  // The number of messages that were refused.
   int64_t rejected() const { return rejected_; }
 
-  // Memory for gradients.
+  // Allocates gradients.
   FloatAllocator gradients();
-  // Once it is settled: the device's memory, where all servers read it; null: some do not.
+  // Allocates gradients on the device, once settled. Null unless all servers read them there.
   FloatAllocator device_gradients();
 
  private:
@@ -57,11 +58,11 @@ class ServerAttachment {
   struct Server {
     Path path = Path::kAsked;
     std::string why;        // kSocket: the reason
-    int64_t asked_ms = -1;  // last; -1: not yet
+    int64_t asked_ms = -1;  // of the last question; -1 if there is none
     int64_t heard_ms = -1;
-    bool silent = false;            // kAsked, and not waited for any more
-    bool on_device = false;         // kShared: the device's memory too
-    std::string why_not_on_device;  // kShared: the reason, where it was asked for
+    bool silent = false;            // kAsked: no longer waited for
+    bool on_device = false;         // kShared: also the device's memory
+    std::string why_not_on_device;  // kShared: the reason, if it was asked for
     std::optional<PeerMemory> memory;
   };
 
@@ -76,11 +77,11 @@ class ServerAttachment {
 
   PushPull& push_pull_;
   const bool allowed_;
-  const bool wanted_;  // transport = shm: a warning where memory is not shared
+  const bool wanted_;  // transport = shm: warn if memory is not shared
   const Log log_;
   const PagesMapped mapped_;
   SegmentPool pool_;
-  std::unique_ptr<DevicePool> device_pool_;  // null: no device
+  std::unique_ptr<DevicePool> device_pool_;  // null without a device
   std::shared_ptr<float[]> probe_;
   std::shared_ptr<float[]> device_probe_;
   std::vector<Server> servers_;

@@ -10,7 +10,7 @@ namespace pushpull {
 namespace {
 
 std::string tcp_address(const wire::State& state, int server, const std::string& joined) {
-  // a first server that listens everywhere is where the job was joined
+  // a first server that listens on all interfaces is reached where the worker joined the job
   Address address = parse_address(state.data_endpoints(server), "advertise");
   if (address.is_everywhere()) address.host = parse_address(joined, "join").host;
   return address.to_string();

@@ -1,4 +1,4 @@
-// How a worker reaches the servers' data. Plain functions; the trainer's thread.
+// Connects a worker to the servers' data. Plain functions; used by the trainer's thread.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,13 @@
 
 namespace pushpull {
 
-// The address of a server's data: over tcp, or over a unix socket where the job says so and the
-// server is on this host. joined: where the coordinator was reached.
+// Returns the address of a server's data: tcp, or a unix socket if the job asks for it and the
+// server runs on this host.
+//   joined: the coordinator's address.
 std::string data_address(const JobView& run, int server, const std::string& joined);
 
-// One connection to each, over tcp. credentials: what it shows.
+// Connects to every server over tcp, one connection each.
+//   credentials: presented to the servers.
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context,

@@ -1,4 +1,4 @@
-// A message on its way from a worker to a server. Plain values.
+// A message from a worker to a server. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace pushpull {
 struct ToServer {
   int server = 0;
   Message message;
-  int connection = 0;  // of those to the server
+  int connection = 0;  // index among those to the server
 };
 
-// The sender, as every message of a worker names it.
+// The sender that every message of a worker names.
 struct SenderId {
   uint64_t run = 0;
   uint64_t incarnation = 0;

@@ -10,9 +10,11 @@ namespace pushpull {
 
 namespace {
 
+constexpr int kMostMissing = 4096;  // slices named in one repeated pull
+
 size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
-// Slices of several servers can be mapped into one flat vector.
+// Returns true if slices of several servers can be mapped into one flat vector.
 bool can_map(const SliceMap& map) {
   const size_t slice_bytes = bytes_of(map.elements(0).size());
   const bool pages_fit = PageView::possible(bytes_of(map.total()), slice_bytes);
@@ -34,7 +36,7 @@ void WeightsBuffer::expect() {
   here_ = 0;
 }
 
-// One float takes the same room either way.
+// A slice of one float has the same length encoded and plain; it is sent plain.
 bool WeightsBuffer::is_encoded(int slice, const Payload& payload) const {
   const auto elements = static_cast<size_t>(map_.elements(slice).size());
   return encoded_ && elements > 1 && payload.float_count() == (elements + 1) / 2;
@@ -111,7 +113,7 @@ std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
   return {first, static_cast<size_t>(map_.total())};
 }
 
-bool WeightsBuffer::lies_there(const Flat& weights) {
+bool WeightsBuffer::is_shared(const Flat& weights) {
   return weights.lies == Lies::kInPlace ||
          (weights.lies == Lies::kInView && weights.view && weights.view->shown() > 0);
 }
@@ -130,6 +132,80 @@ int64_t WeightsBuffer::least_version() const {
 
 int64_t WeightsBuffer::most_version() const {
   return *std::max_element(version_.begin(), version_.end());
+}
+
+// ---- PullState ----
+
+PullState::PullState(const ConnectionMap& connections, WeightsBuffer& weights)
+    : connections_(connections),
+      weights_(weights),
+      servers_(static_cast<size_t>(connections.servers())) {}
+
+void PullState::begin(const PullAim& aim) {
+  aim_ = aim;
+  weights_.expect();
+  for (int server = 0; server < connections_.servers(); ++server) {
+    servers_[static_cast<size_t>(server)] = {static_cast<int>(connections_.slices(server).size()),
+                                             -1, aim.at_barrier};
+  }
+}
+
+PullState::Taken PullState::take(int server, const wire::Weights& weights,
+                                 const std::vector<Payload>& payloads, bool in_place) {
+  Server& from = servers_[static_cast<size_t>(server)];
+  Taken taken = kNone;
+  for (int i = 0; i < weights.slices_size(); ++i) {
+    const wire::SliceVersion& entry = weights.slices(i);
+    const Payload& payload = payloads[static_cast<size_t>(i)];
+    if (!is_of_use(server, entry, payload)) continue;
+    if (!weights_.place(entry.slice(), entry.version(), payload, in_place)) return kApart;
+    taken = kSome;
+    from.at_barrier = from.at_barrier && weights.at_barrier();
+    --from.missing;
+  }
+  return taken;
+}
+
+bool PullState::is_of_use(int server, const wire::SliceVersion& entry, const Payload& payload) {
+  const SliceMap& map = connections_.map();
+  if (entry.slice() < 0 || entry.slice() >= map.slices()) return false;
+  if (map.server_of(entry.slice()) != server || entry.version() < 0) return false;
+  if (!weights_.fits(entry.slice(), payload)) return false;
+  if (aim_.versions == PullAim::kPerServer && !is_one_version(server, entry.version())) {
+    return false;
+  }
+  if (weights_.has(entry.slice())) return false;
+  return aim_.versions != PullAim::kExact || entry.version() == aim_.clock;
+}
+
+// A push names one version for each server, so all slices of a server must have the same one. If
+// the answer to a repeated pull has a newer version, the slices of the older answer are dropped.
+bool PullState::is_one_version(int server, int64_t version) {
+  Server& from = servers_[static_cast<size_t>(server)];
+  if (version == from.version) return true;
+  // the server's slices are complete, or a newer answer has overtaken this one
+  if (from.missing == 0 || version < from.version) return false;
+  const std::vector<int>& slices = connections_.slices(server);
+  for (const int slice : slices) weights_.forget(slice);
+  from = {static_cast<int>(slices.size()), version, aim_.at_barrier};
+  return true;
+}
+
+void PullState::put_missing(int server, int connection, wire::Pull* pull) const {
+  pull->clear_missing();
+  for (const int slice : connections_.slices(server)) {
+    if (connections_.of_slice(slice) != connection || weights_.has(slice)) continue;
+    if (pull->missing_size() == kMostMissing) break;
+    pull->add_missing(slice);
+  }
+}
+
+bool PullState::at_barrier() const {
+  if (!aim_.at_barrier) return false;
+  for (int server = 0; server < connections_.servers(); ++server) {
+    if (!connections_.slices(server).empty() && !at(server).at_barrier) return false;
+  }
+  return true;
 }
 
 }  // namespace pushpull

@@ -1,10 +1,10 @@
-// The memory of a worker's weights: the flat vector that it computes on, and the one that is coming
-// in slice by slice, with the version of each slice. Either is memory of our own, or lies where
-// the server has written it, which may be memory of a device; what several servers have written
-// is mapped side by side. Knows no message and no strategy: what is wanted, PushPull decides. One
-// thread.
+// Memory for a worker's weights, and the state of the pull that fills it. WeightsBuffer holds two
+// flat vectors: the one that the worker computes on, and the one that arrives slice by slice.
+// PullState checks each message of weights before it touches that memory, and counts the slices
+// that are missing. No I/O, no clock. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -15,48 +15,52 @@
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/shm/page_view.h"
+#include "worker/exchange/connection_map.h"
+#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 
+// Either vector lies in memory of this process or, with shared memory, where the server has written
+// it, possibly on a device. Shared slices of several servers are mapped side by side.
 class WeightsBuffer {
  public:
-  // encoded: `pull-codec` is bf16. Slices may come encoded then, and gradients are computed on
-  // rounded weights even where all bits have come, for an evaluation: the times of evaluations do
-  // not change what is learned.
-  //   memory: for weights that come in.
-  //   side_by_side: weights that stay with several servers are mapped rather than copied.
+  // encoded: `pull-codec` is bf16, so slices may arrive encoded. Gradients are then computed on
+  // rounded weights even where all bits have arrived for an evaluation, so that the times of
+  // evaluations do not change the result.
+  //   memory: allocates the vectors of this process.
+  //   side_by_side: shared weights of several servers are mapped, not copied.
   explicit WeightsBuffer(const SliceMap& map, bool encoded = false,
                          FloatAllocator memory = heap_floats, bool side_by_side = false);
 
-  // New weights are coming; nothing of them is here.
+  // Starts a new arriving vector; all its slices are missing.
   void expect();
-  // The payload is as long as the slice, encoded or not.
+  // Returns true if the payload has the length of the slice, encoded or plain.
   bool fits(int slice, const Payload& payload) const;
-  // Puts a slice of the coming weights, which fits, in its place.
-  //   in_place: the payload stays as it is for as long as it is held. If it is the first slice to
-  //   come, all weights of a single server are taken to lie around it.
-  // False: the others lie elsewhere, or it is on a device and not in place; `expect` them anew.
+  // Puts a slice of the arriving vector in its place. The payload must fit.
+  //   in_place: the payload does not change while it is held. With a single server, the first slice
+  //   determines where the whole vector lies.
+  // Returns false if the slice does not lie in that vector, or lies on a device and is not shared;
+  // the caller then calls `expect` and pulls anew.
   bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
-  // This slice must come again.
+  // Marks the slice as missing again.
   void forget(int slice);
-  // The coming weights are in use from here on. The memory stays where it is: spans of `coming`
-  // are spans of `current` now.
+  // Makes the arriving vector the current one. Its memory does not move: spans of `coming` remain
+  // valid as spans of `current`.
   void take_over() { std::swap(current_, coming_); }
 
   std::span<const float> current() const { return flat(current_); }
-  // Has an address once a slice is here.
+  // The arriving vector; its address is null until the first slice is placed.
   std::span<const float> coming() const { return flat(coming_); }
-  bool current_in_place() const { return lies_there(current_); }
-  // The weights with all their bits, where they came so for an evaluation; elsewhere the current
-  // weights.
+  bool current_in_place() const { return is_shared(current_); }
+  // The current weights without rounding, if they arrived so for an evaluation.
   std::span<const float> whole() const {
     return encoded_ ? std::span<const float>(current_.whole) : current();
   }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
-  // All slices in which these elements lie.
+  // Returns true if all slices that contain these elements have arrived.
   bool has(Range elements) const;
   bool has_any() const { return most_version() != kNone; }
-  // The least version of all slices; kNone while one is missing.
+  // The lowest version of all slices; kNone while a slice is missing.
   int64_t least_version() const;
   int64_t most_version() const;
 
@@ -64,21 +68,21 @@ class WeightsBuffer {
 
  private:
   enum class Lies { kOwn, kInPlace, kInView };
-  // The last three are made when they are first needed.
+  // The last three are allocated when they are first needed.
   struct Flat {
     Lies lies = Lies::kOwn;
-    const float* in_place = nullptr;    // element 0, where it lies with the server's
+    const float* in_place = nullptr;    // element 0 in the server's memory
     std::shared_ptr<const void> owner;  // of in_place
     std::unique_ptr<PageView> view;
     std::shared_ptr<float[]> own;
-    std::vector<float> whole;  // where weights come encoded: those that came with all their bits
+    std::vector<float> whole;  // unrounded weights, where `pull-codec` is bf16
   };
 
   std::span<const float> flat(const Flat& weights) const;
-  // Some of it, with a server.
-  static bool lies_there(const Flat& weights);
+  // Returns true if at least one slice lies in a server's memory.
+  static bool is_shared(const Flat& weights);
   bool is_encoded(int slice, const Payload& payload) const;
-  // Decides by their first slice where the coming weights lie.
+  // Chooses the memory of the arriving vector by its first slice.
   void begin(const float* base, const Payload& payload, bool in_place);
   void put(int slice, const Payload& payload, bool in_place);
   void copy(int slice, const Payload& payload, float* to);
@@ -89,8 +93,52 @@ class WeightsBuffer {
   bool side_by_side_;
   Flat current_;
   Flat coming_;
-  std::vector<int64_t> version_;  // by slice, of coming_; kNone: not here yet
-  int here_ = 0;                  // slices of coming_
+  std::vector<int64_t> version_;  // by slice of coming_; kNone if it is missing
+  int here_ = 0;                  // slices of coming_ that have arrived
+};
+
+// How far one pull has come: the slices that are missing, and the versions of those that are not.
+class PullState {
+ public:
+  enum Taken {
+    kNone,   // nothing new
+    kSome,   // slices that were missing
+    kApart,  // shared weights that do not lie in one piece: the pull must start anew
+  };
+
+  // Borrows both. Weights are written to the buffer.
+  PullState(const ConnectionMap& connections, WeightsBuffer& weights);
+
+  // Starts a pull: all slices are missing.
+  void begin(const PullAim& aim);
+  // Takes in a server's answer to this pull; slices that do not belong to it are skipped.
+  //   in_place: the payloads do not change while they are held.
+  Taken take(int server, const wire::Weights& weights, const std::vector<Payload>& payloads,
+             bool in_place);
+
+  // The number of the server's slices that are missing.
+  int missing(int server) const { return at(server).missing; }
+  // Lists the missing slices of this connection in a repeated pull, the lowest ones first.
+  void put_missing(int server, int connection, wire::Pull* pull) const;
+  // The version of the server's slices, for a complete pull with kPerServer.
+  int64_t version(int server) const { return at(server).version; }
+  // Returns true if the pull is complete and holds exactly the weights of the barrier.
+  bool at_barrier() const;
+
+ private:
+  struct Server {
+    int missing = 0;
+    int64_t version = -1;    // kPerServer: of the slices that have arrived; -1 if there are none
+    bool at_barrier = true;  // the slices that have arrived are those of the barrier
+  };
+  const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
+  bool is_of_use(int server, const wire::SliceVersion& entry, const Payload& payload);
+  bool is_one_version(int server, int64_t version);
+
+  const ConnectionMap& connections_;
+  WeightsBuffer& weights_;
+  std::vector<Server> servers_;
+  PullAim aim_;
 };
 
 }  // namespace pushpull

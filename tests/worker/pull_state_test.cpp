@@ -1,19 +1,18 @@
 // What has come of a pull, without time and without pushes.
-#include "worker/exchange/pull_progress.h"
-
 #include <gtest/gtest.h>
 
 #include <climits>
 
 #include "tests/worker/exchange_parts.h"
+#include "worker/exchange/weights_buffer.h"
 
 namespace pushpull {
 namespace {
 
 class Progress : public testing::Test {
  protected:
-  PullProgress::Taken hear(int server, const std::vector<int>& slices, int64_t version,
-                           bool at_barrier = false, bool in_place = false) {
+  PullState::Taken hear(int server, const std::vector<int>& slices, int64_t version,
+                        bool at_barrier = false, bool in_place = false) {
     wire::Weights weights;
     weights.set_at_barrier(at_barrier);
     std::vector<Payload> payloads;
@@ -29,14 +28,14 @@ class Progress : public testing::Test {
 
   const ConnectionMap map_{three_slices(), 2};
   WeightsBuffer weights_{map_.map()};
-  PullProgress progress_{map_, weights_};
+  PullState progress_{map_, weights_};
 };
 
 TEST_F(Progress, CountsWhatIsMissingByServer) {
   progress_.begin({.clock = 4});
   EXPECT_EQ(progress_.missing(0), 2);
   EXPECT_EQ(progress_.missing(1), 1);
-  EXPECT_EQ(hear(0, {0}, 4), PullProgress::kSome);
+  EXPECT_EQ(hear(0, {0}, 4), PullState::kSome);
   EXPECT_EQ(progress_.missing(0), 1);
   wire::Pull again;
   progress_.put_missing(0, 0, &again);
@@ -48,12 +47,12 @@ TEST_F(Progress, CountsWhatIsMissingByServer) {
 
 TEST_F(Progress, TakesNoSliceThatWasNotAskedForThere) {
   progress_.begin({.clock = 4});
-  EXPECT_EQ(hear(0, {1}, 4), PullProgress::kNone) << "it is server 1's";
-  EXPECT_EQ(hear(0, {-1, 3, INT_MAX, INT_MIN}, 4), PullProgress::kNone);
-  EXPECT_EQ(hear(0, {0, 2}, 5), PullProgress::kNone) << "another version";
-  EXPECT_EQ(hear(0, {0, 2}, -1), PullProgress::kNone);
-  EXPECT_EQ(hear(0, {0}, 4), PullProgress::kSome);
-  EXPECT_EQ(hear(0, {0}, 4), PullProgress::kNone) << "it is here";
+  EXPECT_EQ(hear(0, {1}, 4), PullState::kNone) << "it is server 1's";
+  EXPECT_EQ(hear(0, {-1, 3, INT_MAX, INT_MIN}, 4), PullState::kNone);
+  EXPECT_EQ(hear(0, {0, 2}, 5), PullState::kNone) << "another version";
+  EXPECT_EQ(hear(0, {0, 2}, -1), PullState::kNone);
+  EXPECT_EQ(hear(0, {0}, 4), PullState::kSome);
+  EXPECT_EQ(hear(0, {0}, 4), PullState::kNone) << "it is here";
   EXPECT_EQ(progress_.missing(0), 1);
 }
 
@@ -62,11 +61,11 @@ TEST_F(Progress, ANewerVersionOfAServerReplacesTheOlder) {
   hear(0, {0}, 40);
   hear(0, {2}, 43);
   EXPECT_EQ(progress_.missing(0), 1) << "slice 0 is of version 40";
-  EXPECT_EQ(hear(0, {0}, 40), PullProgress::kNone);
+  EXPECT_EQ(hear(0, {0}, 40), PullState::kNone);
   hear(0, {0}, 43);
   EXPECT_EQ(progress_.missing(0), 0);
   EXPECT_EQ(progress_.version(0), 43);
-  EXPECT_EQ(hear(0, {0, 2}, 50), PullProgress::kNone) << "complete";
+  EXPECT_EQ(hear(0, {0, 2}, 50), PullState::kNone) << "complete";
   EXPECT_EQ(progress_.version(0), 43);
 }
 
@@ -86,7 +85,7 @@ TEST_F(Progress, IsAtTheBarrierWhenEveryServerSaysSo) {
 TEST(ProgressOfOneServer, SaysWhenWeightsDoNotLieInOnePiece) {
   const ConnectionMap map({3000, 4096, 1}, 1);
   WeightsBuffer weights(map.map());
-  PullProgress progress(map, weights);
+  PullState progress(map, weights);
   progress.begin({.versions = PullAim::kNewest});
   wire::Weights message;
   std::vector<Payload> payloads;
@@ -94,7 +93,7 @@ TEST(ProgressOfOneServer, SaysWhenWeightsDoNotLieInOnePiece) {
     message.add_slices()->set_slice(slice);
     payloads.push_back(floats_of(1024, 1.0F));  // each somewhere
   }
-  EXPECT_EQ(progress.take(0, message, payloads, true), PullProgress::kApart);
+  EXPECT_EQ(progress.take(0, message, payloads, true), PullState::kApart);
 }
 
 }  // namespace

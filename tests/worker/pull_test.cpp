@@ -1,5 +1,5 @@
 // The pull in progress with pushes beside it, without a strategy: the test says what is asked for.
-#include "worker/exchange/pull_request.h"
+#include "worker/exchange/pull.h"
 
 #include <gtest/gtest.h>
 
@@ -90,9 +90,9 @@ class Request : public testing::Test {
   WeightsBuffer weights_{map_.map()};
   std::vector<ToServer> outgoing_;
   PushDelivery delivery_{{11, 101}, map_, {}, outgoing_};
-  PullRequest request_{{11, 101},
-                       {.most_window_bytes = 16384, .timeout_ms = 5000},
-                       {map_, schedule_, weights_, delivery_, outgoing_}};
+  Pull request_{{11, 101},
+                {.most_window_bytes = 16384, .timeout_ms = 5000},
+                {map_, schedule_, weights_, delivery_, outgoing_}};
 };
 
 TEST_F(Request, AsksEveryServerForWhatTheAimSays) {
