@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The house is kept: no figure of scripts/house.py is above what its table LIMITS holds it to; and the counting itself is right on small trees."""
+"""Tests that no figure of scripts/house.py exceeds its limit in the table LIMITS, and that the counting is
+right, on small trees."""
 
 import pathlib
 import sys
@@ -12,7 +13,7 @@ import house  # noqa: E402
 
 
 def counted(**files):
-    """figure -> value for a tree with these files; "__" in a name stands for "/", "_dot_" for "."."""
+    """Returns figure -> value for a tree with these files; "__" in a name stands for "/", "_dot_" for "."."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             path = pathlib.Path(folder) / name.replace("__", "/").replace("_dot_", ".")
