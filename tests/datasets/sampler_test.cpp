@@ -54,23 +54,23 @@ TEST(Sampler, ShufflesEachEpochAnew) {
   const std::vector<int64_t> second = epoch_of(sampler, 1);
   EXPECT_NE(first, second);
   EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 1000U);
-  EXPECT_EQ(epoch_of(sampler, 0), first);  // going back gives the same again
+  EXPECT_EQ(epoch_of(sampler, 0), first);  // an earlier epoch repeats
 }
 
-TEST(Sampler, IsEqualInEveryProcessThatHasTheSeed) {
+TEST(Sampler, IsEqualInEveryProcessWithTheSeed) {
   Job job = small_job(true);
   Sampler one(job, 100);
   Sampler same(job, 100);
   job.seed = 2;
   Sampler other(job, 100);
-  // the second process is asked in another order
+  // the second process reads in another order
   const std::vector<int64_t> late(same.indices(60, 1).begin(), same.indices(60, 1).end());
   EXPECT_EQ(epoch_of(one, 3), epoch_of(same, 3));
   EXPECT_NE(epoch_of(one, 3), epoch_of(other, 3));
   EXPECT_THAT(one.indices(60, 1), testing::ElementsAreArray(late));
 }
 
-TEST(Sampler, RefusesWhatIsNotThere) {
+TEST(Sampler, RefusesIndicesOutOfRange) {
   Sampler sampler(small_job(true), 8);
   EXPECT_THROW(sampler.indices(-1, 0), Error);
   EXPECT_THROW(sampler.indices(0, -1), Error);
