@@ -54,7 +54,7 @@ def sentence_mistakes(files, read):
             whole = sentence.rstrip("\")").endswith((".", ":", "?")) or shown.endswith((".py", ".sh"))
             least = LEAST_WORDS if re.search(r"\.(h|\{h,.*\})$", shown) else 1
             if len(sentence.split()) < least or not whole:
-                mistakes.append(f"{folder}/{shown}: begin with a comment whose first sentence says what the file is")
+                mistakes.append(f"{folder}/{shown}: begin with a comment that describes the file in its first sentence")
     return mistakes
 
 
@@ -125,7 +125,7 @@ def reason_mistakes(page, tags):
     cells = re.findall(r"^\| *(`[^|]*`) *\|", section, re.MULTILINE)
     named = {name for cell in cells for name in re.findall(r"`([a-z-]+)`", cell)}
     mistakes = [f"{PAGE_OF_REASONS} lacks the reason {tag}" for tag in sorted(tags - named)]
-    return mistakes + [f"{PAGE_OF_REASONS} names the reason {tag}, which nothing has" for tag in sorted(named - tags)]
+    return mistakes + [f"{PAGE_OF_REASONS} names the reason {tag}, which no refusal has" for tag in sorted(named - tags)]
 
 
 def check_the_tables_check():

@@ -236,7 +236,7 @@ TEST(Layering, NoSourceFileIsTooLong) {
   }
 }
 
-TEST(Layering, NoFileNamesTheMachineItWasWrittenOn) {
+TEST(Layering, NoFileContainsAPathOfThisMachine) {
   for (const std::string& path : files()) {
     for (const std::string& found :
          machine_paths(path, read_file(fs::path(PUSHPULL_SOURCE_DIR) / path))) {
@@ -259,7 +259,7 @@ std::vector<std::string> reasons(const std::string& path, const std::string& tex
   return found;
 }
 
-TEST(Layering, AFolderThatMayNotBeIncludedIsSeen) {
+TEST(Layering, AForbiddenIncludeOfAFolderIsDetected) {
   EXPECT_EQ(reasons("ps/server.cpp", "\n#include \"models/model.h\"\n"),
             std::vector<std::string>{"ps/server.cpp:2: ps may not include models"});
   EXPECT_EQ(reasons("common/a.h", "#include <ps/b.h>").size(), 1U);
@@ -272,7 +272,7 @@ TEST(Layering, AFolderThatMayNotBeIncludedIsSeen) {
   EXPECT_TRUE(reasons("ps/a/a.cpp", "#include <sys/types.h>\n#include \"common/x/y.h\"").empty());
 }
 
-TEST(Layering, ARoomThatMayNotBeIncludedIsSeen) {
+TEST(Layering, AForbiddenIncludeOfARoomIsDetected) {
   EXPECT_EQ(reasons("ps/a/a.h", "#include \"ps/b/b.h\""),
             std::vector<std::string>{"ps/a/a.h:1: ps/a may not include ps/b"});
   EXPECT_EQ(reasons("ps/a/a.h", "#include \"ps/main.h\"").size(), 1U);
@@ -285,7 +285,7 @@ TEST(Layering, ARoomThatMayNotBeIncludedIsSeen) {
   EXPECT_TRUE(reasons("ps/main.cpp", "#include \"ps/a/a.h\"\n#include \"ps/b/c/c.h\"").empty());
 }
 
-TEST(Layering, APathOfThisMachineIsSeen) {
+TEST(Layering, APathOfThisMachineIsDetected) {
   EXPECT_EQ(machine_paths("a.md", std::string("x\nsee /ro") + "ot/project").size(), 1U);
   EXPECT_EQ(machine_paths("a.md", std::string("/wo") + "rk/x").size(), 1U);
   EXPECT_TRUE(machine_paths("a.md", std::string("frame/wo") + "rk/x").empty());

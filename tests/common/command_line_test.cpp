@@ -112,7 +112,7 @@ TEST(CommandLine, AProgramWithoutAJobRefusesItsKeys) {
               ElementsAre(Pair("workers", "1")));
 }
 
-TEST(CommandLine, AnOwnFlagThatHidesAKeyIsOurMistake) {
+TEST(CommandLine, AnOwnFlagThatHidesAKeyIsAnInternalError) {
   const char* argv[] = {"x"};
   EXPECT_THROW(parse_command_line(1, argv, {{"lr", "", ""}}), Error);
 }

@@ -214,7 +214,7 @@ TEST(CublasLtStandIn, AnAlgorithmFitsOneProductAndSurvivesACopyOfItsBytes) {
   EXPECT_EQ(check(product.results[0].algo), CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST(CublasLtStandIn, RefusesNullWhereTheRealOneDoes) {
+TEST(CublasLtStandIn, RefusesNullLikeTheRealLibrary) {
   Product product(lt(), {});
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
   cublasLtHandle_t handle = nullptr;

@@ -98,7 +98,7 @@ TEST_F(Idx, DigestDependsOnEveryByteThatARunReads) {
   EXPECT_NE(open(folder_.path())->digest(), labels);
 }
 
-TEST_F(Idx, DataDirOfTheMachineGoesFirst) {
+TEST_F(Idx, DataDirOfTheMachineHasPriority) {
   Job job;
   job.dataset = "idx";
   job.data_dir = "/does-not-exist";

@@ -31,7 +31,7 @@ std::vector<int64_t> epoch_of(Sampler& sampler, int64_t epoch) {
   return all;
 }
 
-TEST(Sampler, GoesInOrderWithoutShuffle) {
+TEST(Sampler, KeepsTheOrderWithoutShuffle) {
   Sampler sampler(small_job(false), 11);
   EXPECT_EQ(sampler.steps_per_epoch(), 2);
   EXPECT_THAT(sampler.indices(0, 0), ElementsAre(0, 1));
@@ -48,7 +48,7 @@ TEST(Sampler, DropsTheIncompleteBatch) {
   EXPECT_THAT(seen, testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(11))));
 }
 
-TEST(Sampler, ShufflesEachEpochAnew) {
+TEST(Sampler, ShufflesEachEpochDifferently) {
   Sampler sampler(small_job(true), 1000);
   const std::vector<int64_t> first = epoch_of(sampler, 0);
   const std::vector<int64_t> second = epoch_of(sampler, 1);

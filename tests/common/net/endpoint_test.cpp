@@ -99,7 +99,7 @@ TEST_F(Endpoint, EveryKindOfMessageSurvivesARoundTrip) {
 }
 
 // libzmq hands out small frames inside its receive buffer, at any offset.
-TEST_F(Endpoint, PayloadsAreAlignedWhereverTheyLieInTheReceiveBuffer) {
+TEST_F(Endpoint, PayloadsAreAlignedAtAnyOffsetInTheReceiveBuffer) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   for (int i = 0; i < 64; ++i) {
     Message message;
