@@ -83,7 +83,7 @@ TEST_P(LateRuntime, NoWorkRunsBeforeAWait) {
   ASSERT_EQ(cudaEventRecord(done, stream_), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(done), cudaErrorNotReady);
   EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady);
-  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "" not ready " is no error";
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "cudaErrorNotReady is no error";
   EXPECT_EQ(cudaEventSynchronize(done), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(done), cudaSuccess);
   EXPECT_EQ(cudaEventDestroy(done), cudaSuccess);

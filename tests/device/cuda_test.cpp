@@ -97,7 +97,7 @@ TEST_F(OnDevice, CudaRefusesAnAbsentDevice) {
                     Not(HasSubstr("\n"))));
 }
 
-TEST_F(OnDevice, CudaExposesItsNativeHandles) {
+TEST_F(OnDevice, CudaGivesItsNativeHandles) {
   const auto device = open({DeviceName::kCuda, 0});
   EXPECT_EQ(native_index(*device), 0);
   EXPECT_NE(native_stream(*device->stream()), nullptr);
