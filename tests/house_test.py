@@ -73,11 +73,13 @@ class TheCounting(unittest.TestCase):
 
     def test_words_comments_and_casts_are_counted(self):
         found = counted(
-            worker__a_dot_cpp="// Of weights on their way\n// the bells ring\nauto* p = const_cast<PushPull*>(this);\n",
+            worker__a_dot_cpp="// Of weights on their way\n// the bells ring for nobody\n// False: it was not taken\nauto* p = const_cast<PushPull*>(this);\n",
             docs__a_dot_md="distrusted\n", tests__b_dot_cpp="// What is it\n// distrusted\n")
         self.assertEqual(1, found["comments like translations"])
         self.assertEqual(2, found["words that say nothing"])
         self.assertEqual(1, found["const_casts of machines"])
+        self.assertEqual(1, found["lines with vague pronouns"])
+        self.assertEqual(2, found["comment fragments"], "one in a test")
         self.assertEqual(1, found["comments reflowed"])
 
     def test_a_simulated_node_may_be_an_adapter_and_no_more(self):
