@@ -30,7 +30,8 @@ def nothing_is_left(lab, seconds=20):
 
 def every_size_and_number_of_processes_gives_a_row(lab):
     def gives_rows(workers, servers):
-        rows, text = bench(lab, "--bytes", "4,4096,3000000", "--transport", "tcp", "--workers", workers, "--servers", servers)
+        rows, text = bench(lab, "--bytes", "4,4096,3000000", "--transport", "tcp", "--workers", workers,
+                           "--servers", servers)
         expect([row["bytes"] for row in rows] == [4, 4096, 3000000], f"{rows}")
         for row in rows:
             complete(row, True)

@@ -247,7 +247,8 @@ class Lab:
 
     def side_by_side(self, function, *cases):
         """Calls function(*case) for all cases at once, each in a thread of its own: for jobs that mostly wait, for
-        a deadline or a lost member. Raises the first failure. A thread's processes are killed when its case ends."""
+        a deadline or a lost member. Raises the first failure, after all cases have ended. Processes that are left
+        then are killed, as their parent is the thread that started them (PR_SET_PDEATHSIG)."""
         def one(case):
             try:
                 function(*case)

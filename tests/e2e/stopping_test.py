@@ -70,7 +70,7 @@ def every_strategy_stops(lab):
             run.send_signal(signal.SIGTERM)
             begun = stopped(lab, run, "SIGTERM", alone=False)["steps"]
         expect(summary_of(out)["resumed_from_step"], "the second run was no resume")
-    lab.side_by_side(stops, *((strategy,) for strategy in ("async", "ssp:2", "buffered:3", "backup:1", "local:7", "allreduce:tree")))
+    lab.side_by_side(stops, ("async",), ("ssp:2",), ("buffered:3",), ("backup:1",), ("local:7",), ("allreduce:tree",))
     expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
