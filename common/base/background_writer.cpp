@@ -90,7 +90,7 @@ BackgroundWriter::~BackgroundWriter() {
 }
 
 void BackgroundWriter::start(const std::shared_ptr<State>& state) {
-  // signals are for the threads that wait for them
+  // blocks all signals in the new thread: other threads handle them
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
