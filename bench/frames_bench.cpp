@@ -16,7 +16,7 @@ Payload payload(size_t bytes) {
   return {floats, std::as_bytes(std::span<const float>(*floats))};
 }
 
-// Returns a push of one share with `slices` slices, and the pull that goes with it.
+// Returns a push of one share with `slices` slices, and the pull of the same message.
 Message push_of(int slices, size_t bytes) {
   Message message;
   wire::Exchange* exchange = message.header.mutable_exchange();

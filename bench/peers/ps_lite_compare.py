@@ -38,7 +38,7 @@ def pushpull(bin_dir, size):
 
 
 class Variants:
-    """The measured variants of ps-lite. One that fails is reported, and skipped from then on at this size."""
+    """The measured variants of ps-lite. A variant that fails is reported, and skipped in later rounds of that size."""
 
     def __init__(self, programs):
         self.programs, self.skipped = programs, {}
