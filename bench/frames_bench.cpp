@@ -1,4 +1,4 @@
-// The cost of a message beside its bytes: encoding and decoding its frames. Covers a push of
+// The cost of a message apart from its bytes: encoding and decoding its frames. Covers a push of
 // slices, and weights in answer to a pull. Payloads are sent without a copy, so their size must not
 // matter.
 #include <benchmark/benchmark.h>
