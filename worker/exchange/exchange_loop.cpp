@@ -139,7 +139,7 @@ void ExchangeLoop::wait_for_push() {
   times_.back().pushed = now_ns();
 }
 
-// Reports no correct sample: the job is no training.
+// Reports no correct samples, since the job trains no model.
 void ExchangeLoop::evaluate(const Task& task) {
   wire::EvalResult result;
   result.set_step(task.step);

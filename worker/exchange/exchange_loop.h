@@ -1,6 +1,6 @@
 // A worker without model and data, for `pushpull bench`: pushes one tensor, pulls the weights of
 // the next step, and records the times of each step. It uses the trainer's parts: Control,
-// PushPull, Links, and a gradient from the same kind of pool. Single-threaded.
+// PushPull, Links, and gradients from the same kind of pool. Single-threaded.
 #pragma once
 
 #include <cstdint>
