@@ -40,8 +40,9 @@ class AttachedWorkers {
   // Replaces the references of an incoming message by payloads. Returns an answer if the message is
   // refused; the worker then uses the socket.
   std::optional<Message> on_message(const PeerId& peer, Message& message);
-  // Prepares an outgoing message: weights become references if the worker reads them in place;
-  // other payloads are copied from the device to the host. Throws Error(kDevice).
+  // Prepares an outgoing message: payloads on a device are copied to the host unless the worker
+  // reads them on the device, and weights become references if the worker reads them in place.
+  // Throws Error(kDevice).
   void on_send(Outgoing& out);
 
  private:

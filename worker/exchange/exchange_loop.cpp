@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-// Time until an unacknowledged push is repeated, as for a pull.
+// Longest wait for the acknowledgement of a push. The next pull then shows whether it was lost.
 constexpr int64_t kAcknowledgeMs = 1000;
 constexpr float kGradient = 1e-3F;
 
