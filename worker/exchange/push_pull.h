@@ -61,8 +61,7 @@ class PushPull {
   // Returns true if the task is still the next one and its weights are here or arriving. If not,
   // the driver drops it and calls `next`.
   bool stands(const Task& task) const;
-  // For an early task that stands: `here` returns true if these weights have arrived, `all_here` if
-  // all weights and all pushes have.
+  // For an early task that stands: true once these weights, or all weights and pushes, have arrived.
   bool here(Range elements) const { return all_here() || weights_.has(elements); }
   bool all_here() const { return delivery_.is_running() || !pull_.brings_weights(); }
   // The weights of a task that stands, also while they arrive. Valid until the next call of `next`.
@@ -83,8 +82,7 @@ class PushPull {
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<std::string> take_warnings() { return pull_.take_warnings(); }  // for the log
-  // Returns servers that another process has replaced: connect to each again before the next
-  // message.
+  // Servers that another process has replaced: connect to them again before the next message.
   std::vector<int> take_replaced() { return std::exchange(replaced_, {}); }
 
   const PushPullSetup& setup() const { return setup_; }
