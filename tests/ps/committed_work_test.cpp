@@ -1,4 +1,4 @@
-#include "ps/work/training_progress.h"
+#include "ps/work/committed_work.h"
 
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@ Barriers from(int64_t step) {
   return barriers;
 }
 
-TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
-  TrainingProgress progress(job_of(), 2, from(0));
+TEST(CommittedWork, CountsSamplesByRankAndOnce) {
+  CommittedWork progress(job_of(), 2, from(0));
   progress.add(commit(0, {0, 2}, {1, 1}), 0);
   progress.add(commit(0, {2, 4}, {1, 1}), 1);
   progress.add(commit(0, {2, 4}, {1, 1}, false), 1);
@@ -33,8 +33,8 @@ TEST(TrainingProgress, CountsSamplesByRankAndOnce) {
   EXPECT_EQ(progress.floor(), 2);
 }
 
-TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
-  TrainingProgress progress(job_of(), 2, from(0));
+TEST(CommittedWork, KnowsWhatEachProcessHasComputedThatCounts) {
+  CommittedWork progress(job_of(), 2, from(0));
   progress.add(commit(0, {0, 2}, {1, 1}), 0);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
   Commit dropped = commit(3, {0, 2}, {1, 1}, false);
@@ -61,13 +61,13 @@ TEST(TrainingProgress, KnowsWhatEachProcessHasComputedThatCounts) {
   EXPECT_EQ(first.samples + second.samples, progress.counts().samples);
 }
 
-TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
+TEST(CommittedWork, AddsUpTheHashesOfWhatCounts) {
   const auto number = [](int last) {
     std::string bytes(HashSum::kBytes, '\0');
     bytes.back() = static_cast<char>(last);
     return HashSum::from_bytes(bytes);
   };
-  TrainingProgress progress(job_of(), 2, from(0));
+  CommittedWork progress(job_of(), 2, from(0));
   Commit first = commit(0, {0, 2}, {1, 1});
   first.data_hash = number(5);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
@@ -78,8 +78,8 @@ TEST(TrainingProgress, AddsUpTheHashesOfWhatCounts) {
   EXPECT_EQ(progress.counts().data_hash, number(13));
 }
 
-TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
-  TrainingProgress progress(job_of(), 2, from(3));
+TEST(CommittedWork, TheLossIsTheMeanOfTheNewestWholeStep) {
+  CommittedWork progress(job_of(), 2, from(3));
   EXPECT_FALSE(progress.newest_loss());
   EXPECT_FALSE(progress.mean_loss(5));
   progress.add(commit(4, {0, 4}, {4, 4, 4, 4}), 0);
@@ -93,8 +93,8 @@ TEST(TrainingProgress, TheLossIsTheMeanOfTheNewestWholeStep) {
   EXPECT_EQ(progress.mean_loss(100), 3.25);
 }
 
-TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
-  TrainingProgress progress(job_of("strategy = backup:1\n"), 3, from(0));  // shares of 1, 1 and 2
+TEST(CommittedWork, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
+  CommittedWork progress(job_of("strategy = backup:1\n"), 3, from(0));  // shares of 1, 1 and 2
   progress.add(commit(0, {2, 4}, {3, 4}), 2);
   EXPECT_FALSE(progress.newest_loss());
   progress.add(commit(0, {0, 1}, {2}), 0);
@@ -109,8 +109,8 @@ TEST(TrainingProgress, UnderBackupAStepIsWholeWithoutTheDroppedPushes) {
   EXPECT_EQ(progress.counts().pushes_dropped_per_worker, (std::vector<int64_t>{0, 1, 0}));
 }
 
-TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
-  TrainingProgress progress(job_of("strategy = local:2\n"), 2, from(0));
+TEST(CommittedWork, APushOfARoundCountsForEachOfItsSteps) {
+  CommittedWork progress(job_of("strategy = local:2\n"), 2, from(0));
   Commit round = commit(0, {0, 2}, {1, 2, 10, 20});
   round.steps = 2;
   progress.add(round, 0);
@@ -125,8 +125,8 @@ TEST(TrainingProgress, APushOfARoundCountsForEachOfItsSteps) {
   EXPECT_EQ(progress.counts().pushes_applied, 2);
 }
 
-TEST(TrainingProgress, ACheckpointHasTheCountsOfTheStepsBeforeIt) {
-  TrainingProgress progress(job_of(), 2, from(0));
+TEST(CommittedWork, ACheckpointHasTheCountsOfTheStepsBeforeIt) {
+  CommittedWork progress(job_of(), 2, from(0));
   for (int64_t step = 0; step < 2; ++step) progress.add(commit(step, {0, 4}, {1, 1, 1, 1}), 0);
   progress.add(commit(3, {0, 2}, {1, 1}), 1);  // a later step: not in the weights of step 3
   EXPECT_EQ(progress.counts_at(3), nullptr) << "step 2 is not whole";
@@ -137,16 +137,16 @@ TEST(TrainingProgress, ACheckpointHasTheCountsOfTheStepsBeforeIt) {
   EXPECT_EQ(progress.counts_at(3)->samples_per_worker, (std::vector<int64_t>{16, 8}));
   EXPECT_EQ(progress.counts_at(2), nullptr) << "no checkpoint is due there";
 
-  TrainingProgress again(job_of(), 2, from(3), *progress.counts_at(3));
+  CommittedWork again(job_of(), 2, from(3), *progress.counts_at(3));
   again.add(commit(3, {0, 4}, {1, 1, 1, 1}), 0);
   EXPECT_EQ(again.counts().samples, 32);
   EXPECT_EQ(again.counts().samples_per_worker, (std::vector<int64_t>{24, 8}));
   EXPECT_EQ(again.counts().pushes_applied, 4);
 }
 
-TEST(TrainingProgress, AVeryLongRunKeepsOnlyTheNewestLosses) {
-  TrainingProgress progress(job_of(), 1, from(0));
-  for (int64_t step = 0; step <= static_cast<int64_t>(TrainingProgress::kMaxLosses); ++step) {
+TEST(CommittedWork, AVeryLongRunKeepsOnlyTheNewestLosses) {
+  CommittedWork progress(job_of(), 1, from(0));
+  for (int64_t step = 0; step <= static_cast<int64_t>(CommittedWork::kMaxLosses); ++step) {
     progress.add({kAnna, step, {0, 4}, std::vector<float>(4, step == 0 ? 1e9F : 1.0F), true}, 0);
   }
   EXPECT_EQ(progress.mean_loss(INT64_MAX), 1.0);
