@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <string_view>
@@ -19,14 +20,18 @@
 namespace pushpull {
 
 struct BackgroundWriter::State {
-  UniqueFd fd;
+  UniqueFd fd;       // the descriptor that texts are appended to
+  std::string path;  // the file that texts replace; empty with a descriptor
   size_t most_waiting_bytes = 0;
-  std::mutex mutex;  // guards all below
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
-  std::deque<std::string> waiting;  // the first one is being written
-  size_t waiting_bytes = 0;
+  std::deque<std::string> waiting;  // without the text that is being written
+  size_t waiting_bytes = 0;         // with it
+  bool writing = false;
   bool closed = false;
   int error = 0;
+
+  bool replaces() const { return !path.empty(); }
 };
 
 namespace {
@@ -47,6 +52,19 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
+// Returns 0 or errno.
+int replace_file(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) return errno;
+  int error = write_all(file, text);
+  // some file systems report a full disk only now
+  if (close(file) != 0 && error == 0) error = errno;
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) unlink(temporary.c_str());
+  return error;
+}
+
 }  // namespace
 
 BackgroundWriter::BackgroundWriter(int fd, size_t most_waiting_bytes)
@@ -55,15 +73,14 @@ BackgroundWriter::BackgroundWriter(int fd, size_t most_waiting_bytes)
   state_->most_waiting_bytes = most_waiting_bytes;
   if (state_->fd.get() < 0) {
     state_->error = EBADF;
-    return;
+  } else {
+    start(state_);
   }
-  // The new thread inherits a full signal mask: the threads that wait for signals handle them.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread(run, state_).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+BackgroundWriter::BackgroundWriter(const std::string& path) : state_(std::make_shared<State>()) {
+  state_->path = path;
+  start(state_);
 }
 
 BackgroundWriter::~BackgroundWriter() {
@@ -72,22 +89,34 @@ BackgroundWriter::~BackgroundWriter() {
   state_->changed.notify_all();
 }
 
+void BackgroundWriter::start(const std::shared_ptr<State>& state) {
+  // blocks all signals in the new thread: other threads handle them
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(run, state).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 void BackgroundWriter::run(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex);
   while (true) {
     state->changed.wait(lock, [&] { return !state->waiting.empty() || state->closed; });
     if (state->waiting.empty()) return;
-    const std::string& text = state->waiting.front();  // growth keeps references valid
+    const std::string text = std::move(state->waiting.front());
+    state->waiting.pop_front();
+    state->writing = true;
     lock.unlock();
-    const int error = write_all(state->fd.get(), text);
+    const int error =
+        state->replaces() ? replace_file(state->path, text) : write_all(state->fd.get(), text);
     lock.lock();
-    if (error != 0) {
-      state->error = error;
+    state->writing = false;
+    state->waiting_bytes -= text.size();
+    state->error = error;
+    if (error != 0 && !state->replaces()) {
       state->waiting.clear();
       state->waiting_bytes = 0;
-    } else {
-      state->waiting_bytes -= text.size();
-      state->waiting.pop_front();
     }
     state->changed.notify_all();
   }
@@ -95,10 +124,15 @@ void BackgroundWriter::run(const std::shared_ptr<State>& state) {
 
 bool BackgroundWriter::write(std::string text) {
   const std::lock_guard lock(state_->mutex);
-  if (state_->error != 0 || state_->waiting_bytes + text.size() > state_->most_waiting_bytes) {
-    return false;
+  if (state_->replaces()) {
+    for (const std::string& old : state_->waiting) state_->waiting_bytes -= old.size();
+    state_->waiting.clear();
+  } else {
+    if (state_->error != 0 || state_->waiting_bytes + text.size() > state_->most_waiting_bytes) {
+      return false;
+    }
+    if (text.empty()) return true;
   }
-  if (text.empty()) return true;
   state_->waiting_bytes += text.size();
   state_->waiting.push_back(std::move(text));
   state_->changed.notify_all();
@@ -107,9 +141,10 @@ bool BackgroundWriter::write(std::string text) {
 
 bool BackgroundWriter::flush(int64_t milliseconds) {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, std::chrono::milliseconds(milliseconds),
-                           [&] { return state_->waiting.empty(); });
-  return state_->waiting.empty() && state_->error == 0;
+  const bool done = state_->changed.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] {
+    return state_->waiting.empty() && !state_->writing;
+  });
+  return done && state_->error == 0;
 }
 
 int BackgroundWriter::error() const {

@@ -1,5 +1,5 @@
-// Writes to a terminal, pipe or file that may stall or fill up. A thread of its own does the
-// writing, so the caller never blocks. Any thread.
+// Writes texts to a descriptor or a file on a thread of its own, so that a caller never waits for a
+// terminal, pipe or file system that stalls. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,32 @@ class BackgroundWriter {
  public:
   static constexpr size_t kMostWaitingBytes = 1 << 20;
 
-  // fd: duplicated; the caller keeps its own. If it is -1, every write fails with EBADF.
+  // Appends each text to `fd`, in the order of the calls. Duplicates `fd`; with -1 every write
+  // fails. After the first failed write, all other texts are dropped.
   explicit BackgroundWriter(int fd, size_t most_waiting_bytes = kMostWaitingBytes);
-  // Does not wait for pending text; call flush() first. The thread writes the rest and ends. If the
-  // file stalls, the thread lasts until the process exits.
+  // Replaces the file `path` by the newest text. Each text goes to PATH.tmp, which is then renamed: a
+  // reader never sees half of it. After a failure the old file stays and the next text is tried. There is
+  // no fsync: a power cut may cost the newest text, a killed process does not.
+  explicit BackgroundWriter(const std::string& path);
+  // Does not flush. The writing thread is detached: it ends after the last text, or with the
+  // process if a write blocks.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  // Queues `text` behind earlier texts. Returns false and drops it if the queue is full or a write
-  // has failed.
+  // Returns at once. With a descriptor: returns false and drops the text if a write has failed or the
+  // waiting texts would exceed `most_waiting_bytes`. With a path: returns true, and the text
+  // replaces one that still waits to be written.
   bool write(std::string text);
-  // Waits at most `milliseconds` until all text is written. Returns false if some of it is not.
+  // Waits until all texts are written, but at most this long. Returns false if texts are left or
+  // the newest write failed.
   bool flush(int64_t milliseconds);
-  // Returns the errno of the write that failed, or 0. After a failure nothing more is written.
+  // Returns the errno of the newest write, 0 if it succeeded.
   int error() const;
 
  private:
   struct State;
+  static void start(const std::shared_ptr<State>& state);
   static void run(const std::shared_ptr<State>& state);
 
   std::shared_ptr<State> state_;

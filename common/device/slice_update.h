@@ -32,7 +32,7 @@ struct SliceMove {
   int32_t aligned;  // 1 if every pointer is 16-byte aligned
   const float* before;
   float* after;
-  const float* state_before[2];  // if it differs from `state`, values are copied over
+  const float* state_before[2];  // read; equal to `state` if it is updated in place
   float* state[2];
   const float* read;  // weights that the gradient was computed on, or null
 };

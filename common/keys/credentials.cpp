@@ -22,7 +22,7 @@ std::optional<PeerRole> role_of_key(const Demand& demand, const std::string& pub
 }
 
 bool is_token(const Demand& demand, const std::string& token) {
-  // compares in constant time, so that the duration tells a stranger nothing
+  // compares in constant time, so that the duration reveals nothing about the token
   return !demand.token.empty() && token.size() == demand.token.size() &&
          CRYPTO_memcmp(token.data(), demand.token.data(), token.size()) == 0;
 }

@@ -30,8 +30,8 @@ constexpr int kLeastUnread = 16;
 constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
 // Send buffer of a data connection within one host. The kernel would let it grow to megabytes,
 // which leave the cache between write and read. The receive buffer stays under the kernel's
-// control: with a fixed one each wake-up brings less data, and bare ZeroMQ is slower. On a network
-// the kernel sizes both, since the size must follow the round-trip time.
+// control: with a fixed one each wake-up delivers less data, and bare ZeroMQ is slower. On a
+// network the kernel sizes both, since the size must follow the round-trip time.
 constexpr int kLocalBufferBytes = 1 << 18;
 constexpr int kMostIoThreads = 4;
 

@@ -35,9 +35,9 @@ EndpointLimits control_limits();
 // Returns the limits of the data connections of a job with slices of `slice_bytes`.
 EndpointLimits data_limits(int64_t slice_bytes);
 
-// Returns the number of I/O threads of the ZeroMQ context for data: one thread cannot fill a fast
-// link, and two peers get one thread each. Control has its own context, and gradients never keep
-// its thread busy.
+// Returns the number of I/O threads of the ZeroMQ context for data: one per core, at most 4. One
+// thread cannot fill a fast link, and two peers get one thread each. Control has its own context,
+// so that gradients never keep its thread busy.
 int data_io_threads();
 
 enum class SendResult {
@@ -93,6 +93,7 @@ class Router {
 class Dealer {
  public:
   // credentials: presented to the listening peer.
+  // Throws Error(kUsage) naming `address` if it is invalid.
   Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
          const Credentials& credentials = {});
 

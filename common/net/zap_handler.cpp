@@ -181,7 +181,7 @@ void ZapHandler::answer() {
 
 // libzmq does not name the peer when a handshake fails. The end of the connection follows the
 // failure, so the next end is attributed to it. With several I/O threads the end of another
-// connection may come in between.
+// connection may intervene.
 void ZapHandler::take_events(Watched& watched) {
   for (auto frames = receive_all(watched.events); !frames.empty();
        frames = receive_all(watched.events)) {

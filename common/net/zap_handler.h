@@ -64,7 +64,7 @@ class ZapHandler {
   std::atomic<int64_t> refused_ = 0;
   std::vector<void*> guarded_;  // sockets
 
-  std::mutex mutex_;  // guards all below but the thread
+  std::mutex mutex_;  // guards the members below, except the thread
   std::vector<zmq::socket_t> fresh_monitors_;
   Refusals refusals_;
   std::vector<std::string> notices_;

@@ -183,7 +183,7 @@ std::optional<double> seconds_left(const Moment& m) {
 }
 
 Report::Report(std::string dir, ProgressStyle style)
-    : dir_(std::move(dir)), style_(style), members_(dir_ + "/members.json") {
+    : dir_(std::move(dir)), style_(style), members_(members_path()) {
   std::error_code error;
   std::filesystem::create_directories(dir_, error);
   if (error) {
@@ -221,7 +221,7 @@ void Report::members(const std::string& json) {
     members_before_ = json;
     return;
   }
-  members_.put(json);
+  members_.write(json);
   explain_members();
 }
 
@@ -231,7 +231,7 @@ void Report::explain_members() {
   members_explained_ = true;
   end_line();
   Log("server 0")
-      .warn("[out] cannot write " + members_.path() + ": " + std::strerror(error) +
+      .warn("[out] cannot write " + members_path() + ": " + std::strerror(error) +
             "; training goes on, the file is out of date");
 }
 

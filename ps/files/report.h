@@ -8,7 +8,6 @@
 #include <string>
 
 #include "common/base/background_writer.h"
-#include "common/io/latest_file.h"
 #include "common/job/job.h"
 #include "ps/files/moment.h"
 #include "ps/files/summary.h"
@@ -56,6 +55,7 @@ class Report {
   void explain_metrics();
   void finish_metrics();
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
+  std::string members_path() const { return dir_ + "/members.json"; }
   void explain_members();
 
   std::string dir_;
@@ -63,8 +63,8 @@ class Report {
   std::unique_ptr<BackgroundWriter> metrics_;  // null before begin()
   int64_t metrics_left_out_ = 0;
   bool metrics_explained_ = false;
-  LatestFile members_;
-  std::string members_before_;  // newest text before begin()
+  BackgroundWriter members_;
+  std::string members_before_;  // the newest text before begin()
   bool members_explained_ = false;
   double last_plain_s_ = -1e9;
   int64_t last_plain_step_ = -1;

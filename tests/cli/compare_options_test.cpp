@@ -25,7 +25,7 @@ CompareOptions parse(std::vector<const char*> words) {
       parse_command_line(static_cast<int>(words.size()), words.data(), compare_options()), "typed");
 }
 
-// The error, "" where there is none.
+// Returns the error, or "".
 std::string refusal(std::vector<const char*> words) {
   words.push_back("--steps=10");
   try {
@@ -85,44 +85,69 @@ TEST(CompareOptions, HasDefaultsForAllButTheJob) {
   EXPECT_FALSE(options.keep_checkpoints);
 }
 
-TEST(CompareOptions, NamesTheWordThatIsWrongAndTheWayOut) {
-  EXPECT_EQ(refusal({}), "");
-  EXPECT_EQ(refusal({"--device", "auto"}), "");
-  EXPECT_THAT(refusal({"--device", "gpu"}),
-              AllOf(StartsWith("[device] --device gpu: gpu is unknown"), HasSubstr("cuda:N")));
-  EXPECT_THAT(refusal({"--device", "cpu,cuda"}), HasSubstr("cpu stands alone"));
-  EXPECT_EQ(refusal({"--server-device", "auto"}), "");
-  EXPECT_THAT(refusal({"--server-device", "gpu"}), StartsWith("[device] --server-device gpu"));
-  EXPECT_THAT(refusal({"--server-device", "cuda:0,cuda:1"}), HasSubstr("a server uses one device"));
-  EXPECT_THAT(refusal({"--strategies", "sync,psync"}),
-              AllOf(StartsWith("[compare] --strategies"), HasSubstr("psync"), HasSubstr("async")));
-  EXPECT_THAT(refusal({"--strategies", "local:0"}), HasSubstr("local:0"));
-  EXPECT_THAT(refusal({"--strategies", "sync,"}), HasSubstr("''"));
-  EXPECT_THAT(refusal({"--strategies", "sync,async,sync"}), HasSubstr("twice"));
-  EXPECT_THAT(refusal({"--strategies", "sync,ssp:0"}), HasSubstr("another name of sync"));
-  EXPECT_THAT(refusal({"--strategies", "backup:9", "--workers", "2"}),
-              AllOf(HasSubstr("backup:9"), HasSubstr("--workers has 2"), HasSubstr("10")));
-  EXPECT_THAT(refusal({"--strategies", "backup:1", "--workers", "2,1"}), HasSubstr("has 1"));
-  EXPECT_EQ(refusal({"--strategies", "backup:1", "--workers", "2,3"}), "");
-  EXPECT_THAT(refusal({"--seeds", "0"}), AllOf(HasSubstr("--seeds"), HasSubstr("'0'")));
-  EXPECT_THAT(refusal({"--workers", "0"}), AllOf(HasSubstr("--workers"), HasSubstr("'0'")));
-  EXPECT_THAT(refusal({"--workers", "1,two"}), HasSubstr("'two'"));
-  EXPECT_THAT(refusal({"--workers", "1,2,1"}), HasSubstr("1 is given twice"));
-  EXPECT_THAT(refusal({"--workers", "1,99999"}), HasSubstr("'99999'"));
-  EXPECT_THAT(refusal({"--target-accuracy", "97"}), AllOf(HasSubstr("'97'"), HasSubstr("<= 1")));
-  EXPECT_THAT(refusal({"--target-accuracy", "0"}), HasSubstr("> 0"));
-  EXPECT_THAT(refusal({"--target-accuracy", "nan"}), HasSubstr("nan"));
-  EXPECT_THAT(refusal({"--straggler", "1:4", "--workers", "2,1"}),
-              AllOf(HasSubstr("--straggler 1:4"), HasSubstr("no worker 1"), HasSubstr("below 1")));
-  EXPECT_THAT(refusal({"--straggler", "fast"}), AllOf(HasSubstr("straggler"), HasSubstr("fast")));
-  EXPECT_THAT(refusal({"job.ini"}), HasSubstr("'job.ini' is not a flag"));
-  EXPECT_THAT(refusal({"--strategy", "sync"}), HasSubstr("--strategies"));
-  EXPECT_THAT(refusal({"--checkpoint-dir", "x"}), HasSubstr("--keep-checkpoints"));
-  EXPECT_THAT(refusal({"--lr", "fast"}), HasSubstr("lr"));
-  EXPECT_THAT(refusal({"--seed", "18446744073709551615"}), HasSubstr("smaller"));
+struct Wrong {
+  std::vector<const char*> words;
+  const char* named;
+};
+
+TEST(CompareOptions, RefusesAndNamesMistakes) {
+  for (const auto& [words, named] :
+       std::vector<Wrong>{{{"--device", "gpu"}, "[device] --device gpu"},
+                          {{"--device", "cpu,cuda"}, "[device] --device cpu,cuda"},
+                          {{"--server-device", "gpu"}, "[device] --server-device gpu"},
+                          {{"--server-device", "cuda:0,cuda:1"}, "--server-device cuda:0,cuda:1"},
+                          {{"--strategies", "sync,psync"}, "psync"},
+                          {{"--strategies", "local:0"}, "local:0"},
+                          {{"--strategies", "sync,"}, "--strategies"},
+                          {{"--strategies", "sync,async,sync"}, "'sync'"},
+                          {{"--strategies", "sync,ssp:0"}, "'ssp:0'"},
+                          {{"--strategies", "backup:9", "--workers", "2"}, "backup:9"},
+                          {{"--strategies", "backup:1", "--workers", "2,1"}, "backup:1"},
+                          {{"--seeds", "0"}, "--seeds: '0'"},
+                          {{"--workers", "0"}, "--workers: '0'"},
+                          {{"--workers", "1,two"}, "--workers: 'two'"},
+                          {{"--workers", "1,2,1"}, "--workers: 1"},
+                          {{"--workers", "1,99999"}, "--workers: '99999'"},
+                          {{"--target-accuracy", "97"}, "--target-accuracy: '97'"},
+                          {{"--target-accuracy", "0"}, "--target-accuracy: '0'"},
+                          {{"--target-accuracy", "nan"}, "--target-accuracy: 'nan'"},
+                          {{"--straggler", "1:4", "--workers", "2,1"}, "--straggler 1:4"},
+                          {{"--straggler", "fast"}, "straggler = fast"},
+                          {{"job.ini"}, "'job.ini'"},
+                          {{"--strategy", "sync"}, "--strategy"},
+                          {{"--checkpoint-dir", "x"}, "--checkpoint-dir"},
+                          {{"--lr", "fast"}, "lr = fast"},
+                          {{"--seed", "18446744073709551615"}, "seed"},
+                          {{"--link", "1gbit,1ms", "--link", "1gbit,1ms"}, "--link: 1gbit,1ms"},
+                          {{"--link="}, "--link"},
+                          {{"--link"}, "link"},
+                          {{"--codecs", "fp32,int4"}, "int4"},
+                          {{"--codecs", "int8,topk:0.5,int8"}, "--codecs: int8"},
+                          {{"--codecs", "int8", "--codec", "bf16"}, "--codec"},
+                          {{"--tune", "lr"}, "--tune: 'lr'"},
+                          {{"--tune", "--out", "x"}, "tune"},
+                          {{"--tune", "lr=0.5,fast"}, "--tune lr: 'fast'"},
+                          {{"--tune", "lr="}, "--tune lr: ''"},
+                          {{"--tune="}, "--tune: ''"},
+                          {{"--tune", "lr=0.5,0.50"}, "--tune lr: 0.50"},
+                          {{"--tune", "lr=1", "--tune", "lr=2"}, "--tune: lr"},
+                          {{"--tune", "lr=0.5,-1"}, "lr=-1"},
+                          {{"--tune", "mometum=0.5"}, "'mometum'"},
+                          {{"--tune", "model=1"}, "'model'"},
+                          {{"--tune", "steps=1,2"}, "'steps'"}}) {
+    EXPECT_THAT(refusal(words), AllOf(StartsWith("["), HasSubstr(named)));
+  }
 }
 
-TEST(CompareOptions, ReadsTuneAsOftenAsItIsGiven) {
+TEST(CompareOptions, AcceptsValidOptions) {
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({"--device", "auto"}), "");
+  EXPECT_EQ(refusal({"--server-device", "auto"}), "");
+  EXPECT_EQ(refusal({"--strategies", "backup:1", "--workers", "2,3"}), "");
+  EXPECT_EQ(refusal({"--tune", "outer-lr=0.5,1", "--strategies", "local:4"}), "");
+}
+
+TEST(CompareOptions, ReadsRepeatedTune) {
   const CompareOptions options =
       parse({"--steps=10", "--tune", "lr=0.5,1", "--tune=momentum=0,0.9,0.95"});
   ASSERT_EQ(options.tune.size(), 2U);
@@ -132,22 +157,16 @@ TEST(CompareOptions, ReadsTuneAsOftenAsItIsGiven) {
   EXPECT_THAT(options.tune[1].values, ElementsAre("0", "0.9", "0.95"));
 }
 
-TEST(CompareOptions, ReadsLinksAsOftenAsTheyAreGiven) {
+TEST(CompareOptions, ReadsRepeatedLinks) {
   EXPECT_THAT(parse({"--steps=10"}).links, ElementsAre(""));
   EXPECT_THAT(parse({"--steps=10", "--link", "none", "--link=100mbit,5ms"}).links,
               ElementsAre("", "100mbit,5ms"));
-  EXPECT_THAT(refusal({"--link", "1gbit,1ms", "--link", "1gbit,1ms"}), HasSubstr("twice"));
-  EXPECT_THAT(refusal({"--link="}), HasSubstr("RATE,DELAY"));
-  EXPECT_THAT(refusal({"--link"}), HasSubstr("link"));
 }
 
-TEST(CompareOptions, ReadsCodecsAndNamesTheWrongOne) {
+TEST(CompareOptions, ReadsCodecs) {
   EXPECT_THAT(parse({"--steps=10"}).codecs, ElementsAre(""));
   EXPECT_THAT(parse({"--steps=10", "--codecs", "fp32,int8,topk:0.050"}).codecs,
               ElementsAre("fp32", "int8", "topk:0.05"));
-  EXPECT_THAT(refusal({"--codecs", "fp32,int4"}), HasSubstr("int4"));
-  EXPECT_THAT(refusal({"--codecs", "int8,topk:0.5,int8"}), HasSubstr("int8 is given twice"));
-  EXPECT_THAT(refusal({"--codecs", "int8", "--codec", "bf16"}), HasSubstr("--codec"));
 }
 
 TEST(CompareOptions, ACodecDoesNotKeepAllReduceFromRunning) {
@@ -157,22 +176,7 @@ TEST(CompareOptions, ACodecDoesNotKeepAllReduceFromRunning) {
               ElementsAre("sync", "allreduce:tree"));
 }
 
-TEST(CompareOptions, RefusesTriesThatCannotRunOrWouldNotBeEqual) {
-  EXPECT_THAT(refusal({"--tune", "lr"}), HasSubstr("KEY=VALUE"));
-  EXPECT_THAT(refusal({"--tune", "--out", "x"}), HasSubstr("tune"));
-  EXPECT_THAT(refusal({"--tune", "lr=0.5,fast"}), HasSubstr("'fast'"));
-  EXPECT_THAT(refusal({"--tune", "lr="}), HasSubstr("''"));
-  EXPECT_THAT(refusal({"--tune="}), HasSubstr("''"));
-  EXPECT_THAT(refusal({"--tune", "lr=0.5,0.50"}), HasSubstr("twice"));
-  EXPECT_THAT(refusal({"--tune", "lr=1", "--tune", "lr=2"}), HasSubstr("lr is given twice"));
-  EXPECT_THAT(refusal({"--tune", "lr=0.5,-1"}), AllOf(HasSubstr("lr=-1"), HasSubstr("> 0")));
-  EXPECT_THAT(refusal({"--tune", "mometum=0.5"}), HasSubstr("did you mean momentum"));
-  EXPECT_THAT(refusal({"--tune", "model=1"}), HasSubstr("'model'"));
-  EXPECT_THAT(refusal({"--tune", "steps=1,2"}), HasSubstr("'steps'"));
-  EXPECT_EQ(refusal({"--tune", "outer-lr=0.5,1", "--strategies", "local:4"}), "");
-}
-
-TEST(CompareOptions, RunsStrategiesSideBySideThatOneJobFileCouldNotHold) {
+TEST(CompareOptions, RunsStrategiesThatNeedDifferentJobFiles) {
   const ScratchFolder folder;
   const std::string job = folder / "job.ini";
   write_bytes(job,
@@ -180,13 +184,13 @@ TEST(CompareOptions, RunsStrategiesSideBySideThatOneJobFileCouldNotHold) {
               "on-worker-loss = continue\nresume = true\ncheckpoint-every = 5\n");
   const CompareOptions options =
       parse({"--job", job.c_str(), "--strategies", "sync,async,allreduce:tree"});
-  EXPECT_FALSE(options.job.staleness_aware) << "sync has none";
+  EXPECT_FALSE(options.job.staleness_aware) << "not an option of sync";
   EXPECT_EQ(options.job.record, "");
   EXPECT_EQ(options.job.resume, Resume::kFalse);
   EXPECT_EQ(options.job.checkpoint_every, 0);
 }
 
-TEST(CompareOptions, OptionsForSinglePushesAreOffWherePushesAreGathered) {
+TEST(CompareOptions, OptionsForSinglePushesAreOffForBufferedStrategies) {
   const auto keys = keys_of_strategy("buffered:4");
   EXPECT_EQ(keys.at("strategy"), "buffered:4");
   EXPECT_EQ(keys.at("staleness-aware"), "false");
@@ -194,7 +198,7 @@ TEST(CompareOptions, OptionsForSinglePushesAreOffWherePushesAreGathered) {
   EXPECT_FALSE(keys_of_strategy("async").contains("staleness-aware"));
 }
 
-TEST(CompareOptions, TheSharedJobHasOnlyLinesThatAllRunsHave) {
+TEST(CompareOptions, TheSharedJobHasOnlyTheLinesOfAllRuns) {
   Job one;
   one.steps = 10;
   Job two = one;

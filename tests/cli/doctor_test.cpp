@@ -54,7 +54,7 @@ TEST(Doctor, ACallThatNeverReturnsHasADeadline) {
   EXPECT_EQ(within<int>(0.01, never), std::nullopt);
 }
 
-TEST(Doctor, APortThatNobodyListensAtIsNamedWithTheWayOut) {
+TEST(Doctor, AnUnusedPortIsNamedWithTheRemedy) {
   const std::string address = free_address();
   const AddressFindings found = reach(address, "of server 1", "start it");
   EXPECT_FALSE(found.ok);
@@ -63,7 +63,7 @@ TEST(Doctor, APortThatNobodyListensAtIsNamedWithTheWayOut) {
   EXPECT_EQ(found.port.code, ErrorCode::kUnreachable);
   EXPECT_EQ(found.port.check, "port of server 1");
   EXPECT_THAT(found.port.text, HasSubstr(address));
-  EXPECT_THAT(found.port.text, HasSubstr("Connection refused; start it"));
+  EXPECT_THAT(found.port.text, HasSubstr("start it"));
 }
 
 TEST(Doctor, AnOpenPortIsReachedByNameToo) {
@@ -73,71 +73,65 @@ TEST(Doctor, AnOpenPortIsReachedByNameToo) {
   EXPECT_TRUE(reach("tcp://127.0.0.1" + port, "", "").ok);
   const AddressFindings named = reach("tcp://localhost" + port, "", "");
   EXPECT_TRUE(named.ok) << named.port.text;
-  EXPECT_EQ(named.name.text, "localhost is 127.0.0.1");
+  EXPECT_THAT(named.name.text, HasSubstr("127.0.0.1"));
 }
 
-TEST(Doctor, ANameThatNobodyKnowsIsNamed) {
+TEST(Doctor, AnUnknownHostIsNamed) {
   const AddressFindings found = reach("tcp://no-such-host.invalid:5555", "", "");
   EXPECT_FALSE(found.ok);
   EXPECT_EQ(found.name.level, Finding::kError);
-  EXPECT_THAT(found.name.text, HasSubstr("no-such-host.invalid cannot be resolved"));
+  EXPECT_THAT(found.name.text, HasSubstr("no-such-host.invalid"));
   EXPECT_THAT(found.port.text, HasSubstr(":5555"));
 }
 
-// A port at which something else listens: the connection stands, and nobody answers.
-TEST(Doctor, AnotherProgramAtThePortIsNoJob) {
+// Another program listens at the port: it accepts the connection and does not answer.
+TEST(Doctor, AnotherProgramAtThePortIsNotAJob) {
   const UniqueFd listening = listen_on({"127.0.0.1", "0"});
   const std::string address = "tcp://" + local_name(listening.get()).to_string();
   const std::vector<Finding> findings = check_job(address, Keys(), 0.2);
   EXPECT_EQ(doctor_exit_code(findings), 4);
   EXPECT_THAT(findings.back().text, HasSubstr(address));
-  EXPECT_THAT(findings.back().text, HasSubstr("another program listens there"));
 }
 
-TEST(Doctor, ClocksMayDifferByWhatTheQuestionTook) {
+TEST(Doctor, ClocksMayDifferByTheRoundTrip) {
   EXPECT_EQ(check_clock(10'000, 10'100, 200.0).level, Finding::kOk);
-  EXPECT_THAT(check_clock(10'000, 10'100, 200.0).text, HasSubstr("0.000 s"));
-  EXPECT_EQ(check_clock(10'000, 12'500, 2'900.0).level, Finding::kOk) << "nobody can tell";
+  EXPECT_EQ(check_clock(10'000, 12'500, 2'900.0).level, Finding::kOk) << "within the round trip";
   const Finding behind = check_clock(10'000, 15'000, 10.0);
   EXPECT_EQ(behind.level, Finding::kWarning);
-  EXPECT_THAT(behind.text, HasSubstr("4.995 s behind this one"));
-  EXPECT_THAT(behind.text, HasSubstr("NTP"));
-  EXPECT_THAT(check_clock(15'000, 10'000, 10.0).text, HasSubstr("5.005 s ahead of this one"));
+  EXPECT_THAT(behind.text, HasSubstr("4.995 s behind"));
+  EXPECT_THAT(check_clock(15'000, 10'000, 10.0).text, HasSubstr("5.005 s ahead"));
 }
 
 TEST(Doctor, TheHardLimitOfFilesCounts) {
   EXPECT_EQ(check_files(1024, 4096, 2000).level, Finding::kOk);
-  const Finding few = check_files(1024, 1024, 2000);
-  EXPECT_EQ(few.level, Finding::kWarning);
-  EXPECT_THAT(few.text, HasSubstr("ulimit -Hn"));
+  EXPECT_EQ(check_files(1024, 1024, 2000).level, Finding::kWarning);
 }
 
-TEST(Doctor, LittleOrSlowMemoryAndDiskAreWarnedOf) {
+TEST(Doctor, LittleOrSlowMemoryAndDiskAreWarnings) {
   EXPECT_EQ(check_shm(int64_t{8} << 30, int64_t{8} << 30).level, Finding::kOk);
   EXPECT_EQ(check_shm(int64_t{64} << 20, int64_t{64} << 20).level, Finding::kWarning);
   EXPECT_EQ(check_disk("/x", int64_t{1} << 40, 1e9).level, Finding::kOk);
-  EXPECT_THAT(check_disk("/x", int64_t{1} << 20, 1e9).text, HasSubstr("make room"));
-  EXPECT_THAT(check_disk("/x", int64_t{1} << 40, 1e6).text, HasSubstr("slow for checkpoints"));
+  EXPECT_EQ(check_disk("/x", int64_t{1} << 20, 1e9).level, Finding::kWarning);
+  EXPECT_EQ(check_disk("/x", int64_t{1} << 40, 1e6).level, Finding::kWarning);
 }
 
-TEST(Doctor, TheDiskIsTriedAndNothingIsLeftThere) {
+TEST(Doctor, TheDiskCheckLeavesNoFile) {
   const ScratchFolder folder;
-  const Finding found = check_disk_here(folder.path());
-  EXPECT_THAT(found.text, HasSubstr("written through to the disk"));
+  EXPECT_THAT(check_disk_here(folder.path()).text, HasSubstr(folder.path()));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-  const Finding none = check_disk_here(folder / "none");
-  EXPECT_EQ(none.level, Finding::kWarning);
-  EXPECT_THAT(none.text, HasSubstr("No such file"));
+  EXPECT_EQ(check_disk_here(folder / "none").level, Finding::kWarning);
 }
 
-TEST(Doctor, AWayToAServerIsToldWithItsLatencyAndItsMemory) {
+TEST(Doctor, AServerIsReportedWithItsLatencyAndItsMemory) {
   const ServerWay good{0.08, 1.2e9, 2.4e9, "", true};
   const std::vector<Finding> findings = findings_of("server 1", "tcp://node:5", good);
   ASSERT_EQ(findings.size(), 2U);
-  EXPECT_EQ(findings[0].text, "tcp://node:5: latency 0.08 ms, 1200 MB/s there, 2400 MB/s back");
+  for (const char* value : {"tcp://node:5", "0.08 ms", "1200 MB/s", "2400 MB/s"}) {
+    EXPECT_THAT(findings[0].text, HasSubstr(value));
+  }
   EXPECT_EQ(findings[1].level, Finding::kOk);
   EXPECT_EQ(findings_of("s", "a", {80.0, 1e9, 1e9, "", true})[0].level, Finding::kWarning);
-  EXPECT_THAT(findings_of("s", "a", {1.0, 0.0, 1e9, "", true})[0].text, HasSubstr("MTU"));
+  EXPECT_NE(findings_of("s", "a", {1.0, 0.0, 1e9, "", true})[0].level, Finding::kOk);
   const ServerWay apart{1.0, 1e9, 1e9, "it is on another host", false};
   EXPECT_EQ(findings_of("s", "a", apart)[1].level, Finding::kOk);
   const ServerWay closed{1.0, 1e9, 1e9, "Permission denied", true};

@@ -25,7 +25,10 @@ size_t count_of(const std::string& page, const std::string& what) {
   return count;
 }
 
-// The page, after the checks that hold for every page.
+constexpr const char* kChart = "<svg class=\"chart\"";
+constexpr const char* kAlert = "role=\"alert\"";
+
+// Returns the page after the checks that every page must pass.
 std::string checked_page(const CompareResult& result) {
   std::string page = report_html(result);
   std::istringstream in(page);
@@ -36,7 +39,7 @@ std::string checked_page(const CompareResult& result) {
       R"((src|href)\s*=\s*"(?!#|data:,)|url\(|@import|<script|<img|<link rel="(?!icon))");
   std::smatch found;
   EXPECT_FALSE(std::regex_search(page, found, outside)) << found.str();
-  // what a number that is not one would leave in a drawing
+  // a non-finite number must not reach a drawing
   EXPECT_FALSE(std::regex_search(page, found, std::regex(R"(="[^"]*\b(nan|inf)\b[^"]*")")))
       << found.str();
   return page;
@@ -46,28 +49,25 @@ TEST(ReportHtml, ShowsEveryStrategyEveryNumberOfWorkersAndEveryChart) {
   const CompareResult result = fixture({});
   const std::string page = checked_page(result);
   for (const std::string& strategy : result.strategies) EXPECT_THAT(page, HasSubstr(strategy));
-  for (const char* title :
-       {"Accuracy over time", "Accuracy over samples", "Test loss over time",
-        "Test loss over samples", "Throughput: samples per second", "Time to 97% test accuracy",
-        "Scaling against one worker", "async, 4 workers", "ssp:4, 2 workers"}) {
-    EXPECT_THAT(page, HasSubstr(title));
+  for (const char* section : {"results", "accuracy", "speed", "steps", "staleness", "costs"}) {
+    EXPECT_EQ(count_of(page, std::string("<section id=\"") + section + "\""), 1U) << section;
   }
   // four rows of three panels; speed; split by workers; async and ssp with two and four workers
-  EXPECT_EQ(count_of(page, "<svg class=\"chart\""), 4U * 3 + 3 + 3 + 4);
-  EXPECT_THAT(page, HasSubstr("class=\"band s0\""));
-  EXPECT_THAT(page, HasSubstr("prefers-color-scheme:dark"));
-  EXPECT_THAT(page, Not(HasSubstr("Which strategy wins over which link")));
-  EXPECT_THAT(page, Not(HasSubstr("This comparison is not fair")));
+  EXPECT_EQ(count_of(page, kChart), 4U * 3 + 3 + 3 + 4);
+  EXPECT_THAT(page, AllOf(HasSubstr("class=\"band s0\""), HasSubstr("prefers-color-scheme:dark"),
+                          Not(HasSubstr("href=\"#links\"")), Not(HasSubstr(kAlert))));
 }
 
-TEST(ReportHtml, SaysWhereItComesFrom) {
-  const CompareResult result = fixture({});
-  EXPECT_THAT(checked_page(result),
-              AllOf(HasSubstr(result.command), HasSubstr(result.commit), HasSubstr(result.machine),
-                    HasSubstr("libzmq 4.3.4"), HasSubstr("cubic"), HasSubstr("global-batch = 64"),
-                    HasSubstr("12 min 23 s"), HasSubstr(result.notes[0]),
-                    HasSubstr(result.runs[0].initial_weights_sha256),
-                    HasSubstr("the same in 18 of 18 runs")));
+TEST(ReportHtml, NamesItsCommandMachineAndVersions) {
+  CompareResult result = fixture({});
+  result.straggler = "1:4.25";
+  const std::string page = checked_page(result);
+  for (const std::string& value :
+       {result.command, result.commit, result.machine, result.libraries.at("libzmq"),
+        result.congestion_control, result.notes.at(0), result.runs[0].initial_weights_sha256,
+        std::string("lr = 0.05"), std::string("4.25")}) {
+    EXPECT_THAT(page, HasSubstr(value));
+  }
 }
 
 TEST(ReportHtml, TextFromOutsideIsNeverMarkup) {
@@ -94,101 +94,81 @@ TEST(ReportHtml, TextFromOutsideIsNeverMarkup) {
 
 TEST(ReportHtml, FailuresAreShownAsFailures) {
   const std::string page = checked_page(fixture({.failures = true}));
-  EXPECT_THAT(page, AllOf(HasSubstr("<b>6 of 90 runs failed.</b>"), HasSubstr("id=\"failures\""),
-                          HasSubstr("5 of 5<small>failed</small>"),
-                          HasSubstr("1 of 5<small>failed</small>"),
-                          HasSubstr("Gloo is not built into this worker"),
-                          HasSubstr("loss is not finite at step 311 &lt;script&gt;")));
+  EXPECT_THAT(page, AllOf(HasSubstr("6 of 90 runs"), HasSubstr("id=\"failures\""),
+                          HasSubstr("<td class=\"n bad\">5 of 5<"),
+                          HasSubstr("<td class=\"n bad\">1 of 5<"),
+                          HasSubstr("&lt;script&gt;alert(&quot;x&quot;)")));
 }
 
-TEST(ReportHtml, NothingButFailuresIsAReport) {
-  CompareResult result =
-      fixture({.strategies = {"allreduce:gloo"}, .workers = {4}, .failures = true});
-  const std::string page = checked_page(result);
-  EXPECT_THAT(page, AllOf(HasSubstr("5 of 5 runs failed."), HasSubstr(">none<"),
-                          HasSubstr("No run left a curve."), Not(HasSubstr("<svg"))));
-}
-
-TEST(ReportHtml, NoRunAtAllIsAReport) {
-  EXPECT_THAT(checked_page(CompareResult{}), HasSubstr("No run was made."));
+TEST(ReportHtml, AReportNeedsNoGoodRun) {
+  const std::string page =
+      checked_page(fixture({.strategies = {"allreduce:gloo"}, .workers = {4}, .failures = true}));
+  EXPECT_THAT(page, AllOf(HasSubstr("id=\"failures\""), Not(HasSubstr("<svg"))));
+  EXPECT_THAT(checked_page(CompareResult{}), Not(HasSubstr("id=\"results\"")));
 }
 
 TEST(ReportHtml, OneRunHasNoBandAndNoWhisker) {
   const std::string page =
       checked_page(fixture({.strategies = {"sync"}, .workers = {1}, .seeds = 1}));
   EXPECT_THAT(page,
-              AllOf(HasSubstr("one seed, no band"), HasSubstr("one seed, no whiskers"),
-                    Not(HasSubstr("<path class=\"band")), Not(HasSubstr("<path class=\"whisker")),
-                    HasSubstr("1 strategy · 1 worker · 1 seed")));
+              AllOf(Not(HasSubstr("<path class=\"band")), Not(HasSubstr("<path class=\"whisker"))));
 }
 
-TEST(ReportHtml, ATargetThatIsNeverReachedIsSaidAsSuch) {
+TEST(ReportHtml, AnUnreachedTargetHasNoTimeAndNoChart) {
   CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}});
+  const size_t charts = count_of(checked_page(result), kChart);
   for (CompareRun& run : result.runs) {
     run.seconds_to_target.reset();
     run.samples_to_target.reset();
   }
-  EXPECT_THAT(checked_page(result),
-              AllOf(HasSubstr(">0 of 5<"), HasSubstr(">never<"), Not(HasSubstr("Time to 97%"))));
+  const std::string never = checked_page(result);
+  EXPECT_THAT(never, AllOf(HasSubstr(">0 of 5<"), HasSubstr(">never<")));
+  EXPECT_EQ(count_of(never, kChart), charts - 1);
   result.target_accuracy.reset();
-  EXPECT_THAT(checked_page(result), Not(HasSubstr("time to target")));
+  EXPECT_THAT(checked_page(result), Not(HasSubstr(">never<")));
 }
 
-TEST(ReportHtml, DifferentHashesAreLoud) {
+TEST(ReportHtml, DifferentHashesRaiseAnAlert) {
   CompareResult result = fixture({});
   result.runs[1].data_order_sha256 = std::string(64, 'd');
-  EXPECT_THAT(checked_page(result),
-              AllOf(HasSubstr("This comparison is not fair."), HasSubstr("DIFFERENT"),
-                    HasSubstr("seed 7, order of samples")));
+  EXPECT_THAT(checked_page(result), AllOf(HasSubstr(kAlert), HasSubstr("<td class=\"bad\">"),
+                                          HasSubstr(result.runs[1].data_order_sha256)));
   result.runs[1].data_order_sha256.clear();
-  EXPECT_THAT(checked_page(result),
-              AllOf(Not(HasSubstr("not fair")),
-                    HasSubstr("the same in 17 of 18 runs, the others report none")));
-}
-
-TEST(ReportHtml, AStragglerIsSaidAtTheTop) {
-  CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}, .seeds = 1});
-  result.straggler.clear();
-  EXPECT_THAT(checked_page(result), Not(HasSubstr("times slower")));
-  result.straggler = "1:4";
-  EXPECT_THAT(checked_page(result), HasSubstr("worker 1 made 4 times slower</p>"));
+  EXPECT_THAT(checked_page(result), AllOf(Not(HasSubstr(kAlert)), HasSubstr("17 of 18 runs")));
 }
 
 TEST(ReportHtml, ManyNotesAreOneList) {
   CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}, .seeds = 1});
   result.notes = {"first", "second"};
-  EXPECT_EQ(count_of(checked_page(result), "<b>Note:</b>"), 2U);
+  EXPECT_EQ(count_of(checked_page(result), "<div class=\"warning\">"), 2U);
   result.notes = {"first", "second", "third", "fourth <b>"};
-  EXPECT_THAT(checked_page(result),
-              AllOf(HasSubstr("<b>Notes</b><ul><li>first</li>"),
-                    HasSubstr("<li>fourth &lt;b&gt;</li></ul>"), Not(HasSubstr("<b>Note:</b>"))));
+  const std::string page = checked_page(result);
+  EXPECT_EQ(count_of(page, "<div class=\"warning\">"), 1U);
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("<ul><li>first</li>"), HasSubstr("<li>fourth &lt;b&gt;</li></ul>")));
 }
 
-TEST(ReportHtml, BackupDropsPushesAndIsFairAllTheSame) {
+TEST(ReportHtml, OtherSamplesUnderBackupRaiseNoAlert) {
   CompareResult result = fixture({.strategies = {"sync", "backup:1"}, .workers = {2}, .seeds = 1});
   for (CompareRun& run : result.runs) {
     if (run.strategy == "backup:1") run.data_order_sha256 = std::string(64, 'e');
   }
   EXPECT_THAT(checked_page(result),
-              AllOf(Not(HasSubstr("not fair")), Not(HasSubstr("DIFFERENT")),
-                    HasSubstr("the same in 1 of 1 run<"), HasSubstr("1 run of backup apart"),
-                    HasSubstr("learned from fewer samples")));
+              AllOf(Not(HasSubstr(kAlert)), HasSubstr("1 of 1 run<"), HasSubstr("backup")));
   for (CompareRun& run : result.runs) run.initial_weights_sha256 = run.strategy;
-  EXPECT_THAT(checked_page(result), HasSubstr("This comparison is not fair."));
+  EXPECT_THAT(checked_page(result), HasSubstr(kAlert));
 }
 
 TEST(ReportHtml, LinksHaveAMapAndTheModelBesideThem) {
   const std::string page = checked_page(fixture({.links = {"", "1gbit,1ms", "100mbit,5ms"}}));
-  EXPECT_THAT(page,
-              AllOf(HasSubstr("Which strategy wins over which link"), HasSubstr("td class=\"won s"),
-                    HasSubstr("The textbook model beside the measurement"),
-                    HasSubstr("Tables and charts over 100mbit,5ms")));
+  EXPECT_THAT(page, AllOf(HasSubstr("href=\"#links\""), HasSubstr("td class=\"won s")));
+  EXPECT_EQ(count_of(page, "<details class=\"link\">"), 2U);
   // 54,442 parameters over 11.7 MB/s: a ring of two needs 18.6 ms, one server 37.2 ms
   EXPECT_THAT(page,
               HasSubstr("<td class=\"n\">18.6</td><td class=\"n\">37.2</td><td>all-reduce</td>"));
 }
 
-TEST(ReportHtml, MissingAndImpossibleValuesDoNotBreakIt) {
+TEST(ReportHtml, MissingAndImpossibleValuesKeepThePageValid) {
   CompareResult result = fixture({.links = {"", "100mbit,5ms"}});
   for (size_t i = 0; i < result.runs.size(); ++i) {
     CompareRun& run = result.runs[i];
@@ -213,10 +193,11 @@ TEST(ReportHtml, MissingAndImpossibleValuesDoNotBreakIt) {
   checked_page(result);
 }
 
-TEST(ReportHtml, AnAllZeroStalenessIsSaidNotDrawn) {
-  const std::string page = checked_page(fixture({.strategies = {"sync"}}));
-  EXPECT_THAT(page, HasSubstr("Never stale"));
-  EXPECT_THAT(page, Not(HasSubstr("staleness (updates)")));
+TEST(ReportHtml, AnAllZeroStalenessIsNotDrawn) {
+  CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}});
+  const size_t charts = count_of(checked_page(result), kChart);
+  for (CompareRun& run : result.runs) run.staleness = {{0, 5}, {1, 3}};
+  EXPECT_EQ(count_of(checked_page(result), kChart), charts + 1);
 }
 
 TEST(ReportHtml, FourHundredRunsStayBelowAMegabyte) {

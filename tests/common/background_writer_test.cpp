@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "common/base/console.h"
@@ -18,7 +21,7 @@ namespace {
 
 constexpr int64_t kLongMs = 60'000;
 
-// A pipe of one page.
+// A pipe that holds one page.
 struct Pipe {
   Pipe() {
     std::array<int, 2> ends{};
@@ -60,7 +63,7 @@ TEST(BackgroundWriter, WritesInOrder) {
   EXPECT_EQ(read_bytes(folder / "file"), all);
 }
 
-TEST(BackgroundWriter, APipeThatNobodyReadsStopsNobodyAndLosesNothingThatHasRoom) {
+TEST(BackgroundWriter, AnUnreadPipeDoesNotBlockAndLosesNoQueuedText) {
   const Pipe pipe;
   std::string all;
   {
@@ -69,16 +72,16 @@ TEST(BackgroundWriter, APipeThatNobodyReadsStopsNobodyAndLosesNothingThatHasRoom
       all += std::string(1000, c);
       EXPECT_TRUE(writer.write(std::string(1000, c)));
     }
-    // ten thousand bytes wait or are in the pipe, which takes four
+    // ten thousand bytes are queued, and the pipe holds four thousand
     while (writer.write(std::string(1000, 'z'))) all += std::string(1000, 'z');
     EXPECT_LE(all.size(), 15'000U);
     EXPECT_FALSE(writer.flush(1));
     EXPECT_EQ(writer.error(), 0);
   }
-  EXPECT_EQ(pipe.take(all.size()), all) << "the thread goes on without its owner";
+  EXPECT_EQ(pipe.take(all.size()), all) << "the thread continues without its owner";
 }
 
-TEST(BackgroundWriter, AFailureIsKeptAndEndsIt) {
+TEST(BackgroundWriter, AFailureEndsTheWriterAndIsKept) {
   const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   BackgroundWriter writer(full.get());
   EXPECT_TRUE(writer.write("x"));
@@ -93,7 +96,7 @@ TEST(BackgroundWriter, NoFileIsAFailureToo) {
   EXPECT_EQ(writer.error(), EBADF);
 }
 
-TEST(BackgroundWriter, ADescriptorThatDoesNotBlockIsWaitedFor) {
+TEST(BackgroundWriter, ANonBlockingDescriptorIsAwaited) {
   const Pipe pipe;
   fcntl(pipe.write_end.get(), F_SETFL, O_NONBLOCK);
   BackgroundWriter writer(pipe.write_end.get());
@@ -103,7 +106,71 @@ TEST(BackgroundWriter, ADescriptorThatDoesNotBlockIsWaitedFor) {
   EXPECT_TRUE(writer.flush(kLongMs));
 }
 
-TEST(Console, SaysWhatItHasLeftOut) {
+TEST(BackgroundWriter, AFileHoldsTheNewestText) {
+  const ScratchFolder folder;
+  BackgroundWriter file(folder / "file");
+  for (int i = 0; i <= 100; ++i) file.write(std::to_string(i));
+  EXPECT_TRUE(file.flush(kLongMs));
+  EXPECT_EQ(read_bytes(folder / "file"), "100");
+  EXPECT_FALSE(std::filesystem::exists(folder / "file.tmp"));
+}
+
+TEST(BackgroundWriter, AFileGetsItsLastTextWithoutAFlush) {
+  const ScratchFolder folder;
+  { BackgroundWriter(folder / "file").write("last"); }
+  for (int i = 0; i < 6000 && !std::filesystem::exists(folder / "file"); ++i) usleep(10'000);
+  EXPECT_EQ(read_bytes(folder / "file"), "last");
+}
+
+TEST(BackgroundWriter, AReaderNeverSeesHalfAFile) {
+  const ScratchFolder folder;
+  BackgroundWriter file(folder / "file");
+  const std::string one(1 << 16, 'a');
+  const std::string other(1 << 15, 'b');
+  file.write(one);
+  ASSERT_TRUE(file.flush(kLongMs));
+  for (int i = 0; i < 50; ++i) {
+    file.write(i % 2 == 0 ? other : one);
+    const std::string seen = read_bytes(folder / "file");
+    EXPECT_TRUE(seen == one || seen == other) << seen.size();
+  }
+}
+
+TEST(BackgroundWriter, AFailedWriteKeepsTheOldFileAndIsRetried) {
+  const ScratchFolder folder;
+  BackgroundWriter file(folder / "file");
+  file.write("whole");
+  ASSERT_TRUE(file.flush(kLongMs));
+  std::filesystem::create_directory(folder / "file.tmp");
+  file.write("newer");
+  EXPECT_FALSE(file.flush(kLongMs));
+  EXPECT_EQ(file.error(), EISDIR);
+  EXPECT_EQ(read_bytes(folder / "file"), "whole");
+  std::filesystem::remove(folder / "file.tmp");
+  file.write("newest");
+  EXPECT_TRUE(file.flush(kLongMs));
+  EXPECT_EQ(file.error(), 0);
+  EXPECT_EQ(read_bytes(folder / "file"), "newest");
+}
+
+// Opening a pipe without a reader blocks, as a stalled file system does.
+TEST(BackgroundWriter, AStalledFileSystemBlocksNoCaller) {
+  const ScratchFolder folder;
+  const std::string temporary = folder / "file.tmp";
+  ASSERT_EQ(mkfifo(temporary.c_str(), 0600), 0);
+  auto file = std::make_unique<BackgroundWriter>(folder / "file");
+  for (int i = 0; i < 1000; ++i) file->write("text");
+  EXPECT_FALSE(file->flush(1));
+  EXPECT_EQ(file->error(), 0);
+  file.reset();
+  const UniqueFd reader(open(temporary.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4> text{};
+  ASSERT_EQ(read(reader.get(), text.data(), text.size()), 4)
+      << "the thread continues without its owner";
+  EXPECT_EQ(std::string(text.data(), text.size()), "text");
+}
+
+TEST(Console, ReportsLinesThatItLeftOut) {
   const Pipe out;
   const Pipe err;
   Console console(out.write_end.get(), err.write_end.get());

@@ -1,4 +1,4 @@
-// Sources, precedence, combinations, data, resume. Single values: job_values_test.cpp.
+// Tests sources, precedence, combinations, data and resume; job_values_test.cpp tests single values.
 #include "common/job/job.h"
 
 #include <gmock/gmock.h>
@@ -17,8 +17,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using Flags = std::map<std::string, std::string>;
 
 Job parse(const Flags& flags) { return parse_job("", flags); }
@@ -38,7 +40,7 @@ TEST(Job, WithoutSettingsIsOneEpochOfTheDefaults) {
   EXPECT_EQ(parse_job_text("", "empty"), expected);
 }
 
-TEST(Job, ARecordCannotHoldWhatCodecsKeepBack) {
+TEST(Job, ARecordCannotHoldResidualsOfCodecs) {
   const Flags recorded = {{"strategy", "async"}, {"record", "run.rec"}};
   const auto with = [&](const std::string& key, const std::string& value) {
     Flags flags = recorded;
@@ -83,7 +85,7 @@ TEST(Job, ReadsEveryKindOfValue) {
   EXPECT_EQ(job.data_dir, "/a folder/with = signs");
 }
 
-TEST(Job, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
+TEST(Job, FlagsOverrideTheEnvironmentAndTheEnvironmentTheFile) {
   const ScopedFile file("lr = 1\nseed = 1\nglobal-batch = 8\n");
   const ScopedVariable lr("PUSHPULL_LR", "2");
   const ScopedVariable batch("PUSHPULL_GLOBAL_BATCH", "16");
@@ -98,38 +100,30 @@ TEST(Job, TextFromTheCoordinatorIgnoresTheEnvironment) {
   EXPECT_EQ(parse_job_text("", "coordinator").schedule.lr, 0.1);
 }
 
-TEST(Job, ErrorsNameKeyValueSourceAndWhatWouldBeRight) {
-  EXPECT_EQ(error_of({{"lr", "-1"}}), "[job] lr = -1 (--lr): must be a number > 0");
-  EXPECT_EQ(error_of_text("\nlr = fast"), "[job] lr = fast (job.ini:2): must be a number > 0");
+TEST(Job, ErrorsNameKeyValueAndSource) {
+  EXPECT_THAT(error_of({{"lr", "-1"}}), StartsWith("[job] lr = -1 (--lr): "));
+  EXPECT_THAT(error_of_text("\nlr = fast"), StartsWith("[job] lr = fast (job.ini:2): "));
   const ScopedVariable lr("PUSHPULL_LR", "0");
-  EXPECT_EQ(error_of({}), "[job] lr = 0 (PUSHPULL_LR): must be a number > 0");
+  EXPECT_THAT(error_of({}), StartsWith("[job] lr = 0 (PUSHPULL_LR): "));
 }
 
-TEST(Job, ErrorsEscapeWhatIsNotPrintable) {
-  EXPECT_EQ(error_of({{"model", "a\nb\x1b\xff"}}),
-            "[job] model = a\\x0ab\\x1b\\xff (--model): must be mlp or convnet");
+TEST(Job, ErrorsEscapeUnprintableBytes) {
+  EXPECT_THAT(error_of({{"model", "a\nb\x1b\xff"}}),
+              StartsWith("[job] model = a\\x0ab\\x1b\\xff (--model)"));
   EXPECT_LT(error_of({{"model", std::string(100'000, 'm')}}).size(), 200U);
 }
 
-TEST(Job, UnknownKeyIsNamedWithItsPlaceAndTheNearestKey) {
-  EXPECT_EQ(error_of_text("seed = 1\nlearning-rate = 1\n"),
-            "[job] unknown key 'learning-rate' (job.ini:2); did you mean lr?");
-  EXPECT_EQ(error_of_text("global_batch = 1"),
-            "[job] unknown key 'global_batch' (job.ini:1); did you mean global-batch?");
-  EXPECT_EQ(error_of_text("zebra-crossing = 1"), "[job] unknown key 'zebra-crossing' (job.ini:1)");
-  EXPECT_EQ(error_of({{"optimi", "sgd"}}),
-            "[job] unknown flag --optimi; did you mean --optimizer?");
-}
-
-TEST(Job, UnknownVariableOfTheEnvironmentIsNamed) {
-  const ScopedVariable variable("PUSHPULL_LERNING_RATE", "1");
-  EXPECT_EQ(error_of({}), "[job] unknown variable PUSHPULL_LERNING_RATE in the environment");
+TEST(Job, UnknownNamesAreRefusedWithTheirPlaceAndTheNearestName) {
+  EXPECT_THAT(error_of_text("seed = 1\nlearning-rate = 1\n"),
+              AllOf(HasSubstr("'learning-rate' (job.ini:2)"), EndsWith(" lr?")));
+  EXPECT_THAT(error_of_text("global_batch = 1"),
+              AllOf(HasSubstr("'global_batch' (job.ini:1)"), EndsWith(" global-batch?")));
+  EXPECT_THAT(error_of_text("zebra-crossing = 1"), EndsWith("'zebra-crossing' (job.ini:1)"));
+  EXPECT_THAT(error_of({{"optimi", "sgd"}}),
+              AllOf(HasSubstr("--optimi;"), EndsWith("--optimizer?")));
   const ScopedVariable near("PUSHPULL_GLOBALBATCH", "1");
-  const Flags none;
-  unsetenv("PUSHPULL_LERNING_RATE");
-  EXPECT_EQ(error_of(none),
-            "[job] unknown variable PUSHPULL_GLOBALBATCH in the environment; did you mean "
-            "PUSHPULL_GLOBAL_BATCH?");
+  EXPECT_THAT(error_of({}),
+              AllOf(HasSubstr("PUSHPULL_GLOBALBATCH "), EndsWith("PUSHPULL_GLOBAL_BATCH?")));
 }
 
 TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
@@ -140,73 +134,65 @@ TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   EXPECT_NO_THROW(parse({}));
 }
 
-TEST(Job, FileMustBeThereAndBeAJobFile) {
-  EXPECT_THAT(usage_error([] { parse_job("/no/such/nowhere.ini", {}); }),
-              AllOf(HasSubstr("/no/such/nowhere.ini"), HasSubstr("No such file")));
+TEST(Job, FileMustExistAndBeAJobFile) {
   const std::string deep = "/no/" + std::string(200, 'd') + "/nowhere.ini";
-  EXPECT_THAT(usage_error([&] { parse_job(deep, {}); }), HasSubstr(deep));
-  EXPECT_THAT(usage_error([] { parse_job(::testing::TempDir(), {}); }),
-              HasSubstr(::testing::TempDir()));
-  EXPECT_THAT(usage_error([] { parse_job("/dev/zero", {}); }), HasSubstr("/dev/zero"));
+  for (const std::string& path : {deep, ::testing::TempDir(), std::string("/dev/zero")}) {
+    EXPECT_THAT(usage_error([&] { parse_job(path, {}); }), HasSubstr(path));
+  }
   const ScopedFile file("lr = 1\nlr = 2\n");
-  EXPECT_EQ(usage_error([&] { parse_job(file.path(), {}); }),
-            "[job] lr is given twice: " + file.path() + ":1 and " + file.path() + ":2");
-  EXPECT_EQ(error_of_text("seed 1"), "[job] job.ini:1: 'seed 1' is not `key = value`");
-  EXPECT_THAT(error_of_text("[model]\nlr = 1"), HasSubstr("job.ini:1: '[model]' opens a section"));
-  EXPECT_THAT(error_of_text("= 1"), HasSubstr("unknown key ''"));
+  EXPECT_THAT(
+      usage_error([&] { parse_job(file.path(), {}); }),
+      AllOf(StartsWith("[job] lr "), HasSubstr(file.path() + ":1"), HasSubstr(file.path() + ":2")));
+  EXPECT_THAT(error_of_text("seed 1"), HasSubstr("job.ini:1: 'seed 1'"));
+  EXPECT_THAT(error_of_text("[model]\nlr = 1"), HasSubstr("job.ini:1: '[model]'"));
+  EXPECT_THAT(error_of_text("= 1"), HasSubstr("''"));
 }
 
-TEST(Job, LengthIsEitherEpochsOrSteps) {
+TEST(Job, ConsistentKeysAreAccepted) {
   EXPECT_EQ(parse({{"epochs", "3"}}).epochs, 3);
   EXPECT_EQ(parse({{"steps", "3"}}).epochs, 0);
   EXPECT_EQ(parse({{"steps", "0"}}).epochs, 1);
   EXPECT_EQ(parse({{"epochs", "0"}, {"steps", "5"}}).steps, 5);
-  EXPECT_THAT(error_of({{"epochs", "3"}, {"steps", "4"}}),
-              AllOf(HasSubstr("epochs = 3 (--epochs)"), HasSubstr("steps = 4 (--steps)")));
-  EXPECT_THAT(error_of({{"epochs", "0"}}), HasSubstr("one of them must be > 0"));
-  EXPECT_THAT(error_of({{"steps", "10"}, {"stop-after", "11"}}),
-              AllOf(HasSubstr("stop-after = 11"), HasSubstr("steps = 10")));
   EXPECT_EQ(parse({{"steps", "10"}, {"stop-after", "10"}}).stop_after, 10);
-}
-
-TEST(Job, MicroBatchMustDivideGlobalBatch) {
-  EXPECT_EQ(error_of({{"global-batch", "65"}}),
-            "[job] global-batch = 65 (--global-batch) is not a multiple of micro-batch = 8 "
-            "(default): take global-batch 64 or 72, or micro-batch 5 or 13");
-  EXPECT_EQ(error_of({{"global-batch", "4"}}),
-            "[job] global-batch = 4 (--global-batch) is not a multiple of micro-batch = 8 "
-            "(default): take global-batch 8, or micro-batch 4");
   EXPECT_EQ(parse({{"global-batch", "65"}, {"micro-batch", "13"}}).micro_batches(), 5);
-}
-
-TEST(Job, AStepHasAtMost65536MicroBatches) {
   EXPECT_EQ(parse({{"global-batch", "65536"}, {"micro-batch", "1"}}).micro_batches(), 65536);
-  EXPECT_EQ(error_of({{"global-batch", "65537"}, {"micro-batch", "1"}}),
-            "[job] global-batch = 65537 (--global-batch) is more than 65536 times micro-batch = 1 "
-            "(--micro-batch): take micro-batch 65537");  // a prime
-  EXPECT_THAT(error_of({{"global-batch", "1000000000"}, {"micro-batch", "7"}}),
-              HasSubstr("micro-batch 15625"));
-  // the search for divisors of a large prime must not count to it
-  EXPECT_THAT(error_of({{"global-batch", "999999937"}, {"micro-batch", "500000000"}}),
-              HasSubstr("micro-batch 999999937"));
-}
-
-TEST(Job, GlobalBatchMustFitInTrainSamples) {
-  EXPECT_THAT(error_of({{"global-batch", "4096"}, {"train-samples", "1000"}}),
-              AllOf(HasSubstr("global-batch = 4096"), HasSubstr("train-samples = 1000")));
-  EXPECT_NO_THROW(parse({{"global-batch", "4096"}, {"train-samples", "4096"}}));
-}
-
-TEST(Job, SchedulesNeedTheirKeys) {
-  EXPECT_THAT(error_of({{"lr-schedule", "step"}}), HasSubstr("needs lr-step > 0"));
+  EXPECT_EQ(parse({{"global-batch", "4096"}, {"train-samples", "4096"}}).global_batch, 4096);
   EXPECT_EQ(parse({{"lr-schedule", "step"}, {"lr-step", "5"}}).schedule.step, 5);
-  EXPECT_THAT(error_of({{"lr-schedule", "cosine"}, {"lr", "0.1"}, {"lr-min", "0.2"}}),
-              AllOf(HasSubstr("lr-min = 0.2"), HasSubstr("lr = 0.1")));
+  EXPECT_EQ(parse({{"dataset", "idx"}, {"data-dir", "mnist"}}).data_dir, "mnist");
 }
 
-TEST(Job, IdxNeedsAFolder) {
-  EXPECT_THAT(error_of({{"dataset", "idx"}}), HasSubstr("needs data-dir"));
-  EXPECT_EQ(parse({{"dataset", "idx"}, {"data-dir", "mnist"}}).data_dir, "mnist");
+struct Contradiction {
+  Flags flags;
+  std::vector<std::string> named;  // keys with their values, and suggested values
+};
+
+TEST(Job, ContradictingKeysAreRefusedAndNamed) {
+  for (const auto& [flags, named] : std::vector<Contradiction>{
+           {{{"epochs", "3"}, {"steps", "4"}}, {"epochs = 3 (--epochs)", "steps = 4 (--steps)"}},
+           {{{"epochs", "0"}}, {"epochs", "steps"}},
+           {{{"steps", "10"}, {"stop-after", "11"}}, {"stop-after = 11", "steps = 10"}},
+           {{{"global-batch", "65"}},
+            {"global-batch = 65 (--global-batch)", "micro-batch = 8 (default)",
+             "global-batch 64 or 72", "micro-batch 5 or 13"}},
+           {{{"global-batch", "4"}}, {"global-batch = 4", "global-batch 8", "micro-batch 4"}},
+           // 65537 is a prime; the search for divisors of a large prime must not count up to it
+           {{{"global-batch", "65537"}, {"micro-batch", "1"}},
+            {"global-batch = 65537", "micro-batch = 1 ", "micro-batch 65537"}},
+           {{{"global-batch", "1000000000"}, {"micro-batch", "7"}}, {"micro-batch 15625"}},
+           {{{"global-batch", "999999937"}, {"micro-batch", "500000000"}},
+            {"micro-batch 999999937"}},
+           {{{"global-batch", "4096"}, {"train-samples", "1000"}},
+            {"global-batch = 4096", "train-samples = 1000"}},
+           {{{"lr-schedule", "step"}}, {"lr-schedule", "lr-step"}},
+           {{{"lr-schedule", "cosine"}, {"lr", "0.1"}, {"lr-min", "0.2"}},
+            {"lr-min = 0.2", "lr = 0.1"}},
+           {{{"dataset", "idx"}}, {"data-dir"}},
+           {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
+           {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
+    const std::string text = error_of(flags);
+    EXPECT_THAT(text, StartsWith("[job] "));
+    for (const std::string& word : named) EXPECT_THAT(text, HasSubstr(word));
+  }
 }
 
 TEST(Job, OnWorkerLossFollowsTheStrategyUntilItIsGiven) {
@@ -219,16 +205,13 @@ TEST(Job, OnWorkerLossFollowsTheStrategyUntilItIsGiven) {
   EXPECT_EQ(parse_job_text(to_ini(job), "coordinator"), job);
 }
 
-TEST(Job, TheNumbersOfWorkersFitTogether) {
-  EXPECT_EQ(error_of({{"min-workers", "3"}, {"max-workers", "2"}}),
-            "[job] min-workers = 3 (--min-workers) is more than max-workers = 2 (--max-workers)");
-  EXPECT_THAT(error_of({{"min-workers", "9"}}), HasSubstr("more than the 8 micro-batches"));
+TEST(Job, IsCheckedAgainstTheNumberOfWorkers) {
   const Job job = parse({{"min-workers", "2"}, {"max-workers", "4"}});
   for (const int64_t workers : {2, 4}) EXPECT_NO_THROW(check_job_against_workers(job, workers));
   EXPECT_THAT(usage_error([&] { check_job_against_workers(job, 1); }),
-              HasSubstr("min-workers = 2, but the job starts with 1 worker"));
+              HasSubstr("min-workers = 2"));
   EXPECT_THAT(usage_error([&] { check_job_against_workers(job, 5); }),
-              HasSubstr("max-workers = 4, but the job starts with 5 workers"));
+              HasSubstr("max-workers = 4"));
 }
 
 TEST(Job, IsCheckedAgainstTheData) {
@@ -248,7 +231,7 @@ TEST(Job, IsCheckedAgainstTheData) {
               AllOf(HasSubstr("train-samples = 640"), HasSubstr("639")));
 }
 
-TEST(Job, ResumeRefusesWhatShapesTheWeights) {
+TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
   const Job before = parse({{"steps", "40"}});
   EXPECT_THAT(keys_that_forbid_resume(before, before), IsEmpty());
   const Job moved = parse({{"steps", "80"},
@@ -272,14 +255,13 @@ TEST(Job, ResumeRefusesWhatShapesTheWeights) {
               ::testing::UnorderedElementsAre("threads", "lr", "seed"));
 }
 
-TEST(Job, LengthMayChangeAtAResumeUnlessTheCosineStretchesOverIt) {
+TEST(Job, LengthMayChangeAtAResumeExceptForCosine) {
   const Job before = parse({{"steps", "40"}, {"lr-schedule", "cosine"}});
   const Job now = parse({{"epochs", "2"}, {"lr-schedule", "cosine"}});
   EXPECT_THAT(keys_that_forbid_resume(before, now), ElementsAre("epochs", "steps"));
 }
 
-// Every key that may not change is found when it alone differs: guards against a key whose
-// difference nobody sees.
+// Each key that may not change is reported if only it differs, so that none is forgotten.
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
   const Flags other = {
       {"model", "convnet"},      {"hidden", "1"},       {"seed", "2"},        {"dataset", "digits"},
@@ -314,7 +296,7 @@ TEST(JobReference, HasARowWithTheDefaultOfEveryKey) {
   }
 }
 
-TEST(JobReference, ExampleIsAJobThatNamesEveryKey) {
+TEST(JobReference, ExampleNamesEveryKey) {
   const std::string page = reference_page();
   const size_t begin = page.find("```ini\n");
   ASSERT_NE(begin, std::string::npos);

@@ -1,4 +1,4 @@
-"""All-reduce: workers sum among themselves and update by themselves; `tree` has the bits of `sync`."""
+"""Tests all-reduce: workers sum gradients and update weights without servers; `tree` has the bits of `sync`."""
 import os
 import signal
 import time
@@ -20,7 +20,7 @@ def reduced(keys, kind="tree"):
 
 
 def built(lab, kinds=KINDS):
-    """The algorithms that this build has."""
+    """Returns the algorithms that this build has."""
     run = lab.run(lab.job(reduced({**MLP, "steps": 1}, "gloo")))
     if run.code == 0:
         return kinds
@@ -48,15 +48,15 @@ def tree_has_the_bits_of_sync(lab):
            f"{last['bytes_pushed']} bytes pushed, {last['bytes_pulled']} pulled")
 
 
-def tree_clips_schedules_and_saves_as_sync_does(lab):
+def tree_clips_schedules_and_saves_like_sync(lab):
     same_as_sync(lab, ADAMW, [(1, 1, LARGE), (3, 2, SMALL), (1, 4, LARGE), (2, 7, SMALL)])
 
 
-def tree_sums_batch_statistics_as_sync_does(lab):
+def tree_sums_batch_statistics_like_sync(lab):
     same_as_sync(lab, CONVNET, [(1, 3, LARGE), (2, 4, SMALL)])
 
 
-def ring_and_gloo_come_close_to_tree(lab):
+def ring_and_gloo_are_close_to_tree(lab):
     for keys in (MLP, CONVNET):
         tree = lab.train(lab.job(reduced(keys)), 1, 3)
         for kind in built(lab)[1:]:
@@ -95,41 +95,42 @@ def initial_weights_come_from_a_file(lab):
 
 
 def a_lost_worker_ends_the_job_and_is_named(lab):
-    for kind in built(lab):
-        for number, words in ((signal.SIGKILL, ("connection closed",)),
-                              (signal.SIGSTOP, ("no heartbeat",))):
-            keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3)}, kind)
-            cluster = lab.cluster(lab.job(keys), 1, 3)
-            cluster.reaches(5)
-            lost = cluster.workers[1]
-            os.kill(lost.pid, number)
-            for process in cluster.all():
-                if process is lost:
-                    continue
-                code = process.ends(30)
-                last = process.said().splitlines()[-1]
-                expect(code == 5, f"{kind}: {process.name} ended with {code}: {last}")
-                for word in ("worker 1", f"pid {lost.pid}", "on-worker-loss=abort", *words):
-                    expect(word in last, f"{kind}: {process.name} does not say {word}: {last}")
-            os.kill(lost.pid, signal.SIGKILL)
+    def ends(kind, number, words):
+        keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3)}, kind)
+        cluster = lab.cluster(lab.job(keys), 1, 3)
+        cluster.reaches(5)
+        lost = cluster.workers[1]
+        os.kill(lost.pid, number)
+        for process in cluster.all():
+            if process is lost:
+                continue
+            code = process.ends(30)
+            last = process.said().splitlines()[-1]
+            expect(code == 5, f"{process.name} ended with {code}: {last}")
+            for word in ("worker 1", f"pid {lost.pid}", "on-worker-loss=abort", *words):
+                expect(word in last, f"{process.name} does not say {word}: {last}")
+        os.kill(lost.pid, signal.SIGKILL)
+    for number, words in ((signal.SIGKILL, ("connection closed",)), (signal.SIGSTOP, ("no heartbeat",))):
+        lab.side_by_side(ends, *((kind, number, words) for kind in built(lab)))
 
 
 def a_lost_server_ends_the_job_and_is_named(lab):
+    def ends(rank, number):
+        keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3), "on-server-loss": "abort"}, "ring")
+        cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+        cluster.reaches(5)
+        lost = cluster.servers[rank]
+        os.kill(lost.pid, number)
+        for process in cluster.all():
+            if process is lost:
+                continue
+            code = process.ends(30)
+            last = process.said().splitlines()[-1]
+            expect(code in (4, 5), f"{process.name} ended with {code}: {last}")
+            expect(f"server {rank}" in last, f"{process.name} does not name it: {last}")
+        os.kill(lost.pid, signal.SIGKILL)
     for rank in (0, 1):
-        for number in (signal.SIGKILL, signal.SIGSTOP):
-            keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3), "on-server-loss": "abort"}, "ring")
-            cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
-            cluster.reaches(5)
-            lost = cluster.servers[rank]
-            os.kill(lost.pid, number)
-            for process in cluster.all():
-                if process is lost:
-                    continue
-                code = process.ends(30)
-                last = process.said().splitlines()[-1]
-                expect(code in (4, 5), f"{process.name} ended with {code}: {last}")
-                expect(f"server {rank}" in last, f"{process.name} does not name it: {last}")
-            os.kill(lost.pid, signal.SIGKILL)
+        lab.side_by_side(ends, (rank, signal.SIGKILL), (rank, signal.SIGSTOP))
 
 
 def ctrl_c_stops_the_job_at_its_next_checkpoint(lab):
@@ -144,17 +145,7 @@ def ctrl_c_stops_the_job_at_its_next_checkpoint(lab):
             expect(worker.ends(30) == 75 and "SIGINT" in worker.said(), worker.said()[-600:])
 
 
-def without_a_checkpoint_due_the_grace_ends_the_job(lab):
-    cluster = lab.cluster(lab.job(reduced(LONG, "tree")), 1, 2)
-    cluster.reaches(5)
-    os.kill(cluster.servers[0].pid, signal.SIGTERM)
-    cluster.servers[0].says("has no consistent cut before its end")
-    expect(cluster.servers[0].ends(60) == 143, f"exit code {cluster.servers[0].returncode}")
-    for worker in cluster.workers:
-        expect(worker.ends(30) == 1 and "within the grace of 23 s" in worker.said(), worker.said()[-600:])
-
-
-def a_stopped_job_goes_on(lab):
+def a_stopped_job_resumes(lab):
     keys = lab.in_parts(reduced({**MLP, "heartbeat-timeout": lab.seconds(2)}, "ring"), 2000)
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(1)
@@ -166,7 +157,7 @@ def a_stopped_job_goes_on(lab):
     cluster.ends_well()
 
 
-def gloo_is_there_or_says_why_not(lab):
+def gloo_works_or_says_why_not(lab):
     if "gloo" not in built(lab):
         raise Skipped("this build has no Gloo; it says so")
 

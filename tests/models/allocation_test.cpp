@@ -1,5 +1,5 @@
-// A steady step allocates nothing of ours. Counts operator new, and knows when oneDNN is at work by
-// standing before the two of its functions that a step calls.
+// A steady step makes no allocation of our own. Counts calls of operator new, and intercepts the
+// two oneDNN functions that a step calls to tell oneDNN's allocations apart.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -39,7 +39,7 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   if (void* memory = std::aligned_alloc(a, (size + a - 1) / a * a)) return memory;
   throw std::bad_alloc();
 }
-// GCC takes the pair of malloc and free for a mismatch once it has inlined one of them
+// once GCC has inlined one of malloc and free, it reports their pair as a mismatch
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -61,7 +61,7 @@ extern "C" dnnl_status_t dnnl_memory_set_data_handle_v2(dnnl_memory_t memory, vo
 namespace pushpull {
 namespace {
 
-TEST(Allocation, ASteadyStepAllocatesNothingOfOurs) {
+TEST(Allocation, SteadyStepAllocatesNothingOfOurs) {
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
@@ -76,7 +76,7 @@ TEST(Allocation, ASteadyStepAllocatesNothingOfOurs) {
     const auto evaluate = [&] {
       model->evaluate(weights, inputs.images.data(), inputs.labels.data(), c.micro_batch);
     };
-    EXPECT_GT(g_ours, 0);  // the counter counts
+    EXPECT_GT(g_ours, 0);  // the counter works
     step();
     step();
     evaluate();

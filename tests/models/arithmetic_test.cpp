@@ -1,5 +1,5 @@
-// What the kernels compute, without a device: numbers of 16 bits, cuts, and the passes over rows,
-// planes and windows, block by block and thread by thread.
+// The results of the kernels, computed without a device: 16-bit numbers, splits, and the passes
+// over rows, planes and windows, block by block and thread by thread.
 #include "models/ops/arithmetic.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ class ShortNumbers : public testing::Test {};
 using ShortTypes = testing::Types<Bf16, Fp16>;
 TYPED_TEST_SUITE(ShortNumbers, ShortTypes);
 
-TYPED_TEST(ShortNumbers, EveryPatternComesBack) {
+TYPED_TEST(ShortNumbers, RoundTripKeepsEachPattern) {
   for (uint32_t bits = 0; bits <= 0xffffU; ++bits) {
     TypeParam number;
     number.bits = static_cast<uint16_t>(bits);
@@ -49,8 +49,8 @@ TYPED_TEST(ShortNumbers, EveryPatternComesBack) {
   }
 }
 
-TYPED_TEST(ShortNumbers, RoundToTheNearestAndOfTwoAsNearToTheEvenOne) {
-  // between every two neighbours: the middle, and a little to either side of it
+TYPED_TEST(ShortNumbers, RoundToTheNearestAndTiesToEven) {
+  // between each two neighbours: the middle, and a little to either side of it
   const auto number = [](uint32_t bits) {
     TypeParam result;
     result.bits = static_cast<uint16_t>(bits);
@@ -70,7 +70,7 @@ TYPED_TEST(ShortNumbers, RoundToTheNearestAndOfTwoAsNearToTheEvenOne) {
   }
 }
 
-TEST(ShortNumbers, TooLargeOnesAreInfinite) {
+TEST(ShortNumbers, OverflowIsInfinite) {
   EXPECT_EQ(to_float(from_float<Fp16>(65519.99F)), 65504.0F);
   EXPECT_EQ(to_float(from_float<Fp16>(65520.0F)), kInfinity);
   EXPECT_EQ(to_float(from_float<Fp16>(-1e30F)), -kInfinity);
@@ -78,18 +78,18 @@ TEST(ShortNumbers, TooLargeOnesAreInfinite) {
   EXPECT_EQ(to_float(from_float<Bf16>(-kInfinity)), -kInfinity);
 }
 
-TEST(ShortNumbers, AreThoseOfTheCodecs) {
+TEST(ShortNumbers, EqualTheNumbersOfTheCodecs) {
   std::mt19937 random(1);
   for (int i = 0; i < 100000; ++i) {
     const float value = float_of(static_cast<uint32_t>(random()));
-    if (!(std::fabs(value) <= 3.38e38F)) continue;  // codecs keep what is finite so
+    if (!(std::fabs(value) <= 3.38e38F)) continue;  // codecs keep finite values finite
     uint16_t bits = 0;
     to_bf16(&value, 1, &bits);
     ASSERT_EQ(from_float<Bf16>(value).bits, bits) << value;
   }
 }
 
-TEST(Cuts, ADividerDividesAsTheProcessorDoes) {
+TEST(Cuts, DividerDividesLikeTheProcessor) {
   constexpr uint32_t kMost = INT32_MAX;
   std::mt19937 random(2);
   std::vector<uint32_t> divisors{1, 2, 3, 5, 7, 10, 49, 196, 784, 65535, 65536, 1U << 30, kMost};
@@ -105,7 +105,7 @@ TEST(Cuts, ADividerDividesAsTheProcessorDoes) {
   }
 }
 
-TEST(Cuts, SumsAreCutByShapeIntoChunksThatCoverThem) {
+TEST(Cuts, SumsAreSplitByShapeIntoChunksThatCoverThem) {
   for (const int64_t size : {1, 2, 31, 128, 129, 4096, 4097, 78400, 784000, 3000000, INT32_MAX}) {
     for (const ReductionPlan plan : {plan_rows(size), plan_channel(size)}) {
       EXPECT_GE(plan.chunk * plan.chunks, size);
@@ -118,7 +118,7 @@ TEST(Cuts, SumsAreCutByShapeIntoChunksThatCoverThem) {
   EXPECT_EQ(plan_rows(512).chunks, 16);
 }
 
-TYPED_TEST(Arithmetic, ARoundTripOverAnImageMovesEachElementOnce) {
+TYPED_TEST(Arithmetic, RoundTripOverAnImageMovesEachElementOnce) {
   using T = TypeParam;
   for (const ImageShape image :
        {ImageShape{1, 1, 1, 1}, ImageShape{3, 5, 3, 3}, ImageShape{2, 3, 8, 16},
@@ -152,7 +152,7 @@ TYPED_TEST(Arithmetic, ARoundTripOverAnImageMovesEachElementOnce) {
   }
 }
 
-// Shapes of one chunk and several, of whole packs and not.
+// Shapes of one chunk and of several, with whole packs and without.
 const std::vector<LinearShape>& linears() {
   static const std::vector<LinearShape> shapes{
       {1, 1, 1, true},    {7, 1, 10, true},    {100, 1, 10, true},   {128, 1, 264, true},
@@ -180,7 +180,7 @@ TYPED_TEST(Arithmetic, MasksAndSumsRows) {
         ASSERT_EQ(to_float(masked[i]), passes ? to_float(dy[i]) : 0.0F) << i;
       }
       for (size_t m = 0; m < db.size(); ++m) {
-        // f32 sums of values of at most 1: a few hundredths of the bound in practice
+        // f32 sums of values of at most 1: a few percent of the bound in practice
         ASSERT_NEAR(db[m], 0.25 * g.db[m], 1e-7 * static_cast<double>(shape.samples)) << m;
       }
     };
@@ -189,11 +189,11 @@ TYPED_TEST(Arithmetic, MasksAndSumsRows) {
     if (shape.outputs % kPackSize<T> != 0) continue;
     std::vector<float> packed;
     run.template operator()<true>(packed);
-    EXPECT_EQ(packed, one_by_one);  // 16-byte loads do not change a bit
+    EXPECT_EQ(packed, one_by_one);  // 16-byte loads change no bit
   }
 }
 
-TEST(Elementwise, AMaskTakesWhatIsNotFiniteAwayWhereItIsShut) {
+TEST(Elementwise, ClosedMaskDropsNonFiniteValues) {
   const std::vector<float> y{1.0F, 0.0F, -0.0F, -1.0F, kNan, 1.0F, kInfinity};
   std::vector<float> dy{kNan, kInfinity, kNan, kNan, kInfinity, 2.0F, 3.0F};
   mask_and_sum<float, false, true>(1, 7, y.data(), dy.data(), 1.0F);
@@ -244,7 +244,7 @@ TYPED_TEST(Arithmetic, AddsABiasToEachChannel) {
   }
 }
 
-TYPED_TEST(Arithmetic, ConvertsEveryElementAndNoneBehindTheLast) {
+TYPED_TEST(Arithmetic, ConvertsEachElementAndNoneAfterTheLast) {
   using T = TypeParam;
   for (const int64_t count : {1, 7, 8, 9, 4095, 4096, 4097, 10001}) {
     const std::vector<float> from = ordinary(count, 6);
@@ -266,7 +266,8 @@ TYPED_TEST(Arithmetic, ConvertsEveryElementAndNoneBehindTheLast) {
   }
 }
 
-// Forward and backward of max pooling with `kColumns` a thread; everything is overwritten.
+// Runs forward and backward of max pooling with `kColumns` columns per thread. All outputs start as
+// NaN and must be overwritten.
 template <int kColumns, class T>
 std::pair<std::vector<float>, std::vector<float>> pool(const MaxPoolShape& shape,
                                                        const std::vector<T>& x,
@@ -291,7 +292,7 @@ TYPED_TEST(Arithmetic, MaxPoolEqualsItsReference) {
         ImageShape{3, 3, 5, 8}, ImageShape{3, 2, 4, 9}, ImageShape{2, 4, 28, 28},
         ImageShape{1, 2, 9, 16}}) {
     const MaxPoolShape shape{image};
-    // few values, so that many windows have equal ones
+    // few values, so that many windows have ties
     std::vector<float> few = ordinary(image.size(), 7);
     for (float& value : few) value = std::floor(value * 2.0F);
     for (const std::vector<T>& x : {converted<T>(ordinary(image.size(), 8)), converted<T>(few)}) {
@@ -318,7 +319,7 @@ TYPED_TEST(Arithmetic, MaxPoolEqualsItsReference) {
   EXPECT_EQ(pool_columns(28, 4, false), 1);
 }
 
-TEST(Elementwise, MaxPoolLetsANanWin) {
+TEST(Elementwise, NanWinsInMaxPool) {
   const std::vector<float> x{1.0F, kNan, 3.0F, kNan};
   const auto got = pool<2, float>({{1, 1, 2, 2}}, x, {5.0F});
   EXPECT_TRUE(std::isnan(got.first[0]));

@@ -1,6 +1,6 @@
-// The backends that the same tests run on: the cpu, the cpu's operations in the order of a device,
-// and CUDA with each precision where the build has it. Without a device CUDA's are skipped, and
-// counted.
+// The backends that the same tests run on: the CPU, the CPU's operations in the order of a device,
+// and CUDA with each precision if the build has it. CUDA's tests are skipped, and counted, without
+// a device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,12 +23,12 @@ struct BackendCase {
   ops::Precision precision = ops::Precision::kFp32;
   bool needs_device = false;
 
-  // Bits of an activation and of a product's factors.
+  // Returns the significant bits of an activation and of a product's factors.
   int bits() const {
     if (precision == ops::Precision::kBf16) return 8;
     return precision == ops::Precision::kFp32 ? 24 : 11;
   }
-  // Activations are rounded when they are written.
+  // Returns true if activations are rounded when they are written.
   bool is_short() const {
     return precision == ops::Precision::kBf16 || precision == ops::Precision::kFp16;
   }
@@ -43,14 +43,14 @@ inline std::string case_name(const testing::TestParamInfo<BackendCase>& info) {
   return info.param.name;
 }
 
-// On a backend, made when the test begins.
+// Runs a test on a backend, which SetUp() makes.
 class OnBackend : public testing::TestWithParam<BackendCase> {
  protected:
   void SetUp() override {
     if (GetParam().needs_device) PP_NEED_DEVICE();
   }
 
-  // Models on it.
+  // Returns the case with models on this backend.
   Case on(Case c) const {
     c.backend = GetParam().make;
     return c;
@@ -59,7 +59,8 @@ class OnBackend : public testing::TestWithParam<BackendCase> {
     for (Case& c : cases) c = on(c);
     return cases;
   }
-  // Relative to the largest value of a tensor, after the few layers of our models.
+  // Returns the tolerance relative to the largest value of a tensor, after the few layers of our
+  // models.
   double tolerance(double of_fp32) const {
     return GetParam().precision == ops::Precision::kFp32 ? of_fp32
                                                          : std::ldexp(16.0, -GetParam().bits());

@@ -8,7 +8,7 @@
 namespace pushpull::ops {
 namespace {
 
-// The text of the error with which `text` is refused.
+// Returns the text of the error for `text`.
 std::string refusal(const std::string& text) {
   try {
     Choices::parse(text);
@@ -19,7 +19,7 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
-TEST(Choices, ComeBackFromTheirText) {
+TEST(Choices, ParseReadsTheirText) {
   Choices made;
   made.set("matmul/2x3x4", "lt:00ff");
   made.set("convolution/1x1", "cudnn 1, then 5");
@@ -32,11 +32,11 @@ TEST(Choices, ComeBackFromTheirText) {
   EXPECT_TRUE(Choices::parse("").empty());
 }
 
-TEST(Choices, AreSortedWhateverTheOrderTheyWereMadeIn) {
+TEST(Choices, AreSortedInAnyOrderOfTheirMaking) {
   EXPECT_EQ(Choices::parse("b 1\na 2\n").text(), "a 2\nb 1\n");
 }
 
-TEST(Choices, RefuseTextThatIsNoListOfThem) {
+TEST(Choices, MalformedTextIsRefused) {
   EXPECT_THAT(refusal("a"), ::testing::HasSubstr("cut off: 'a'"));
   EXPECT_THAT(refusal("a 1\nb 2"), ::testing::HasSubstr("cut off: 'b 2'"));
   EXPECT_THAT(refusal("a\n"), ::testing::HasSubstr("expected 'KEY VALUE', got 'a'"));
@@ -47,21 +47,21 @@ TEST(Choices, RefuseTextThatIsNoListOfThem) {
   EXPECT_THAT(refusal("a 1\na 1\n"), ::testing::HasSubstr("two choices for 'a'"));
 }
 
-TEST(Choices, RefuseBytesThatNoMessageMayPrint) {
+TEST(Choices, UnprintableBytesAreRefused) {
   EXPECT_THAT(refusal(std::string("a 1\0\n", 5)), ::testing::HasSubstr("'a 1\\x00'"));
   EXPECT_THAT(refusal("a\t1 2\n"), ::testing::HasSubstr("\\x09"));
   EXPECT_THAT(refusal("a \xff\n"), ::testing::HasSubstr("\\xff"));
   EXPECT_THAT(refusal("a 1\r\n"), ::testing::HasSubstr("\\x0d"));
 }
 
-TEST(Choices, RefuseMoreThanTheyMayHold) {
+TEST(Choices, TooLargeTextIsRefused) {
   const std::string line = "a " + std::string(Choices::kMaxBytes - 3, 'x') + "\n";
   EXPECT_EQ(line.size(), Choices::kMaxBytes);
   EXPECT_EQ(Choices::parse(line).text(), line);
   EXPECT_THAT(refusal("a" + line), ::testing::HasSubstr("at most 65536 bytes, got 65537"));
 }
 
-TEST(Choices, EveryBeginningOfATextIsRefusedOrIsWholeLines) {
+TEST(Choices, PrefixOfATextIsRefusedUnlessItHasWholeLines) {
   const std::string whole = "k1 value one\nk2 2\nk3 x\n";
   for (size_t n = 0; n < whole.size(); ++n) {
     const std::string part = whole.substr(0, n);

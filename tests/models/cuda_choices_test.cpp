@@ -1,6 +1,6 @@
-// On a device: what the plain suites of tests/models/ops_test.cpp do not ask of the CUDA backend.
-// Both ways of a convolution, choices that are handed over, and bits that do not depend on where
-// parameters lie.
+// Tests of the CUDA backend on a device that tests/models/ops_test.cpp does not cover: both
+// algorithms of a convolution, choices of another backend, and bits that do not depend on the
+// address of parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::unique_ptr<ops::Backend> make(Precision precision, bool measure = false) {
   return ops::make_backend(options);
 }
 
-// Floats of a backend, `shift` of them behind an aligned place.
+// Floats of a backend, at `shift` floats after an aligned address.
 class Array {
  public:
   Array(ops::Backend& backend, const Floats& values, size_t shift = 0)
@@ -65,14 +65,14 @@ class Array {
   size_t shift_;
 };
 
-// Activations of a backend, from floats and back.
+// Activations of a backend, converted from floats and back.
 class Tensor {
  public:
   Tensor(ops::Backend& backend, const Floats& values)
       : backend_(backend),
         floats_(backend, values),
         elements_(ops::make_elements(backend, static_cast<int64_t>(values.size()))),
-        // the floats themselves or memory of `elements_`: both are ours to write
+        // the floats themselves or memory of `elements_`: writing to either is allowed
         data_(const_cast<ops::Activation*>(elements_->in(floats_.data()))) {}
   ops::Activation* data() const { return data_; }
   Floats values() const {
@@ -129,8 +129,9 @@ Results run_convolution(ops::Backend& backend, const ops::ConvolutionShape& shap
   return {y.values(), dw.values(), db.values(), dx.values()};
 }
 
-// Sums of `terms` products of order one: what is stored is rounded by `unit`, mostly to different
-// sides, so roots of the terms count; f32 sums may lose in the order of their terms.
+// Compares sums of `terms` products of order one. Stored values are rounded by `unit`, mostly in
+// different directions, so the root of the terms counts. The order of f32 sums may cost another
+// error.
 void expect_near(const Floats& seen, const reference::Values& expected, double terms, double unit) {
   ASSERT_EQ(seen.size(), expected.size());
   double largest = 1.0;
@@ -142,26 +143,26 @@ void expect_near(const Floats& seen, const reference::Values& expected, double t
 class CudaChoices : public testing::TestWithParam<Precision> {
  protected:
   void SetUp() override { PP_NEED_DEVICE(); }
-  // Of a rounding, half a step.
+  // Returns the largest error of a rounding, half a unit.
   static double unit() {
     switch (GetParam()) {
       case Precision::kFp32:
         return std::ldexp(1.0, -24);
       case Precision::kBf16:
         return std::ldexp(1.0, -9);
-      default:  // tf32, fp16: 10 bits behind the point
+      default:  // tf32, fp16: 10 fraction bits
         return std::ldexp(1.0, -11);
     }
   }
 };
 
-TEST_P(CudaChoices, WhereParametersLieChangesNoBit) {
+TEST_P(CudaChoices, AddressOfParametersChangesNoBit) {
   const auto backend = make(GetParam());
   EXPECT_EQ(run_linear(*backend, 0), run_linear(*backend, 1));
   EXPECT_EQ(run_convolution(*backend, kConvolution, 0), run_convolution(*backend, kConvolution, 1));
 }
 
-TEST_P(CudaChoices, AnUnrolledConvolutionEqualsItsReference) {
+TEST_P(CudaChoices, UnrolledConvolutionEqualsItsReference) {
   const auto backend = make(GetParam());
   backend->choose(convolution_key + " im2col\n");
   const Results seen = run_convolution(*backend, kConvolution, 1);
@@ -177,8 +178,8 @@ TEST_P(CudaChoices, AnUnrolledConvolutionEqualsItsReference) {
   expect_near(seen.dx, g.dx, 72, unit());
 }
 
-// Columns of 7 samples are more than are unrolled at a time: five, then two.
-TEST_P(CudaChoices, AnUnrolledConvolutionGoesInChunksOfSamples) {
+// At most five samples are unrolled at a time: seven take two chunks, five and two.
+TEST_P(CudaChoices, UnrolledConvolutionIsSplitIntoChunksOfSamples) {
   const ops::ConvolutionShape shape{
       .input = {7, 32, 64, 64}, .outputs = 2, .kernel = 5, .padding = 2};
   const auto backend = make(GetParam());
@@ -196,8 +197,8 @@ TEST_P(CudaChoices, AnUnrolledConvolutionGoesInChunksOfSamples) {
   expect_near(seen.dx, g.dx, 50, unit());
 }
 
-// Where no algorithm has an epilogue for a shape, a kernel of ours adds the bias.
-TEST_P(CudaChoices, BiasAndReluMayComeBehindTheProduct) {
+// If no algorithm has an epilogue for a shape, our kernel adds the bias.
+TEST_P(CudaChoices, BiasAndReluMayFollowTheProduct) {
   const auto first = make(GetParam());
   const Results fused = run_linear(*first, 0);
   std::string text = first->choices();
@@ -210,13 +211,13 @@ TEST_P(CudaChoices, BiasAndReluMayComeBehindTheProduct) {
     expect_near(apart.y, wide(fused.y), 24, unit());
     expect_near(apart.dw, wide(fused.dw), 5, unit());
   } catch (const Error& error) {
-    // an algorithm for products with an epilogue only
+    // this algorithm supports only products with an epilogue
     EXPECT_EQ(error.code(), ErrorCode::kProtocol);
     EXPECT_THAT(error.what(), testing::HasSubstr("is refused by cuBLASLt"));
   }
 }
 
-TEST_P(CudaChoices, AnotherBackendTakesThemAndComputesTheSameBits) {
+TEST_P(CudaChoices, AnotherBackendUsesThemAndComputesTheSameBits) {
   const auto first = make(GetParam(), true);
   const Results linear = run_linear(*first, 0);
   const Results convolution = run_convolution(*first, kConvolution, 0);
@@ -232,7 +233,7 @@ TEST_P(CudaChoices, AnotherBackendTakesThemAndComputesTheSameBits) {
   EXPECT_EQ(second->choices(), text);
 }
 
-TEST_P(CudaChoices, AlgorithmsThatAreNoneAreRefused) {
+TEST_P(CudaChoices, InvalidAlgorithmsAreRefused) {
   const auto backend = make(GetParam());
   run_linear(*backend, 0);
   const std::string text = backend->choices();
@@ -256,7 +257,7 @@ TEST_P(CudaChoices, AlgorithmsThatAreNoneAreRefused) {
   }
 }
 
-TEST(CudaBackend, RefusesAnEnvironmentThatChangesWhatLibrariesCompute) {
+TEST(CudaBackend, EnvironmentThatChangesResultsIsRefused) {
   for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION"}) {
     ASSERT_EQ(setenv(name, "1", 1), 0);
     try {

@@ -1,5 +1,5 @@
-// Every function that is looked up by its name is in the cuDNN that is installed here: a wrong name
-// shows without a device.
+// Each function that is loaded by name exists in the installed cuDNN. This finds a wrong name
+// without a device.
 #include "models/ops/cuda/cudnn_library.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace pushpull::ops::cuda {
 namespace {
 
-TEST(CudnnLibrary, HasEveryFunction) {
+TEST(CudnnLibrary, HasEachFunction) {
   const device::SharedLibrary library("libcudnn.so." + std::to_string(CUDNN_MAJOR));
   if (!library.is_open()) GTEST_SKIP() << library.failures();
 #define PUSHPULL_IS_THERE(name) EXPECT_NE(library.find(#name), nullptr) << #name;

@@ -1,5 +1,5 @@
-// Same bits (P1): whatever model object, thread, alignment of the caller's memory, or calls
-// between.
+// A model has the same bits for any model object, thread and alignment of the caller's memory, and
+// after any other calls (P1).
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-// Memory whose first float lies `shift` floats behind a cache line.
+// Memory with its first float at `shift` floats after the start of a cache line.
 class Shifted {
  public:
   Shifted(const std::vector<float>& values, size_t shift) : size_(values.size()) {
@@ -44,7 +44,7 @@ Result train_shifted(Model& model, const std::vector<float>& weights, const Inpu
 
 class DeterminismOn : public OnBackend {
  protected:
-  // A device has none.
+  // A device has no number of threads.
   std::vector<int64_t> threads() const {
     return GetParam().name == "Cpu" ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1};
   }
@@ -77,7 +77,7 @@ TEST_P(DeterminismOn, AlignmentOfTheCallersMemoryChangesNoBit) {
   }
 }
 
-TEST_P(DeterminismOn, TwoModelsGiveTheSameBitsAlsoBetweenOtherCalls) {
+TEST_P(DeterminismOn, TwoModelsGiveTheSameBitsEvenWithOtherCallsBetween) {
   for (const int64_t threads : threads()) {
     for (const Case& c : on(all_cases(threads))) {
       SCOPED_TRACE(describe(c));
@@ -99,7 +99,7 @@ TEST_P(DeterminismOn, TwoModelsGiveTheSameBitsAlsoBetweenOtherCalls) {
   }
 }
 
-TEST_P(DeterminismOn, AnotherThreadThanTheMakersGivesTheSameBits) {
+TEST_P(DeterminismOn, ThreadThatDidNotMakeTheModelGetsTheSameBits) {
   for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
@@ -117,7 +117,7 @@ TEST_P(DeterminismOn, AnotherThreadThanTheMakersGivesTheSameBits) {
   }
 }
 
-TEST(Determinism, TheJobsThreadsCountWhateverTheCallerHasSet) {
+TEST(Determinism, JobsThreadsCountWhateverTheCallerHasSet) {
   const Case c{.model = "convnet", .input = {1, 12, 12}, .micro_batch = 16, .threads = 2};
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -129,7 +129,7 @@ TEST(Determinism, TheJobsThreadsCountWhateverTheCallerHasSet) {
     const auto other = c.make();
     EXPECT_EQ(train(*other, weights, inputs), want);
     EXPECT_EQ(train(*model, weights, inputs), want);
-    EXPECT_EQ(omp_get_max_threads(), callers);  // and the caller's number is left alone
+    EXPECT_EQ(omp_get_max_threads(), callers);  // the caller's number does not change
   }
   omp_set_num_threads(saved);
 }

@@ -14,7 +14,7 @@ namespace {
 using ops::Precision;
 using testing::HasSubstr;
 
-TEST(DeviceNumerics, NamesAllThatBitsDependOn) {
+TEST(DeviceNumerics, NamesEverythingThatBitsDependOn) {
   ops::DeviceNumerics numerics{.device = "NVIDIA H200",
                                .major = 9,
                                .minor = 0,
@@ -33,7 +33,7 @@ TEST(DeviceNumerics, NamesAllThatBitsDependOn) {
             "cuda NVIDIA H200 sm_90 runtime 12.8 cuBLASLt 13.1.0 no cuDNN fp16 loss-scale 1024");
 }
 
-TEST(DeviceNumerics, NameTheDriverWhereItCompiles) {
+TEST(DeviceNumerics, NamesTheDriverIfItCompilesKernels) {
   const ops::DeviceNumerics numerics{.device = "NVIDIA B200",
                                      .major = 10,
                                      .minor = 0,
@@ -45,7 +45,7 @@ TEST(DeviceNumerics, NameTheDriverWhereItCompiles) {
               HasSubstr("NVIDIA B200 sm_100 ptx by driver 13.1 runtime 13.0 cuBLASLt"));
 }
 
-TEST(DeviceNumerics, MachineCodeIsOfOneMajorVersionAndOfNoNewerMinor) {
+TEST(DeviceNumerics, MachineCodeFitsOneMajorVersionAndNoOlderMinor) {
   constexpr std::string_view kOurs = "80-real, 90-real, 90-virtual";
   for (const auto& [architectures, major, minor, has] :
        {std::tuple{kOurs, 8, 0, true},
@@ -67,7 +67,7 @@ TEST(DeviceNumerics, MachineCodeIsOfOneMajorVersionAndOfNoNewerMinor) {
   }
 }
 
-TEST(Precision, IsReadAsItIsWritten) {
+TEST(Precision, ParseReadsItsText) {
   for (const char* name : {"fp32", "tf32", "bf16", "fp16"}) {
     EXPECT_STREQ(to_string(ops::parse_precision(name)), name);
   }
@@ -76,7 +76,7 @@ TEST(Precision, IsReadAsItIsWritten) {
   }
 }
 
-TEST(Precision, OfTheCpuIsFp32Only) {
+TEST(Precision, CpuSupportsOnlyFp32) {
   for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
     try {
       ops::make_backend({.device = {}, .precision = precision});
@@ -90,8 +90,8 @@ TEST(Precision, OfTheCpuIsFp32Only) {
   EXPECT_EQ(ops::make_backend({})->device(), nullptr);
 }
 
-TEST(Backend, OfADeviceThatCannotBeUsedSaysWhy) {
-  if (device::count() > 0) GTEST_SKIP() << "there is one";
+TEST(Backend, UnusableDeviceIsRefusedWithTheReason) {
+  if (device::count() > 0) GTEST_SKIP() << "there is a device";
   try {
     ops::make_backend({.device = {device::DeviceName::kCuda, 3}});
     ADD_FAILURE() << "not refused";

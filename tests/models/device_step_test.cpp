@@ -1,6 +1,6 @@
-// DeviceStep over a fake device: whatever order the events allow, losses and gradients are the bits
-// that the same operations give on the cpu, one after the other. Host memory is scribbled over as
-// soon as it may change, device memory as soon as it is free.
+// DeviceStep on a fake device: in any order that the events allow, losses and gradients have the
+// bits of the same operations on the CPU, one after the other. Host memory is overwritten as soon
+// as it may change, device memory as soon as it is free.
 #include "models/device_step.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,8 @@ constexpr size_t kVersions = 3;
 const Case kMlp{.input = {1, 4, 4}, .classes = 5, .micro_batch = 3, .hidden = {7, 6}};
 const Case kConvnet{.model = "convnet", .input = {1, 4, 4}, .classes = 3, .micro_batch = 2};
 
-// What the cpu computes, one after the other: of each version of the weights and of the inputs.
+// The results of the CPU, one operation after the other, for each version of the weights and of the
+// inputs.
 class Expected {
  public:
   explicit Expected(const Case& c) {
@@ -58,8 +59,7 @@ const Expected& expected(const Case& c) {
 
 struct Dropped {};
 
-// The weights of one step on the host. Whoever reaches for them once they may have gone is killed
-// by SIGSEGV.
+// The weights of one step on the host. A read after their end is a SIGSEGV.
 class HostWeights {
  public:
   HostWeights(device::Device& device, size_t floats, bool is_registered)
@@ -92,7 +92,7 @@ class HostWeights {
   std::shared_ptr<void> registration_;
 };
 
-// A few steps of some micro-batches each, as a worker takes them, drawn from the seed.
+// Some steps of some micro-batches each, in the order of a worker, drawn from the seed.
 class Play {
  public:
   Play(const Case& c, const FakeOptions& options, const DeviceStepLimits& limits)
@@ -113,24 +113,24 @@ class Play {
     }
     out_ = device_->stream();
     step_ = make_device_step(network_, limits);
-    keeps_times_ = draw(2) == 0 && !is_broken_;  // bits are what a fault is to show in
+    keeps_times_ = draw(2) == 0 && !is_broken_;  // an injected fault must change only bits
     if (keeps_times_) step_->keep_times();
   }
 
-  // Leaves nothing enqueued that uses memory of ours, also where the device is broken on purpose.
+  // Waits until no queued work uses this object's memory, even with an injected fault.
   ~Play() {
     try {
       const auto end = device_->event();
       network_.backend().stream().record(*end);
       device_->stream()->wait(*end);
     } catch (const Error&) {
-      return;  // lost
+      return;  // the device is lost
     }
   }
   Play(const Play&) = delete;
   Play& operator=(const Play&) = delete;
 
-  // Adds what is wrong to mistakes.
+  // Runs steps and adds errors to `mistakes`.
   void steps(int count) {
     for (int i = 0; i < count; ++i) {
       const size_t version = draw(kVersions);
@@ -151,7 +151,7 @@ class Play {
   size_t draw(size_t below) { return random_() % below; }
   size_t total() const { return static_cast<size_t>(expected_.table.total); }
 
-  // False: dropped by what the weights came from.
+  // Runs a step. Returns false if the source of the weights dropped it.
   bool one_step(size_t version, size_t leaves) {
     const bool is_early = draw(2) == 0;
     const size_t breaks_at = draw(6) == 0 ? draw(expected_.table.tensors.size()) : SIZE_MAX;
@@ -171,7 +171,7 @@ class Play {
     std::vector<float> losses;
     try {
       for (size_t leaf = 0; leaf < leaves; ++leaf) {
-        // the weights are on the device, and stay there
+        // the weights are on the device and stay there
         if (leaf > 0 && draw(5) == 0) {
           end_part(losses, leaf);
           if (!has_gone_) weights.go(is_broken_);
@@ -181,7 +181,7 @@ class Play {
         if (staged_.empty()) stage();
         inputs.push_back(staged_.front());
         staged_.pop_front();
-        if (draw(2) == 0) stage();  // before the run that is to be overtaken
+        if (draw(2) == 0) stage();  // staged before the run that overtakes it
         sums.push_back(run(is_early ? needed : WeightsNeeded()));
         if (staged_.empty() && draw(2) == 0) stage();
       }
@@ -191,7 +191,7 @@ class Play {
       has_gone_ = true;
       return false;
     }
-    if (draw(10) == 0) return true;  // nobody asks: the next step begins
+    if (draw(10) == 0) return true;  // without wait(), the next step begins
     end_part(losses, leaves);
     if (!has_gone_) weights.go(is_broken_);
     has_gone_ = true;
@@ -200,7 +200,7 @@ class Play {
     return true;
   }
 
-  // runs: of the step so far
+  // runs: number of runs of the step so far
   void end_part(std::vector<float>& losses, size_t runs) {
     const bool has_weights = losses.empty();
     const std::span<const float> more = step_->wait();
@@ -208,7 +208,8 @@ class Play {
     if (losses.size() == runs) check_times(more.size(), has_weights);
   }
 
-  // Each run behind the copy of its inputs and behind the run before; weights come once.
+  // Checks that each run follows the copy of its inputs and the previous run, and that weights are
+  // copied once.
   void check_times(size_t runs, bool has_weights) {
     std::map<int64_t, std::map<int, DeviceSpan>> of_run;
     int64_t bytes = 0;
@@ -254,7 +255,8 @@ class Play {
     staged_.push_back(version);
   }
 
-  // Where the gradients come to lie, tensor by tensor, as soon as each is there.
+  // Runs a micro-batch. Returns the host copy of the gradients, written tensor by tensor as each is
+  // ready.
   std::shared_ptr<float[]> run(const WeightsNeeded& needed) {
     Gradients& buffer = buffers_.at(draw(buffers_.size()));
     auto host = allocate_(total());
@@ -299,9 +301,9 @@ class Play {
   bool is_registered_ = false;
   bool is_broken_ = false;
   bool keeps_times_ = false;
-  size_t losses_ = 0;                // runs whose times are kept
+  size_t losses_ = 0;                // runs with recorded times
   std::deque<HostWeights> weights_;  // of all steps
-  bool has_gone_ = false;            // the last one
+  bool has_gone_ = false;            // true if the weights of the newest step have gone
   std::vector<std::shared_ptr<float[]>> kept_;
   std::array<Gradients, 3> buffers_;
   Network network_;
@@ -310,7 +312,7 @@ class Play {
   std::deque<size_t> staged_;  // versions of inputs
 };
 
-// One of four: with or without graphs, with or without memory that copies go straight to.
+// Returns one of four devices: with or without graphs, with or without registered memory.
 FakeOptions options_of(uint64_t seed, Fault fault = Fault::kNone) {
   return {.seed = seed,
           .fault = fault,
@@ -319,7 +321,7 @@ FakeOptions options_of(uint64_t seed, Fault fault = Fault::kNone) {
           .registers = seed % 8 != 2};
 }
 
-// Small ones run as graphs, and the same as if they were large.
+// A small network runs as graphs, or as if it were large.
 DeviceStepLimits limits_of(uint64_t seed) {
   DeviceStepLimits limits;
   limits.losses = 1 + seed % 5;
@@ -329,7 +331,7 @@ DeviceStepLimits limits_of(uint64_t seed) {
   return limits;
 }
 
-TEST(DeviceStep, GivesTheCpusBitsInEveryOrderThatEventsAllow) {
+TEST(DeviceStep, GivesTheCpusBitsInAnyOrderThatEventsAllow) {
   int dropped = 0;
   int64_t launches = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
@@ -343,7 +345,7 @@ TEST(DeviceStep, GivesTheCpusBitsInEveryOrderThatEventsAllow) {
   EXPECT_GT(launches, 500);
 }
 
-// The test above sees what it is there for: each kind of wait is needed.
+// Shows that the test above can fail: each kind of wait is needed.
 TEST(DeviceStep, WithoutItsWaitsTheBitsAreWrong) {
   for (const Fault fault :
        {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait, Fault::kRecordsAreIgnored}) {
@@ -361,9 +363,9 @@ TEST(DeviceStep, WithoutItsWaitsTheBitsAreWrong) {
   }
 }
 
-// Weights that come while forward is under way: each layer's go in before the next layer's are
-// asked for, unless the network is small.
-TEST(DeviceStep, ALargeNetworkStartsBeforeAllWeightsAreThere) {
+// Weights arrive during forward. The weights of a layer are copied before those of the next layer
+// are requested, unless the network is small.
+TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
   for (const bool is_large : {false, true}) {
     const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
     Network network(make_queued_backend(device), {3, 16, 5}, mlp_layers(kMlp.job(), kMlp.input, 5));
@@ -375,7 +377,7 @@ TEST(DeviceStep, ALargeNetworkStartsBeforeAllWeightsAreThere) {
     const device::Memory gradients = device->allocate(weights.size() * sizeof(float));
     step->begin(weights);
     step->stage(inputs.images, inputs.labels);
-    std::vector<int64_t> runs;  // so much was done when each tensor was asked for
+    std::vector<int64_t> runs;  // work done when each tensor was requested
     step->run(
         gradients.floats(), [](size_t) {}, [&](size_t) { runs.push_back(device->runs()); });
     ASSERT_EQ(runs.size(), 6U);
@@ -384,7 +386,7 @@ TEST(DeviceStep, ALargeNetworkStartsBeforeAllWeightsAreThere) {
   }
 }
 
-TEST(DeviceStep, ADeviceThatIsLostIsSaidAndEndsQuietly) {
+TEST(DeviceStep, LostDeviceIsReportedAndEndsQuietly) {
   int lost = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     FakeOptions options = options_of(seed);
@@ -400,7 +402,7 @@ TEST(DeviceStep, ADeviceThatIsLostIsSaidAndEndsQuietly) {
   EXPECT_GT(lost, 20);
 }
 
-TEST(DeviceStep, RefusesWhatDoesNotFit) {
+TEST(DeviceStep, RefusesInvalidCalls) {
   const auto device = std::make_shared<FakeDevice>();
   Network network(make_queued_backend(device), {3, 16, 5}, mlp_layers(kMlp.job(), kMlp.input, 5));
   const auto step = make_device_step(network);
@@ -408,7 +410,7 @@ TEST(DeviceStep, RefusesWhatDoesNotFit) {
   const Inputs& inputs = expected(kMlp).inputs[0];
   const auto run = [&] { step->run(nullptr, [](size_t) {}); };
   EXPECT_THROW(step->begin(std::span(weights).first(3)), Error);
-  EXPECT_THROW(run(), Error);  // nothing is staged
+  EXPECT_THROW(run(), Error);  // no inputs are staged
   EXPECT_THROW(step->stage(std::span(inputs.images).first(3), inputs.labels), Error);
   EXPECT_THROW(step->stage(inputs.images, std::vector<int32_t>{0, 1, 5}), Error);
   step->stage(inputs.images, inputs.labels);
@@ -417,9 +419,9 @@ TEST(DeviceStep, RefusesWhatDoesNotFit) {
   EXPECT_THROW(step->stage(inputs.images, inputs.labels), Error);
 }
 
-// On the cpu there is nothing to overlap and nothing to choose; a device's models take other
-// workers' choices, with new plans and the same bits.
-TEST(DeviceStep, IsOfModelsOnADeviceWhichTakeOthersChoices) {
+// A CPU model has nothing to overlap and nothing to choose. Models on a device accept the choices
+// of another worker, with new plans and the same bits.
+TEST(DeviceStep, ModelsOnADeviceHaveOneAndAcceptChoices) {
   EXPECT_EQ(kMlp.make()->device_step(), nullptr);
   EXPECT_EQ(kMlp.make()->choices(), "");
   for (const Case& c : {kMlp, kConvnet}) {

@@ -21,7 +21,7 @@ struct Case {
   int64_t micro_batch = 8;
   int64_t threads = 1;
   std::vector<int64_t> hidden = {64, 32};
-  std::function<std::unique_ptr<ops::Backend>(int threads)> backend = {};  // empty: the cpu
+  std::function<std::unique_ptr<ops::Backend>(int threads)> backend = {};  // empty for the CPU
 
   Job job() const {
     Job job;
@@ -37,7 +37,7 @@ struct Case {
   }
 };
 
-// Images in 0..1 and labels, from a generator of the tests' own.
+// Images in 0..1 and labels, from the tests' own generator.
 struct Inputs {
   explicit Inputs(const Case& c, uint64_t seed = 1) {
     std::mt19937_64 random(seed);
@@ -55,7 +55,7 @@ struct Inputs {
 struct Result {
   float loss = 0.0F;
   std::vector<float> gradients;
-  friend bool operator==(const Result& a, const Result& b) {  // bits: 0 is not -0
+  friend bool operator==(const Result& a, const Result& b) {  // compares bits: 0 is not -0
     const auto same = [](float x, float y) {
       return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
     };
@@ -71,7 +71,7 @@ inline Result train(Model& model, const std::vector<float>& weights, const Input
   return result;
 }
 
-// Small and odd ones, and the shapes that jobs use.
+// Returns small and odd cases, and the shapes of real jobs.
 inline std::vector<Case> all_cases(int64_t threads = 1) {
   return {
       {.threads = threads},

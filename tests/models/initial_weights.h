@@ -1,4 +1,4 @@
-// Weights for tests: as the init rules say, from a small generator of the tests' own.
+// Weights for tests: follow the init rules, with the tests' own generator.
 #pragma once
 
 #include <cstdint>

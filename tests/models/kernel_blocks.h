@@ -1,5 +1,5 @@
-// Runs on the host what the kernels of models/ops/cuda run: their blocks and threads as loops
-// around the same functions, the same cuts, the same order of sums.
+// Runs the kernels of models/ops/cuda on the host: loops over blocks and threads around the same
+// functions, with the same splits and the same order of sums.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace pushpull::blocks {
 using namespace ops;        // NOLINT(google-build-using-namespace): its own file of tests
 using namespace ops::cuda;  // NOLINT(google-build-using-namespace)
 
-// As block_sum of launch.cuh: within the warps, then over them.
+// Like block_sum of launch.cuh: first within the warps, then over them.
 template <class PerThread>
 float block_sum(const PerThread& of_thread) {
   std::array<float, kBlock> values;
@@ -32,7 +32,7 @@ float block_sum(const PerThread& of_thread) {
   return warps[0];
 }
 
-// Calls visit(block, first place of a round, thread) for all of them.
+// Calls visit(block, first position of a round, thread) for each of them.
 template <class Visit>
 void for_each_round(const ImagePass& pass, const Visit& visit) {
   for (uint32_t b = 0; b < pass.blocks(); ++b) {
@@ -212,7 +212,7 @@ std::vector<float> sum_channels(const ImageShape& image, const T* dy, float unsc
   return db;
 }
 
-// A kernel over a tensor as a row: visit(block, thread).
+// Visits a tensor as one row, like a kernel: visit(block, thread).
 template <class Visit>
 void for_each_flat(int64_t count, const Visit& visit) {
   for (int64_t b = 0; b < flat_blocks(count); ++b) {
@@ -220,7 +220,7 @@ void for_each_flat(int64_t count, const Visit& visit) {
   }
 }
 
-// Merges what the threads of a group have, as merge_group of cross_entropy.cu.
+// Merges the values of the threads of a group, like merge_group of cross_entropy.cu.
 template <class Value, class Merge>
 Value merge_group(std::vector<Value> values, const Merge& merge) {
   const auto halve = [&](size_t first, size_t count, size_t stride) {
@@ -236,7 +236,7 @@ Value merge_group(std::vector<Value> values, const Merge& merge) {
   return values[0];
 }
 
-// find_losses of cross_entropy.cu, by groups of `width` threads.
+// find_losses of cross_entropy.cu, in groups of `width` threads.
 template <class T>
 float loss_of_row(const T* logits, int32_t label, int64_t classes, int width, float* shares) {
   std::vector<float> tops;

@@ -1,7 +1,7 @@
-// The kernels on a device against the same blocks and threads on the host, bit for bit: the device
-// neither contracts, flushes nor reorders. Tensors that are a step off their alignment give the
-// same. (Exponentials are the device's own: cross-entropy is compared within a few units of the
-// last place.)
+// Compares the kernels on a device with the same blocks and threads on the host, bit by bit: the
+// device neither contracts, flushes nor reorders. Tensors at an unaligned address give the same
+// bits. (Exponentials are the device's own: cross-entropy may differ by a few units in the last
+// place.)
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -42,7 +42,7 @@ class KernelsOnDevice : public testing::Test {
     shared_.stream = device::native_stream(*stream_);
   }
 
-  // step: elements that the tensor begins behind an aligned place.
+  // step: distance of the tensor from an aligned address, in elements.
   template <class N>
   N* upload(const std::vector<N>& host, size_t step) {
     memory_.push_back(shared_.device->allocate((host.size() + step) * sizeof(N)));
@@ -76,7 +76,7 @@ const std::vector<ImageShape>& images() {
   return shapes;
 }
 
-TYPED_TEST(KernelsOnDevice, NormaliseBatchesAsTheHost) {
+TYPED_TEST(KernelsOnDevice, NormaliseBatchesLikeTheHost) {
   using T = TypeParam;
   for (const ImageShape& image : images()) {
     const BatchNormShape shape{.image = image, .relu = true};
@@ -116,7 +116,7 @@ TYPED_TEST(KernelsOnDevice, NormaliseBatchesAsTheHost) {
   }
 }
 
-TYPED_TEST(KernelsOnDevice, SumBiasGradientsAsTheHost) {
+TYPED_TEST(KernelsOnDevice, SumBiasGradientsLikeTheHost) {
   using T = TypeParam;
   for (const LinearShape& shape :
        {LinearShape{7, 1, 10, true}, LinearShape{129, 1, 33, true}, LinearShape{512, 1, 520, true},
@@ -149,7 +149,7 @@ TYPED_TEST(KernelsOnDevice, SumBiasGradientsAsTheHost) {
   }
 }
 
-TYPED_TEST(KernelsOnDevice, AddBiasesAndCastAsTheHost) {
+TYPED_TEST(KernelsOnDevice, AddBiasesAndCastLikeTheHost) {
   using T = TypeParam;
   for (const ImageShape& image : images()) {
     const std::vector<float> wide = ordinary(image.size(), 5);
@@ -180,7 +180,7 @@ TYPED_TEST(KernelsOnDevice, AddBiasesAndCastAsTheHost) {
   }
 }
 
-TYPED_TEST(KernelsOnDevice, PoolAsTheHost) {
+TYPED_TEST(KernelsOnDevice, PoolLikeTheHost) {
   using T = TypeParam;
   for (const ImageShape& image :
        {ImageShape{2, 3, 6, 6}, ImageShape{2, 2, 7, 5}, ImageShape{3, 3, 5, 8},
@@ -202,14 +202,14 @@ TYPED_TEST(KernelsOnDevice, PoolAsTheHost) {
       T* out = this->upload(std::vector<T>(windows), step);
       op->forward(this->upload(x, step), out);
       EXPECT_EQ(floats(this->download(out, windows)), floats(y));
-      T* back = this->upload(converted<T>(ordinary(image.size(), 9)), step);  // is overwritten
+      T* back = this->upload(converted<T>(ordinary(image.size(), 9)), step);  // must be overwritten
       op->backward(this->upload(dy, step), back);
       EXPECT_EQ(floats(this->download(back, x.size())), floats(dx));
     }
   }
 }
 
-TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsAsTheHost) {
+TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsLikeTheHost) {
   using T = TypeParam;
   for (const int64_t classes : {1, 10, 33, 1000, 3000}) {
     constexpr int64_t kSamples = 9;
@@ -243,7 +243,7 @@ TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsAsTheHost) {
         const bool is_label = i % static_cast<size_t>(classes) == static_cast<size_t>(labels[n]);
         const float weight = 4.0F / kSamples;
         const float want = cuda::logit_gradient(shares[i], is_label, weight);
-        // one step of what is stored, and a few of an f32 exponential
+        // one unit of the stored type, and a few of an f32 exponential
         ASSERT_NEAR(gradients[i], want, 0x1p-7F * std::fabs(want) + 1e-6F);
       }
       op->predict(dev, kSamples, dev_labels);

@@ -8,7 +8,7 @@
 
 namespace pushpull::numbers {
 
-// In -1..1, all different.
+// Returns different numbers in -1..1.
 inline std::vector<float> ordinary(int64_t count, int64_t seed) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) {

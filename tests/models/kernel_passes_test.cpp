@@ -1,5 +1,5 @@
-// Batch normalisation and cross-entropy as their kernels compute them, block by block and thread by
-// thread, against plain loops in double.
+// Compares batch normalisation and cross-entropy of the kernels, computed block by block and thread
+// by thread, with plain loops in double.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,15 +26,15 @@ class Passes : public testing::Test {};
 using Types = testing::Types<float, Bf16, Fp16>;
 TYPED_TEST_SUITE(Passes, Types);
 
-// Half a unit of the last place, of a number just above a power of two.
+// Returns half a unit in the last place of a number just above a power of two.
 template <class T>
 double roundoff() {
   if (std::is_same_v<T, Bf16>) return 0x1p-8;
   return std::is_same_v<T, Fp16> ? 0x1p-11 : 0x1p-24;
 }
 
-// Relative to the largest value, since a sum may cancel to nothing: the rounding of what is stored
-// as `Stored`, and of f32 sums of `terms` values, whose tree has about 24 levels.
+// Compares relative to the largest value, since a sum may cancel to zero. The tolerance is the
+// rounding to `Stored` and of f32 sums of `terms` values in a tree of about 24 levels.
 template <class Stored>
 void expect_close(const char* what, const std::vector<float>& got, const reference::Values& want,
                   double terms) {
@@ -87,8 +87,8 @@ TYPED_TEST(Passes, BatchNormEqualsItsReference) {
     std::vector<T> dx;
     const auto got = run_batch_norm<T, 1>(shape, x, dy, scale, shift, y, dx);
     const auto places = static_cast<double>(got.pass.places);
-    // of two values per channel next to nothing is left of a gradient, and where they are close,
-    // 1 / sqrt(variance) enlarges their rounding
+    // With two values per channel a gradient almost cancels, and if they are close, 1 /
+    // sqrt(variance) magnifies their rounding.
     const double close = places < 10 ? 4000.0 : 20.0;
     reference::Values unbiased = out.variance;
     for (double& value : unbiased) value *= out.unbiased;
@@ -103,7 +103,7 @@ TYPED_TEST(Passes, BatchNormEqualsItsReference) {
     expect_close<float>("dshift", got.dshift, dshift, close + std::sqrt(places));
     expect_close<T>("dx", floats(dx), g.dx, close);
 
-    // how much a load takes does not change a bit
+    // the width of loads changes no bit
     const auto with_vector = [&]<int kVector>() {
       std::vector<T> other_y;
       std::vector<T> other_dx;
@@ -139,11 +139,11 @@ TYPED_TEST(Passes, BatchNormInfersWithGivenStatistics) {
                   4.0);
 }
 
-TEST(BatchNormPass, AVarianceFarBelowTheMeanKeepsItsDigits) {
+TEST(BatchNormPass, VarianceFarBelowTheMeanKeepsItsDigits) {
   const ImageShape image{20, 2, 28, 28};
   std::vector<float> x = ordinary(image.size(), 1);
   for (float& value : x) value = 1000.0F + value;
-  x[0] = -1e3F;  // the first value is no measure of the others
+  x[0] = -1e3F;  // an outlier: the first value is far from the others
   const BatchNormShape shape{.image = image};
   const std::vector<float> one(2, 1.0F);
   const auto out = reference::batch_norm(shape, values(x), values(one), values(one));
@@ -156,7 +156,7 @@ TEST(BatchNormPass, AVarianceFarBelowTheMeanKeepsItsDigits) {
   }
 }
 
-TEST(BatchNormPass, MomentsOfPartsAreThoseOfTheWhole) {
+TEST(BatchNormPass, MomentsOfPartsMergeToThoseOfTheWhole) {
   const Moments a{2.0, 3.0, 2.0};  // 2, 4
   const Moments b{3.0, 6.0, 8.0};  // 4, 6, 8
   const Moments all = merge(a, b);
@@ -167,10 +167,10 @@ TEST(BatchNormPass, MomentsOfPartsAreThoseOfTheWhole) {
   EXPECT_EQ(merge(a, {}).mean, 3.0);
 }
 
-TEST(BatchNormPass, ANanShowsInTheWholeChannelAndInNoOther) {
+TEST(BatchNormPass, NanAffectsOnlyItsChannel) {
   const BatchNormShape shape{.image = {3, 2, 5, 5}, .relu = true};
   std::vector<float> x = ordinary(shape.image.size(), 1);
-  x[30] = kNan;  // of channel 1
+  x[30] = kNan;  // in channel 1
   const std::vector<float> one(2, 1.0F);
   std::vector<float> y(x.size());
   BatchNormKernels<float, 1> kernels(shape);
@@ -179,7 +179,7 @@ TEST(BatchNormPass, ANanShowsInTheWholeChannelAndInNoOther) {
                               [&](size_t c, size_t i) { EXPECT_EQ(std::isnan(y[i]), c == 1); });
 }
 
-// Forward and backward of rows of logits, as blocks and threads.
+// Forward and backward of rows of logits, in blocks and threads.
 template <class T>
 struct Crossed {
   std::vector<float> losses, gradients;
@@ -229,13 +229,13 @@ TYPED_TEST(Passes, CrossEntropyEqualsItsReference) {
   }
 }
 
-TEST(CrossEntropyPass, OfACertainSampleIsExactlyZero) {
+TEST(CrossEntropyPass, LossOfACertainSampleIsExactlyZero) {
   const auto got = cross_entropy<float, false>(3, {7.0F, -200.0F, -300.0F}, {0}, kWarp, 1.0F);
   EXPECT_EQ(got.losses[0], 0.0F);
   EXPECT_THAT(got.gradients, testing::Each(0.0F));
 }
 
-TEST(CrossEntropyPass, OfHugeLogitsIsFiniteAndOfNanIsNan) {
+TEST(CrossEntropyPass, LossOfHugeLogitsIsFiniteAndOfNanIsNan) {
   const auto got = cross_entropy<float, false>(
       3, {1e4F, -1e4F, 0.0F, 1e30F, 1e30F, -1e30F, 0.0F, kNan, 1.0F}, {1, 0, 0}, kWarp, 1.0F);
   EXPECT_FLOAT_EQ(got.losses[0], 2e4F);
@@ -243,7 +243,7 @@ TEST(CrossEntropyPass, OfHugeLogitsIsFiniteAndOfNanIsNan) {
   EXPECT_TRUE(std::isnan(got.losses[2]));
 }
 
-TYPED_TEST(Passes, ThePredictionIsTheLowestOfEqualLogits) {
+TYPED_TEST(Passes, PredictionIsTheLowestOfEqualLogits) {
   using T = TypeParam;
   for (const int width : {kWarp, kBlock}) {
     EXPECT_EQ(best_of_row(converted<T>({1, 3, 3, 2}).data(), 4, width), 1);

@@ -1,5 +1,5 @@
-// The loss scale of a device: gradients are so much larger on their way through the layers, and not
-// when they come out.
+// The loss scale of a device: it multiplies gradients on their way through the layers, but not the
+// gradients that come out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ class LossScale : public OnBackend {
 
 class LossScaleOfFp16 : public LossScale {};
 
-// A power of two only moves exponents, and these types have room for it.
-TEST_P(LossScale, ChangesNoBitWhereNothingUnderflows) {
+// A power of two changes only exponents, and these types have room for it.
+TEST_P(LossScale, ChangesNoBitIfNothingUnderflows) {
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(describe(c));
     const auto one = on_device(c, 1.0F).make();
@@ -37,9 +37,10 @@ TEST_P(LossScale, ChangesNoBitWhereNothingUnderflows) {
   }
 }
 
-// With equal logits of 1,000 classes and the mean over 40,000 samples, a gradient of a logit
-// is 2.5e-8: fp16 takes less than 3.0e-8 for zero unless it is scaled. The bias's is the sum over the samples.
-TEST_P(LossScaleOfFp16, KeepsWhatWouldUnderflow) {
+// With equal logits of 1,000 classes and the mean over 40,000 samples, the gradient of a logit is
+// 2.5e-8. Without a scale fp16 rounds values below 3.0e-8 to zero. The gradient of the bias is the
+// sum over the samples.
+TEST_P(LossScaleOfFp16, KeepsGradientsThatWouldUnderflow) {
   const Case c{.input = {1, 2, 2}, .classes = 1000, .micro_batch = 40'000, .hidden = {}};
   Inputs inputs(c);
   std::ranges::fill(inputs.labels, 0);

@@ -1,5 +1,5 @@
-// What the CUDA backend asks of libraries, computed by plain loops: products as a column-major
-// library is told of them, and convolution unrolled into products.
+// The CUDA backend's calls of libraries, computed by plain loops: products in the terms of a
+// column-major library, and convolution unrolled into products.
 #include "models/ops/plan/matmul_plan.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Values numbers(int64_t count, double seed) {
   return v;
 }
 
-// What a column-major library computes from these descriptions, and from nothing else.
+// Returns the result of a column-major library for these descriptions alone.
 Values multiply(const MatmulPlan& plan, const Values& first, const Values& second) {
   const auto at = [](const ColumnMajor& m, const Values& v, int64_t row, int64_t column) {
     if (m.transpose) std::swap(row, column);
@@ -51,7 +51,7 @@ void expect_equal(const Values& seen, const Values& expected) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_NEAR(seen[i], expected[i], 1e-12) << i;
 }
 
-TEST(MatmulPlan, ThreeProductsOfALayerAreTheReferences) {
+TEST(MatmulPlan, ThreeProductsOfALayerEqualTheReference) {
   for (const LinearShape shape :
        {LinearShape{2, 3, 4}, LinearShape{5, 1, 7}, LinearShape{1, 6, 1}, LinearShape{4, 4, 4}}) {
     const auto [n, k, m, relu] = shape;
@@ -67,7 +67,7 @@ TEST(MatmulPlan, ThreeProductsOfALayerAreTheReferences) {
   }
 }
 
-TEST(MatmulPlan, BothTransposedIsTheProductToo) {
+TEST(MatmulPlan, BothTransposedIsAProductToo) {
   const Product product{2, 3, 4, true, true};
   const Values a = numbers(8, 1.0);   // [4, 2]
   const Values b = numbers(12, 2.0);  // [3, 4]
@@ -78,7 +78,7 @@ TEST(MatmulPlan, BothTransposedIsTheProductToo) {
   expect_equal(run(product, a, b), expected);
 }
 
-TEST(MatmulPlan, ANameTellsEveryProductFromTheOthers) {
+TEST(MatmulPlan, NamesOfProductsAreUnique) {
   EXPECT_EQ((Product{512, 4096, 784, false, true}).name(), "512x4096x784nt");
   EXPECT_NE((Product{2, 3, 4, true, false}).name(), (Product{2, 3, 4, false, true}).name());
 }
@@ -91,7 +91,7 @@ const std::vector<ConvolutionShape> convolutions = {
     {.input = {2, 2, 2, 6}, .outputs = 2, .kernel = 4, .padding = 3},
 };
 
-// Rows of [samples * positions, channels] from an image, as the kernels lay dy out.
+// Returns rows of [samples * positions, channels] from an image, the layout of dy in the kernels.
 Values rows_of(const ImageShape& s, const Values& image) {
   Values rows(image.size());
   const int64_t positions = s.height * s.width;
@@ -103,7 +103,7 @@ Values rows_of(const ImageShape& s, const Values& image) {
   return rows;
 }
 
-TEST(Im2col, UnrolledConvolutionIsTheReference) {
+TEST(Im2col, UnrolledConvolutionEqualsTheReference) {
   for (const ConvolutionShape& shape : convolutions) {
     const Im2col plan = plan_im2col(shape);
     const int64_t rows = shape.input.samples * plan.positions();
@@ -133,7 +133,7 @@ TEST(Im2col, UnrolledConvolutionIsTheReference) {
   }
 }
 
-TEST(TransposePlan, EveryElementComesToItsPlaceOnce) {
+TEST(TransposePlan, EachElementIsMovedOnce) {
   for (const TransposePlan plan : {TransposePlan{2, 3, 5}, TransposePlan{1, 32, 64},
                                    TransposePlan{3, 33, 31}, TransposePlan{2, 1, 100}}) {
     std::vector<int64_t> to(static_cast<size_t>(plan.batch * plan.rows * plan.columns), -1);
@@ -156,7 +156,7 @@ TEST(TransposePlan, EveryElementComesToItsPlaceOnce) {
   }
 }
 
-TEST(Im2col, ColumnsKeepWithinTheirMemoryButForOneSample) {
+TEST(Im2col, ColumnsStayWithinTheirMemoryExceptForOneSample) {
   const Im2col plan = plan_im2col(convolutions[0]);
   const int64_t each = plan.positions() * plan.columns() * 4;
   EXPECT_EQ(samples_at_a_time(plan, 100, 4, 3 * each), 3);

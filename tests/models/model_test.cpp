@@ -1,5 +1,5 @@
-// Models: their tables, what `train` and `evaluate` promise, and gradients against differences of a
-// loss that plain loops in double compute.
+// Models: their tables, the contracts of `train` and `evaluate`, and gradients against differences
+// of a loss that plain loops in double compute.
 #include "models/model.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ std::string error_of(const Case& c) {
   return "no error";
 }
 
-TEST(Model, MlpListsItsTensorsAsPyTorchDoes) {
+TEST(Model, MlpListsItsTensorsLikePyTorch) {
   const auto model = Case{.input = {3, 4, 5}, .classes = 7, .hidden = {30, 20}}.make();
   std::vector<std::string> names;
   for (const TensorInfo& info : model->table().tensors) names.push_back(info.name);
@@ -64,7 +64,7 @@ TEST(Model, MlpListsItsTensorsAsPyTorchDoes) {
   EXPECT_FLOAT_EQ(tensor(*model, "layers.1.bias").value, 1.0F / std::sqrt(30.0F));
 }
 
-TEST(Model, ConvnetListsItsTensorsAsPyTorchDoes) {
+TEST(Model, ConvnetListsItsTensorsLikePyTorch) {
   const auto model = Case{.model = "convnet", .input = {3, 13, 11}, .classes = 7}.make();
   std::vector<std::string> names;
   for (const TensorInfo& info : model->table().tensors) names.push_back(info.name);
@@ -90,7 +90,7 @@ TEST(Model, ConvnetListsItsTensorsAsPyTorchDoes) {
   }
 }
 
-TEST(Model, RefusesWhatItCannotBeWithOneLineThatSaysWhy) {
+TEST(Model, InvalidModelIsRefusedWithOneLine) {
   EXPECT_THAT(error_of({.model = "resnet"}), HasSubstr("'resnet'"));
   EXPECT_THAT(error_of({.model = "convnet", .input = {784, 1, 1}}),
               testing::AllOf(HasSubstr("convnet"), HasSubstr("1x1"), HasSubstr("mlp")));
@@ -106,7 +106,7 @@ TEST(Model, RefusesWhatItCannotBeWithOneLineThatSaysWhy) {
   EXPECT_THAT(error_of({.input = {INT32_MAX, INT32_MAX, 8}}), HasSubstr("input"));
 }
 
-// What the convnet computes, in double and in plain loops.
+// Returns the loss of a model, computed in plain loops in double.
 double reference_loss(const Model& model, const Case& c, const reference::Values& flat,
                       const Inputs& inputs) {
   using reference::Values;
@@ -146,12 +146,12 @@ double reference_loss(const Model& model, const Case& c, const reference::Values
   return sum / static_cast<double>(c.micro_batch);
 }
 
-// Central differences in double: cut and rounding stay below 1e-7 at this step, unless the step
-// crosses a ReLU's or a window's tie, which the images of these seeds do not. The rest of the
-// tolerance is f32's: 1e-4 of the tensor's largest gradient. Where activations are rounded, one of
-// these few samples may fall on the other side of a ReLU or win a window, which is worth some of it
-// whatever the precision. A bias in front of batch normalization has no slope: its gradients are
-// the rounding of what is summed, and compare to the weights'.
+// Central differences in double: truncation and rounding stay below 1e-7 at this step, unless the
+// step crosses a tie of a ReLU or a window, which the images of these seeds avoid. The rest of the
+// tolerance is for f32: 1e-4 of the tensor's largest gradient. If activations are rounded, one of
+// these few samples may cross a ReLU or win another window, which costs some of the tolerance in
+// any precision. A bias before batch normalization has slope zero: its gradients are rounding
+// errors and are compared relative to those of the weights.
 TEST_P(ModelOn, GradientsAreTheSlopeOfTheLoss) {
   for (const Case& c :
        {Case{.micro_batch = 4, .hidden = {12, 9}},
@@ -196,7 +196,7 @@ TEST_P(ModelOn, GradientsAreTheSlopeOfTheLoss) {
   }
 }
 
-TEST_P(ModelOn, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
+TEST_P(ModelOn, ReportsEachFinalGradientOnceAndTheLastLayerFirst) {
   for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
@@ -218,8 +218,8 @@ TEST_P(ModelOn, TellsEachTensorOnceWhenItsGradientIsFinalAndTheLastLayerFirst) {
   }
 }
 
-// Weights that are not a number until they were asked for change no bit: nothing is read before.
-TEST_P(ModelOn, AsksForEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
+// Weights are NaN until they are requested, and no bit changes: nothing reads them earlier.
+TEST_P(ModelOn, RequestsEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
   for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
@@ -247,8 +247,8 @@ TEST_P(ModelOn, AsksForEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
   }
 }
 
-// A kernel that copies the image makes BatchNorm's statistics those of the image: half zeros, half
-// ones of n = 2 * 4 * 4 have mean 1/2 and unbiased variance 1/4 * n / (n - 1).
+// A kernel that copies the image gives BatchNorm the statistics of the image: half zeros and half
+// ones, n = 2 * 4 * 4, have mean 1/2 and unbiased variance 1/4 * n / (n - 1).
 TEST_P(ModelOn, BatchNormReportsMeanAndUnbiasedVarianceOfTheMicroBatch) {
   const Case c = on(Case{.model = "convnet", .input = {1, 4, 4}, .micro_batch = 2});
   const auto model = c.make();
@@ -273,7 +273,7 @@ TEST_P(ModelOn, EvaluateNormalizesWithTheRunningStatistics) {
   std::vector<float> weights = initial_weights(model->table(), 1);
   const Inputs inputs(c);
   const Result result = train(*model, weights, inputs);
-  // with the batch's own (biased) statistics as the running ones, both modes see the same numbers
+  // with the batch's own (biased) statistics as running ones, both modes use the same numbers
   for (const auto& [layer, count] : {std::pair{"layer1.1", 256.0F}, std::pair{"layer2.1", 64.0F}}) {
     const std::string name = layer;
     std::ranges::copy(part(*model, result.gradients, name + ".running_mean"),
@@ -286,7 +286,7 @@ TEST_P(ModelOn, EvaluateNormalizesWithTheRunningStatistics) {
   EXPECT_NEAR(sums.loss / 4.0, result.loss, tolerance(1e-5));
 }
 
-TEST_P(ModelOn, EvaluateOfEqualLogitsPredictsClassZero) {
+TEST_P(ModelOn, EqualLogitsPredictClassZero) {
   const Case c = on(Case{});
   const auto model = c.make();
   const std::vector<float> weights(static_cast<size_t>(model->table().total), 0.0F);
@@ -297,9 +297,9 @@ TEST_P(ModelOn, EvaluateOfEqualLogitsPredictsClassZero) {
   EXPECT_NEAR(sums.loss, 7.0 * std::log(10.0), 1e-5);
 }
 
-// The bits of a sample's loss depend on the sample and its place alone: whatever fills the rest of
-// the chunk, NaN and labels that do not exist included.
-TEST_P(ModelOn, EvaluateOfASampleDoesNotDependOnTheOthers) {
+// The bits of a sample's loss depend only on the sample and its position, not on the rest of the
+// chunk, even with NaN and invalid labels there.
+TEST_P(ModelOn, EvaluateDoesNotDependOnOtherSamples) {
   for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));
     const auto model = c.make();
@@ -309,7 +309,7 @@ TEST_P(ModelOn, EvaluateOfASampleDoesNotDependOnTheOthers) {
     double before = 0.0;
     int64_t correct = 0;
     for (int64_t valid = 1; valid <= c.micro_batch; ++valid) {
-      // losses of the first `valid` samples, with other rubbish behind them each time
+      // losses of the first `valid` samples, followed by different rubbish each time
       Inputs padded(c, 1000 + static_cast<uint64_t>(valid));
       if (valid % 2 == 0) {
         std::ranges::fill(padded.images, std::numeric_limits<float>::quiet_NaN());
@@ -332,7 +332,7 @@ TEST_P(ModelOn, EvaluateOfASampleDoesNotDependOnTheOthers) {
   }
 }
 
-TEST_P(ModelOn, EvaluateOfNothingIsZero) {
+TEST_P(ModelOn, EvaluateOfNoSamplesIsZero) {
   const Case c = on(Case{});
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);
@@ -362,7 +362,7 @@ TEST_P(ModelOn, StepsAlongTheGradientLowerTheLoss) {
   }
 }
 
-TEST_P(ModelOn, RefusesSpansAndLabelsThatDoNotFit) {
+TEST_P(ModelOn, InvalidSpansAndLabelsAreRefused) {
   const Case c = on(Case{});
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);

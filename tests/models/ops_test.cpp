@@ -1,5 +1,5 @@
-// Every operation of a backend against plain loops in double, whose own backward is checked against
-// finite differences.
+// Compares each operation of a backend with plain loops in double. The backward of these loops is
+// checked against finite differences.
 #include "models/ops/ops.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 
 using reference::Values;
 
-// Values that a channel has.
+// Returns the number of values per channel.
 int64_t image_places(const ops::ImageShape& shape) { return shape.size() / shape.channels; }
 
 std::vector<float> to_float(const Values& values) { return {values.begin(), values.end()}; }
@@ -30,8 +30,8 @@ class Ops : public OnBackend {
     if (!IsSkipped() && !HasFatalFailure()) backend_ = GetParam().make(1);
   }
 
-  // Numbers in -1..1 that differ from each other, so that no maximum and no ReLU is near a tie, and
-  // that activations and factors hold as they are.
+  // Returns different numbers in -1..1, so that no maximum and no ReLU is near a tie. Activations
+  // and factors represent them exactly.
   Values numbers(int64_t count, int64_t seed) const {
     Values values;
     for (int64_t i = 0; i < count; ++i) {
@@ -49,10 +49,10 @@ class Ops : public OnBackend {
                       exponent - GetParam().bits());
   }
 
-  // f32 sums of `terms` products of order one, in any order: |error| <= terms * 2^-24 * sum of the
-  // absolute values in the worst case, about sqrt(terms) of it in practice; 4 * terms is in
-  // between. Relative to the largest value, since a sum may cancel to nothing. What is written as
-  // an activation is rounded `roundings` times more.
+  // Compares f32 sums of `terms` products of order one, in any order: |error| <= terms * 2^-24 *
+  // sum of the absolute values in the worst case, about sqrt(terms) of it in practice; 4 * terms
+  // lies between. The error is relative to the largest value, since a sum may cancel to zero.
+  // Activations are rounded `roundings` times more.
   void expect_close(const char* what, const std::vector<float>& got, const Values& want,
                     double terms, int roundings = 0) const {
     ASSERT_EQ(got.size(), want.size()) << what;
@@ -65,9 +65,9 @@ class Ops : public OnBackend {
     }
   }
 
-  // d of `f` by x[i], summed against dy, by central differences: with values of order one in
-  // double, h = 1e-5 leaves a cut of h^2 = 1e-10 and a rounding of 1e-16 / h = 1e-11, times the
-  // sum's terms.
+  // Compares d `f` / d x[i], summed against dy, with central differences. For values of order one
+  // in double, h = 1e-5 leaves a truncation error of h^2 = 1e-10 and a rounding error of 1e-16 / h
+  // = 1e-11, times the terms of the sum.
   void expect_gradient(const char* what, const std::function<Values()>& f, Values& x,
                        const Values& dy, const Values& dx) const {
     // the reference is the same for all backends, but rounded numbers may be equal
@@ -92,7 +92,7 @@ class Ops : public OnBackend {
     }
   }
 
-  // Activations of the backend from plain values.
+  // Activations of the backend, made from plain values.
   struct Held {
     ops::Activation* data() const { return data_; }
     ops::Buffer floats;
@@ -103,7 +103,7 @@ class Ops : public OnBackend {
     Held held;
     held.floats = floats(values);
     held.elements = ops::make_elements(*backend_, static_cast<int64_t>(values.size()));
-    // either held.floats or memory of held.elements: both are ours to write
+    // either held.floats or memory of held.elements: writing to either is allowed
     held.data_ = const_cast<ops::Activation*>(  // NOLINT(cppcoreguidelines-pro-type-const-cast)
         held.elements->in(held.floats.data()));
     return held;
@@ -114,7 +114,7 @@ class Ops : public OnBackend {
     return values(buffer);
   }
 
-  // Parameters, their gradients, losses.
+  // Returns a buffer of floats: parameters, their gradients or losses.
   ops::Buffer floats(const Values& values) {
     ops::Buffer buffer = backend_->allocate(values.size());
     const std::vector<float> host = to_float(values);
@@ -126,7 +126,7 @@ class Ops : public OnBackend {
     backend_->read(buffer.data(), host.size() * sizeof(float), host.data());
     return host;
   }
-  // To be overwritten.
+  // Returns a buffer that must be overwritten.
   ops::Buffer rubbish(size_t count) { return floats(Values(count, 9.0)); }
 
   // Labels and predictions.
@@ -146,7 +146,7 @@ class Ops : public OnBackend {
     return host;
   }
 
-  // An image of the backend's layout from plain values, and back.
+  // Returns an image in the backend's layout from plain values; plain() converts it back.
   ops::Buffer native(const ops::ImageShape& shape, const Values& values) {
     kept_.push_back(held(values));
     ops::Buffer buffer = empty(shape);
@@ -164,7 +164,7 @@ class Ops : public OnBackend {
   }
 
   std::unique_ptr<ops::Backend> backend_;
-  std::vector<Held> kept_;  // what is enqueued may still read it
+  std::vector<Held> kept_;  // queued operations may still read it
 };
 
 TEST_P(Ops, LinearEqualsItsReference) {
@@ -236,7 +236,7 @@ class OpsConvolution : public Ops {
     op->backward_weights(xd, dyd.data(), dwd.data(), dbd.data());
     const auto taps = static_cast<double>(shape.input.channels * shape.kernel * shape.kernel);
     const auto places = static_cast<double>(image_places(shape.output()));
-    // cuDNN writes y before the bias is added, and dw as activations are
+    // cuDNN writes y before the bias is added, and dw as activations
     expect_close("y", plain(shape.output(), yd), y, taps, 2);
     expect_close("dw", values(dwd), g.dw, places, 1);
     expect_close("db", values(dbd), g.db, places);
@@ -307,7 +307,7 @@ TEST_P(Ops, BatchNormEqualsItsReference) {
       op->backward(xd.data(), dyd.data(), scaled.data(), shiftd.data(), dxd.data(), dscale.data(),
                    dshift.data());
       const auto count = static_cast<double>(image_places(image));
-      // two values per channel may be close: 1 / sqrt(variance) then enlarges their rounding
+      // if a channel's two values are close, 1 / sqrt(variance) magnifies their rounding
       const double terms = count < 10 ? 1000 : count;
       expect_close("mean", values(mean), out.mean, count);
       Values unbiased = out.variance;
@@ -356,7 +356,7 @@ TEST_P(Ops, MaxPoolEqualsItsReference) {
     const ops::Buffer xf = native(image, x);
     const ops::Buffer yf = empty(shape.output());
     const ops::Buffer dyf = native(shape.output(), dy);
-    const ops::Buffer dxf = native(image, numbers(image.size(), 3));  // is overwritten
+    const ops::Buffer dxf = native(image, numbers(image.size(), 3));  // must be overwritten
     op->forward(xf.data(), yf.data());
     op->backward(dyf.data(), dxf.data());
     EXPECT_EQ(plain(shape.output(), yf), to_float(y));  // copies: no rounding
@@ -377,7 +377,7 @@ TEST_P(Ops, MaxPoolGivesTheGradientToTheFirstOfEqualValues) {
   for (size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], i % 4 == 0 ? 2.0F : 0.0F);
 }
 
-TEST_P(Ops, RelayoutThereAndBackKeepsEveryBit) {
+TEST_P(Ops, RelayoutRoundTripKeepsEachBit) {
   const ops::ImageShape shape{3, 19, 5, 7};
   const Values values = numbers(shape.size(), 1);
   EXPECT_EQ(plain(shape, native(shape, values)), to_float(values));
@@ -408,7 +408,7 @@ TEST_P(Ops, CrossEntropyEqualsItsReference) {
   }
 }
 
-TEST_P(Ops, CrossEntropyOfACertainSampleIsExactlyZero) {
+TEST_P(Ops, LossOfACertainSampleIsExactlyZero) {
   const auto op = ops::make_cross_entropy(*backend_, {1, 3});
   const Held logits = held({7.0, -200.0, -300.0});
   const Integers label = integers({0});
@@ -420,7 +420,7 @@ TEST_P(Ops, CrossEntropyOfACertainSampleIsExactlyZero) {
   EXPECT_THAT(values(d.data(), 3), testing::Each(0.0F));
 }
 
-TEST_P(Ops, CrossEntropyOfHugeLogitsIsFinite) {
+TEST_P(Ops, LossOfHugeLogitsIsFinite) {
   const auto op = ops::make_cross_entropy(*backend_, {2, 3});
   const double large = rounded(1e4);
   const double huge = GetParam().precision == ops::Precision::kFp16 ? 6e4 : 1e30;
@@ -439,8 +439,8 @@ TEST_P(Ops, CrossEntropyOfHugeLogitsIsFinite) {
   EXPECT_FLOAT_EQ(d[1], -0.5F);
 }
 
-// What lies behind the samples that count is not read, and not written.
-TEST_P(Ops, CrossEntropyOfTheFirstSamplesLeavesTheOthersAlone) {
+// Memory after the valid samples is neither read nor written.
+TEST_P(Ops, CrossEntropyOfTheFirstSamplesIgnoresTheOthers) {
   const auto op = ops::make_cross_entropy(*backend_, {3, 2});
   const Held logits = held({0.0, 0.0, 1.0, 3.0, NAN, NAN});
   const Integers labels = integers({0, 1, -5});
@@ -462,12 +462,12 @@ TEST_P(Ops, PredictTakesTheLowestOfEqualLogits) {
   EXPECT_THAT(values(predictions), testing::ElementsAre(1, 0, 2));
 }
 
-TEST_P(Ops, ElementsThereAndBackKeepWhatActivationsCanHold) {
+TEST_P(Ops, ElementsRoundTripKeepsRepresentableValues) {
   const Values whole{0.0, -1.0, 0.5, 96.0, -0.375, 3.0};  // 8 bits are enough
   EXPECT_EQ(values(held(whole).data(), whole.size()), to_float(whole));
 }
 
-TEST_P(Ops, RefuseLabelsAndShapesThatCannotBe) {
+TEST_P(Ops, InvalidLabelsAndShapesAreRefused) {
   for (const int32_t label : {-1, 4}) {
     EXPECT_THROW(ops::check_labels({1, 4}, {&label, 1}), Error);
   }
@@ -483,7 +483,7 @@ TEST_P(Ops, RefuseLabelsAndShapesThatCannotBe) {
   EXPECT_THROW(ops::make_elements(*backend_, 0), Error);
 }
 
-// The work is cut otherwise.
+// Two threads split the work differently.
 BackendCase two_threads() {
   return {.name = "CpuTwoThreads", .make = [](int) { return ops::make_cpu_backend(2); }};
 }

@@ -12,7 +12,7 @@ using ops::Activation;
 
 constexpr int64_t kDeadlineMs = 60'000;
 
-// Where operations are enqueued, and the cpu that computes them when their turn comes.
+// The stream that operations are queued on, and the CPU backend that runs them in turn.
 struct Queued {
   std::shared_ptr<device::Device> device;
   std::unique_ptr<ops::Backend> cpu;
@@ -38,7 +38,7 @@ class On : public Op {
     queued_.put([op = op_, run] { run(*op); });
   }
   Queued& queued_;
-  std::shared_ptr<Op> op_;  // what is enqueued holds it too
+  std::shared_ptr<Op> op_;  // queued operations hold it too
 };
 
 class QueuedLinear final : public On<ops::Linear> {
@@ -112,7 +112,7 @@ class QueuedRelayout final : public On<ops::Relayout> {
 class QueuedElements final : public On<ops::Elements> {
  public:
   using On::On;
-  const Activation* in(const float* floats) override { return op_->in(floats); }  // f32: itself
+  const Activation* in(const float* floats) override { return op_->in(floats); }  // f32: no copy
   void out(const Activation* activations, float* floats) override {
     put([=](ops::Elements& op) { op.out(activations, floats); });
   }
@@ -158,7 +158,7 @@ class QueuedBackend final : public ops::Backend {
   device::Stream& stream() override { return *queued_.stream; }
 
   std::string numerics() const override { return "queued " + queued_.cpu->numerics(); }
-  // As if there were a choice: the first one, unless another is handed in.
+  // Pretends that there is a choice: the first one, unless another is set.
   std::string choices() const override { return choices_; }
   void choose(const std::string& choices) override { choices_ = choices; }
 

@@ -1,5 +1,5 @@
 // The CPU's operations on the compute stream of a fake device: the same bits, in an order that only
-// events decide. For tests of whatever drives a device.
+// events decide. For tests of code that drives a device.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Plain loops in double: what every operation must compute, and the oracle of its tests. Images are
+// Plain loops in double: the definition of each operation and the oracle of its tests. Images are
 // [N, C, H, W] in C order.
 #pragma once
 
@@ -54,7 +54,7 @@ inline Gradients linear_backward(const ops::LinearShape& s, const Values& x, con
   return g;
 }
 
-// Calls f(index of y, index of x, index of w) for every product of a convolution.
+// Calls f(index of y, index of x, index of w) for each product of a convolution.
 template <class F>
 void for_each_product(const ops::ConvolutionShape& s, F f) {
   const ops::ImageShape in = s.input;
@@ -74,7 +74,7 @@ void for_each_product(const ops::ConvolutionShape& s, F f) {
               }
 }
 
-// Calls f(channel, index) for every element.
+// Calls f(channel, index) for each element.
 template <class F>
 void for_each_element(const ops::ImageShape& s, F f) {
   for (int64_t n = 0; n < s.samples; ++n)
@@ -104,7 +104,7 @@ inline Gradients convolution_backward(const ops::ConvolutionShape& s, const Valu
 
 struct BatchNormOutput {
   Values y, mean, variance;  // variance: biased
-  double unbiased = 1.0;     // factor
+  double unbiased = 1.0;     // factor from biased to unbiased
 };
 
 inline Values normalize(const ops::BatchNormShape& s, const Values& x, const Values& scale,
@@ -130,7 +130,7 @@ inline BatchNormOutput batch_norm(const ops::BatchNormShape& s, const Values& x,
   return out;
 }
 
-// dw is scale's, db shift's.
+// dw is the gradient of scale, db that of shift.
 inline Gradients batch_norm_backward(const ops::BatchNormShape& s, const Values& x,
                                      const Values& scale, const BatchNormOutput& out,
                                      const Values& dy) {
@@ -152,7 +152,7 @@ inline Gradients batch_norm_backward(const ops::BatchNormShape& s, const Values&
   return g;
 }
 
-// Index of x that wins each window; the first of equal ones.
+// Returns the index of x that wins each window, the first of equal values.
 inline std::vector<size_t> max_pool_winners(const ops::MaxPoolShape& s, const Values& x) {
   const ops::ImageShape out = s.output();
   std::vector<size_t> winners(static_cast<size_t>(out.size()));
@@ -184,7 +184,7 @@ inline Values max_pool_backward(const ops::MaxPoolShape& s, const Values& x, con
   return dx;
 }
 
-// Of each sample.
+// Returns the loss of each sample.
 inline Values cross_entropy(int64_t classes, const Values& logits,
                             const std::vector<int32_t>& labels) {
   Values losses;
@@ -198,7 +198,7 @@ inline Values cross_entropy(int64_t classes, const Values& logits,
   return losses;
 }
 
-// Of the mean loss.
+// Returns the gradient of the mean loss.
 inline Values cross_entropy_backward(int64_t classes, const Values& logits,
                                      const std::vector<int32_t>& labels) {
   Values d(logits.size());

@@ -1,5 +1,5 @@
-"""Compares one micro-batch of every model with PyTorch: loss, gradients, what BatchNorm reports,
-evaluation.  torch_check.py TORCH_DUMP.  Ends with 77 (skipped) where there is no PyTorch."""
+"""Compares one micro-batch of each model with PyTorch: loss, gradients, BatchNorm's statistics,
+evaluation.  torch_check.py TORCH_DUMP.  Exits with 77 (skipped) without PyTorch."""
 import copy
 import subprocess
 import sys
@@ -13,13 +13,13 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-# Largest difference over largest value of a tensor. f32 sums of some 1e4 terms keep five digits.
+# Largest difference over largest value of a tensor. f32 sums of about 1e4 terms keep five digits.
 TOLERANCE = 1e-5
-# A ReLU or a pooling window whose values are closer to a tie than f32's rounding takes another side
-# in each implementation, and moves the gradients before it by about 1 / sqrt(terms). Of 2 million
-# values some always are: then PyTorch in f32 is as far from PyTorch in f64 as we are from either.
+# If the values of a ReLU or a pooling window are closer to a tie than f32's rounding, implementations take
+# different sides, which moves the gradients before it by about 1 / sqrt(terms). Among 2 million values some
+# always are: PyTorch in f32 then differs from PyTorch in f64 as much as our result does from either.
 TIE_TOLERANCE = 5e-2
-TRIES = 30  # images tried, to find some that are far from every tie
+TRIES = 30  # images tried, to find some without a near tie
 
 
 def mlp(shape, classes, hidden):
@@ -58,14 +58,14 @@ def convnet(shape, classes, _hidden):
 
 
 def reported(module):
-    """What BatchNorm's batch reported: PyTorch's running statistics with momentum 1."""
+    """Makes BatchNorm report its batch: PyTorch's running statistics with momentum 1."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.momentum = 1.0
 
 
 def randomise(module):
-    """BatchNorm's parameters and statistics too, which start as zeros and ones."""
+    """Randomises BatchNorm's parameters and statistics too, which start as zeros and ones."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
             nn.init.uniform_(part.weight, 0.5, 1.5)
@@ -75,7 +75,7 @@ def randomise(module):
 
 
 def margin(module, images):
-    """How close the nearest ReLU or pooling window is to a tie, computed in f64."""
+    """Returns how close the nearest ReLU or pooling window is to a tie, computed in f64."""
     module = copy.deepcopy(module).double().train()
     margins = [1.0]
 
@@ -105,7 +105,7 @@ def difference(got, want):
 
 
 def run_dump(dump, model, shape, classes, hidden, weights, images, labels):
-    """Lines (tensors) and floats that our side yields."""
+    """Returns the lines (tensors) and floats that our program yields."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = folder + "/in", folder + "/out"
         with open(source, "wb") as file:
@@ -153,7 +153,7 @@ def check(dump, make, shape, classes, batch, hidden, ties=False):
              "evaluated loss": abs(eval_loss - want_eval) / want_eval,
              "correct": abs(eval_correct - want_correct)}
     for name, got in zip(state, gradients):
-        # a bias before BatchNorm has gradient 0: both sides hold rounding noise only
+        # a bias before BatchNorm has gradient 0: both results are rounding errors
         if make is convnet and name in ("layer1.0.bias", "layer2.0.bias"):
             assert numpy.abs(got).max() < 1e-4, name
             continue

@@ -1,8 +1,8 @@
-// Runs one micro-batch and writes what it yields, for torch_check.py to compare with PyTorch:
+// Runs one micro-batch and writes the results, which torch_check.py compares with PyTorch:
 //   torch_dump MODEL C H W CLASSES MICRO_BATCH HIDDEN IN OUT
-// HIDDEN: widths with commas, or "-". IN: raw f32: weights, images, labels. OUT: raw f32: loss; of
-// `evaluate` the sum of losses and the number correct; gradients. Prints "NAME DIM DIM ..." of
-// every tensor.
+// HIDDEN: widths with commas, or "-". IN: raw f32: weights, images, labels. OUT: raw f32: loss; the
+// sum of losses and the number correct of `evaluate`; gradients. Prints "NAME DIM DIM ..." for each
+// tensor.
 #include <cstdio>
 #include <fstream>
 #include <iostream>

@@ -1,6 +1,6 @@
-// Twenty training steps on every backend against the cpu's: how far the weights end from each
-// other, as a share of the way that they have gone. What a precision may be off is shown on the cpu
-// too, by weights and images that are rounded to its bits.
+// Twenty training steps on each backend, compared with the CPU: the distance of the final weights,
+// as a share of the distance that training moved them. Weights and images rounded to fewer bits
+// show on the CPU how far a precision may be off.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ float rounded(float value, int bits) {
   return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
 }
 
-// Samples with something to learn: brighter where the label says.
+// Returns samples with something to learn: certain pixels are brighter, depending on the label.
 Inputs samples(const Case& c, uint64_t seed) {
   Inputs inputs(c, seed);
   const int64_t floats = c.input.size();
@@ -52,8 +52,8 @@ Inputs samples(const Case& c, uint64_t seed) {
 }
 
 struct Variation {
-  int bits = 24;        // of the weights and images that are computed with
-  int wrong_steps = 0;  // with labels that are not the images'
+  int bits = 24;        // of the weights and images used in the computation
+  int wrong_steps = 0;  // last steps with labels of other images
 };
 
 Training run(const Case& c, const Variation& variation = {}) {
@@ -82,16 +82,15 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-// As a share of the way that `reference` has gone.
+// Returns the distance as a share of the distance that `reference` has moved.
 double apart(const Case& c, const Training& training, const Training& reference) {
   const std::vector<float> begin = initial_weights(c.make()->table(), 1);
   return distance(training.weights, reference.weights) / distance(begin, reference.weights);
 }
 
-// Roundings alone add up to little (1e-6 in fp32). But now and then one of them takes a ReLU or a
-// maximum to the other side, which moves the weights by a sample's share, in any precision; with
-// fewer bits this happens more often. Measured on the cpu: 0.004 with 23 bits, 0.03 with 11, 0.07
-// with 8.
+// Roundings alone add up to little (1e-6 in fp32). Occasionally a rounding crosses a ReLU or
+// changes a maximum, which moves the weights by a sample's share in any precision, and more often
+// with fewer bits. Measured on the CPU: 0.004 with 23 bits, 0.03 with 11, 0.07 with 8.
 double most_apart(const BackendCase& backend) {
   if (backend.bits() == 24) return 0.02;
   return backend.bits() == 8 ? 0.12 : 0.06;
@@ -104,7 +103,7 @@ std::vector<Case> cases() {
 
 class TwentySteps : public OnBackend {};
 
-TEST_P(TwentySteps, EndWhereTheCpuDoes) {
+TEST_P(TwentySteps, EndNearTheCpu) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(describe(c));
     const Training reference = run(c);
@@ -120,8 +119,8 @@ TEST_P(TwentySteps, EndWhereTheCpuDoes) {
   }
 }
 
-// The bounds are those of rounding alone: what is wrong in four steps is outside.
-TEST(TwentyStepsBounds, HoldForRoundedNumbersAndNotForWrongSteps) {
+// The bounds cover rounding alone: four wrong steps exceed them.
+TEST(TwentyStepsBounds, HoldForRoundedNumbersButNotForWrongSteps) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(describe(c));
     const Training reference = run(c);

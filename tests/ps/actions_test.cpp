@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(Actions, WhatIsTakenIsGone) {
+TEST(Actions, TakingReturnsEachItemOnce) {
   Actions out;
   out.notice("one");
   out.refuse("peer", ErrorCode::kUsage, "[join] too many");
@@ -19,7 +19,7 @@ TEST(Actions, WhatIsTakenIsGone) {
   EXPECT_TRUE(out.take_messages().empty());
 }
 
-TEST(Actions, AMessageForServersGoesToNoWorker) {
+TEST(Actions, MessagesForServersDoNotReachWorkers) {
   Membership members(10);
   members.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1});
   members.add({.role = wire::ROLE_SERVER, .rank = 1, .incarnation = 2, .peer = "second"});
@@ -32,14 +32,14 @@ TEST(Actions, AMessageForServersGoesToNoWorker) {
   EXPECT_EQ(messages[1].to, "second");
 }
 
-TEST(Actions, OnlyAChangeMakesANewVersionOfTheState) {
+TEST(Actions, OnlyChangesAdvanceTheStateVersion) {
   Actions out;
-  EXPECT_TRUE(out.take_state_wanted()) << "nobody has the first one";
+  EXPECT_TRUE(out.take_state_wanted()) << "no member has the first one";
   const int64_t version = out.state_version();
   out.repeat_state(7);
   out.repeat_state(7);
   EXPECT_EQ(out.state_version(), version);
-  EXPECT_FALSE(out.take_state_wanted()) << "it concerns one member";
+  EXPECT_FALSE(out.take_state_wanted()) << "only one member needs it";
   EXPECT_EQ(out.take_lacking(), std::set<uint64_t>{7});
   EXPECT_TRUE(out.take_lacking().empty());
   out.state_changed();
@@ -47,7 +47,7 @@ TEST(Actions, OnlyAChangeMakesANewVersionOfTheState) {
   EXPECT_TRUE(out.take_state_wanted());
 }
 
-TEST(Actions, OneIsNoPlural) {
+TEST(Actions, CountedUsesThePluralExceptForOne) {
   EXPECT_EQ(counted(1, "server"), "1 server");
   EXPECT_EQ(counted(0, "server"), "0 servers");
   EXPECT_EQ(counted(2, "push", "pushes"), "2 pushes");

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two servers (server 0 is here) and two workers are wanted.
+// A job of two servers, of which server 0 is this process, and two workers.
 class AdmissionTest : public testing::Test {
  protected:
   explicit AdmissionTest(const std::string& keys = "strategy = sync\n") {
@@ -62,7 +62,7 @@ class AdmissionTest : public testing::Test {
     EXPECT_EQ(hello(hello_of(who)), "");
     EXPECT_TRUE(declare(declaration_of(who)).admitted);
   }
-  // The text of the newest Refused; "": none was sent.
+  // Returns the text of the newest Refused, or "" if none was sent.
   std::string refused_text() {
     std::string text;
     for (const Outgoing& out : out_.take_messages()) {
@@ -90,7 +90,7 @@ TEST_F(AdmissionTest, IsCompleteWhenEveryPlaceIsTaken) {
   EXPECT_FALSE(admission().complete());
 }
 
-TEST_F(AdmissionTest, HelloTwiceIsOneMemberAndTwoAnswers) {
+TEST_F(AdmissionTest, RepeatedHelloGivesOneMemberAndTwoAnswers) {
   hello(hello_of(kAnna));
   hello(hello_of(kAnna));
   EXPECT_EQ(members_.count(wire::ROLE_WORKER), 1);
@@ -99,7 +99,7 @@ TEST_F(AdmissionTest, HelloTwiceIsOneMemberAndTwoAnswers) {
   EXPECT_EQ(answers[1].message.header.job_text().run(), kRun);
 }
 
-TEST_F(AdmissionTest, AHelloThatCannotBeMeantSaysWhy) {
+TEST_F(AdmissionTest, InvalidHelloIsRefusedWithItsReason) {
   EXPECT_EQ(hello(hello_of(0)), "no-incarnation");
   EXPECT_EQ(hello(hello_of(kAnna, wire::ROLE_UNSET)), "bad-role");
   EXPECT_EQ(server(50, "tcp://host:*"), "bad-endpoint");
@@ -111,11 +111,11 @@ TEST_F(AdmissionTest, AHelloThatCannotBeMeantSaysWhy) {
   EXPECT_EQ(members_.all().size(), 1U);
 }
 
-TEST_F(AdmissionTest, OneServerTooManyHearsHowToStartMore) {
+TEST_F(AdmissionTest, SurplusServerIsToldHowToStartMore) {
   server(50, "tcp://10.0.0.1:7000");
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
-  const auto answers = out_.take_messages();  // it may replace one whose death nobody has noticed
-  ASSERT_EQ(answers.size(), 2U) << "of the first server, and of this one";
+  const auto answers = out_.take_messages();  // it may replace a dead server that is not yet missed
+  ASSERT_EQ(answers.size(), 2U) << "one for each server";
   EXPECT_EQ(answers[1].message.header.no_place_yet().text(),
             "the job has all its 2 servers; this one is needed only if one of them is lost");
   now_ms_ += 12'001;
@@ -124,54 +124,54 @@ TEST_F(AdmissionTest, OneServerTooManyHearsHowToStartMore) {
             "[join] the job was started for 2 servers and has them all; start it with --servers 3");
 }
 
-TEST_F(AdmissionTest, WhoeverWaitsForAPlaceHearsThatTheJobIsOver) {
+TEST_F(AdmissionTest, WaitingServerIsToldThatTheJobIsOver) {
   server(50, "tcp://10.0.0.1:7000");
   server(51, "tcp://10.0.0.2:7000");
   out_.take_messages();
   admission().refuse_waiting();
   EXPECT_EQ(refused_text(), "[join] the job is over");
   admission().refuse_waiting();
-  EXPECT_EQ(refused_text(), "") << "once";
+  EXPECT_EQ(refused_text(), "") << "only once";
 }
 
-TEST_F(AdmissionTest, TheRoomIsBoundedAndWhoOnlySaysHelloLeavesItFirst) {
+TEST_F(AdmissionTest, MembersAreBoundedAndSilentOnesAreDroppedFirst) {
   for (uint64_t who = 1000; who < 1000 + 4099; ++who, ++now_ms_) {
     ASSERT_EQ(hello(hello_of(who)), "") << who;
   }
-  members_.find(1000)->state_version = 1;  // it has sent a heartbeat
+  members_.find(1000)->state_version = 1;  // as if it had sent a heartbeat
   members_.find(1001)->declared = true;
   EXPECT_EQ(hello(hello_of(kAnna)), "");
   EXPECT_EQ(members_.all().size(), 4100U);
   EXPECT_NE(members_.find(kAnna), nullptr);
   EXPECT_NE(members_.find(1001), nullptr);
-  EXPECT_EQ(members_.find(1002), nullptr) << "the oldest of those that have said nothing else";
+  EXPECT_EQ(members_.find(1002), nullptr) << "the oldest member that sent only Hello";
   for (auto& [who, member] : members_.all()) member.state_version = 1;
   EXPECT_EQ(hello(hello_of(kBert)), "no-room");
 }
 
-TEST_F(AdmissionTest, AConnectionIsOfOneProcess) {
+TEST_F(AdmissionTest, AConnectionBelongsToOneProcess) {
   EXPECT_EQ(hello(hello_of(kAnna)), "");
-  EXPECT_EQ(hello(hello_of(kAnna)), "") << "it repeats itself";
+  EXPECT_EQ(hello(hello_of(kAnna)), "") << "a repeat";
   EXPECT_EQ(reason_of(admission().on_hello(0, peer_of(kAnna), hello_of(kBert), phase_)),
             "one-member");
   EXPECT_EQ(members_.count(wire::ROLE_WORKER), 1);
 }
 
-TEST_F(AdmissionTest, AHelloConcernsNobodyElse) {
+TEST_F(AdmissionTest, HelloDoesNotChangeTheState) {
   out_.take_state_wanted();
   hello(hello_of(kAnna));
   EXPECT_FALSE(out_.take_state_wanted());
   EXPECT_EQ(out_.take_lacking(), std::set<uint64_t>{kAnna});
 }
 
-TEST_F(AdmissionTest, NobodyJoinsAJobThatIsOver) {
+TEST_F(AdmissionTest, HelloAfterTheEndIsRefused) {
   phase_ = wire::PHASE_FINISHED;
   hello(hello_of(kAnna));
   EXPECT_EQ(refused_text(), "[join] the job is over");
   EXPECT_EQ(members_.count(wire::ROLE_WORKER), 0);
 }
 
-TEST_F(AdmissionTest, AThirdWorkerIsASpareUntilAPlaceIsFree) {
+TEST_F(AdmissionTest, ThirdWorkerIsASpareUntilAPlaceIsFree) {
   join(kAnna);
   join(kBert);
   join(103);
@@ -184,25 +184,25 @@ TEST_F(AdmissionTest, AThirdWorkerIsASpareUntilAPlaceIsFree) {
   EXPECT_THAT(out_.take_notices().back(), HasSubstr("was a spare and takes the free place"));
 }
 
-TEST_F(AdmissionTest, OnlyAWorkerDeclares) {
+TEST_F(AdmissionTest, OnlyWorkersMayDeclare) {
   server(50, "tcp://10.0.0.1:7000");
   EXPECT_EQ(reason_of(declare(declaration_of(999)).refusal), "unknown-member");
   EXPECT_EQ(reason_of(declare(declaration_of(50)).refusal), "wrong-role");
 }
 
-TEST_F(AdmissionTest, AWorkerThatDoesNotFitIsNoMemberAnyLonger) {
+TEST_F(AdmissionTest, MismatchedWorkerIsRemoved) {
   join(kAnna);
   hello(hello_of(kBert));
   wire::Declare other = declaration_of(kBert);
   other.set_train_samples(63);
   const Admission::Declared declared = declare(other);
   EXPECT_FALSE(declared.admitted);
-  EXPECT_EQ(reason_of(declared.refusal), "") << "it is honest, and is told so";
+  EXPECT_EQ(reason_of(declared.refusal), "") << "an honest mismatch is not a protocol error";
   EXPECT_THAT(refused_text(), HasSubstr("63 + 0"));
   EXPECT_EQ(members_.find(kBert), nullptr);
 }
 
-TEST_F(AdmissionTest, ADeclarationThatCannotBeMeantIsCounted) {
+TEST_F(AdmissionTest, InvalidDeclarationIsCounted) {
   hello(hello_of(kAnna));
   wire::Declare bad = declaration_of(kAnna);
   bad.set_train_samples(-1);
@@ -210,7 +210,7 @@ TEST_F(AdmissionTest, ADeclarationThatCannotBeMeantIsCounted) {
   EXPECT_EQ(members_.find(kAnna), nullptr);
 }
 
-TEST_F(AdmissionTest, AJobThatDoesNotFitTheDataIsNobodysFault) {
+TEST_F(AdmissionTest, JobThatDoesNotFitItsDataIsNotAWorkersFault) {
   hello(hello_of(kAnna));
   wire::Declare few = declaration_of(kAnna);
   few.set_train_samples(5);
@@ -220,13 +220,13 @@ TEST_F(AdmissionTest, AJobThatDoesNotFitTheDataIsNobodysFault) {
   EXPECT_FALSE(declared.refusal);
 }
 
-class AdmissionOfAFolder : public AdmissionTest {
+class AdmissionWithDataFolder : public AdmissionTest {
  protected:
-  AdmissionOfAFolder() : AdmissionTest("dataset = idx\ndata-dir = /data\n") {}
+  AdmissionWithDataFolder() : AdmissionTest("dataset = idx\ndata-dir = /data\n") {}
 };
 
-// The folder of one host may be the wrong one.
-TEST_F(AdmissionOfAFolder, AWorkerWhoseDataDoNotFitTheJobIsRefusedAlone) {
+// With a data folder, the data of one host may be wrong while the others are right.
+TEST_F(AdmissionWithDataFolder, WorkerWithUnfitDataIsRefusedAlone) {
   hello(hello_of(kAnna));
   wire::Declare few = declaration_of(kAnna);
   few.set_train_samples(5);
@@ -235,13 +235,13 @@ TEST_F(AdmissionOfAFolder, AWorkerWhoseDataDoNotFitTheJobIsRefusedAlone) {
   EXPECT_EQ(members_.find(kAnna), nullptr);
   EXPECT_THAT(refused_text(), HasSubstr("5 training samples"));
   EXPECT_THAT(out_.take_notices().back(), HasSubstr("refused worker (node, pid 1101): [job]"));
-  EXPECT_FALSE(admission().declarations().any()) << "it binds nobody";
+  EXPECT_FALSE(admission().declarations().any()) << "a refused declaration binds no other worker";
   join(kBert);
 }
 
-class AdmissionToAllReduce : public AdmissionTest {
+class AllReduceAdmission : public AdmissionTest {
  protected:
-  AdmissionToAllReduce() : AdmissionTest("strategy = allreduce:ring\n") {}
+  AllReduceAdmission() : AdmissionTest("strategy = allreduce:ring\n") {}
   Admission::Declared declare_at(uint64_t who, const std::string& endpoint) {
     hello(hello_of(who));
     wire::Declare declaration = declaration_of(who);
@@ -250,7 +250,7 @@ class AdmissionToAllReduce : public AdmissionTest {
   }
 };
 
-TEST_F(AdmissionToAllReduce, AWorkerMustSayWhereOthersReachIt) {
+TEST_F(AllReduceAdmission, WorkerMustDeclareItsAddress) {
   const Admission::Declared nowhere = declare_at(kAnna, "");
   EXPECT_EQ(reason_of(nowhere.refusal), "bad-endpoint");
   EXPECT_THAT(nowhere.refusal->text, HasSubstr("from worker (node, pid 1101)"));

@@ -9,7 +9,7 @@ namespace {
 
 using AllReduceSharesTest = WorkTest;
 
-TEST_F(AllReduceSharesTest, OwnersLearnWhereTheOthersAreInTheOrderOfTheShares) {
+TEST_F(AllReduceSharesTest, OwnersGetTheAddressesInShareOrder) {
   make("strategy = allreduce:ring\n", 2);
   const wire::State state = state_of(0);
   ASSERT_EQ(state.peer_endpoints_size(), 2);

@@ -7,7 +7,7 @@
 namespace pushpull {
 namespace {
 
-TEST(AnswerLimits, OneConnectionIsAnsweredFiveTimesASecond) {
+TEST(AnswerLimits, OneConnectionGetsFiveAnswersASecond) {
   AnswerLimits limits;
   int answers = 0;
   for (int64_t ms = 0; ms < 1000; ++ms) answers += limits.take(5000 + ms, "anna") ? 1 : 0;
@@ -15,24 +15,24 @@ TEST(AnswerLimits, OneConnectionIsAnsweredFiveTimesASecond) {
   EXPECT_TRUE(limits.take(5000, "bert"));
 }
 
-TEST(AnswerLimits, AConnectionThatNeverReadsCostsABoundedNumber) {
+TEST(AnswerLimits, ConnectionThatNeverReadsHasABoundedCost) {
   AnswerLimits limits;
   int64_t answers = 0;
   for (int64_t ms = 0; ms < 600'000; ms += 100) answers += limits.take(ms, "anna") ? 1 : 0;
   EXPECT_EQ(answers, AnswerLimits::kMostOfConnection);
 }
 
-TEST(AnswerLimits, ManyConnectionsShareWhatThereIs) {
+TEST(AnswerLimits, ConnectionsShareTheTotal) {
   AnswerLimits limits;
   int64_t answers = 0;
   for (int i = 0; i < 10'000; ++i) {
     answers += limits.take(10'000 + i / 10, "peer " + std::to_string(i)) ? 1 : 0;
   }
   EXPECT_EQ(answers, AnswerLimits::kMostPerSecond);
-  EXPECT_TRUE(limits.take(12'000, "anna")) << "the next second";
+  EXPECT_TRUE(limits.take(12'000, "anna")) << "a new second";
 }
 
-TEST(AnswerLimits, OnlySomeConnectionsAreRemembered) {
+TEST(AnswerLimits, RemembersABoundedNumberOfConnections) {
   AnswerLimits limits;
   EXPECT_TRUE(limits.take(0, "first"));
   int64_t ms = 1000;

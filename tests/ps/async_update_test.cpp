@@ -1,5 +1,5 @@
-// How far one push of async or ssp moves the weights, in numbers worked out by hand, and what a
-// server keeps for it.
+// Updates of single pushes (async, ssp): how far a push moves the weights, against numbers worked
+// out by hand, and which weights the server keeps for it.
 #include "ps/aggregation/async_update.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(AsyncUpdate, StalenessAwareDividesTheRate) {
   }
 }
 
-TEST(AsyncUpdate, TheScheduleIsThatOfTheLeasesStep) {
+TEST(AsyncUpdate, ScheduleFollowsTheStepOfTheLease) {
   const Job job = job_of(
       "strategy = async\nlr = 1\nlr-schedule = step\nlr-step = 4\nlr-gamma = 0.5\n"
       "staleness-aware = true\n");
@@ -44,7 +44,7 @@ TEST(AsyncUpdate, TheScheduleIsThatOfTheLeasesStep) {
   EXPECT_DOUBLE_EQ(async_update(job, 10, {4, {0, 2}, 0.0, 1}).learning_rate, 0.25);
 }
 
-TEST(HandedWeights, KeepsTheNewestVersionsUntilTheirPushHasCome) {
+TEST(HandedWeights, KeepsTheNewestVersionsUntilTheirPushArrives) {
   HandedWeights handed;
   EXPECT_EQ(handed.find(0), nullptr);
   for (int64_t version = 0; version < 6; ++version) {
@@ -62,7 +62,7 @@ TEST(HandedWeights, KeepsTheNewestVersionsUntilTheirPushHasCome) {
 
 // ---- the server ----
 
-constexpr int64_t kElements = 3000;  // 100 running statistics from 2899 on
+constexpr int64_t kElements = 3000;  // elements 2899 to 2998 are running statistics
 
 class AsyncServer : public testing::Test {
  protected:
@@ -71,7 +71,7 @@ class AsyncServer : public testing::Test {
     server_ = std::make_unique<Server>(setup_, nullptr);
     server_->on_state(state_with_workers({kAnna, kBert}));
   }
-  // The first weight as `who` gets it.
+  // Pulls as this worker and returns the first weight.
   float pull(uint64_t who, int64_t number) {
     EXPECT_TRUE(taken(server_->on_data(std::to_string(who), pull_message(who, number, 0))));
     const auto out = server_->take_outgoing();
@@ -89,7 +89,7 @@ class AsyncServer : public testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-TEST_F(AsyncServer, StalenessAwareTakesAStalePushForLess) {
+TEST_F(AsyncServer, StalenessAwareScalesDownAStalePush) {
   make("staleness-aware = true\n");
   const float start = pull(kAnna, 1);
   pull(kBert, 1);
@@ -100,7 +100,7 @@ TEST_F(AsyncServer, StalenessAwareTakesAStalePushForLess) {
   EXPECT_FLOAT_EQ(pull(kAnna, 3), start - 1.0F - 0.5F) << "staleness 1 halves the rate";
 }
 
-TEST_F(AsyncServer, DelayCompensationTakesTheWeightsThatWereRead) {
+TEST_F(AsyncServer, DelayCompensationUsesTheWeightsThatWereRead) {
   make("delay-compensation = 0.25\nrecord = r\n");
   const float start = pull(kAnna, 1);
   EXPECT_EQ(pull(kBert, 1), start);
@@ -114,11 +114,11 @@ TEST_F(AsyncServer, DelayCompensationTakesTheWeightsThatWereRead) {
   for (const wire::Applied& applied : part.applied()) EXPECT_FALSE(applied.uncompensated());
 }
 
-TEST_F(AsyncServer, WithoutItsBaseAPushIsAppliedPlainAndMarked) {
+TEST_F(AsyncServer, WithoutItsBaseAPushIsAppliedUncompensatedAndMarked) {
   make("delay-compensation = 0.25\nrecord = r\n");
   const float start = pull(kAnna, 1);
   push(kAnna, 1, 0, {0, 2}, 4.0F, 0);
-  // bert has asked again and again while his answers were lost: the first one is forgotten
+  // Bert repeats its pull while its answers are lost, so the server drops the oldest weights.
   for (int64_t step = 1; step < 6; ++step) {
     pull(kBert, 1);
     push(kAnna, step + 1, step, {0, 2}, 0.0F, step);
@@ -137,14 +137,14 @@ TEST_F(AsyncServer, WithoutItsBaseAPushIsAppliedPlainAndMarked) {
 TEST_F(AsyncServer, LogsOnlyWhatCounts) {
   make("record = r\n");
   push(kAnna, 1, 0, {0, 2}, 4.0F, 0);
-  push(kAnna, 1, 0, {0, 2}, 4.0F, 0);  // again
-  push(kBert, 1, 0, {0, 2}, 4.0F, 0);  // the same share, by another
+  push(kAnna, 1, 0, {0, 2}, 4.0F, 0);  // a repeat
+  push(kBert, 1, 0, {0, 2}, 4.0F, 0);  // the same share from another worker
   push(kBert, 2, 0, {2, 4}, 4.0F, 1);
   ASSERT_EQ(server_->log().size(), 2);
   EXPECT_EQ(server_->log().part()->applied(1).read_versions(0), 1);
 }
 
-TEST_F(AsyncServer, LogsNothingWhereNothingIsRecorded) {
+TEST_F(AsyncServer, LogsNothingWithoutARecord) {
   make("");
   push(kAnna, 1, 0, {0, 2}, 4.0F, 0);
   EXPECT_EQ(server_->log().size(), 0);

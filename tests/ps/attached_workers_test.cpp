@@ -1,5 +1,5 @@
-// The server's side of shared memory where its weights lie on a device. What host memory does,
-// tests/worker/server_memory_test.cpp shows.
+// Shared memory, server's side, with weights on a device. tests/worker/server_memory_test.cpp
+// covers weights in host memory.
 #include "ps/server/attached_workers.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ constexpr uint64_t kRun = 11;
 constexpr uint64_t kWorker = 101;
 constexpr int64_t kDeadlineMs = 1000;
 
-// Another GPU of the machine.
+// Another GPU of the same host.
 class OtherDevice : public FakeDevice {
  public:
   std::string id() const override { return "another"; }
@@ -36,7 +36,7 @@ class Unshared : public FakeDevice {
   }
 };
 
-// A worker with a device, at a server whose weights lie on one.
+// Tests of a worker with a device and a server with its weights on a device.
 class DeviceAttachedWorkers : public testing::Test {
  protected:
   DeviceAttachedWorkers() { serve(std::make_shared<FakeDevice>()); }
@@ -73,7 +73,7 @@ class DeviceAttachedWorkers : public testing::Test {
     return server_->on_attach("peer", attach_of(probes)).header.attached();
   }
 
-  // A push of slice 0, which lies where `gradient` does.
+  // A push of slice 0 with its payload at `gradient`.
   Message push(const std::shared_ptr<float[]>& gradient, bool on_device) const {
     Message push;
     wire::Exchange* exchange = push.header.mutable_exchange();
@@ -97,7 +97,7 @@ class DeviceAttachedWorkers : public testing::Test {
     return server_->on_message("peer", message);
   }
 
-  // Weights 0, 1, ... of a generation on the server's device.
+  // Weights 0, 1, ... of a generation, in the server's device memory.
   std::shared_ptr<float[]> generation() {
     const FloatAllocator memory = server_->weights();
     std::shared_ptr<float[]> out;
@@ -147,14 +147,14 @@ class DeviceAttachedWorkers : public testing::Test {
   SliceMap map_{kElements, 4096, 1};
   std::vector<std::string> said_;
   int64_t pulls_ = 0;
-  // the worker's
+  // the worker's side
   std::shared_ptr<FakeDevice> worker_ = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
   SegmentPool pool_{[](const std::string& why) { FAIL() << why; }};
   DevicePool device_pool_{worker_, [](const std::string& why) { FAIL() << why; }};
   std::shared_ptr<float[]> host_probe_;
   std::shared_ptr<float[]> device_probe_;
   PeerMemory peer_{most_segment_bytes(map_), {}, worker_};
-  // the server's
+  // the server's side
   std::shared_ptr<FakeDevice> device_;
   std::unique_ptr<AttachedWorkers> server_;
   std::vector<std::shared_ptr<float[]>> generations_;
@@ -171,27 +171,27 @@ TEST_F(DeviceAttachedWorkers, WeightsAreReadOnTheDevice) {
   const int64_t filled = device_->runs() - runs;
   message = sent(std::move(message));
   EXPECT_TRUE(message.payloads.empty());
-  EXPECT_EQ(device_->runs(), runs + filled) << "nothing was copied";
+  EXPECT_EQ(device_->runs(), runs + filled) << "no copy was made";
   resolve(message, peer_, map_);
   ASSERT_EQ(message.payloads.size(), 3U);
   EXPECT_EQ(read(message.payloads[0]).at(3), 3.0F);
   EXPECT_EQ(read(message.payloads[2]).at(951), 2999.0F);
 }
 
-TEST_F(DeviceAttachedWorkers, WhoSharesHostMemoryOnlyReadsACopyInPlace) {
+TEST_F(DeviceAttachedWorkers, WorkerThatSharesOnlyHostMemoryReadsAHostCopy) {
   ASSERT_TRUE(attach("").ok());
-  ASSERT_FALSE(pull(true, true)) << "what it has not attached does not count";
+  ASSERT_FALSE(pull(true, true)) << "the worker has not attached device memory";
   const auto there = generation();
   Message message = sent(weights(there));
   EXPECT_TRUE(message.payloads.empty());
   resolve(message, peer_, map_);
   ASSERT_EQ(message.payloads.size(), 3U);
   EXPECT_EQ(message.payloads[2].floats()[951], 2999.0F);
-  // around one base
+  // all payloads lie in one buffer
   EXPECT_EQ(message.payloads[1].floats(), message.payloads[0].floats() + 1024);
 }
 
-TEST_F(DeviceAttachedWorkers, OthersAreSentTheBytes) {
+TEST_F(DeviceAttachedWorkers, OtherWorkersGetTheBytes) {
   attach();
   const auto there = generation();
   for (const auto& [in_place, peer] : {std::pair{false, "peer"}, std::pair{true, "a stranger"}}) {
@@ -202,7 +202,7 @@ TEST_F(DeviceAttachedWorkers, OthersAreSentTheBytes) {
   }
 }
 
-TEST_F(DeviceAttachedWorkers, OneCopyServesAll) {
+TEST_F(DeviceAttachedWorkers, OneHostCopyServesAllPulls) {
   ASSERT_TRUE(attach("").ok());
   ASSERT_FALSE(pull(true, false));
   const auto there = generation();
@@ -215,7 +215,7 @@ TEST_F(DeviceAttachedWorkers, OneCopyServesAll) {
   EXPECT_TRUE(referred.payloads.empty());
 }
 
-TEST_F(DeviceAttachedWorkers, WhatIsFetchedIsCopied) {
+TEST_F(DeviceAttachedWorkers, WeightsOutsideSharedMemoryAreCopied) {
   attach();
   ASSERT_FALSE(pull(true, true));
   Message fetched;
@@ -245,7 +245,7 @@ TEST_F(DeviceAttachedWorkers, GradientsAreReadOnTheDevice) {
   EXPECT_TRUE(taken.payloads[0].on_device);
 }
 
-TEST_F(DeviceAttachedWorkers, GradientsInHostMemoryAreRegisteredOnceForAllTheirPushes) {
+TEST_F(DeviceAttachedWorkers, GradientsInHostMemoryAreRegisteredOnce) {
   ASSERT_TRUE(attach("").ok());
   const auto gradient = pool_.get(kElements);
   const size_t before = device_->registrations();
@@ -259,7 +259,7 @@ TEST_F(DeviceAttachedWorkers, GradientsInHostMemoryAreRegisteredOnceForAllTheirP
   EXPECT_EQ(device_->registrations(), before) << "the worker is gone";
 }
 
-TEST_F(DeviceAttachedWorkers, ThePullThatIsNewestDecides) {
+TEST_F(DeviceAttachedWorkers, TheNewestPullDecidesTheMemory) {
   ASSERT_TRUE(attach().ok());
   ASSERT_FALSE(pull(true, true));
   ASSERT_FALSE(pull(true, false));
@@ -268,7 +268,7 @@ TEST_F(DeviceAttachedWorkers, ThePullThatIsNewestDecides) {
   EXPECT_EQ(message.payloads[0].floats()[3], 3.0F);
 }
 
-TEST_F(DeviceAttachedWorkers, AServerInHostMemorySaysSo) {
+TEST_F(DeviceAttachedWorkers, ServerInHostMemoryReportsIt) {
   serve(nullptr);
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
@@ -276,7 +276,7 @@ TEST_F(DeviceAttachedWorkers, AServerInHostMemorySaysSo) {
   EXPECT_EQ(attached.device_text(), "its weights lie in host memory");
 }
 
-TEST_F(DeviceAttachedWorkers, AnotherGpuIsNamed) {
+TEST_F(DeviceAttachedWorkers, AnotherGpuIsReported) {
   serve(std::make_shared<OtherDevice>());
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
@@ -288,7 +288,7 @@ TEST_F(DeviceAttachedWorkers, AnotherGpuIsNamed) {
   EXPECT_EQ(message.payloads[0].floats()[3], 3.0F);
 }
 
-TEST_F(DeviceAttachedWorkers, AProbeThatCannotBeOpenedLeavesHostMemory) {
+TEST_F(DeviceAttachedWorkers, ProbeThatCannotBeOpenedFallsBackToHostMemory) {
   wire::Attach ask = attach_of("device");
   ask.mutable_device_probe()->set_handle("x");
   const wire::Attached attached = server_->on_attach("peer", ask).header.attached();
@@ -297,7 +297,7 @@ TEST_F(DeviceAttachedWorkers, AProbeThatCannotBeOpenedLeavesHostMemory) {
   EXPECT_THAT(attached.device_text(), HasSubstr("fake:0 shares no such memory"));
 }
 
-TEST_F(DeviceAttachedWorkers, ADeviceThatSharesNothingIsUsedAllTheSame) {
+TEST_F(DeviceAttachedWorkers, DeviceThatCannotShareMemoryStillServes) {
   serve(std::make_shared<Unshared>());
   const auto there = generation();
   EXPECT_THAT(said_, testing::ElementsAre("[device] shares nothing"));
@@ -310,7 +310,7 @@ TEST_F(DeviceAttachedWorkers, ADeviceThatSharesNothingIsUsedAllTheSame) {
   EXPECT_EQ(message.payloads[0].floats()[3], 3.0F);
 }
 
-TEST_F(DeviceAttachedWorkers, WithoutSharedMemoryTheDeviceIsOfTheServerAlone) {
+TEST_F(DeviceAttachedWorkers, WithoutSharedMemoryTheDeviceIsPrivateToTheServer) {
   serve(std::make_shared<FakeDevice>(), "transport = tcp\n");
   EXPECT_FALSE(attach().ok());
   EXPECT_FALSE(server_->weights());
@@ -319,7 +319,7 @@ TEST_F(DeviceAttachedWorkers, WithoutSharedMemoryTheDeviceIsOfTheServerAlone) {
   EXPECT_EQ(message.payloads[2].floats()[0], 2048.0F);
 }
 
-TEST_F(DeviceAttachedWorkers, CopiesThatAreSlowerAreSaidOnce) {
+TEST_F(DeviceAttachedWorkers, SlowerCopiesAreReportedOnce) {
   serve(std::make_shared<FakeDevice>(FakeOptions{.registers = false}));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(sent(weights(generation())).payloads[0].floats()[3], 3.0F);
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("copies to the host take longer")));
@@ -327,14 +327,14 @@ TEST_F(DeviceAttachedWorkers, CopiesThatAreSlowerAreSaidOnce) {
   for (int i = 0; i < 2; ++i) {
     const auto gradient = pool_.get(kElements);
     Message taken = push(gradient, false);
-    ASSERT_FALSE(server_->on_message("peer", taken)) << "they are read all the same";
+    ASSERT_FALSE(server_->on_message("peer", taken)) << "an unregistered gradient is still read";
   }
   EXPECT_THAT(said_, testing::ElementsAre(
                          testing::_, HasSubstr("copies of workers' gradients to the device take")));
 }
 
-// It is not the worker's fault: nobody is told to use the socket.
-TEST_F(DeviceAttachedWorkers, ADeviceThatIsLostEndsTheServer) {
+// A lost device is the server's fault: it does not make the worker fall back to the socket.
+TEST_F(DeviceAttachedWorkers, LostDeviceEndsTheServer) {
   const wire::Attach ask = attach_of("device");
   serve(std::make_shared<FakeDevice>(FakeOptions{.lost_after = 0}));
   try {

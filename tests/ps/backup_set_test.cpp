@@ -24,12 +24,12 @@ TEST(BackupSet, TakesOnePushOfEachShare) {
   BackupSet set;
   EXPECT_TRUE(set.add(push_of(kAnna, {2, 5})));
   EXPECT_TRUE(set.add(push_of(kBert, {0, 2})));
-  EXPECT_FALSE(set.add(push_of(kBert, {2, 5}))) << "it was computed twice";
+  EXPECT_FALSE(set.add(push_of(kBert, {2, 5}))) << "a second push of the same share";
   EXPECT_THAT(set.complete(), ElementsAre(0, 2));
   EXPECT_FALSE(set.decided());
 }
 
-TEST(BackupSet, ChosenPushesAreLeavesInTheOrderOfTheirShares) {
+TEST(BackupSet, ChosenPushesAreLeavesInShareOrder) {
   BackupSet set;
   set.add(push_of(kAnna, {5, 8}, 3.0F));
   set.add(push_of(kBert, {0, 2}, 1.0F));
@@ -53,12 +53,12 @@ TEST(BackupSet, ChosenPushesAreLeavesInTheOrderOfTheirShares) {
   EXPECT_EQ(done.dropped[0].incarnation, 7U);
 }
 
-TEST(BackupSet, ASetIsFixedOnceAndOnlyOfWhatIsHere) {
+TEST(BackupSet, SetIsFixedOnceAndHoldsOnlyPresentShares) {
   BackupSet set;
   set.add(push_of(kAnna, {0, 2}));
   set.add(push_of(kBert, {2, 4}));
   EXPECT_FALSE(set.choose({}));
-  EXPECT_FALSE(set.choose({0, 4})) << "nobody has share 4";
+  EXPECT_FALSE(set.choose({0, 4})) << "no worker pushed share 4";
   EXPECT_FALSE(set.decided());
   EXPECT_TRUE(set.choose({2}));
   EXPECT_FALSE(set.choose({0}));
@@ -66,7 +66,7 @@ TEST(BackupSet, ASetIsFixedOnceAndOnlyOfWhatIsHere) {
   EXPECT_FALSE(set.has_taken(0));
 }
 
-TEST(BackupSet, TheNextStepBeginsEmptyAndRemembersTheOneBefore) {
+TEST(BackupSet, NextStepStartsEmptyAndKeepsThePreviousOne) {
   BackupSet set;
   set.add(push_of(kAnna, {0, 2}));
   set.choose({0});
@@ -86,20 +86,20 @@ wire::Arrived arrived(uint64_t server, int64_t step, std::initializer_list<int> 
   return out;
 }
 
-TEST(BackupChoice, TakesThePushesThatAreFirstCompleteEverywhere) {
+TEST(BackupChoice, TakesThePushesThatAreFirstCompleteOnAllServers) {
   BackupChoice choice(2, 2);
   EXPECT_FALSE(choice.take(arrived(1, 0, {0, 2, 4})));
   EXPECT_FALSE(choice.take(arrived(2, 0, {4})));
-  EXPECT_FALSE(choice.take(arrived(2, 0, {4}))) << "repeated";
+  EXPECT_FALSE(choice.take(arrived(2, 0, {4}))) << "a repeat";
   EXPECT_TRUE(choice.take(arrived(2, 0, {2, 4})));
   EXPECT_TRUE(choice.fixed_now());
   EXPECT_THAT(choice.chosen()->lo(), ElementsAre(2, 4));
-  EXPECT_TRUE(choice.take(arrived(2, 0, {0, 2, 4}))) << "who asks again gets the same";
+  EXPECT_TRUE(choice.take(arrived(2, 0, {0, 2, 4}))) << "a repeated question gets the same answer";
   EXPECT_FALSE(choice.fixed_now());
   EXPECT_THAT(choice.chosen()->lo(), ElementsAre(2, 4));
 }
 
-TEST(BackupChoice, OneOfManyAtOnceIsTakenByOrderOfShares) {
+TEST(BackupChoice, SimultaneousPushesAreTakenInShareOrder) {
   BackupChoice choice(1, 1);
   EXPECT_TRUE(choice.take(arrived(1, 3, {4, 2})));
   EXPECT_THAT(choice.chosen()->lo(), ElementsAre(2));
@@ -109,7 +109,7 @@ TEST(BackupChoice, StepsDoNotMix) {
   BackupChoice choice(2, 1);
   choice.take(arrived(1, 0, {0}));
   EXPECT_FALSE(choice.take(arrived(2, 1, {0}))) << "the other server is a step behind";
-  EXPECT_FALSE(choice.take(arrived(1, 0, {0}))) << "an old message, overtaken";
+  EXPECT_FALSE(choice.take(arrived(1, 0, {0}))) << "a stale message";
   EXPECT_FALSE(choice.chosen());
   EXPECT_TRUE(choice.take(arrived(1, 1, {0, 2})));
   EXPECT_EQ(choice.chosen()->step(), 1);

@@ -46,17 +46,17 @@ TEST_F(BackupSharesTest, AStepTakesAllPushesButOne) {
   EXPECT_EQ(reason_of(arrived(-1, {0, 1})), "wrong-step");
 }
 
-TEST_F(BackupSharesTest, TheChunksOfALostShareAreEvaluatedAllTheSame) {
+TEST_F(BackupSharesTest, ChunksOfALostShareAreStillEvaluated) {
   make_three("on-worker-loss = continue\nreplacement-timeout = 20\n");
   EXPECT_TRUE(lose(2));
   work_->fill();
   ASSERT_EQ(state_of(0).assigned_size(), 2);
   EXPECT_EQ(state_of(0).assigned(1).index(), 2);
-  EXPECT_EQ(state_of(0).assigned(1).hi(), 0) << "nobody computes it";
-  EXPECT_EQ(work_->overdue(1'000'000), "") << "the job goes on without";
+  EXPECT_EQ(state_of(0).assigned(1).hi(), 0) << "no worker computes it";
+  EXPECT_EQ(work_->overdue(1'000'000), "") << "the job continues without the worker";
 }
 
-TEST_F(BackupSharesTest, AnotherLossWouldLeaveTooFewPushes) {
+TEST_F(BackupSharesTest, SecondLossReassignsTheShares) {
   make_three("on-worker-loss = continue\n");
   lose(2);
   work_->fill();
@@ -66,7 +66,7 @@ TEST_F(BackupSharesTest, AnotherLossWouldLeaveTooFewPushes) {
   EXPECT_EQ(state_of(1).assigned(0).hi(), 1);
 }
 
-TEST_F(BackupSharesTest, ANewOwnerBeginsBehindTheNewestEvaluation) {
+TEST_F(BackupSharesTest, NewOwnerStartsAfterTheNewestEvaluation) {
   make_three("on-worker-loss = continue\n");
   evaluate(4);
   lose(2);
@@ -77,7 +77,7 @@ TEST_F(BackupSharesTest, ANewOwnerBeginsBehindTheNewestEvaluation) {
   EXPECT_EQ(state_of(3).assigned(0).from_step(), 4);
 }
 
-TEST_F(BackupSharesTest, ServersHearWhatHasBeenEvaluated) {
+TEST_F(BackupSharesTest, StateTellsServersTheEvaluatedBarrier) {
   make_three();
   wire::State state;
   work_->add_to_server_state(&state);
@@ -89,14 +89,14 @@ TEST_F(BackupSharesTest, ServersHearWhatHasBeenEvaluated) {
   EXPECT_EQ(state.evaluated_barrier(), 2);
 }
 
-TEST_F(BackupSharesTest, ABarrierHasTheSamplesThatWereTaken) {
+TEST_F(BackupSharesTest, BarrierCountsTheSamplesThatWereTaken) {
   make_three();
   commit(0, 0, {0, 1});
   commit(1, 0, {1, 2});
   EXPECT_EQ(work_->samples_at(1), 4) << "two of four micro-batches of 2";
 }
 
-TEST_F(BackupSharesTest, SaysAtTheEndWhosePushesWereDropped) {
+TEST_F(BackupSharesTest, ClosingNoticeCountsDroppedPushes) {
   make_three();
   EXPECT_EQ(work_->closing_notice(), "");
   Commit late{worker(2), 0, {2, 4}, {}, false};

@@ -16,19 +16,19 @@ class BarrierGateTest : public RuleTest {
   }
 };
 
-TEST_F(BarrierGateTest, ABarrierIsPassedOnceItIsOpen) {
+TEST_F(BarrierGateTest, BarrierIsPassedOnceItIsOpen) {
   make("eval-every = 2\n");
   EXPECT_TRUE(gate_->passed(1));
   EXPECT_FALSE(gate_->passed(2));
-  EXPECT_FALSE(gate_->due(1)) << "no barrier";
+  EXPECT_FALSE(gate_->due(1)) << "step 1 is not a barrier";
   EXPECT_TRUE(gate_->due(2));
   EXPECT_TRUE(gate_->open(2, 2, false));
   EXPECT_EQ(gate_->newest_open(), 2);
   EXPECT_TRUE(gate_->passed(3));
-  EXPECT_FALSE(gate_->due(2)) << "it is open";
+  EXPECT_FALSE(gate_->due(2)) << "it is already open";
 }
 
-TEST_F(BarrierGateTest, TheCoordinatorMayHoldStepsForAWhile) {
+TEST_F(BarrierGateTest, CoordinatorMayHoldSteps) {
   make("");
   wire::State state;
   state.set_held_step(3);
@@ -36,13 +36,13 @@ TEST_F(BarrierGateTest, TheCoordinatorMayHoldStepsForAWhile) {
   EXPECT_TRUE(gate_->passed(2));
   EXPECT_FALSE(gate_->passed(3));
   EXPECT_FALSE(gate_->passes_with_update(4));
-  EXPECT_FALSE(gate_->on_state(state)) << "it still does";
-  EXPECT_TRUE(gate_->on_state({})) << "whoever waits must be answered";
+  EXPECT_FALSE(gate_->on_state(state)) << "the steps are still held";
+  EXPECT_TRUE(gate_->on_state({})) << "waiting pulls must be answered";
   EXPECT_TRUE(gate_->passed(3));
   EXPECT_TRUE(gate_->passes_with_update(4));
 }
 
-TEST_F(BarrierGateTest, AChosenCheckpointIsABarrierThoughItsStepHasBeenReached) {
+TEST_F(BarrierGateTest, ChosenCheckpointIsABarrierEvenAtAPassedStep) {
   make("checkpoint-every = auto\n");
   EXPECT_TRUE(gate_->passed(4));
   EXPECT_FALSE(gate_->due(3));
@@ -53,11 +53,11 @@ TEST_F(BarrierGateTest, AChosenCheckpointIsABarrierThoughItsStepHasBeenReached) 
   EXPECT_FALSE(gate_->passed(3));
   EXPECT_TRUE(gate_->due(3));
   EXPECT_TRUE(gate_->open(3, 3, false));
-  EXPECT_NE(gate_->find(3), nullptr) << "its state is kept";
+  EXPECT_NE(gate_->find(3), nullptr) << "its snapshot is kept";
   EXPECT_TRUE(gate_->passed(4));
 }
 
-TEST_F(BarrierGateTest, AnOpenBarrierThatBecomesACheckpointIsOpenedOnceMore) {
+TEST_F(BarrierGateTest, OpenBarrierThatBecomesACheckpointOpensAgain) {
   make("eval-every = 2\ncheckpoint-every = auto\n");
   EXPECT_TRUE(gate_->open(2, 2, true));
   EXPECT_EQ(gate_->find(2), nullptr);
@@ -69,13 +69,13 @@ TEST_F(BarrierGateTest, AnOpenBarrierThatBecomesACheckpointIsOpenedOnceMore) {
   EXPECT_TRUE(gate_->open(2, 2, true));
   EXPECT_NE(gate_->find(2), nullptr);
   gate_->on_state(state);
-  EXPECT_TRUE(gate_->passed(2)) << "it has its snapshot";
+  EXPECT_TRUE(gate_->passed(2)) << "its snapshot is taken";
   state.set_released_barrier(2);
   gate_->on_state(state);
-  EXPECT_TRUE(gate_->passed(2)) << "the snapshot is gathered";
+  EXPECT_TRUE(gate_->passed(2)) << "its snapshot is gathered";
 }
 
-TEST_F(BarrierGateTest, TheStopAtAnOpenBarrierTakesItsSnapshot) {
+TEST_F(BarrierGateTest, StopAtAnOpenBarrierTakesASnapshot) {
   make("eval-every = 2\n");
   EXPECT_TRUE(gate_->open(2, 2, false));
   wire::State state;
@@ -86,7 +86,7 @@ TEST_F(BarrierGateTest, TheStopAtAnOpenBarrierTakesItsSnapshot) {
   EXPECT_NE(gate_->find(2), nullptr);
 }
 
-TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomKeepsTheNextBarrierClosed) {
+TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomDelaysTheNextBarrier) {
   make("checkpoint-every = 1\n");
   EXPECT_TRUE(gate_->passes_with_update(1));
   EXPECT_FALSE(gate_->passes_with_update(2)) << "not the next one";
@@ -101,7 +101,7 @@ TEST_F(BarrierGateTest, OnlyACheckpointWithoutRoomKeepsTheNextBarrierClosed) {
 
 TEST_F(BarrierGateTest, SnapshotsAreHeldUntilTheyAreReleased) {
   make("checkpoint-every = 1\n");
-  EXPECT_EQ(gate_->find(0), nullptr) << "the weights of the start are not there yet";
+  EXPECT_EQ(gate_->find(0), nullptr) << "the initial weights are not there yet";
   gate_->take_start(7, false);
   ASSERT_NE(gate_->find(0), nullptr);
   EXPECT_EQ(gate_->find(0)->updates, 7);
@@ -117,7 +117,7 @@ TEST_F(BarrierGateTest, SnapshotsAreHeldUntilTheyAreReleased) {
   EXPECT_EQ(gate_->find(-1), nullptr);
 }
 
-TEST_F(BarrierGateTest, KeptWeightsStayAsTheyWere) {
+TEST_F(BarrierGateTest, KeptWeightsDoNotChange) {
   make("eval-every = 1\nlr = 1\n");
   gate_->open(1, 1, true);
   const float kept = weight();
@@ -129,7 +129,7 @@ TEST_F(BarrierGateTest, KeptWeightsStayAsTheyWere) {
   EXPECT_EQ(gate_->kept().weights.at(0).floats()[0], kept);
 }
 
-TEST_F(BarrierGateTest, ACopyIsASnapshotUntilItHasBeenGathered) {
+TEST_F(BarrierGateTest, CopyIsASnapshotUntilItIsGathered) {
   make("recovery = peers\ncopy-every = 2\n");
   EXPECT_FALSE(gate_->due(1));
   EXPECT_TRUE(gate_->due(2));
@@ -139,7 +139,7 @@ TEST_F(BarrierGateTest, ACopyIsASnapshotUntilItHasBeenGathered) {
   EXPECT_FALSE(gate_->open(6, 6, false)) << "there is no room";
   release(6);
   EXPECT_TRUE(gate_->open(6, 6, false));
-  EXPECT_EQ(gate_->find(6), nullptr) << "in a lost server's place: others have handed it over";
+  EXPECT_EQ(gate_->find(6), nullptr) << "a replacement gets the copy from other servers";
 }
 
 }  // namespace

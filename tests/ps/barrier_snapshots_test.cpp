@@ -8,9 +8,9 @@ namespace {
 // Evaluations every 2 steps, checkpoints every 4, steps 0 to 10.
 Barriers barriers() { return {2, 4, 0, 10, 1}; }
 
-TEST(BarrierSnapshots, TheStartIsTheFirstSnapshot) {
+TEST(BarrierSnapshots, InitialWeightsAreTheFirstSnapshot) {
   BarrierSnapshots snapshots({0, 4, 6, 10, 1});
-  EXPECT_EQ(snapshots.gathered_barrier(), 5) << "servers hold the weights of the start";
+  EXPECT_EQ(snapshots.gathered_barrier(), 5) << "servers keep the initial weights";
   EXPECT_EQ(snapshots.take_request(), 6);
   EXPECT_FALSE(snapshots.take_request());
 }
@@ -25,7 +25,7 @@ TEST(BarrierSnapshots, OnlyCheckpointsAreGathered) {
   EXPECT_FALSE(snapshots.take_request());
 }
 
-TEST(BarrierSnapshots, EachOpenedBarrierIsSaidOnce) {
+TEST(BarrierSnapshots, EachOpenedBarrierIsReportedOnce) {
   BarrierSnapshots snapshots(barriers());
   snapshots.open(2, 16);
   snapshots.open(4, 32);
@@ -33,7 +33,7 @@ TEST(BarrierSnapshots, EachOpenedBarrierIsSaidOnce) {
   EXPECT_TRUE(snapshots.take_opened().empty());
 }
 
-TEST(BarrierSnapshots, ABarrierThatBecomesACheckpointIsGatheredOnceHoweverOftenItIsOpened) {
+TEST(BarrierSnapshots, BarrierThatBecomesACheckpointIsGatheredOnce) {
   BarrierSnapshots snapshots(barriers());
   snapshots.take_request();
   EXPECT_TRUE(snapshots.open(2, 16));
@@ -46,29 +46,29 @@ TEST(BarrierSnapshots, ABarrierThatBecomesACheckpointIsGatheredOnceHoweverOftenI
   EXPECT_EQ(snapshots.take_opened(), (std::vector<OpenedBarrier>{{2, 16}}));
 }
 
-TEST(BarrierSnapshots, ServersLetGoOfWhatIsGatheredAndTheEndIsWhatIsWritten) {
+TEST(BarrierSnapshots, ServersReleaseGatheredSnapshotsAndTheEndIsTheWrittenOne) {
   BarrierSnapshots snapshots(barriers());
   snapshots.gathered(10);
   EXPECT_EQ(snapshots.gathered_barrier(), 10);
-  EXPECT_FALSE(snapshots.complete()) << "it is not on disk";
+  EXPECT_FALSE(snapshots.complete()) << "the snapshot is not on disk";
   snapshots.written(4);
-  EXPECT_EQ(snapshots.gathered_barrier(), 10) << "a late result takes nothing back";
+  EXPECT_EQ(snapshots.gathered_barrier(), 10) << "a late result does not go back";
   EXPECT_FALSE(snapshots.complete());
   snapshots.written(10);
   EXPECT_TRUE(snapshots.complete());
 }
 
-TEST(BarrierSnapshots, WhatIsGatheredAndNotOnDiskIsBeingWritten) {
+TEST(BarrierSnapshots, GatheredSnapshotIsWritingUntilItIsOnDisk) {
   BarrierSnapshots snapshots(barriers());
   snapshots.take_request();
-  EXPECT_FALSE(snapshots.writing()) << "it is being gathered";
+  EXPECT_FALSE(snapshots.writing()) << "still gathering";
   snapshots.gathered(0);
   EXPECT_TRUE(snapshots.writing());
   snapshots.written(0);
   EXPECT_FALSE(snapshots.writing());
 }
 
-TEST(BarrierSnapshots, ThatTrainingWaitsIsSaidOnce) {
+TEST(BarrierSnapshots, WaitIsReportedOnce) {
   BarrierSnapshots snapshots(barriers());
   EXPECT_TRUE(snapshots.waits());
   EXPECT_FALSE(snapshots.waits());

@@ -17,7 +17,7 @@ using Histogram = std::map<int64_t, int64_t>;
 
 class BufferedTest : public RuleTest {
  protected:
-  // A whole push of a share with a gradient of its own, which stays in `memory`.
+  // Adds a whole push of a share. Its gradient stays in `memory`.
   void give_memory(uint64_t who, int64_t step, Range share, std::span<const float> memory) {
     ReceivedPush push;
     push.incarnation = who;
@@ -54,7 +54,7 @@ class BufferedTest : public RuleTest {
   }
 };
 
-TEST_F(BufferedTest, KPushesMakeOneUpdateWithTheirMeanAsAPlainLoopDoes) {
+TEST_F(BufferedTest, KPushesMakeOneUpdateWithTheirMean) {
   make("strategy = buffered:3\nlr = 0.5\n");
   const std::vector<float> before = weights();
   const std::vector<std::vector<float>> pushes = {gradient(1), gradient(2), gradient(3)};
@@ -77,7 +77,7 @@ TEST_F(BufferedTest, KPushesMakeOneUpdateWithTheirMeanAsAPlainLoopDoes) {
   }
 }
 
-TEST_F(BufferedTest, ThePushesOfAWholeStepGiveTheBitsOfSync) {
+TEST_F(BufferedTest, PushesOfAWholeStepGiveTheBitsOfSync) {
   const std::vector<float> first = gradient(1);
   const std::vector<float> second = gradient(2);
   std::vector<std::vector<float>> ends;
@@ -91,18 +91,18 @@ TEST_F(BufferedTest, ThePushesOfAWholeStepGiveTheBitsOfSync) {
   EXPECT_EQ(ends[0], ends[1]);
 }
 
-TEST_F(BufferedTest, PullsAreAnsweredAtOnceWithWhateverThereIs) {
+TEST_F(BufferedTest, PullsAreAnsweredAtOnceWithTheCurrentVersion) {
   make("strategy = buffered:2\n");
   EXPECT_EQ(version(0), 0);
   give(kAnna, 0, {0, 2});
   rule_->apply_due();
-  EXPECT_EQ(version(1), 0) << "the buffer is waited for by nobody";
+  EXPECT_EQ(version(1), 0) << "pulls do not wait for the buffer";
   give(kAnna, 1, {0, 2});
   rule_->apply_due();
   EXPECT_EQ(version(2), 1);
 }
 
-TEST_F(BufferedTest, ABarrierTakesABufferThatIsNotFull) {
+TEST_F(BufferedTest, BarrierAppliesAPartialBuffer) {
   for (const char* barrier : {"eval-every", "checkpoint-every"}) {
     observer_ = {};
     make(std::string("strategy = buffered:3\nlr = 1\n") + barrier + " = 1\n");
@@ -115,14 +115,14 @@ TEST_F(BufferedTest, ABarrierTakesABufferThatIsNotFull) {
     EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
     EXPECT_EQ(rule_->updates(), 1);
     EXPECT_FLOAT_EQ(weight(), before - 1.0F);
-    // an evaluation may go on when others open the next checkpoint: that takes nothing from it
+    // an evaluation may run while other workers open the next checkpoint, and keeps its weights
     const bool evaluates = std::string(barrier) == "eval-every";
     const Snapshot* const taken = evaluates ? &gate_->kept() : gate_->find(1);
     ASSERT_NE(taken, nullptr) << barrier;
     EXPECT_EQ(taken->weights.at(0).floats()[0], weight()) << barrier;
     EXPECT_EQ(taken->updates, 1);
     EXPECT_EQ(gate_->kept().step, evaluates ? 1 : -1);
-    // the next buffer begins empty
+    // the next buffer starts empty
     give(kAnna, 1, {0, 2});
     rule_->apply_due();
     EXPECT_EQ(rule_->updates(), 1);
@@ -130,7 +130,7 @@ TEST_F(BufferedTest, ABarrierTakesABufferThatIsNotFull) {
   }
 }
 
-TEST_F(BufferedTest, TheEndTakesWhatIsThereThoughKIsLarger) {
+TEST_F(BufferedTest, LastStepAppliesAPartialBuffer) {
   make("strategy = buffered:1000\nsteps = 3\nlr = 1\n");
   const float before = weight();
   for (int64_t step = 0; step < 3; ++step) {
@@ -145,19 +145,19 @@ TEST_F(BufferedTest, TheEndTakesWhatIsThereThoughKIsLarger) {
   EXPECT_EQ(rule_->staleness(), (Histogram{{0, 6}}));
 }
 
-TEST_F(BufferedTest, TheStalenessOfEachPushIsCounted) {
+TEST_F(BufferedTest, StalenessOfEachPushIsCounted) {
   make("strategy = buffered:2\n");
   give(kAnna, 0, {0, 2}, 1.0F, 0);
   give(kAnna, 1, {0, 2}, 1.0F, 0);
   rule_->apply_due();
-  EXPECT_EQ(rule_->staleness(), (Histogram{{0, 2}})) << "no update came between";
+  EXPECT_EQ(rule_->staleness(), (Histogram{{0, 2}})) << "no update between read and push";
   give(kAnna, 2, {0, 2}, 1.0F, 1);
   give(kBert, 0, {2, 4}, 1.0F, 0);
   rule_->apply_due();
   EXPECT_EQ(rule_->staleness(), (Histogram{{0, 3}, {1, 1}}));
 }
 
-TEST_F(BufferedTest, MicroBatchesThatHaveCountedAreNotGatheredAgain) {
+TEST_F(BufferedTest, CommittedMicroBatchesAreNotBufferedAgain) {
   make("strategy = buffered:2\nlr = 1\n");
   const float before = weight();
   give(kAnna, 0, {0, 2}, 2.0F);
@@ -165,7 +165,7 @@ TEST_F(BufferedTest, MicroBatchesThatHaveCountedAreNotGatheredAgain) {
   give(kAnna, 0, {0, 2}, 1000.0F);
   give(kBert, 0, {0, 2}, 1000.0F);
   rule_->apply_due();
-  EXPECT_EQ(rule_->updates(), 0) << "one push is here, whoever has sent it";
+  EXPECT_EQ(rule_->updates(), 0) << "only one push is buffered";
   give(kBert, 0, {2, 4}, 2.0F);
   rule_->apply_due();
   EXPECT_EQ(rule_->updates(), 1);
@@ -176,13 +176,13 @@ TEST_F(BufferedTest, MicroBatchesThatHaveCountedAreNotGatheredAgain) {
             2);
 }
 
-TEST_F(BufferedTest, APushOfALostWorkerThatWaitsCountsAndIsNotComputedTwice) {
+TEST_F(BufferedTest, BufferedPushOfALostWorkerCountsOnce) {
   make("strategy = buffered:2\nlr = 1\n");
   const float before = weight();
   give(kAnna, 0, {0, 2}, 2.0F);
   rule_->apply_due();
   rule_->on_members({{kBert, 1}});
-  give(kBert, 0, {0, 2}, 1000.0F);  // her lease, computed again
+  give(kBert, 0, {0, 2}, 1000.0F);  // Anna's lease, computed again
   give(kBert, 0, {2, 4}, 2.0F);
   rule_->apply_due();
   EXPECT_EQ(rule_->updates(), 1);
@@ -192,7 +192,7 @@ TEST_F(BufferedTest, APushOfALostWorkerThatWaitsCountsAndIsNotComputedTwice) {
   EXPECT_EQ(applied_[1].rank(), 1);
 }
 
-TEST_F(BufferedTest, TheRecordSaysWhichPushesMadeOneUpdate) {
+TEST_F(BufferedTest, RecordGroupsThePushesOfAnUpdate) {
   make("strategy = buffered:2\neval-every = 3\n");
   for (int64_t step = 0; step < 3; ++step) {
     give(kAnna, step, {0, 2});
@@ -207,7 +207,7 @@ TEST_F(BufferedTest, TheRecordSaysWhichPushesMadeOneUpdate) {
   EXPECT_EQ(more, (std::vector<bool>{true, false, true, false, true, false}));
 }
 
-TEST_F(BufferedTest, TheNewestLeaseSetsTheRateAndAllMicroBatchesTheShare) {
+TEST_F(BufferedTest, NewestLeaseSetsTheRateAndTheMicroBatchesTheShare) {
   make("strategy = buffered:2\nlr = 1\nlr-schedule = step\nlr-step = 5\nlr-gamma = 0.5\n");
   const UpdateInfo info = buffered_update(job_, 10, 7, 6);
   EXPECT_EQ(info.learning_rate, 0.5);
@@ -215,18 +215,18 @@ TEST_F(BufferedTest, TheNewestLeaseSetsTheRateAndAllMicroBatchesTheShare) {
   EXPECT_EQ(info.share, 1.5);
   const float before = weight();
   give(kAnna, 7, {0, 2}, 2.0F);
-  give(kBert, 0, {2, 4}, 2.0F);  // comes later, but its lease is older
+  give(kBert, 0, {2, 4}, 2.0F);  // arrives later, but its lease is older
   rule_->apply_due();
   EXPECT_FLOAT_EQ(weight(), before - 0.5F);
 }
 
-TEST_F(BufferedTest, ClippingTakesTheNormOfTheMean) {
+TEST_F(BufferedTest, ClippingUsesTheNormOfTheMean) {
   make("strategy = buffered:2\nlr = 1\nclip-norm = 1\n");
   const float before = weight();
   give(kAnna, 0, {0, 2}, 100.0F);
   give(kBert, 0, {2, 4}, -100.0F);
   rule_->apply_due();
-  EXPECT_FLOAT_EQ(weight(), before) << "each alone would be clipped, their mean is zero";
+  EXPECT_FLOAT_EQ(weight(), before) << "each push alone would be clipped, but their mean is zero";
   give(kAnna, 1, {0, 2}, 100.0F);
   give(kBert, 1, {2, 4}, 100.0F);
   rule_->apply_due();
@@ -234,7 +234,7 @@ TEST_F(BufferedTest, ClippingTakesTheNormOfTheMean) {
   EXPECT_NEAR(weight(), before - 1.0 / std::sqrt(1948.0), 1e-5);
 }
 
-TEST_F(BufferedTest, AWorkerMayUseItsMemoryAgainWhileItsPushWaits) {
+TEST_F(BufferedTest, WorkerMayReuseItsMemoryWhileItsPushIsBuffered) {
   make("strategy = buffered:2\nlr = 1\n");
   const float before = weight();
   std::vector<float> memory(kElements, 2.0F);
@@ -245,7 +245,7 @@ TEST_F(BufferedTest, AWorkerMayUseItsMemoryAgainWhileItsPushWaits) {
   EXPECT_FLOAT_EQ(weight(), before - 1.0F);
 }
 
-TEST_F(BufferedTest, ADevicesMemoryIsLeftToTheEngineThatKeepsIt) {
+TEST_F(BufferedTest, PayloadsInDeviceMemoryStayWithTheEngine) {
   make("strategy = buffered:2\n");
   ReceivedPush push;
   push.range = {0, 2};
@@ -265,7 +265,7 @@ TEST_F(BufferedTest, ADevicesMemoryIsLeftToTheEngineThatKeepsIt) {
   EXPECT_EQ(visited, 2);
 }
 
-TEST(Buffered, OneIsAsyncAndBothOptionsForSinglePushesAreRefused) {
+TEST(Buffered, SizeOneIsAsyncAndSinglePushOptionsAreRefused) {
   EXPECT_EQ(job_of("strategy = buffered:1\nstaleness-aware = true\n").strategy.to_string(),
             "async");
   EXPECT_EQ(job_of("strategy = buffered:2\n").strategy.to_string(), "buffered:2");

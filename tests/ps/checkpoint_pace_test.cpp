@@ -10,15 +10,15 @@ namespace {
 
 using testing::HasSubstr;
 
-// A run whose steps take 10 ms, and whose checkpoints stop it for `stop_ms` and take the disk
-// `write_ms` more, in which every step takes `slow` times as long.
+// Simulates a run with steps of 10 ms. A checkpoint stops it for `stop_ms` and then writes for
+// `write_ms`, during which a step takes `slow` times as long.
 class Training {
  public:
   explicit Training(int64_t stop_ms, int64_t write_ms = 0, double slow = 1.0)
       : stop_ms_(stop_ms), write_ms_(write_ms), slow_(slow) {
     pace_.begin(now_ms_, 0);
   }
-  // Trains for so long; ms in which it has lost time are lost_ms().
+  // Trains for `ms`. lost_ms() returns the milliseconds that checkpoints cost.
   void train(int64_t ms) {
     for (const int64_t end = now_ms_ + ms; now_ms_ < end;) {
       if (pace_.due(now_ms_)) {
@@ -68,7 +68,7 @@ class Training {
   int64_t longest_ms_ = 0;
 };
 
-TEST(CheckpointPace, TheFirstOneComesAfterTenSecondsAndNoneBeforeTheStart) {
+TEST(CheckpointPace, FirstCheckpointIsDueTenSecondsAfterTheStart) {
   EXPECT_FALSE(CheckpointPace().due(1'000'000'000));
   CheckpointPace pace;
   pace.begin(500, 0);
@@ -80,7 +80,7 @@ TEST(CheckpointPace, TheFirstOneComesAfterTenSecondsAndNoneBeforeTheStart) {
   EXPECT_FALSE(pace.due(99'999)) << "one at a time";
 }
 
-TEST(CheckpointPace, AllOfThemTogetherCostAHundredthOfTheTime) {
+TEST(CheckpointPace, CheckpointsCostOnePercentOfTheTime) {
   for (const int64_t stop_ms : {0, 1, 20, 100, 500, 3000}) {
     for (const int64_t write_ms : {0, 40, 400, 4000}) {
       for (const double slow : {1.0, 1.2, 3.0}) {
@@ -88,35 +88,35 @@ TEST(CheckpointPace, AllOfThemTogetherCostAHundredthOfTheTime) {
         Training run(stop_ms, write_ms, slow);
         run.train(3'600'000);
         const double share = run.lost_ms() / 3'600'000;
-        // its steps are whole, so a checkpoint is measured to one step
+        // steps are whole, so the cost of a checkpoint is measured to one step
         EXPECT_LT(share, 0.0105);
         EXPECT_GT(run.checkpoints(), 3);
         const double each_ms = run.lost_ms() / static_cast<double>(run.checkpoints());
         const double least_ms = std::max(each_ms * 100, static_cast<double>(write_ms) * 5);
         EXPECT_LT(static_cast<double>(run.longest_ms()),
                   3 * std::max(least_ms, 10'000.0) + 4 * static_cast<double>(write_ms))
-            << "more seldom than it must be";
+            << "checkpoints are rarer than necessary";
       }
     }
   }
 }
 
-TEST(CheckpointPace, WhatCostsNothingComesEveryFiveSeconds) {
+TEST(CheckpointPace, FreeCheckpointsAreDueEveryFiveSeconds) {
   Training run(0);
   run.train(100'000);
-  EXPECT_EQ(run.checkpoints(), 90 / 5) << "the first after 10 s";
+  EXPECT_EQ(run.checkpoints(), 90 / 5) << "the first is due after 10 s";
 }
 
-TEST(CheckpointPace, ADiskThatIsSlowCostsOnlyWhereStepsAreSlower) {
+TEST(CheckpointPace, SlowDiskCostsOnlyIfStepsAreSlower) {
   Training run(0, 8000, 1.0);
   run.train(1'000'000);
-  EXPECT_GT(run.checkpoints(), 20) << "a twentieth of the time that it takes";
+  EXPECT_GT(run.checkpoints(), 20) << "one per 40 s, five times the 8 s of a write";
   Training slower(0, 8000, 2.0);
   slower.train(1'000'000);
-  EXPECT_LT(slower.checkpoints(), 4) << "4 of 8 s each";
+  EXPECT_LT(slower.checkpoints(), 4) << "each costs 4 s of training: one per 400 s";
 }
 
-TEST(CheckpointPace, ACheckpointThatWasDearOnceIsMadeUpForLater) {
+TEST(CheckpointPace, ExpensiveCheckpointDelaysTheNextOnes) {
   Training run(20);
   run.train(60'000);
   const int64_t before = run.checkpoints();
@@ -124,22 +124,22 @@ TEST(CheckpointPace, ACheckpointThatWasDearOnceIsMadeUpForLater) {
   run.checkpoint();
   run.costs(20);
   run.train(500'000);
-  EXPECT_EQ(run.checkpoints(), before + 1) << "600 s for its 6 s";
+  EXPECT_EQ(run.checkpoints(), before + 1) << "a cost of 6 s takes 600 s";
   run.train(1'000'000);
   EXPECT_GT(run.checkpoints(), before + 10);
 }
 
-TEST(CheckpointPace, WhereNothingIsComputedAllOfTheTimeIsTheCheckpoints) {
+TEST(CheckpointPace, WithoutStepsTheWholeCheckpointTimeIsItsCost) {
   CheckpointPace pace;
   pace.begin(0, 7);
   pace.chosen(10'000, 7);
   pace.cut(10'000, 7);
   pace.done(10'500, 7);
   EXPECT_FALSE(pace.due(99'999));
-  EXPECT_TRUE(pace.due(100'000)) << "0.5 s, and 0.5 s for itself, are a hundredth of 100 s";
+  EXPECT_TRUE(pace.due(100'000)) << "0.5 s spent and 0.5 s for the next one are 1% of 100 s";
 }
 
-TEST(CheckpointPace, ANewTermGoesOnWithWhatTheRunHasSpent) {
+TEST(CheckpointPace, NewTermInheritsTheCost) {
   CheckpointPace pace;
   pace.begin(0, 0);
   pace.chosen(10'000, 1000);
@@ -150,12 +150,12 @@ TEST(CheckpointPace, ANewTermGoesOnWithWhatTheRunHasSpent) {
   EXPECT_TRUE(pace.due(80'000));
   pace.chosen(80'000, 900);
   pace.begin(90'000, 700);
-  EXPECT_TRUE(pace.due(90'000)) << "what was under way has gone with its term";
+  EXPECT_TRUE(pace.due(90'000)) << "a checkpoint in progress ends with its term";
   pace.done(91'000, 800);
-  EXPECT_TRUE(pace.due(91'000)) << "a checkpoint of the term before";
+  EXPECT_TRUE(pace.due(91'000)) << "the checkpoint belongs to the previous term";
 }
 
-TEST(CheckpointPace, SaysWhatALossRepeats) {
+TEST(CheckpointPace, LineSaysHowManyStepsALossRepeats) {
   CheckpointPace pace;
   pace.begin(0, 0);
   pace.reach(10'000, 2000);

@@ -36,7 +36,7 @@ class Writer : public testing::Test {
   }
   CheckpointWriter::Result result() {
     pollfd item{writer_.done().fd(), POLLIN, 0};
-    EXPECT_EQ(poll(&item, 1, 20'000), 1) << "never written";
+    EXPECT_EQ(poll(&item, 1, 20'000), 1) << "not written in time";
     auto taken = writer_.take();
     EXPECT_TRUE(taken);
     return taken.value_or(CheckpointWriter::Result{});
@@ -45,7 +45,7 @@ class Writer : public testing::Test {
   CheckpointWriter writer_{CheckpointStore(folder_ / "c", 2), table_of(300), {"momentum_buffer"}};
 };
 
-TEST_F(Writer, WritesASnapshotAndSaysItsHash) {
+TEST_F(Writer, WritesASnapshotAndReturnsItsHash) {
   EXPECT_FALSE(writer_.take());
   const std::vector<float> weights(300, 2.0F);
   GatheredState gathered = snapshot(2.0F);
@@ -55,11 +55,11 @@ TEST_F(Writer, WritesASnapshotAndSaysItsHash) {
   EXPECT_EQ(done.step, 5);
   EXPECT_EQ(done.error, nullptr);
   EXPECT_EQ(done.weights_sha256, sha256_hex(std::as_bytes(std::span<const float>(weights))));
-  EXPECT_FALSE(writer_.take()) << "a result is given once";
+  EXPECT_FALSE(writer_.take()) << "each result is returned once";
   const Checkpoint read = read_checkpoint(folder_ / "c");
   EXPECT_EQ(read.state.step, 5);
   EXPECT_EQ(read.weights, weights);
-  // running statistics have none
+  // running statistics have no optimizer state
   EXPECT_EQ(read.slots.at(0).front(), -2.0F);
   EXPECT_EQ(read.slots.at(0).back(), -2.0F);
 }
@@ -74,10 +74,10 @@ TEST_F(Writer, HashesWithoutWriting) {
   writer_.write(snapshot(2.0F), state(1), true);
   EXPECT_EQ(result().weights_sha256, hashed.weights_sha256);
   writer_.write(snapshot(2.0F), state(2), false);
-  EXPECT_EQ(result().weights_sha256, "") << "nobody has asked for it";
+  EXPECT_EQ(result().weights_sha256, "") << "no hash was requested";
 }
 
-TEST_F(Writer, WritesOneAfterTheOther) {
+TEST_F(Writer, WritesInOrder) {
   for (int64_t step = 1; step <= 4; ++step) {
     GatheredState gathered = snapshot(static_cast<float>(step));
     gathered.step = step;
@@ -87,7 +87,7 @@ TEST_F(Writer, WritesOneAfterTheOther) {
   EXPECT_EQ(CheckpointStore(folder_ / "c", 2).steps(), (std::vector<int64_t>{3, 4}));
 }
 
-TEST_F(Writer, AFailureComesBackInsteadOfEndingTheThread) {
+TEST_F(Writer, WriteErrorIsReturnedAsAResult) {
   std::filesystem::remove_all(folder_ / "c");
   write_bytes(folder_ / "c", "in the way");
   writer_.write(snapshot(1.0F), state(1), false);
@@ -101,7 +101,7 @@ TEST_F(Writer, AFailureComesBackInsteadOfEndingTheThread) {
   }
 }
 
-TEST(CheckpointWriter, ItsEndWaitsForTheWriteThatIsGoingOn) {
+TEST(CheckpointWriter, DestructorWaitsForTheCurrentWrite) {
   const ScratchFolder folder;
   {
     CheckpointWriter writer(CheckpointStore(folder / "c", 2), table_of(300), {});

@@ -25,7 +25,7 @@ TEST_F(ChosenSetTest, TheStepTakesTheChosenPushesAndDropsTheOthers) {
   EXPECT_EQ(rule_->waiting_arrived()->lo_size(), 1);
   give(kBert, 0, {2, 4}, 100.0F);
   rule_->apply_due();
-  EXPECT_EQ(rule_->updates(), 0) << "nothing is chosen yet";
+  EXPECT_EQ(rule_->updates(), 0) << "no set is chosen yet";
   EXPECT_TRUE(choose(0, {0}));
   EXPECT_FALSE(rule_->waiting_arrived());
   EXPECT_FLOAT_EQ(weight(), before - 1.0F) << "the mean of two micro-batches";
@@ -34,7 +34,7 @@ TEST_F(ChosenSetTest, TheStepTakesTheChosenPushesAndDropsTheOthers) {
   EXPECT_TRUE(observer_.commits[1].dropped);
 }
 
-TEST_F(ChosenSetTest, APushThatComesAfterTheChoiceIsDropped) {
+TEST_F(ChosenSetTest, PushAfterTheChoiceIsDropped) {
   make("strategy = backup:1\n");
   give(kAnna, 0, {0, 2});
   choose(0, {0});
@@ -42,11 +42,11 @@ TEST_F(ChosenSetTest, APushThatComesAfterTheChoiceIsDropped) {
   give(kBert, 0, {0, 2});
   ASSERT_EQ(observer_.commits.size(), 3U);
   EXPECT_TRUE(observer_.commits[1].dropped);
-  EXPECT_FALSE(observer_.commits[2].dropped) << "its micro-batches are in: it came twice";
+  EXPECT_FALSE(observer_.commits[2].dropped) << "a duplicate: its micro-batches already count";
   EXPECT_EQ(rule_->updates(), 1);
 }
 
-TEST_F(ChosenSetTest, TheEntriesOfOneUpdateAreMarkedInTheRecord) {
+TEST_F(ChosenSetTest, EntriesOfOneUpdateAreMarkedInTheRecord) {
   make("strategy = backup:1\n");
   give(kBert, 0, {2, 4});
   give(kAnna, 0, {0, 2});
@@ -54,11 +54,11 @@ TEST_F(ChosenSetTest, TheEntriesOfOneUpdateAreMarkedInTheRecord) {
   ASSERT_EQ(applied_.size(), 2U);
   EXPECT_TRUE(applied_[0].more());
   EXPECT_EQ(applied_[0].lo(), 0);
-  EXPECT_FALSE(applied_[1].more()) << "the last one of the update";
+  EXPECT_FALSE(applied_[1].more()) << "the last entry of the update";
   EXPECT_EQ(applied_[1].rank(), 1);
 }
 
-TEST_F(ChosenSetTest, AWorkerThatIsBehindLearnsThatItsVersionIsGone) {
+TEST_F(ChosenSetTest, LateWorkerLearnsThatItsVersionIsGone) {
   make("strategy = backup:1\n");
   wire::Pull pull;
   pull.set_clock(0);
@@ -70,7 +70,7 @@ TEST_F(ChosenSetTest, AWorkerThatIsBehindLearnsThatItsVersionIsGone) {
   EXPECT_TRUE(rule_->is_past(pull));
   EXPECT_EQ(version(0), std::nullopt);
   EXPECT_EQ(version(1), 1);
-  EXPECT_EQ(version(0, true), 2) << "the newest";
+  EXPECT_EQ(version(0, true), 2) << "the newest version";
 }
 
 }  // namespace

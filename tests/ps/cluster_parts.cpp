@@ -121,7 +121,7 @@ Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t num
   push->set_step(step);
   push->set_lo(static_cast<int32_t>(share.lo));
   push->set_hi(static_cast<int32_t>(share.hi));
-  // the loaded state: what was handed out since is the test's to say
+  // the loaded state; a test sets other read versions itself
   for (int i = 0; i < setup.servers; ++i) push->add_read_versions(setup.updates);
   const bool sync = setup.job.strategy.kind == StrategyKind::kSync;
   const auto nodes =

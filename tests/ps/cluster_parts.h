@@ -1,5 +1,4 @@
-// Small pieces that tests of servers and coordinators are made of: jobs, tables, payloads,
-// messages.
+// Builders for tests of servers and coordinators: jobs, tables, payloads, messages.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +15,28 @@
 
 namespace pushpull {
 
-// `keys` are lines of a job file, on top of dummy data, plain SGD, a global batch of 4 x 2, 10
-// steps.
+// Returns a job of dummy data, plain SGD, a global batch of 4 x 2 and 10 steps. `keys` are lines of
+// a job file that add to these or override them.
 Job job_of(const std::string& keys = "");
 
-// Weights, running statistics and a bias: `total` elements, the first 100 after the weights
-// average.
+// Returns a table of weights, running statistics and a bias with `total` elements. The first 100
+// elements after the weights are running statistics.
 TensorTable table_of(int64_t total);
 
-// n equal floats.
+// Returns n equal floats.
 Payload constant_payload(int64_t n, float value);
-// n floats that are a pure function of seed and place, around 1.
+// Returns n floats around 1, a pure function of seed and position.
 Payload random_payload(int64_t n, uint64_t seed, int64_t first = 0);
 
 std::vector<float> floats_of(const Payload& payload);
 
 constexpr uint64_t kRun = 11;
-constexpr uint64_t kCoordinator = 12;  // its process
+constexpr uint64_t kCoordinator = 12;  // incarnation of the coordinator's process
 constexpr const char* kGrantKey = "a key of this run";
 constexpr uint64_t kAnna = 101;  // incarnations of workers
 constexpr uint64_t kBert = 102;
 
-// Keeps what it is told; `to_anna` are the leases of kAnna.
+// Stores each event. `to_anna` are the leases for kAnna.
 class ListeningObserver : public TrainingObserver {
  public:
   void on_commit(const Commit& commit) override { commits.push_back(commit); }
@@ -49,17 +48,18 @@ class ListeningObserver : public TrainingObserver {
 
   std::vector<Commit> commits;
   std::vector<int64_t> barriers;
-  std::set<int64_t> waits;  // checkpoints that could not be taken yet
+  std::set<int64_t> waits;  // checkpoints that had to wait for room
   std::vector<wire::Lease> to_anna;
 };
 
-// Server `rank` of `servers`; workers kAnna and kBert may push.
+// Returns the setup of server `rank` of `servers`, to which workers kAnna and kBert may push.
 ServerSetup server_setup(const Job& job, int64_t elements, int rank = 0, int servers = 1,
                          int shares = 2);
 wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
                                int64_t released_barrier = -1);
 
-// A whole push of share [lo, hi) to the server that `setup` describes, every gradient `value`.
+// Returns a whole push of share [lo, hi) to the server of `setup`, with every gradient equal to
+// `value`.
 Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t number, int64_t step,
                      Range share, float value);
 Message pull_message(uint64_t incarnation, int64_t number, int64_t clock);

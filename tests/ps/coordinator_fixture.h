@@ -1,4 +1,4 @@
-// A coordinator whose members are played by the test: what they say, what they are told.
+// A coordinator in which the test plays the members: it sends their messages and reads the answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,27 +34,27 @@ class CoordinatorTest : public testing::Test {
     options.self.data_endpoint = "tcp://127.0.0.1:5556";
     coordinator_ = std::make_unique<Coordinator>(options);
   }
-  // A job of two workers that trains.
+  // Starts the training of a job with two workers.
   void train(const std::string& keys) {
     make(keys);
     join(kAnna);
     join(kBert);
     ASSERT_TRUE(coordinator_->wants_start());
     coordinator_->start(now_, {});
-    EXPECT_EQ(coordinator_->take_snapshot_request(), 0) << "the start's weights are hashed";
+    EXPECT_EQ(coordinator_->take_snapshot_request(), 0) << "the initial weights are hashed";
     coordinator_->checkpoint_done(now_, 0);
     tick();
   }
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
-  // True where the message is taken; else `reason_` says why not.
-  bool say(uint64_t who, const Message& message) {
+  // Returns true if the coordinator accepts the message, else sets `reason_`.
+  bool send(uint64_t who, const Message& message) {
     reason_ = reason_of(coordinator_->on_message(now_, peer_of(who), message));
     return reason_.empty();
   }
-  // Why the message is not taken; "" where it is.
+  // Returns the reason for which the coordinator refuses the message, or "" if it accepts it.
   std::string why_not(uint64_t who, const Message& message) {
-    say(who, message);
+    send(who, message);
     return reason_;
   }
   bool hello(uint64_t who, wire::Role role = wire::ROLE_WORKER, std::string endpoint = "own") {
@@ -66,7 +66,7 @@ class CoordinatorTest : public testing::Test {
     hello->set_host("node");
     hello->set_pid(static_cast<int64_t>(1000 + who));
     if (role == wire::ROLE_SERVER) hello->set_data_endpoint(endpoint);
-    return say(who, message);
+    return send(who, message);
   }
   static Message declaration(uint64_t who) {
     Message message;
@@ -81,22 +81,23 @@ class CoordinatorTest : public testing::Test {
   }
   void join(uint64_t who) {
     EXPECT_TRUE(hello(who));
-    EXPECT_TRUE(say(who, declaration(who)));
+    EXPECT_TRUE(send(who, declaration(who)));
   }
   bool heartbeat(uint64_t who, int64_t state_version = 0) {
     Message message;
     message.header.mutable_heartbeat()->set_incarnation(who);
     message.header.mutable_heartbeat()->set_state_version(state_version);
-    return say(who, message);
+    return send(who, message);
   }
   bool leave(uint64_t who, int code, const std::string& text = "") {
     Message message;
     message.header.mutable_leave()->set_incarnation(who);
     message.header.mutable_leave()->set_code(code);
     message.header.mutable_leave()->set_text(text);
-    return say(who, message);
+    return send(who, message);
   }
-  // Sorts what is to be sent: states by receiver, refusals in order.
+  // Advances the time and collects the outgoing messages: the newest state of each receiver,
+  // refusals, jobs.
   void tick(int64_t ms = 1) {
     now_ += ms;
     coordinator_->on_tick(now_);
@@ -124,7 +125,7 @@ class CoordinatorTest : public testing::Test {
     for (const std::string& line : coordinator_->take_notices()) out += line + "\n";
     return out;
   }
-  // Time passes; everybody in `alive` is heard.
+  // Advances the time. All members in `alive` send heartbeats.
   void live(int64_t ms, std::initializer_list<uint64_t> alive) {
     for (int64_t t = 0; t < ms; t += 100) {
       for (const uint64_t who : alive) heartbeat(who);
@@ -141,14 +142,14 @@ class CoordinatorTest : public testing::Test {
       commit(kBert, step, {2, 4});
     }
   }
-  // All chunks, of which those count that the worker has to evaluate.
+  // Reports all chunks as this worker. Only those assigned to it count.
   void evaluate(uint64_t who, int64_t step) {
     Message message;
     wire::EvalResult* result = message.header.mutable_eval_result();
     result->set_incarnation(who);
     result->set_step(step);
     for (int i = 0; i < 8; ++i) result->add_chunks()->set_chunk(i);
-    EXPECT_TRUE(say(who, message));
+    EXPECT_TRUE(send(who, message));
   }
   void evaluate(int64_t step) {
     std::vector<uint64_t> workers;
@@ -160,7 +161,7 @@ class CoordinatorTest : public testing::Test {
 
   int64_t now_ = 1'000'000;
   std::unique_ptr<Coordinator> coordinator_;
-  std::string reason_;  // why the newest message was not taken
+  std::string reason_;  // reason for which the newest message was refused
   std::map<PeerId, wire::State> states_;
   std::map<PeerId, wire::Refused> refused_;
   std::map<PeerId, wire::JobText> jobs_;

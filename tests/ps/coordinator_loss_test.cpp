@@ -1,4 +1,4 @@
-// Members that leave or are lost.
+// Tests of members that leave or are lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST_F(CoordinatorTest, AbortEndsTheJobAndNamesTheLostWorker) {
   EXPECT_TRUE(coordinator_->over());
 }
 
-TEST_F(CoordinatorTest, AClosedConnectionIsNoticedSoonerThanSilence) {
+TEST_F(CoordinatorTest, ClosedConnectionIsNoticedSoonerThanSilence) {
   train("strategy = sync\non-worker-loss = abort\nheartbeat-timeout = 10\n");
   coordinator_->on_gone(now_, peer_of(kBert));
   live(2500, {kAnna});
@@ -42,8 +42,8 @@ TEST_F(CoordinatorTest, WaitGivesTheShareToTheNextWorkerThatJoins) {
   live(6000, {kAnna});
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
   EXPECT_THAT(notices(), HasSubstr("waiting for a replacement"));
-  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}})) << "nobody takes two";
-  EXPECT_EQ(state_of(kSelf).workers_size(), 1) << "servers take nothing more of the lost one";
+  EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}})) << "no worker takes two shares";
+  EXPECT_EQ(state_of(kSelf).workers_size(), 1) << "servers refuse the lost worker's pushes";
   join(kCarl);
   tick();
   EXPECT_EQ(state_of(kCarl).rank(), 1);
@@ -52,7 +52,7 @@ TEST_F(CoordinatorTest, WaitGivesTheShareToTheNextWorkerThatJoins) {
       << "its last push may not have reached every server";
 }
 
-TEST_F(CoordinatorTest, WaitTakesASpareAtOnce) {
+TEST_F(CoordinatorTest, WaitPromotesASpareAtOnce) {
   train("strategy = sync\non-worker-loss = wait\nheartbeat-timeout = 5\n");
   join(kCarl);
   leave(kBert, 1, "killed");
@@ -80,7 +80,7 @@ TEST_F(CoordinatorTest, ContinueGivesTheShareToTheOthers) {
   EXPECT_THAT(notices(), HasSubstr("the others go on"));
 }
 
-TEST_F(CoordinatorTest, AWorkerWhoseDeviceFailsIsLostAndNotTheJobsEnd) {
+TEST_F(CoordinatorTest, DeviceFailureOfAWorkerIsALossNotTheEnd) {
   train("strategy = ssp:2\non-worker-loss = continue\n");
   leave(kBert, static_cast<int>(ErrorCode::kDevice),
         "[cuda] cudaEventQuery: unspecified launch failure");
@@ -90,7 +90,7 @@ TEST_F(CoordinatorTest, AWorkerWhoseDeviceFailsIsLostAndNotTheJobsEnd) {
   EXPECT_THAT(notices(), HasSubstr("unspecified launch failure"));
 }
 
-TEST_F(CoordinatorTest, AsyncDrawsTheLeasesOfALostWorkerAgain) {
+TEST_F(CoordinatorTest, AsyncReassignsTheLeasesOfALostWorker) {
   train("strategy = async\non-worker-loss = continue\n");
   const auto of_bert = coordinator_->leases(kBert);
   ASSERT_EQ(of_bert.size(), 2U);
@@ -112,7 +112,7 @@ TEST_F(CoordinatorTest, AsyncWithoutAnyWorkerEndsAfterTheReplacementTimeout) {
   EXPECT_FALSE(coordinator_->culprit());
 }
 
-TEST_F(CoordinatorTest, ALostSpareCostsNothing) {
+TEST_F(CoordinatorTest, LostSpareCostsNothing) {
   train("strategy = sync\non-worker-loss = abort\n");
   join(kCarl);
   leave(kCarl, 1, "killed");
@@ -120,7 +120,7 @@ TEST_F(CoordinatorTest, ALostSpareCostsNothing) {
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
 }
 
-TEST_F(CoordinatorTest, ALostServerEndsTheJobAndPointsAtTheCheckpoint) {
+TEST_F(CoordinatorTest, LostServerEndsTheJobAndPointsAtTheCheckpoint) {
   make("strategy = async\non-server-loss = abort\n", 2);
   hello(50, wire::ROLE_SERVER);
   join(kAnna);
@@ -136,7 +136,7 @@ TEST_F(CoordinatorTest, ALostServerEndsTheJobAndPointsAtTheCheckpoint) {
   EXPECT_THAT(coordinator_->culprit()->reason, HasSubstr("no heartbeat for"));
 }
 
-TEST_F(CoordinatorTest, WhereItsOwnServerLosesItsDeviceAllAreToldSo) {
+TEST_F(CoordinatorTest, DeviceFailureOfServerZeroIsToldToAll) {
   train("strategy = sync\non-worker-loss = abort\n");
   coordinator_->fail_here(ErrorCode::kDevice, "[device] cuda:0 is lost");
   tick();
@@ -146,18 +146,18 @@ TEST_F(CoordinatorTest, WhereItsOwnServerLosesItsDeviceAllAreToldSo) {
             "gone, resume from the last checkpoint");
   leave(kBert, static_cast<int>(ErrorCode::kDevice), "[device] cuda:1 is lost");
   ASSERT_TRUE(coordinator_->culprit());
-  EXPECT_EQ(coordinator_->culprit()->pid, 1) << "who fails later is not the cause";
+  EXPECT_EQ(coordinator_->culprit()->pid, 1) << "a later failure is not the cause";
   EXPECT_EQ(coordinator_->culprit()->host, "head");
   EXPECT_EQ(coordinator_->culprit()->reason, "[device] cuda:0 is lost");
 }
 
-TEST_F(CoordinatorTest, AMistakeOfItsOwnServerIsSaidWithItsName) {
+TEST_F(CoordinatorTest, FailureOfServerZeroNamesIt) {
   make("strategy = sync\n");
   coordinator_->fail_here(ErrorCode::kIo, "[out] disk full");
   EXPECT_EQ(coordinator_->failure_text(), "[out] disk full (server 0 (head, pid 1))");
 }
 
-TEST_F(CoordinatorTest, AWorkerThatIsLostBeforeTheStartIsReplacedByTheNext) {
+TEST_F(CoordinatorTest, WorkerLostBeforeTheStartIsReplacedByTheNext) {
   make("strategy = sync\non-worker-loss = abort\n");
   join(kAnna);
   join(kBert);
@@ -170,18 +170,18 @@ TEST_F(CoordinatorTest, AWorkerThatIsLostBeforeTheStartIsReplacedByTheNext) {
   EXPECT_TRUE(coordinator_->wants_start());
 }
 
-TEST_F(CoordinatorTest, AnEvaluationCountsFromWhoeverHasItsChunks) {
+TEST_F(CoordinatorTest, EvaluationCountsOnlyFromOwnersOfTheChunks) {
   train("strategy = sync\neval-every = 4\n");
   join(kCarl);
   tick();
   evaluate(kCarl, 4);
   evaluate(kAnna, 4);
-  EXPECT_FALSE(coordinator_->evaluations().newest()) << "a spare and one owner say all of it";
+  EXPECT_FALSE(coordinator_->evaluations().newest()) << "a spare and one of two owners reported";
   evaluate(kBert, 4);
   EXPECT_TRUE(coordinator_->evaluations().newest());
 }
 
-TEST_F(CoordinatorTest, AGradientThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
+TEST_F(CoordinatorTest, NonFiniteGradientEndsTheJobUnderAnyPolicy) {
   train("strategy = async\non-worker-loss = continue\n");
   coordinator_->leases(kBert);
   leave(kBert, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
@@ -192,7 +192,7 @@ TEST_F(CoordinatorTest, AGradientThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   EXPECT_EQ(coordinator_->culprit()->pid, 1102);
 }
 
-TEST_F(CoordinatorTest, NoLastWordsMakeABrokenRunASuccess) {
+TEST_F(CoordinatorTest, StrangeExitCodesDoNotMakeABrokenRunASuccess) {
   for (const int code : {256, -1, 512, 1 << 30}) {
     train("strategy = sync\non-worker-loss = abort\n");
     EXPECT_TRUE(leave(kAnna, code, "[worker] strange"));
@@ -201,14 +201,14 @@ TEST_F(CoordinatorTest, NoLastWordsMakeABrokenRunASuccess) {
   }
 }
 
-TEST_F(CoordinatorTest, OneThatComesBackAfterItWasGivenUpIsRefused) {
+TEST_F(CoordinatorTest, MemberThatReturnsAfterItWasGivenUpIsRefused) {
   train("strategy = sync\non-worker-loss = wait\n");
   live(11000, {kAnna});
   EXPECT_TRUE(heartbeat(kBert));
   EXPECT_THAT(refusal_of(kBert), HasSubstr("given up"));
 }
 
-TEST_F(CoordinatorTest, UnderContinueAWorkerThatComesLaterComputesAgain) {
+TEST_F(CoordinatorTest, UnderContinueALaterWorkerComputes) {
   train("strategy = sync\non-worker-loss = continue\n");
   leave(kBert, 1, "killed");
   tick();
@@ -220,7 +220,7 @@ TEST_F(CoordinatorTest, UnderContinueAWorkerThatComesLaterComputesAgain) {
   EXPECT_EQ(shares_of(kAnna).size(), 1U);
 }
 
-TEST_F(CoordinatorTest, UnderContinueAsManyTakePartAsMaxWorkersSays) {
+TEST_F(CoordinatorTest, UnderContinueMaxWorkersLimitsTheMembers) {
   train("strategy = async\non-worker-loss = continue\nmax-workers = 3\n");
   join(kCarl);
   join(104);
@@ -228,7 +228,7 @@ TEST_F(CoordinatorTest, UnderContinueAsManyTakePartAsMaxWorkersSays) {
   EXPECT_EQ(state_of(kCarl).rank(), 2);
   EXPECT_THAT(notices(), HasSubstr("worker 2 (node, pid 1103) joined, and takes part"));
   EXPECT_FALSE(coordinator_->leases(kCarl).empty());
-  EXPECT_EQ(state_of(104).rank(), -1) << "a spare";
+  EXPECT_EQ(state_of(104).rank(), -1) << "it is a spare";
   EXPECT_TRUE(coordinator_->leases(104).empty());
   leave(kAnna, 1, "killed");
   tick();
@@ -263,9 +263,9 @@ class BackupJob : public CoordinatorTest {
     message.header.mutable_arrived()->set_incarnation(server);
     message.header.mutable_arrived()->set_step(step);
     for (const int lo : shares) message.header.mutable_arrived()->add_lo(lo);
-    return say(server, message);
+    return send(server, message);
   }
-  std::vector<PeerId> told() {
+  std::vector<PeerId> chosen_receivers() {
     std::vector<PeerId> out;
     for (const Outgoing& o : coordinator_->take_outgoing()) {
       if (o.message.header.has_chosen()) out.push_back(o.to);
@@ -274,28 +274,28 @@ class BackupJob : public CoordinatorTest {
   }
 };
 
-TEST_F(BackupJob, OneSetGoesToAllServersAndAgainToWhoAsksAgain) {
+TEST_F(BackupJob, AllServersGetTheSameSetAndRepeatsGetItAgain) {
   train_three("", 2);
-  told();
+  chosen_receivers();
   EXPECT_TRUE(arrived(kSelf, 0, {0, 1, 2}));
   EXPECT_TRUE(arrived(50, 0, {2}));
-  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(chosen_receivers().empty());
   EXPECT_TRUE(arrived(50, 0, {0, 2}));
-  EXPECT_THAT(told(), testing::UnorderedElementsAre("", peer_of(50)));
+  EXPECT_THAT(chosen_receivers(), testing::UnorderedElementsAre("", peer_of(50)));
   EXPECT_TRUE(arrived(50, 0, {0, 1, 2}));
-  EXPECT_THAT(told(), testing::ElementsAre(peer_of(50)));
-  EXPECT_FALSE(arrived(kAnna, 0, {0, 1})) << "a worker has no servers' pushes";
-  EXPECT_FALSE(arrived(50, 10, {0, 1})) << "beyond the end";
+  EXPECT_THAT(chosen_receivers(), testing::ElementsAre(peer_of(50)));
+  EXPECT_FALSE(arrived(kAnna, 0, {0, 1})) << "only servers may report arrived pushes";
+  EXPECT_FALSE(arrived(50, 10, {0, 1})) << "a step beyond the end";
   EXPECT_FALSE(arrived(50, -1, {0, 1}));
 }
 
-TEST_F(BackupJob, GoesOnWithoutAsManyWorkersAsItDrops) {
+TEST_F(BackupJob, ContinuesWithoutAsManyWorkersAsItDrops) {
   train_three("");
   leave(kCarl, 1, "killed");
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
   EXPECT_THAT(notices(), HasSubstr("the others go on"));
-  // the chunks of its share are evaluated by one of them, its micro-batches by nobody
+  // another worker evaluates the chunks of the share; its micro-batches are not computed
   EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 1}, {0, 0}}));
   EXPECT_EQ(state_of(kAnna).assigned(1).index(), 2);
   EXPECT_EQ(shares_of(kBert), (std::vector<Range>{{1, 2}}));
@@ -303,7 +303,7 @@ TEST_F(BackupJob, GoesOnWithoutAsManyWorkersAsItDrops) {
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "replacement-timeout does not count";
 }
 
-TEST_F(BackupJob, GivesAShareAwayOnceAStepLacksPushes) {
+TEST_F(BackupJob, ReassignsAShareOnceAStepLacksPushes) {
   train_three("");
   leave(kCarl, 1, "killed");
   leave(kAnna, 1, "killed");
@@ -312,7 +312,7 @@ TEST_F(BackupJob, GivesAShareAwayOnceAStepLacksPushes) {
   EXPECT_THAT(notices(), HasSubstr("micro-batches 0 to 0 go to worker 1"));
 }
 
-TEST_F(BackupJob, ANewcomerTakesTheShareThatNobodyComputes) {
+TEST_F(BackupJob, NewcomerTakesTheUncomputedShare) {
   train_three("");
   evaluate(2);
   leave(kCarl, 1, "killed");
@@ -320,7 +320,7 @@ TEST_F(BackupJob, ANewcomerTakesTheShareThatNobodyComputes) {
   join(104);
   tick();
   ASSERT_EQ(shares_of(104), (std::vector<Range>{{2, 4}}));
-  EXPECT_EQ(state_of(104).assigned(0).from_step(), 2) << "evaluated up to there";
+  EXPECT_EQ(state_of(104).assigned(0).from_step(), 2) << "evaluated up to step 2";
   EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 1}}));
 }
 
@@ -333,17 +333,17 @@ TEST_F(BackupJob, WaitKeepsThePlaceFree) {
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
 }
 
-TEST_F(BackupJob, ServersHearWhichEvaluationsAreComplete) {
+TEST_F(BackupJob, StateTellsServersTheEvaluatedBarrier) {
   train_three("");
   EXPECT_EQ(state_of(kSelf).evaluated_barrier(), 0);
   const int64_t version = state_of(kSelf).version();
   evaluate(2);
   tick();
   EXPECT_EQ(state_of(kSelf).evaluated_barrier(), 2);
-  EXPECT_GT(state_of(kSelf).version(), version) << "servers take newer states only";
+  EXPECT_GT(state_of(kSelf).version(), version) << "servers accept only newer states";
 }
 
-TEST_F(BackupJob, SaysAtTheEndWhosePushesWereDropped) {
+TEST_F(BackupJob, EndNoticeCountsDroppedPushes) {
   train_three("");
   for (int64_t step = 0; step < 10; ++step) {
     commit(kAnna, step, {0, 1});

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 // ---- joining ----
 
-TEST_F(CoordinatorTest, AHelloIsAnsweredWithTheJobAsOftenAsItComes) {
+TEST_F(CoordinatorTest, EveryHelloIsAnsweredWithTheJob) {
   make("strategy = sync\n");
   for (int i = 0; i < 3; ++i) {
     jobs_.clear();
@@ -31,14 +31,14 @@ TEST_F(CoordinatorTest, AHelloIsAnsweredWithTheJobAsOftenAsItComes) {
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_WORKER), 1);
 }
 
-TEST_F(CoordinatorTest, StartsWhenEverybodyIsThereAndHasDeclared) {
+TEST_F(CoordinatorTest, StartsWhenAllMembersHaveJoinedAndDeclared) {
   make("strategy = sync\n", 2, 2);
   join(kAnna);
   EXPECT_FALSE(coordinator_->wants_start());
   EXPECT_THAT(coordinator_->waiting_for(), HasSubstr("1 of 2 servers, 1 of 2 workers"));
   EXPECT_TRUE(hello(kBert));
   EXPECT_THAT(coordinator_->waiting_for(), HasSubstr("1 reading data"));
-  EXPECT_TRUE(say(kBert, declaration(kBert)));
+  EXPECT_TRUE(send(kBert, declaration(kBert)));
   EXPECT_FALSE(coordinator_->wants_start());
   EXPECT_TRUE(hello(50, wire::ROLE_SERVER));
   EXPECT_TRUE(coordinator_->wants_start());
@@ -56,25 +56,25 @@ TEST_F(CoordinatorTest, StartsWhenEverybodyIsThereAndHasDeclared) {
   EXPECT_EQ(coordinator_->waiting_for(), "");
 }
 
-TEST_F(CoordinatorTest, RanksGoInTheOrderOfTheDeclarations) {
+TEST_F(CoordinatorTest, RanksFollowTheOrderOfTheDeclarations) {
   make("strategy = sync\n");
   hello(kAnna);
   join(kBert);
-  say(kAnna, declaration(kAnna));
+  send(kAnna, declaration(kAnna));
   tick();
   EXPECT_EQ(state_of(kBert).rank(), 0);
   EXPECT_EQ(state_of(kAnna).rank(), 1);
   EXPECT_TRUE(state_of(kAnna).declared());
 }
 
-TEST_F(CoordinatorTest, OneMoreServerThanAskedForIsRefusedWithTheWayOut) {
+TEST_F(CoordinatorTest, SurplusServerIsRefusedWithTheWayOut) {
   make("strategy = sync\non-server-loss = abort\n");
   hello(50, wire::ROLE_SERVER);
   EXPECT_THAT(refusal_of(50), HasSubstr("--servers 2"));
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
 }
 
-TEST_F(CoordinatorTest, AServerThatNobodyCanReachIsRefused) {
+TEST_F(CoordinatorTest, ServerWithoutAReachableEndpointIsRefused) {
   make("strategy = sync\n", 2);
   for (const char* endpoint : {"garbage", "tcp://", "tcp://host:*", "ipc:///tmp/x"}) {
     EXPECT_FALSE(hello(50, wire::ROLE_SERVER, endpoint)) << endpoint;
@@ -83,7 +83,7 @@ TEST_F(CoordinatorTest, AServerThatNobodyCanReachIsRefused) {
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
 }
 
-TEST_F(CoordinatorTest, AServerThatAsksForTheJobIsNoMemberBeforeItListens) {
+TEST_F(CoordinatorTest, ServerIsNoMemberUntilItListens) {
   make("strategy = sync\n", 2);
   EXPECT_TRUE(hello(50, wire::ROLE_SERVER, ""));
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 1);
@@ -91,7 +91,7 @@ TEST_F(CoordinatorTest, AServerThatAsksForTheJobIsNoMemberBeforeItListens) {
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 2);
 }
 
-TEST_F(CoordinatorTest, HellosOfNobodyAreRefused) {
+TEST_F(CoordinatorTest, InvalidHellosAreRefused) {
   make("strategy = sync\n");
   EXPECT_FALSE(hello(0));
   EXPECT_FALSE(hello(kAnna, wire::ROLE_UNSET));
@@ -99,18 +99,18 @@ TEST_F(CoordinatorTest, HellosOfNobodyAreRefused) {
   EXPECT_EQ(coordinator_->members().all().size(), 1U);
 }
 
-TEST_F(CoordinatorTest, StrangersThatSayHelloAgainAndAgainAreBounded) {
+TEST_F(CoordinatorTest, RepeatedHellosOfStrangersAreBounded) {
   train("strategy = sync\n");
   int taken = 0;
   for (uint64_t who = 1000; who < 7000; ++who) taken += hello(who) ? 1 : 0;
-  EXPECT_EQ(taken, 6000) << "later ones take the place of earlier ones";
+  EXPECT_EQ(taken, 6000) << "later hellos replace earlier ones";
   EXPECT_LE(coordinator_->members().all().size(), 4096U + 3);
   live(12'000, {kAnna, kBert});
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
-  EXPECT_TRUE(hello(kCarl)) << "there is room again";
+  EXPECT_TRUE(hello(kCarl)) << "room is free again";
 }
 
-TEST_F(CoordinatorTest, AHelloOfEndlessWordsIsRefused) {
+TEST_F(CoordinatorTest, HelloWithEndlessWordsIsRefused) {
   make("strategy = sync\n");
   Message message;
   message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
@@ -119,17 +119,17 @@ TEST_F(CoordinatorTest, AHelloOfEndlessWordsIsRefused) {
   EXPECT_EQ(why_not(kAnna, message), "long-hello");
 }
 
-TEST_F(CoordinatorTest, TwoServersOfOneAddressAreOneTooMany) {
+TEST_F(CoordinatorTest, SecondServerOfAnAddressIsRefused) {
   make("strategy = sync\n", 3);
   EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://10.0.0.1:7000"));
-  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://10.0.0.1:7000")) << "it may say so again";
+  EXPECT_TRUE(hello(50, wire::ROLE_SERVER, "tcp://10.0.0.1:7000")) << "a repeat is fine";
   EXPECT_EQ(refusal_of(50), "");
   EXPECT_TRUE(hello(51, wire::ROLE_SERVER, "tcp://10.0.0.1:7000"));
   EXPECT_THAT(refusal_of(51), HasSubstr("tcp://10.0.0.1:7000 is the address of server 1 (node"));
   EXPECT_EQ(coordinator_->members().count(wire::ROLE_SERVER), 2);
 }
 
-TEST_F(CoordinatorTest, WhoHasOnlySaidHelloCanNeitherEndTheTrainingNorEvaluate) {
+TEST_F(CoordinatorTest, UndeclaredMemberCanNeitherEndTheTrainingNorEvaluate) {
   train("strategy = sync\neval-every = 4\n");
   hello(kCarl);
   Message message;
@@ -140,7 +140,7 @@ TEST_F(CoordinatorTest, WhoHasOnlySaidHelloCanNeitherEndTheTrainingNorEvaluate) 
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
 }
 
-TEST_F(CoordinatorTest, NumbersOfSamplesThatCannotBeAreRefused) {
+TEST_F(CoordinatorTest, InvalidSampleCountsAreRefused) {
   make("strategy = sync\n");
   for (const int64_t samples : {int64_t{-1}, INT64_MAX}) {
     hello(kAnna);
@@ -154,20 +154,20 @@ TEST_F(CoordinatorTest, NumbersOfSamplesThatCannotBeAreRefused) {
   }
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
   join(kAnna);
-  EXPECT_FALSE(coordinator_->wants_start()) << "one of two";
+  EXPECT_FALSE(coordinator_->wants_start()) << "one of two workers";
 }
 
-TEST_F(CoordinatorTest, AnEvaluationOfTooManyChunksIsRefusedWithTheWayOut) {
+TEST_F(CoordinatorTest, EvaluationWithTooManyChunksIsRefusedWithTheWayOut) {
   make("strategy = sync\nglobal-batch = 8\nmicro-batch = 1\n");
   hello(kAnna);
   Message message = declaration(kAnna);
   message.header.mutable_declare()->set_test_samples(500'001);
-  say(kAnna, message);
+  send(kAnna, message);
   EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kUsage);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("raise micro-batch or lower test-samples"));
 }
 
-TEST_F(CoordinatorTest, AStartThatHasFailedIsNotTriedAgain) {
+TEST_F(CoordinatorTest, FailedStartIsNotRetried) {
   make("strategy = sync\n");
   join(kAnna);
   join(kBert);
@@ -176,7 +176,7 @@ TEST_F(CoordinatorTest, AStartThatHasFailedIsNotTriedAgain) {
   EXPECT_FALSE(coordinator_->wants_start());
 }
 
-TEST_F(CoordinatorTest, ASpareWaitsWithoutRankAndWithoutWork) {
+TEST_F(CoordinatorTest, SpareHasNoRankAndNoWork) {
   train("strategy = sync\n");
   join(kCarl);
   EXPECT_THAT(notices(), HasSubstr("worker (node, pid 1103) joined as a spare"));
@@ -186,7 +186,7 @@ TEST_F(CoordinatorTest, ASpareWaitsWithoutRankAndWithoutWork) {
   EXPECT_TRUE(coordinator_->leases(kCarl).empty());
 }
 
-TEST_F(CoordinatorTest, MoreWorkersThanMicroBatchesAreSaidAloud) {
+TEST_F(CoordinatorTest, MoreWorkersThanMicroBatchesGetANotice) {
   make("strategy = sync\n", 1, 6);
   for (uint64_t who = 101; who <= 106; ++who) join(who);
   coordinator_->start(now_, {});
@@ -204,14 +204,14 @@ class Mismatch : public CoordinatorTest {
     hello(kBert);
     Message message = declaration(kBert);
     spoil(*message.header.mutable_declare());
-    EXPECT_TRUE(say(kBert, message));
-    EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING) << "the others do not notice";
+    EXPECT_TRUE(send(kBert, message));
+    EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING) << "the job is not affected";
     EXPECT_FALSE(coordinator_->wants_start());
     return refusal_of(kBert);
   }
 };
 
-TEST_F(Mismatch, AnotherModelIsRefusedByItsFirstDifference) {
+TEST_F(Mismatch, AnotherModelIsRefusedWithItsFirstDifference) {
   const auto other_shape = [](wire::Declare& d) { d.mutable_tensors(1)->set_shape(0, 5); };
   EXPECT_THAT(refusal("strategy = sync\n", other_shape), HasSubstr("norm.running_mean [5]"));
 }
@@ -232,14 +232,14 @@ TEST_F(Mismatch, SyncRefusesOtherArithmeticAndNamesBoth) {
 
 class CoordinatorChoices : public CoordinatorTest {
  protected:
-  // Both workers join, each with its choices; then training starts.
+  // Both workers join, each with its own choices; then training starts.
   void train_with(const std::string& keys, const Start& begin) {
     make(keys);
     for (const uint64_t who : {kAnna, kBert}) {
       hello(who);
       Message message = declaration(who);
       message.header.mutable_declare()->set_choices("linear " + std::to_string(who));
-      EXPECT_TRUE(say(who, message));
+      EXPECT_TRUE(send(who, message));
     }
     coordinator_->start(now_, begin);
     tick();
@@ -247,20 +247,20 @@ class CoordinatorChoices : public CoordinatorTest {
 };
 
 // Algorithms are chosen by time, so two workers of one kind may choose differently.
-TEST_F(CoordinatorChoices, ThoseOfTheFirstWorkerAreTheJobs) {
+TEST_F(CoordinatorChoices, ChoicesOfTheFirstWorkerHoldForAll) {
   train_with("strategy = sync\n", {});
   const std::string first = "linear " + std::to_string(kAnna);
   EXPECT_EQ(coordinator_->declaration().choices, first);
   for (const uint64_t who : {kAnna, kBert}) EXPECT_EQ(state_of(who).choices(), first);
 }
 
-TEST_F(CoordinatorChoices, ARunThatIsResumedKeepsThoseOfItsCheckpoint) {
+TEST_F(CoordinatorChoices, ResumedRunKeepsTheChoicesOfItsCheckpoint) {
   train_with("strategy = sync\n", {.choices = "linear before"});
   EXPECT_EQ(coordinator_->declaration().choices, "linear before");
   EXPECT_EQ(state_of(kBert).choices(), "linear before");
 }
 
-TEST_F(CoordinatorChoices, EachWorkerKeepsItsOwnWhereBitsDoNotCount) {
+TEST_F(CoordinatorChoices, EachWorkerKeepsItsChoicesIfBitsMayDiffer) {
   train_with("strategy = async\n", {});
   EXPECT_EQ(state_of(kBert).choices(), "");
 }
@@ -281,11 +281,11 @@ TEST_F(Mismatch, AsyncTakesOtherArithmetic) {
   hello(kBert);
   Message message = declaration(kBert);
   message.header.mutable_declare()->set_numerics("cpu avx512");
-  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(send(kBert, message));
   EXPECT_TRUE(coordinator_->wants_start());
 }
 
-TEST_F(CoordinatorTest, ADeclarationThatCannotBeAModelHurtsOnlyItsSender) {
+TEST_F(CoordinatorTest, InvalidTableHurtsOnlyItsSender) {
   make("strategy = sync\n");
   hello(kCarl);
   Message message = declaration(kCarl);
@@ -298,17 +298,17 @@ TEST_F(CoordinatorTest, ADeclarationThatCannotBeAModelHurtsOnlyItsSender) {
   EXPECT_TRUE(coordinator_->wants_start());
 }
 
-TEST_F(CoordinatorTest, AJobThatDoesNotFitTheDataEndsForEverybody) {
+TEST_F(CoordinatorTest, JobThatDoesNotFitItsDataFails) {
   make("strategy = sync\n");
   hello(kAnna);
   Message message = declaration(kAnna);
   message.header.mutable_declare()->set_train_samples(5);
-  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_TRUE(send(kAnna, message));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("train-samples"));
 }
 
-TEST_F(CoordinatorTest, MessagesOfNobodyAreRefused) {
+TEST_F(CoordinatorTest, MessagesOfNonMembersAreRefused) {
   train("strategy = sync\n");
   EXPECT_EQ(why_not(999, declaration(999)), "unknown-member");
   EXPECT_TRUE(heartbeat(999));
@@ -317,14 +317,14 @@ TEST_F(CoordinatorTest, MessagesOfNobodyAreRefused) {
   message.header.mutable_eval_result()->set_incarnation(999);
   EXPECT_EQ(why_not(999, message), "unknown-member");
   message.header.mutable_norms()->set_incarnation(kAnna);
-  EXPECT_EQ(why_not(kAnna, message), "wrong-role") << "a worker has no norms";
+  EXPECT_EQ(why_not(kAnna, message), "wrong-role") << "a worker may not send norms";
   message.header.mutable_state();
   EXPECT_EQ(why_not(kAnna, message), "wrong-type");
   message.header.mutable_exchange();
   EXPECT_EQ(why_not(kAnna, message), "wrong-type");
 }
 
-TEST_F(CoordinatorTest, NormsOfStepsThatTheRunDoesNotHaveAreRefused) {
+TEST_F(CoordinatorTest, NormsOfStepsOutsideTheRunAreRefused) {
   make("strategy = sync\nclip-norm = 1\n", 2);
   hello(50, wire::ROLE_SERVER);
   Message message;
@@ -339,7 +339,7 @@ TEST_F(CoordinatorTest, NormsOfStepsThatTheRunDoesNotHaveAreRefused) {
   }
 }
 
-TEST_F(CoordinatorTest, TheNormOfAllServersGoesToAllServers) {
+TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
   make("strategy = sync\nclip-norm = 1\n", 2);
   hello(50, wire::ROLE_SERVER);
   join(kAnna);
@@ -360,8 +360,8 @@ TEST_F(CoordinatorTest, TheNormOfAllServersGoesToAllServers) {
         node->set_squares(part.squares);
       }
     }
-    EXPECT_TRUE(say(server, message));
-    EXPECT_TRUE(say(server, message)) << "repeated";
+    EXPECT_TRUE(send(server, message));
+    EXPECT_TRUE(send(server, message)) << "a repeat";
     for (const Outgoing& out : coordinator_->take_outgoing()) {
       ASSERT_TRUE(out.message.header.has_norm_total());
       EXPECT_DOUBLE_EQ(out.message.header.norm_total().norm(), 3.0);
@@ -373,7 +373,7 @@ TEST_F(CoordinatorTest, TheNormOfAllServersGoesToAllServers) {
 
 // ---- statistics ----
 
-TEST_F(CoordinatorTest, StatisticsThatCannotBeAreRefused) {
+TEST_F(CoordinatorTest, InvalidStatisticsAreRefused) {
   train("strategy = sync\n");
   Message message;
   wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
@@ -381,24 +381,24 @@ TEST_F(CoordinatorTest, StatisticsThatCannotBeAreRefused) {
   heartbeat->mutable_stats()->set_cpu_seconds(std::nan(""));
   EXPECT_EQ(why_not(kAnna, message), "bad-stats");
   heartbeat->mutable_stats()->set_cpu_seconds(1.5);
-  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_TRUE(send(kAnna, message));
 }
 
-TEST_F(CoordinatorTest, WhatALostWorkerHadUsedStaysInTheTotals) {
+TEST_F(CoordinatorTest, UsageOfALostWorkerStaysInTheTotals) {
   train("strategy = sync\non-worker-loss = continue\n");
   Message message;
   wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
   heartbeat->set_incarnation(kAnna);
   heartbeat->mutable_stats()->set_cpu_seconds(1.5);
   heartbeat->mutable_stats()->set_computed(3);
-  EXPECT_TRUE(say(kAnna, message));
+  EXPECT_TRUE(send(kAnna, message));
   EXPECT_EQ(coordinator_->departures().totals().tasks, 0);
   leave(kAnna, 9, "gone");
   EXPECT_EQ(coordinator_->departures().totals().workers.cpu_seconds, 1.5);
   EXPECT_EQ(coordinator_->departures().totals().tasks, 3);
 }
 
-TEST_F(CoordinatorTest, SaysOnceWhichBarriersHaveOpened) {
+TEST_F(CoordinatorTest, OpenedBarriersAreReportedOnce) {
   train("strategy = sync\neval-every = 5\n");
   EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
   coordinator_->on_barrier_open(5);
@@ -408,7 +408,7 @@ TEST_F(CoordinatorTest, SaysOnceWhichBarriersHaveOpened) {
 
 // ---- the end ----
 
-TEST_F(CoordinatorTest, EndsWhenEverythingIsComputedEvaluatedAndOnDisk) {
+TEST_F(CoordinatorTest, EndsWhenAllIsComputedEvaluatedAndOnDisk) {
   train("strategy = sync\n");
   commit_all(10);
   coordinator_->on_barrier_open(10);
@@ -419,11 +419,11 @@ TEST_F(CoordinatorTest, EndsWhenEverythingIsComputedEvaluatedAndOnDisk) {
   coordinator_->checkpoint_done(now_, 10);
   tick();
   EXPECT_EQ(state_of(kSelf).released_barrier(), 10);
-  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "not evaluated yet";
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "the last step is not evaluated yet";
   evaluate(10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
-  EXPECT_FALSE(coordinator_->wants_summary()) << "their last statistics have not come";
+  EXPECT_FALSE(coordinator_->wants_summary()) << "the last statistics are missing";
   const int64_t version = state_of(kAnna).version();
   heartbeat(kAnna, version);
   heartbeat(kBert, version - 1);
@@ -443,7 +443,7 @@ TEST_F(CoordinatorTest, EndsWhenEverythingIsComputedEvaluatedAndOnDisk) {
   EXPECT_EQ(coordinator_->training().counts().samples, 80);
 }
 
-TEST_F(CoordinatorTest, DoesNotWaitForEverForLastWords) {
+TEST_F(CoordinatorTest, WaitForLastStatisticsIsBounded) {
   train("strategy = sync\nheartbeat-timeout = 3600\n");
   commit_all(10);
   coordinator_->on_barrier_open(10);
@@ -457,7 +457,7 @@ TEST_F(CoordinatorTest, DoesNotWaitForEverForLastWords) {
   EXPECT_TRUE(coordinator_->over());
 }
 
-TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutBarrierAreRefused) {
+TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutABarrierAreRefused) {
   train("strategy = sync\neval-every = 4\n");
   for (const int64_t step : {int64_t{-4}, int64_t{0}, int64_t{3}, int64_t{11}, INT64_MAX}) {
     Message message;
@@ -470,14 +470,14 @@ TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutBarrierAreRefused) {
   EXPECT_EQ(coordinator_->evaluations().newest()->step, 4);
 }
 
-TEST_F(CoordinatorTest, AJoinerAfterTheEndIsToldThatTheJobIsOver) {
+TEST_F(CoordinatorTest, JoinerAfterTheEndIsToldThatTheJobIsOver) {
   train("strategy = sync\n");
   coordinator_->fail(ErrorCode::kFailed, "[job] over");
   hello(kCarl);
   EXPECT_THAT(refusal_of(kCarl), HasSubstr("the job is over"));
 }
 
-TEST_F(CoordinatorTest, TheFirstFailureIsTheOneThatCounts) {
+TEST_F(CoordinatorTest, FirstFailureCounts) {
   train("strategy = sync\n");
   coordinator_->fail(ErrorCode::kIo, "[out] disk full");
   coordinator_->fail(ErrorCode::kPeerLost, "[job] lost worker 1");
@@ -485,7 +485,7 @@ TEST_F(CoordinatorTest, TheFirstFailureIsTheOneThatCounts) {
   EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kIo);
 }
 
-TEST_F(CoordinatorTest, StatesAreRepeatedAlthoughNothingIsNew) {
+TEST_F(CoordinatorTest, UnchangedStatesAreRepeated) {
   train("strategy = sync\n");
   states_.clear();
   tick(100);

@@ -32,11 +32,11 @@ ErrorCode code_of(Declarations& declarations, const wire::Declare& declare) {
   } catch (const Error& e) {
     return e.code();
   }
-  ADD_FAILURE() << "it was taken";
+  ADD_FAILURE() << "the declaration was accepted";
   return ErrorCode::kInternal;
 }
 
-TEST(Declarations, TheFirstOneHoldsAndTheSameFits) {
+TEST(Declarations, FirstDeclarationHoldsAndTheSameAgrees) {
   const Job job = job_of();
   Declarations declarations(job);
   EXPECT_FALSE(declarations.any());
@@ -47,7 +47,7 @@ TEST(Declarations, TheFirstOneHoldsAndTheSameFits) {
   EXPECT_EQ(declarations.take(declaration()), "");
 }
 
-TEST(Declarations, AnyOtherIsNamedByItsFirstDifference) {
+TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
   const Job job = job_of();
   Declarations declarations(job);
   declarations.take(declaration());
@@ -57,10 +57,10 @@ TEST(Declarations, AnyOtherIsNamedByItsFirstDifference) {
   other = declaration();
   other.set_test_samples(17);
   EXPECT_THAT(declarations.take(other), HasSubstr("64 + 17"));
-  EXPECT_EQ(declarations.first().test_samples, 16) << "the first one still holds";
+  EXPECT_EQ(declarations.first().test_samples, 16) << "the first declaration still holds";
 }
 
-TEST(Declarations, OtherBitsCountWhereTheWeightsDependOnThem) {
+TEST(Declarations, DifferentArithmeticMattersIfTheWeightsDependOnIt) {
   wire::Declare other = declaration();
   other.set_numerics("cpu avx512");
   const Job sync = job_of("strategy = sync\n");
@@ -72,7 +72,7 @@ TEST(Declarations, OtherBitsCountWhereTheWeightsDependOnThem) {
   Declarations lenient(async);
   lenient.take(declaration());
   EXPECT_EQ(lenient.take(other), "");
-  EXPECT_EQ(lenient.other_bits("worker 1", other), "") << "async does not repeat anyway";
+  EXPECT_EQ(lenient.other_bits("worker 1", other), "") << "an async run does not repeat anyway";
 
   const Job local = job_of("strategy = local:2\n");
   Declarations warns(local);
@@ -82,7 +82,7 @@ TEST(Declarations, OtherBitsCountWhereTheWeightsDependOnThem) {
   EXPECT_EQ(warns.other_bits("worker 1", declaration()), "");
 }
 
-TEST(Declarations, ChoicesAreSharedWhereAllMustComputeTheSameBits) {
+TEST(Declarations, ChoicesAreSharedIfAllMustComputeTheSameBits) {
   const Job sync = job_of("strategy = sync\n");
   Declarations shared(sync);
   shared.take(declaration());
@@ -95,7 +95,7 @@ TEST(Declarations, ChoicesAreSharedWhereAllMustComputeTheSameBits) {
   EXPECT_EQ(own.shared_choices(), "");
 }
 
-TEST(Declarations, NumbersThatNoWorkerMeansAreItsOwnFault) {
+TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   const Job job = job_of();
   Declarations declarations(job);
   wire::Declare bad = declaration();
@@ -107,10 +107,10 @@ TEST(Declarations, NumbersThatNoWorkerMeansAreItsOwnFault) {
   bad = declaration();
   bad.mutable_tensors(0)->set_shape(0, INT64_MAX);
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
-  EXPECT_FALSE(declarations.any()) << "none of them is the first";
+  EXPECT_FALSE(declarations.any()) << "a refused declaration does not become the first";
 }
 
-TEST(Declarations, DataThatTheJobCannotUseAreTheJobsFault) {
+TEST(Declarations, UnusableDataAreTheJobsFault) {
   const Job job = job_of();
   Declarations declarations(job);
   wire::Declare few = declaration();

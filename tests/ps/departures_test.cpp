@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kSpare = 105;
 
-// Server 0 is here; kAnna and kBert have joined.
+// Server 0 is this process. kAnna and kBert have joined.
 class DeparturesTest : public testing::Test {
  protected:
   void make(const std::string& keys, int servers = 1) {
@@ -64,7 +64,7 @@ class DeparturesTest : public testing::Test {
     leave.set_text(text);
     departures_->on_leave(0, leave);
   }
-  // Its gradient of these micro-batches was not finite.
+  // Leaves because the gradient of these micro-batches is not finite.
   void find_bad(uint64_t who, int64_t step, Range range) {
     wire::Leave leave;
     leave.set_incarnation(who);
@@ -90,7 +90,7 @@ class DeparturesTest : public testing::Test {
   std::optional<TrainingRun> run_;
 };
 
-TEST_F(DeparturesTest, TheJobsPolicyDecidesAboutALostWorker) {
+TEST_F(DeparturesTest, JobsPolicyDecidesAboutALostWorker) {
   make("on-worker-loss = abort\n");
   start();
   leave(kBert, 1, "killed");
@@ -101,7 +101,7 @@ TEST_F(DeparturesTest, TheJobsPolicyDecidesAboutALostWorker) {
   EXPECT_EQ(phase_.culprit()->pid, 1102);
 }
 
-TEST_F(DeparturesTest, ASpareStepsInAtOnce) {
+TEST_F(DeparturesTest, SpareTakesTheShareAtOnce) {
   make("on-worker-loss = wait\n");
   join(103);
   start();
@@ -122,7 +122,7 @@ TEST_F(DeparturesTest, LeavingTwiceIsOneLoss) {
   EXPECT_EQ(departures_->totals().tasks, 3);
 }
 
-TEST_F(DeparturesTest, SilenceIsALossToo) {
+TEST_F(DeparturesTest, SilenceIsALoss) {
   make("on-worker-loss = continue\n");
   start();
   members_.heard(*members_.find(kAnna), "101", 10'000);
@@ -131,7 +131,7 @@ TEST_F(DeparturesTest, SilenceIsALossToo) {
   EXPECT_THAT(notices(), HasSubstr("no heartbeat for 10.0 s; the others go on"));
 }
 
-TEST_F(DeparturesTest, WorkThatNobodyComesForEndsTheJobWithoutACulprit) {
+TEST_F(DeparturesTest, UnclaimedWorkEndsTheJobWithoutACulprit) {
   make("on-worker-loss = wait\nreplacement-timeout = 5\nheartbeat-timeout = 3600\n");
   start();
   leave(kBert, 1, "killed");
@@ -144,7 +144,7 @@ TEST_F(DeparturesTest, WorkThatNobodyComesForEndsTheJobWithoutACulprit) {
   EXPECT_FALSE(phase_.culprit());
 }
 
-TEST_F(DeparturesTest, ALossThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
+TEST_F(DeparturesTest, NonFiniteLossEndsTheJobUnderAnyPolicy) {
   make("on-worker-loss = continue\n");
   start();
   leave(kBert, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
@@ -152,7 +152,7 @@ TEST_F(DeparturesTest, ALossThatIsNotFiniteEndsTheJobUnderAnyPolicy) {
   EXPECT_EQ(phase_.failure_text(), "[train] the loss is nan (worker 1 (node, pid 1102))");
 }
 
-TEST_F(DeparturesTest, AWorkerInQuarantineIsLostAndItsShareGoesToAnother) {
+TEST_F(DeparturesTest, QuarantinedWorkerIsLostAndItsShareReassigned) {
   make("on-bad-gradient = quarantine\n");
   start();
   find_bad(kBert, 7, {2, 4});
@@ -165,17 +165,17 @@ TEST_F(DeparturesTest, AWorkerInQuarantineIsLostAndItsShareGoesToAnother) {
   EXPECT_THAT(said, HasSubstr("micro-batches 2 to 3 go to worker 0"));
 }
 
-TEST_F(DeparturesTest, WhatIsBadAgainEndsTheJob) {
+TEST_F(DeparturesTest, SecondBadGradientOfAMicroBatchEndsTheJob) {
   make("on-bad-gradient = quarantine\n");
   join(kSpare);
   start();
   find_bad(kBert, 7, {2, 4});
   find_bad(kAnna, 7, {0, 3});
-  EXPECT_EQ(phase_.failure_code(), ErrorCode::kNotFinite) << "micro-batch 2";
+  EXPECT_EQ(phase_.failure_code(), ErrorCode::kNotFinite) << "micro-batch 2 is bad again";
   EXPECT_EQ(departures_->quarantined(), 1);
 }
 
-TEST_F(DeparturesTest, WhatIsBadElsewhereIsAnotherMatter) {
+TEST_F(DeparturesTest, BadGradientOfAnotherMicroBatchDoesNotEndTheJob) {
   make("on-bad-gradient = quarantine\n");
   join(kSpare);
   join(106);
@@ -187,7 +187,7 @@ TEST_F(DeparturesTest, WhatIsBadElsewhereIsAnotherMatter) {
   EXPECT_EQ(departures_->quarantined(), 3);
 }
 
-TEST_F(DeparturesTest, TheLastWorkerIsNotPutIntoQuarantineWhereNobodyIsWaitedFor) {
+TEST_F(DeparturesTest, LastWorkerIsNotQuarantinedUnderContinue) {
   make("on-bad-gradient = quarantine\non-worker-loss = continue\n");
   start();
   leave(kAnna, 1, "killed");
@@ -195,7 +195,7 @@ TEST_F(DeparturesTest, TheLastWorkerIsNotPutIntoQuarantineWhereNobodyIsWaitedFor
   EXPECT_EQ(phase_.failure_code(), ErrorCode::kNotFinite);
 }
 
-TEST_F(DeparturesTest, TheLastWorkerInQuarantineIsWaitedForWhereTheJobSaysSo) {
+TEST_F(DeparturesTest, LastWorkerIsQuarantinedUnderWait) {
   make("on-bad-gradient = quarantine\non-worker-loss = wait\n");
   start();
   find_bad(kAnna, 7, {0, 2});
@@ -203,17 +203,17 @@ TEST_F(DeparturesTest, TheLastWorkerInQuarantineIsWaitedForWhereTheJobSaysSo) {
   EXPECT_TRUE(phase_.training());
 }
 
-TEST_F(DeparturesTest, ASpareThatSaysSoIsOnlyLost) {
+TEST_F(DeparturesTest, SpareWithANonFiniteLossIsOnlyLost) {
   make("on-worker-loss = abort\n");
   join(kSpare);
   start();
   leave(kSpare, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
-  EXPECT_TRUE(phase_.training()) << "it has computed nothing";
+  EXPECT_TRUE(phase_.training()) << "a spare has computed nothing";
   EXPECT_EQ(members_.find(kSpare), nullptr);
   EXPECT_THAT(notices(), HasSubstr("[train] the loss is nan"));
 }
 
-TEST_F(DeparturesTest, BeforeTheStartAWorkerIsForgottenWhateverItsLastWordsAre) {
+TEST_F(DeparturesTest, BeforeTheStartWorkersAreDroppedWhateverTheyReport) {
   make("on-worker-loss = abort\n");
   leave(kBert, 0);
   EXPECT_THAT(notices(), HasSubstr("before the start: it left; the job waits for another"));
@@ -222,12 +222,12 @@ TEST_F(DeparturesTest, BeforeTheStartAWorkerIsForgottenWhateverItsLastWordsAre) 
   EXPECT_THAT(notices(), HasSubstr("[job] lost worker 0 (node, pid 1101) before the start: [data] "
                                    "/tmp/nix: no such folder; the job waits for another"));
   join(103);
-  EXPECT_EQ(members_.find(103)->rank, 0) << "the places are free";
+  EXPECT_EQ(members_.find(103)->rank, 0) << "the places are free again";
   leave(103, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
-  EXPECT_TRUE(phase_.gathering()) << "it cannot have computed anything";
+  EXPECT_TRUE(phase_.gathering()) << "no worker has computed anything yet";
 }
 
-TEST_F(DeparturesTest, LastWordsAreOneLineOfTextThatATerminalMayShow) {
+TEST_F(DeparturesTest, ReportsOfMembersBecomeOnePrintableLine) {
   make("on-worker-loss = abort\n");
   notices();
   leave(kAnna, 3, "a\nb\x1b[2J" + std::string(100'000, 'x'));
@@ -237,19 +237,19 @@ TEST_F(DeparturesTest, LastWordsAreOneLineOfTextThatATerminalMayShow) {
   EXPECT_LT(said.size(), 2000U);
 }
 
-TEST_F(DeparturesTest, ADeclarationGoesWithTheLastWorkerThatHasMadeIt) {
+TEST_F(DeparturesTest, DeclarationIsDroppedWithItsLastWorker) {
   make("on-worker-loss = abort\n");
   leave(kAnna, 5, "killed");
-  EXPECT_EQ(admission_->declarations().first().train_samples, 64) << "kBert has made the same";
+  EXPECT_EQ(admission_->declarations().first().train_samples, 64) << "kBert has declared the same";
   leave(kBert, 5, "killed");
   EXPECT_FALSE(admission_->declarations().any());
   join(103, 128);
   EXPECT_EQ(admission_->declarations().first().train_samples, 128);
   join(104, 64);
-  EXPECT_EQ(members_.find(104), nullptr) << "now this one differs";
+  EXPECT_EQ(members_.find(104), nullptr) << "this worker now differs";
 }
 
-TEST_F(DeparturesTest, ARunKeepsItsDeclarationThoughNobodyIsLeft) {
+TEST_F(DeparturesTest, RunKeepsItsDeclarationWithoutWorkers) {
   make("on-worker-loss = wait\n");
   start();
   leave(kAnna, 5, "killed");
@@ -259,7 +259,7 @@ TEST_F(DeparturesTest, ARunKeepsItsDeclarationThoughNobodyIsLeft) {
   EXPECT_EQ(admission_->declarations().first().train_samples, 64);
 }
 
-TEST_F(DeparturesTest, AServerThatIsLostBeforeTheStartLeavesItsRankToTheNext) {
+TEST_F(DeparturesTest, RankOfAServerLostBeforeTheStartIsReused) {
   make("", 4);
   for (const uint64_t who : {201, 202, 203}) join_server(who);
   ASSERT_TRUE(admission_->complete());
@@ -274,7 +274,7 @@ TEST_F(DeparturesTest, AServerThatIsLostBeforeTheStartLeavesItsRankToTheNext) {
   EXPECT_TRUE(admission_->complete());
 }
 
-TEST_F(DeparturesTest, AtTheEndLeavingIsWhatMembersDo) {
+TEST_F(DeparturesTest, LeavingAtTheEndIsNotALoss) {
   make("on-worker-loss = abort\n");
   start();
   phase_.enter(0, wire::PHASE_FINISHED);
@@ -284,7 +284,7 @@ TEST_F(DeparturesTest, AtTheEndLeavingIsWhatMembersDo) {
   EXPECT_FALSE(phase_.failed());
 }
 
-TEST_F(DeparturesTest, AServerOfThisProcessTakesItsWeightsAlong) {
+TEST_F(DeparturesTest, LossOfServerZeroLosesItsWeights) {
   make("");
   start();
   departures_->fail_here(0, *members_.find(1), ErrorCode::kDevice, "[device] cuda:0 is lost");

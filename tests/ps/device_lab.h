@@ -1,4 +1,4 @@
-// A device, real or fake, for tests of shards and servers that lie on it.
+// A device, real or fake, for tests of shards and servers with weights on a device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace pushpull {
 
-// A device, and the test's own way to its memory.
+// Owns a device and gives the test access to its memory.
 class Lab {
  public:
   explicit Lab(std::shared_ptr<device::Device> device)
@@ -98,7 +98,7 @@ inline std::vector<DeviceCase> device_cases() {
   return all;
 }
 
-// One of device_cases().
+// Runs a test with each of device_cases().
 class AnyEngine : public testing::TestWithParam<DeviceCase> {
  protected:
   void SetUp() override {

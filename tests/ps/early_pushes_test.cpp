@@ -19,7 +19,7 @@ EarlyPushes::Early early(uint64_t worker, int64_t number, int64_t step, size_t f
   return out;
 }
 
-TEST(EarlyPushes, ComeOutWhenTheirStepIsThere) {
+TEST(EarlyPushes, AreTakenWhenTheirStepBegins) {
   EarlyPushes pushes(1 << 20);
   EXPECT_TRUE(pushes.keep(early(1, 6, 5)));
   EXPECT_TRUE(pushes.keep(early(2, 9, 4)));
@@ -30,16 +30,16 @@ TEST(EarlyPushes, ComeOutWhenTheirStepIsThere) {
   ASSERT_EQ(pushes.take(7).size(), 1U);
 }
 
-TEST(EarlyPushes, OneThatComesAgainIsKeptOnce) {
+TEST(EarlyPushes, RepeatedPushIsKeptOnce) {
   EarlyPushes pushes(1 << 20);
   EXPECT_TRUE(pushes.keep(early(1, 6, 5)));
   EXPECT_FALSE(pushes.keep(early(1, 6, 5)));
-  EXPECT_TRUE(pushes.keep(early(2, 6, 5))) << "another worker's";
+  EXPECT_TRUE(pushes.keep(early(2, 6, 5))) << "a push of another worker";
   EXPECT_EQ(pushes.take(5).size(), 2U);
   EXPECT_TRUE(pushes.keep(early(1, 6, 5)));
 }
 
-TEST(EarlyPushes, AWorkerFillsItsOwnRoomOnly) {
+TEST(EarlyPushes, WorkerFillsOnlyItsOwnRoom) {
   EarlyPushes pushes(10'000);
   EXPECT_TRUE(pushes.keep(early(1, 1, 1, 2000)));
   EXPECT_FALSE(pushes.keep(early(1, 2, 2, 2000)));

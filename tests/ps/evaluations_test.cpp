@@ -18,7 +18,7 @@ wire::ChunkResult chunk(int64_t index, int64_t correct, double loss) {
   return out;
 }
 
-TEST(Evaluations, CountsEachChunkOnceHoweverOftenItComes) {
+TEST(Evaluations, CountsEachChunkOnce) {
   Evaluations evaluations(10, 4);
   EXPECT_EQ(evaluations.chunks(), 3);
   EXPECT_FALSE(evaluations.add(5, chunk(0, 3, 1.0)));
@@ -32,10 +32,10 @@ TEST(Evaluations, CountsEachChunkOnceHoweverOftenItComes) {
   EXPECT_EQ(done->total, 10);
   EXPECT_DOUBLE_EQ(done->loss, 0.4);
   EXPECT_TRUE(evaluations.complete(5));
-  EXPECT_FALSE(evaluations.add(5, chunk(1, 4, 2.5))) << "complete only once";
+  EXPECT_FALSE(evaluations.add(5, chunk(1, 4, 2.5))) << "an evaluation completes once";
 }
 
-TEST(Evaluations, TheLossHasTheSameBitsInAnyOrderOfArrival) {
+TEST(Evaluations, LossHasTheSameBitsInAnyOrderOfArrival) {
   std::vector<wire::ChunkResult> chunks;
   for (int i = 0; i < 40; ++i) chunks.push_back(chunk(i, i, 1.0 / (i + 0.7)));
   std::mt19937_64 random(1);
@@ -52,7 +52,7 @@ TEST(Evaluations, TheLossHasTheSameBitsInAnyOrderOfArrival) {
   }
 }
 
-TEST(Evaluations, ChunksThatDoNotExistAreIgnored) {
+TEST(Evaluations, UnknownChunksAreIgnored) {
   Evaluations evaluations(4, 4);
   EXPECT_FALSE(evaluations.add(1, chunk(-1, 4, 1)));
   EXPECT_FALSE(evaluations.add(1, chunk(1, 4, 1)));
@@ -60,17 +60,17 @@ TEST(Evaluations, ChunksThatDoNotExistAreIgnored) {
   EXPECT_TRUE(evaluations.add(1, chunk(0, 4, 1)));
 }
 
-TEST(Evaluations, ANewerEvaluationOvertakesAnUnfinishedOne) {
+TEST(Evaluations, NewerEvaluationReplacesAnUnfinishedOne) {
   Evaluations evaluations(8, 4);
   evaluations.add(10, chunk(0, 1, 1));
   evaluations.add(20, chunk(0, 1, 1));
   ASSERT_TRUE(evaluations.add(20, chunk(1, 1, 1)));
-  EXPECT_TRUE(evaluations.complete(10)) << "nobody will finish it";
+  EXPECT_TRUE(evaluations.complete(10)) << "the older evaluation will not finish";
   EXPECT_FALSE(evaluations.add(10, chunk(1, 1, 1)));
   EXPECT_EQ(evaluations.newest()->step, 20);
 }
 
-TEST(Evaluations, NoTestSamplesAreSoonEvaluated) {
+TEST(Evaluations, WithoutTestSamplesEveryEvaluationIsComplete) {
   const Evaluations evaluations(0, 4);
   EXPECT_TRUE(evaluations.complete(1'000'000));
   EXPECT_FALSE(evaluations.newest());

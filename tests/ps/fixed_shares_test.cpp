@@ -14,14 +14,14 @@ using testing::HasSubstr;
 
 class FixedSharesTest : public WorkTest {
  protected:
-  // The steps [lo, hi) of each of a worker's shares.
+  // Returns the steps [lo, hi) of each share of a worker.
   std::vector<Range> steps_of(int rank) {
     std::vector<Range> out;
     const wire::State state = state_of(rank);
     for (const wire::Share& s : state.assigned()) out.push_back({s.first_step(), s.to_step()});
     return out;
   }
-  void heard(uint64_t incarnation) {
+  void acknowledge(uint64_t incarnation) {
     members_.find(incarnation)->state_version = out_.state_version();
   }
   void commit_step(int64_t step) {
@@ -30,7 +30,7 @@ class FixedSharesTest : public WorkTest {
   }
 };
 
-TEST_F(FixedSharesTest, AShareIsGrantedToItsOwnerForAllSteps) {
+TEST_F(FixedSharesTest, ShareIsGrantedToItsOwnerForAllSteps) {
   make("strategy = sync\n", 2);
   join(2);  // a spare
   const wire::Share share = state_of(0).assigned(0);
@@ -52,22 +52,22 @@ TEST_F(FixedSharesTest, RankIComputesShareI) {
   EXPECT_EQ(state_of(1).assigned(0).lo(), 2);
   EXPECT_EQ(state_of(1).assigned(0).hi(), 4);
   EXPECT_TRUE(work_->leases(*members_.find(worker(0))).empty());
-  EXPECT_EQ(work_->samples_at(5), 40) << "every micro-batch of five steps";
+  EXPECT_EQ(work_->samples_at(5), 40) << "all micro-batches of five steps";
 }
 
-TEST_F(FixedSharesTest, WorkersWithoutMicroBatchesAreSaidAloud) {
+TEST_F(FixedSharesTest, IdleWorkersGetANotice) {
   make("strategy = sync\n", 5);
   EXPECT_THAT(notices(), HasSubstr("1 worker has nothing to compute: a step has only 4 "
                                    "micro-batches; it waits as a spare"));
   EXPECT_EQ(state_of(4).assigned_size(), 0);
 }
 
-TEST_F(FixedSharesTest, AVacantShareWaitsForAnIdleWorker) {
+TEST_F(FixedSharesTest, VacantShareWaitsForAnIdleWorker) {
   make("strategy = sync\non-worker-loss = wait\n", 2);
   commit(1, 3, {2, 4});
   EXPECT_TRUE(lose(1));
   work_->fill();
-  EXPECT_EQ(state_of(0).assigned_size(), 1) << "nobody takes two";
+  EXPECT_EQ(state_of(0).assigned_size(), 1) << "no worker takes two shares";
   join(2);
   work_->fill();
   ASSERT_EQ(state_of(2).assigned_size(), 1);
@@ -75,17 +75,17 @@ TEST_F(FixedSharesTest, AVacantShareWaitsForAnIdleWorker) {
   EXPECT_THAT(notices(), HasSubstr("micro-batches 2 to 3 go to worker 2"));
 }
 
-TEST_F(FixedSharesTest, UnderContinueABusyWorkerTakesItToo) {
+TEST_F(FixedSharesTest, UnderContinueABusyWorkerTakesAVacantShare) {
   make("strategy = ssp:2\non-worker-loss = continue\n", 3);
   EXPECT_TRUE(lose(2));
   work_->fill();
   EXPECT_EQ(state_of(0).assigned_size() + state_of(1).assigned_size(), 3);
   const int64_t version = out_.state_version();
   work_->fill();
-  EXPECT_EQ(out_.state_version(), version) << "nothing is left to give";
+  EXPECT_EQ(out_.state_version(), version) << "no vacant share is left";
 }
 
-TEST_F(FixedSharesTest, UnderContinueAWorkerThatComesLaterTakesOneOfTwoShares) {
+TEST_F(FixedSharesTest, UnderContinueALaterWorkerTakesOneOfTwoShares) {
   make("strategy = sync\non-worker-loss = continue\n", 2);
   lose(1);
   work_->fill();
@@ -100,22 +100,22 @@ TEST_F(FixedSharesTest, UnderContinueAWorkerThatComesLaterTakesOneOfTwoShares) {
   EXPECT_THAT(notices(), HasSubstr("go to worker 1"));
   const int64_t chunk = state_of(1).assigned(0).index() == 0 ? 0 : 7;
   EXPECT_TRUE(work_->may_evaluate(worker(1), 5, chunk));
-  EXPECT_TRUE(work_->may_evaluate(worker(0), 5, chunk)) << "it may have done so before";
+  EXPECT_TRUE(work_->may_evaluate(worker(0), 5, chunk)) << "it may have evaluated before";
 }
 
-TEST_F(FixedSharesTest, UnderWaitNobodyGivesAShareAway) {
+TEST_F(FixedSharesTest, UnderWaitNoShareMoves) {
   make("strategy = sync\non-worker-loss = wait\n", 2);
   join(2);
   work_->fill();
   EXPECT_EQ(state_of(2).assigned_size(), 0);
 }
 
-TEST_F(FixedSharesTest, WithFewerThanMinWorkersTrainingStandsUntilMoreCome) {
+TEST_F(FixedSharesTest, WithFewerThanMinWorkersTrainingPauses) {
   make("strategy = sync\non-worker-loss = continue\nmin-workers = 2\nreplacement-timeout = 20\n",
        3);
   lose(2, 500);
   work_->fill();
-  EXPECT_FALSE(work_->lacks_workers()) << "two are enough";
+  EXPECT_FALSE(work_->lacks_workers()) << "two workers are enough";
   lose(1, 1000);
   work_->fill();
   EXPECT_THAT(notices(),
@@ -123,7 +123,7 @@ TEST_F(FixedSharesTest, WithFewerThanMinWorkersTrainingStandsUntilMoreCome) {
                         "waits for more, up to replacement-timeout = 20.0 s"));
   EXPECT_TRUE(work_->lacks_workers());
   work_->fill();
-  EXPECT_EQ(notices(), "") << "it has been said";
+  EXPECT_EQ(notices(), "") << "the notice comes once";
   EXPECT_EQ(work_->overdue(21'000), "");
   EXPECT_EQ(
       work_->overdue(21'001),
@@ -136,7 +136,7 @@ TEST_F(FixedSharesTest, WithFewerThanMinWorkersTrainingStandsUntilMoreCome) {
   EXPECT_EQ(work_->overdue(1'000'000), "");
 }
 
-TEST_F(FixedSharesTest, UnderContinueStepsAreCutAnewWhenMoreWorkersCome) {
+TEST_F(FixedSharesTest, UnderContinueStepsAreSplitAnewForMoreWorkers) {
   make("strategy = sync\non-worker-loss = continue\n", 2, 2);
   members_.add({.role = wire::ROLE_SERVER, .rank = 1, .incarnation = 2, .peer = "server 1"});
   work_->on_tick();
@@ -156,37 +156,37 @@ TEST_F(FixedSharesTest, UnderContinueStepsAreCutAnewWhenMoreWorkersCome) {
   ASSERT_EQ(state_of_servers().cuts_size(), 1);
   EXPECT_EQ(state_of_servers().cuts(0).from_step(), 3);
   EXPECT_EQ(state_of_servers().cuts(0).shares(), 3);
-  // server 0 hands nothing out for step 3 until everybody has heard of it
+  // server 0 sends no weights of step 3 until all members know the new shares
   for (const uint64_t who : {worker(0), worker(1), worker(2), uint64_t{2}}) {
     work_->on_tick();
-    EXPECT_EQ(state_of_servers().held_step(), 3) << who << " has not heard of it";
-    heard(who);
+    EXPECT_EQ(state_of_servers().held_step(), 3) << who << " does not know the new shares";
+    acknowledge(who);
   }
   work_->on_tick();
   EXPECT_EQ(state_of_servers().held_step(), 0);
   commit_step(1);
   commit_step(2);
   work_->on_tick();
-  EXPECT_EQ(steps_of(0).size(), 2U) << "server 1 may lack something of step 2";
+  EXPECT_EQ(steps_of(0).size(), 2U) << "server 1 may lack a push of step 2";
   members_.find(2)->stats.set_floor(3);
   work_->on_tick();
   EXPECT_EQ(steps_of(0), (std::vector<Range>{{3, 10}}));
   EXPECT_EQ(state_of_servers().cuts_size(), 1);
 }
 
-TEST_F(FixedSharesTest, WhoIsLostMeanwhileIsNotWaitedFor) {
+TEST_F(FixedSharesTest, NewSharesDoNotWaitForALostWorker) {
   make("strategy = sync\non-worker-loss = continue\n", 2);
   join(2);
   work_->on_tick();
-  for (const int rank : {0, 1}) heard(worker(rank));
+  for (const int rank : {0, 1}) acknowledge(worker(rank));
   EXPECT_TRUE(lose(2));
   work_->fill();
-  EXPECT_EQ(steps_of(0).size() + steps_of(1).size(), 5U) << "two shares, then three";
+  EXPECT_EQ(steps_of(0).size() + steps_of(1).size(), 5U) << "first two shares, then three";
   work_->on_tick();
   EXPECT_EQ(state_of_servers().held_step(), 0);
 }
 
-TEST_F(FixedSharesTest, StepsAreNotCutAnewWhereThatWouldChangeWhatIsComputed) {
+TEST_F(FixedSharesTest, StepsAreNotSplitAnewIfThatChangesTheResult) {
   for (const std::string strategy : {"local:2", "ssp:1", "backup:1"}) {
     members_ = Membership(10);
     make("strategy = " + strategy + "\non-worker-loss = continue\n", 2);
@@ -196,7 +196,7 @@ TEST_F(FixedSharesTest, StepsAreNotCutAnewWhereThatWouldChangeWhatIsComputed) {
   }
 }
 
-TEST_F(FixedSharesTest, StepsAreNotCutAnewAtTheEndNorIntoMoreThanThereAreMicroBatches) {
+TEST_F(FixedSharesTest, StepsAreNotSplitAnewAtTheEndOrBeyondTheMicroBatches) {
   make("strategy = sync\non-worker-loss = continue\n", 2);
   for (int rank = 2; rank < 6; ++rank) join(rank);
   work_->on_tick();
@@ -207,10 +207,10 @@ TEST_F(FixedSharesTest, StepsAreNotCutAnewAtTheEndNorIntoMoreThanThereAreMicroBa
   for (int64_t step = 0; step < 8; ++step) commit_step(step);
   join(2);
   work_->on_tick();
-  EXPECT_EQ(state_of_servers().cuts_size(), 0) << "from step 10 on there are none";
+  EXPECT_EQ(state_of_servers().cuts_size(), 0) << "the run ends at step 10";
 }
 
-TEST_F(FixedSharesTest, AVacancyHasADeadline) {
+TEST_F(FixedSharesTest, VacancyHasADeadline) {
   make("strategy = sync\non-worker-loss = wait\nreplacement-timeout = 20\n", 2);
   EXPECT_EQ(work_->overdue(1'000'000), "");
   lose(1, 1000);
@@ -219,12 +219,12 @@ TEST_F(FixedSharesTest, AVacancyHasADeadline) {
               HasSubstr("micro-batches 2 to 3 within replacement-timeout = 20.0 s"));
 }
 
-TEST_F(FixedSharesTest, AWorkerWithoutAShareHadNoWork) {
+TEST_F(FixedSharesTest, WorkerWithoutAShareHadNoWork) {
   make("strategy = sync\n", 5);
   EXPECT_FALSE(lose(4));
 }
 
-TEST_F(FixedSharesTest, NoServerChoosesPushes) {
+TEST_F(FixedSharesTest, ServersMayNotReportArrivedPushes) {
   make("strategy = sync\n", 2);
   EXPECT_EQ(reason_of(work_->on_arrived(*members_.find(1), {})), "no-choice");
 }

@@ -11,26 +11,26 @@ namespace {
 
 constexpr const char* kWaiting = "waiting for members: 1 of 2 workers";
 
-// replacement-timeout = 30 s, --join-timeout = 600 s.
+// A Gathering with replacement-timeout = 30 s and --join-timeout = 600 s.
 Gathering of_term(int64_t term, const std::string& keys = "", int heartbeat_timeout_s = 10) {
   return Gathering(job_of("replacement-timeout = 30\nheartbeat-timeout = " +
                           std::to_string(heartbeat_timeout_s) + "\n" + keys),
                    term, 600.0);
 }
 
-TEST(Gathering, SaysWhoIsMissingEveryFewSeconds) {
+TEST(Gathering, LineNamesTheMissingMembersPeriodically) {
   Gathering gathering = of_term(1);
-  EXPECT_EQ(gathering.line(0, kWaiting), std::nullopt) << "most come at once";
+  EXPECT_EQ(gathering.line(0, kWaiting), std::nullopt) << "most members join at once";
   EXPECT_EQ(gathering.line(4999, kWaiting), std::nullopt);
   EXPECT_EQ(gathering.line(5000, kWaiting), kWaiting);
   EXPECT_EQ(gathering.line(5001, kWaiting), std::nullopt);
-  EXPECT_EQ(gathering.line(10'000, ""), std::nullopt) << "nobody is missing";
+  EXPECT_EQ(gathering.line(10'000, ""), std::nullopt) << "no member is missing";
 }
 
-TEST(Gathering, TheFirstTermWaitsForTheJoinTimeoutAndLaterOnesForTheReplacementTimeout) {
+TEST(Gathering, FirstTermUsesTheJoinTimeoutAndLaterOnesTheReplacementTimeout) {
   Gathering first = of_term(1, "on-worker-loss = continue\n");
   first.line(0, kWaiting);
-  EXPECT_FALSE(first.begins_without_others(600'001, true)) << "nobody has been lost";
+  EXPECT_FALSE(first.begins_without_others(600'001, true)) << "no worker has been lost";
   EXPECT_FALSE(first.overdue(600'000, kWaiting));
   EXPECT_FALSE(first.overdue(600'001, ""));
   ASSERT_TRUE(first.overdue(600'001, kWaiting));
@@ -47,18 +47,18 @@ TEST(Gathering, TheFirstTermWaitsForTheJoinTimeoutAndLaterOnesForTheReplacementT
                "members: 1 of 2 workers");
 }
 
-TEST(Gathering, ATermThatMayLackWorkersGivesThemTheHeartbeatTimeout) {
+TEST(Gathering, TermThatMayLackWorkersWaitsForTheHeartbeatTimeout) {
   Gathering gathering = of_term(2, "on-worker-loss = continue\n");
   gathering.line(0, kWaiting);
   EXPECT_FALSE(gathering.begins_without_others(1000, true));
-  EXPECT_FALSE(gathering.begins_without_others(9000, false)) << "a server has gone again";
+  EXPECT_FALSE(gathering.begins_without_others(9000, false)) << "a server is missing again";
   EXPECT_FALSE(gathering.begins_without_others(10'000, true));
   EXPECT_FALSE(gathering.begins_without_others(20'000, true));
   EXPECT_TRUE(gathering.begins_without_others(20'001, true));
 }
 
-// A worker that is silent may be lost later than everybody has to be back.
-TEST(Gathering, ATermThatMayLackWorkersBeginsByTheEndOfItsTime) {
+// A silent worker may be declared lost only after the replacement timeout.
+TEST(Gathering, TermThatMayLackWorkersBeginsAtTheReplacementTimeout) {
   Gathering gathering = of_term(2, "on-worker-loss = continue\n", 100);
   gathering.line(0, kWaiting);
   EXPECT_FALSE(gathering.begins_without_others(30'000, true));

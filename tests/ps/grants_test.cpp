@@ -37,7 +37,7 @@ TEST(Grants, AnotherWorkerOrWorkIsRefused) {
   EXPECT_EQ(reason_of(issuer().check(grant, kHolder, kShare, {9, 11})), "push-grant");
 }
 
-TEST(Grants, WhatTheCoordinatorHasNotMadeIsRefused) {
+TEST(Grants, ForgedGrantsAreRefused) {
   EXPECT_EQ(line_of(issuer().check({}, kHolder, kShare, {5, 6})),
             "[push-grant] expected the coordinator's grant of micro-batches [2, 4) of steps [5, 6) "
             "to this worker, got none");
@@ -61,8 +61,8 @@ TEST(Grants, KeysAreRandom) {
   EXPECT_NE(Grants::random_key(), Grants::random_key());
 }
 
-// HMAC-SHA256 of the five fields as little-endian numbers of 8 bytes, made with Python's hmac.
-TEST(Grants, AreOfTheDocumentedForm) {
+// HMAC-SHA256 of the five fields as 8-byte little-endian numbers, made with Python's hmac.
+TEST(Grants, HaveTheDocumentedFormat) {
   const std::string mac = Grants("a key of this run").make(kHolder, kShare, kSteps).mac();
   std::string hex;
   for (const char c : mac) {

@@ -38,7 +38,7 @@ class HostMirrorTest : public testing::Test {
         device_, device::registered(device_, count, [](const std::string&) {}), kFloats);
     buffers_ = 0;
   }
-  // first, first + 1, ...
+  // Returns a generation with the values first, first + 1, ...
   std::shared_ptr<float[]> generation(float first) const {
     std::vector<float> values(kFloats);
     std::iota(values.begin(), values.end(), first);
@@ -65,7 +65,7 @@ class HostMirrorTest : public testing::Test {
   std::unique_ptr<HostMirror> mirror_;
 };
 
-TEST_F(HostMirrorTest, SlicesLieAsTheyLieOnTheDevice) {
+TEST_F(HostMirrorTest, SlicesHaveTheLayoutOfTheDevice) {
   for (uint64_t seed = 0; seed < 16; ++seed) {
     make({.seed = seed, .registers = seed % 3 != 0});
     const auto there = generation(10.0F);
@@ -84,12 +84,12 @@ TEST_F(HostMirrorTest, SlicesLieAsTheyLieOnTheDevice) {
   }
 }
 
-TEST_F(HostMirrorTest, TheWaitForTheCopiesIsNeeded) {
+TEST_F(HostMirrorTest, WaitForTheCopiesIsNeeded) {
   int wrong = 0;
   for (uint64_t seed = 0; seed < 16; ++seed) {
     make({.seed = seed, .fault = device::Fault::kHostDoesNotWait});
-    // written by a copy that waits by itself, since the memory is not registered
-    // another value each time: memory that is used again still holds the one before
+    // The generation is written by a synchronous copy, since its memory is not registered.
+    // The value differs each time: reused memory still holds the previous one.
     const float first = 10.0F + static_cast<float>(seed);
     const auto there = generation(first);
     if (brought(slice(there, 0)).floats()[0] != first) ++wrong;
@@ -97,7 +97,7 @@ TEST_F(HostMirrorTest, TheWaitForTheCopiesIsNeeded) {
   EXPECT_GT(wrong, 0);
 }
 
-TEST_F(HostMirrorTest, ASliceIsCopiedOnce) {
+TEST_F(HostMirrorTest, SliceIsCopiedOnce) {
   const auto there = generation(0.0F);
   const Payload first = brought(slice(there, 1));
   const int64_t runs = device_->runs();
@@ -108,7 +108,7 @@ TEST_F(HostMirrorTest, ASliceIsCopiedOnce) {
   EXPECT_EQ(mirror_->copies(), 1U);
 }
 
-TEST_F(HostMirrorTest, GenerationsHaveCopiesOfTheirOwn) {
+TEST_F(HostMirrorTest, GenerationsHaveSeparateCopies) {
   const auto first = generation(0.0F);
   const auto second = generation(50.0F);
   const Payload a = brought(slice(first, 0));
@@ -118,8 +118,8 @@ TEST_F(HostMirrorTest, GenerationsHaveCopiesOfTheirOwn) {
   EXPECT_EQ(mirror_->copies(), 2U);
 }
 
-// The next generation may lie where one lay that nobody holds any more.
-TEST_F(HostMirrorTest, AGenerationInTheSamePlaceIsAnother) {
+// The allocator may give the address of a released generation to the next one.
+TEST_F(HostMirrorTest, NewGenerationAtTheSameAddressIsCopiedAgain) {
   auto there = generation(0.0F);
   const float* place = there.get();
   EXPECT_EQ(brought(slice(there, 0)).floats()[0], 0.0F);
@@ -129,21 +129,21 @@ TEST_F(HostMirrorTest, AGenerationInTheSamePlaceIsAnother) {
   EXPECT_EQ(brought(slice(there, 0)).floats()[0], 50.0F);
 }
 
-// A worker may read a slice in place while the server only holds the original for it.
-TEST_F(HostMirrorTest, ACopyLastsAsLongAsItsOriginal) {
+// A worker may read a slice in place while the server holds only the original.
+TEST_F(HostMirrorTest, CopyLivesAsLongAsItsOriginal) {
   const auto held = generation(0.0F);
   const float* read = brought(slice(held, 0)).floats();
   for (int i = 1; i < 10; ++i) brought(slice(generation(100.0F * static_cast<float>(i)), 0));
   EXPECT_EQ(read[999], 999.0F);
 }
 
-TEST_F(HostMirrorTest, ACopyLastsAsLongAsItsReaders) {
+TEST_F(HostMirrorTest, CopyLivesAsLongAsItsReaders) {
   const Payload read = brought(slice(generation(0.0F), 0));
   for (int i = 1; i < 10; ++i) brought(slice(generation(100.0F * static_cast<float>(i)), 0));
   EXPECT_EQ(read.floats()[999], 999.0F);
 }
 
-TEST_F(HostMirrorTest, MemoryIsBoundedByWhatIsHeld) {
+TEST_F(HostMirrorTest, MemoryIsBoundedByTheHeldGenerations) {
   auto current = generation(0.0F);
   for (int i = 1; i < 50; ++i) {
     auto next = generation(static_cast<float>(i));
@@ -154,7 +154,7 @@ TEST_F(HostMirrorTest, MemoryIsBoundedByWhatIsHeld) {
   EXPECT_LE(buffers_, 2);
 }
 
-TEST_F(HostMirrorTest, ADeviceThatIsLostIsSaid) {
+TEST_F(HostMirrorTest, LostDeviceIsReported) {
   make({.lost_after = 1});
   std::vector<Payload> payloads{slice(generations_->get(), 0), slice(generations_->get(), 1)};
   try {

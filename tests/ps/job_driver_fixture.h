@@ -1,4 +1,5 @@
-// A job of one worker and the server in the coordinator's process, as its driver sees it.
+// A job of one worker and one server, the latter in the coordinator's process, for tests of
+// JobDriver.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -13,7 +14,7 @@ namespace pushpull {
 
 using testing::HasSubstr;
 
-// A job of one worker and this process's server, whose outside world the test plays.
+// A job of one worker and this process's server. The test plays the outside world.
 class JobDriverTest : public testing::Test, public JobEffects, public ServerParts {
  protected:
   void make(const std::string& keys = "", double join_timeout_s = 600.0, int servers = 1) {
@@ -34,7 +35,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     driver_->on_turn(now());
   }
   Now now() const { return {now_, now_}; }
-  // The worker says Hello and declares.
+  // The worker sends Hello and its declaration.
   void join(uint64_t run = kRun) {
     Message message;
     message.header.set_run(run);
@@ -43,11 +44,12 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     wire::Declare* declare = message.header.mutable_declare();
     declare->set_incarnation(kAnna);
+    declare->set_peer_endpoint("tcp://node:3");  // of all-reduce
     to_wire(table_of(3000), declare->mutable_tensors());
     declare->set_train_samples(64);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     turn();  // starts
-    turn();  // tells everybody
+    turn();  // sends the state to all
   }
   void join_server(uint64_t run = kRun) {
     Message message;
@@ -58,22 +60,22 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     hello->set_data_endpoint("tcp://node:2");
     EXPECT_FALSE(driver_->on_message(now(), "bert", message));
   }
-  // What was sent to a member, since the last call.
-  std::vector<wire::Header> told(const PeerId& peer) {
+  // Returns the messages sent to a member since the last call.
+  std::vector<wire::Header> messages_to(const PeerId& peer) {
     std::vector<wire::Header> out;
     for (const auto& [to, message] : std::exchange(sent_, {})) {
       if (to == peer) out.push_back(message.header);
     }
     return out;
   }
-  void says_that_it_waits() {
+  void report_wait() {
     Message message;
     message.header.set_run(kRun);
     message.header.mutable_heartbeat()->set_incarnation(kAnna);
     message.header.mutable_heartbeat()->mutable_stats()->set_waits_for("weights");
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
   }
-  // The server in this process answers the driver's own requests.
+  // Lets the server in this process answer the driver's requests.
   void exchange_with_shards() {
     for (int i = 0; i < 5; ++i) {
       for (const Message& message : std::exchange(to_shards_, {})) {
@@ -86,7 +88,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     }
   }
 
-  // The job has begun, and its first weights are hashed.
+  // Starts a job and hashes its initial weights.
   void train_one_worker(const std::string& keys) {
     keys_ = keys;
     make(keys);
@@ -94,7 +96,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     exchange_with_shards();
     driver_->on_written(now(), {0, "first", nullptr});
   }
-  // The worker pushes the step. error: of the checkpoint after it, where one is due.
+  // The worker pushes the step. `error` is the outcome of the checkpoint after it, if one is due.
   void finish_step(int64_t step, const std::exception_ptr& error) {
     const ServerSetup setup = server_setup(job_of(keys_ + "slice-bytes = 4096\n"), 3000, 0, 1, 1);
     data_.take("anna", push_message(setup, kAnna, step + 1, step, {0, 4}, 1.0F));
@@ -106,7 +108,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     driver_->on_written(now(), {step + 1, "of step " + std::to_string(step + 1), error});
     turn();
   }
-  // The worker has heard that the job is done.
+  // The worker hears that the job is done and leaves.
   void leave_when_done() {
     Message message;
     message.header.mutable_heartbeat()->set_incarnation(kAnna);

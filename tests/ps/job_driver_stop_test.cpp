@@ -1,4 +1,4 @@
-// Jobs that are told to end, at their coordinator.
+// Tests of jobs that are told to end, at their coordinator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,14 +12,14 @@ TEST_F(JobDriverTest, BeforeTheFirstStepASignalEndsTheJobAndASecondCtrlCTheProce
   EXPECT_FALSE(driver_->on_signal(now(), 15));
   EXPECT_FALSE(driver_->serves());
   now_ += 1000;
-  EXPECT_FALSE(driver_->on_signal(now(), 15)) << "schedulers repeat it";
+  EXPECT_FALSE(driver_->on_signal(now(), 15)) << "schedulers repeat the signal";
   EXPECT_FALSE(driver_->on_signal(now(), 2));
   now_ += 300;
   EXPECT_TRUE(driver_->on_signal(now(), 2));
   EXPECT_EQ(driver_->exit_code(), 143);
 }
 
-TEST_F(JobDriverTest, ASignalStopsTheJobAtTheNearestCutWithACheckpoint) {
+TEST_F(JobDriverTest, SignalStopsTheJobAtTheNextCutWithACheckpoint) {
   make("steps = 10\n");
   join();
   exchange_with_shards();
@@ -49,10 +49,11 @@ TEST_F(JobDriverTest, ASignalStopsTheJobAtTheNearestCutWithACheckpoint) {
   EXPECT_EQ(summaries_[0].weights_sha256, "last");
   EXPECT_EQ(summaries_[0].stopped_by, "SIGTERM (server 0 (head, pid 1))");
   EXPECT_EQ(driver_->exit_code(), 75);
-  EXPECT_EQ(driver_->coordinator().failure_code(), ErrorCode::kStopped) << "so members end with it";
+  EXPECT_EQ(driver_->coordinator().failure_code(), ErrorCode::kStopped)
+      << "members end with this code";
 }
 
-TEST_F(JobDriverTest, WhereTheCutIsNotReachedWithinTheGraceTheJobEndsAndSaysSo) {
+TEST_F(JobDriverTest, JobThatMissesItsCutWithinTheGraceFails) {
   make("steps = 10\nheartbeat-timeout = 3600\n");
   join();
   exchange_with_shards();
@@ -66,7 +67,22 @@ TEST_F(JobDriverTest, WhereTheCutIsNotReachedWithinTheGraceTheJobEndsAndSaysSo) 
   EXPECT_EQ(driver_->exit_code(), 143);
 }
 
-TEST_F(JobDriverTest, AWorkerThatIsToldToEndIsLetGoUnlessTheJobStops) {
+TEST_F(JobDriverTest, AllReduceWithoutACheckpointDueHasNoCutAndEndsWithTheGrace) {
+  make("steps = 10\nstrategy = allreduce:tree\nheartbeat-timeout = 3600\n");
+  join();
+  exchange_with_shards();
+  driver_->on_written(now(), {0, "first", nullptr});
+  EXPECT_FALSE(driver_->on_signal(now(), 15));
+  EXPECT_THAT(lines_, HasSubstr("has no consistent cut before its end"));
+  turn(EndRequest::kStopMs - 10);
+  EXPECT_TRUE(driver_->serves());
+  turn(10);
+  EXPECT_FALSE(driver_->serves());
+  EXPECT_EQ(driver_->exit_code(), 143);
+  EXPECT_EQ(driver_->coordinator().failure_code(), ErrorCode::kFailed) << "so members end with it";
+}
+
+TEST_F(JobDriverTest, WorkerThatIsToldToEndIsReleasedUnlessTheJobStops) {
   for (const bool stops : {false, true}) {
     make("steps = 10\nheartbeat-timeout = 3600\n");
     join(driver_->coordinator().run());
@@ -77,7 +93,7 @@ TEST_F(JobDriverTest, AWorkerThatIsToldToEndIsLetGoUnlessTheJobStops) {
     message.header.mutable_heartbeat()->set_told_to_end(15);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     const auto let_go = [this] {
-      const auto headers = told("anna");
+      const auto headers = messages_to("anna");
       return std::any_of(headers.begin(), headers.end(),
                          [](const auto& header) { return header.state().let_go(); });
     };

@@ -8,18 +8,18 @@
 namespace pushpull {
 namespace {
 
-TEST_F(JobDriverTest, StartsWhenEverybodyIsThere) {
+TEST_F(JobDriverTest, StartsWhenAllMembersHaveJoined) {
   make();
   turn();
   EXPECT_EQ(started_, 0);
   join();
   EXPECT_EQ(started_, 1);
   EXPECT_EQ(shards_, std::vector<std::string>{"tcp://head:1"});
-  EXPECT_NE(data_.server(), nullptr) << "its own server serves at once";
+  EXPECT_NE(data_.server(), nullptr) << "the server in this process serves at once";
   EXPECT_THAT(lines_, HasSubstr("training starts: 3000 parameters in 3 slices, steps 0 to 10"));
 }
 
-TEST_F(JobDriverTest, WhoeverIsWaitedForIsNamedAndNotForEver) {
+TEST_F(JobDriverTest, MissingMembersAreNamedAndTheWaitIsBounded) {
   make("", 20.0);
   for (int i = 0; i < 1200; ++i) turn();
   EXPECT_THAT(lines_, HasSubstr("0 of 1 worker"));
@@ -30,10 +30,10 @@ TEST_F(JobDriverTest, WhoeverIsWaitedForIsNamedAndNotForEver) {
   EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("--join-timeout"));
 }
 
-TEST_F(JobDriverTest, AServerThatHandsOverNoWeightsIsNamedAndNotWaitedForForEver) {
+TEST_F(JobDriverTest, ServerThatSendsNoWeightsIsNamedAndTheWaitIsBounded) {
   make("progress-timeout = 25\nheartbeat-timeout = 3600\n");
-  join();  // its own server answers nothing in this test
-  says_that_it_waits();
+  join();  // the server in this process answers nothing in this test
+  report_wait();
   for (int i = 0; i < 11; ++i) turn(1000);
   EXPECT_THAT(lines_, HasSubstr("server 0 has waited 10.0 s for server 0 (head, pid 1) to hand "
                                 "over the weights of step 0"));
@@ -44,10 +44,10 @@ TEST_F(JobDriverTest, AServerThatHandsOverNoWeightsIsNamedAndNotWaitedForForEver
   EXPECT_THAT(driver_->coordinator().failure_text(), HasSubstr("(progress-timeout = 25.0)"));
 }
 
-TEST_F(JobDriverTest, ADiskThatHangsEndsTheJob) {
+TEST_F(JobDriverTest, HangingDiskEndsTheJob) {
   make("progress-timeout = 25\nheartbeat-timeout = 3600\n");
   join();
-  says_that_it_waits();
+  report_wait();
   exchange_with_shards();
   ASSERT_TRUE(driver_->writing());
   for (int i = 0; i < 27; ++i) turn(1000);
@@ -57,7 +57,7 @@ TEST_F(JobDriverTest, ADiskThatHangsEndsTheJob) {
   EXPECT_TRUE(driver_->transfer_overdue(now()));
 }
 
-TEST_F(JobDriverTest, TheFirstWeightsAreHashedOnce) {
+TEST_F(JobDriverTest, InitialWeightsAreHashedOnce) {
   make();
   join();
   exchange_with_shards();
@@ -80,7 +80,7 @@ TEST_F(JobDriverTest, LoadedWeightsReachTheServer) {
   EXPECT_TRUE(data_.server()->ready());
 }
 
-TEST_F(JobDriverTest, WhatCannotBeReadComesOutOfTheTurn) {
+TEST_F(JobDriverTest, UnreadableStartEndsTheJob) {
   make();
   start_error_ = "[resume] damaged";
   EXPECT_THROW(join(), Error);
@@ -88,10 +88,10 @@ TEST_F(JobDriverTest, WhatCannotBeReadComesOutOfTheTurn) {
   turn();
   EXPECT_FALSE(driver_->serves());
   EXPECT_EQ(driver_->exit_code(), 3);
-  EXPECT_FALSE(driver_->over()) << "the worker is told first";
+  EXPECT_FALSE(driver_->over()) << "the worker hears of it first";
 }
 
-TEST_F(JobDriverTest, AFullDiskComesOutOfItsEvent) {
+TEST_F(JobDriverTest, FullDiskIsThrownByItsEvent) {
   make();
   join();
   exchange_with_shards();
@@ -103,7 +103,7 @@ std::exception_ptr full_disk() {
   return std::make_exception_ptr(Error(ErrorCode::kIo, "[file] cannot write c/x: full"));
 }
 
-TEST_F(JobDriverTest, ACheckpointThatCannotBeWrittenIsLeftOutAndALaterOneCounts) {
+TEST_F(JobDriverTest, FailedCheckpointIsSkippedAndALaterOneCounts) {
   train_one_worker("steps = 3\ncheckpoint-every = 1\non-checkpoint-failure = continue\n");
   finish_step(0, full_disk());
   EXPECT_THAT(lines_, HasSubstr("[file] cannot write c/x: full; the checkpoint of step 1 is lost, "
@@ -119,7 +119,7 @@ TEST_F(JobDriverTest, ACheckpointThatCannotBeWrittenIsLeftOutAndALaterOneCounts)
   EXPECT_EQ(driver_->exit_code(), 0);
 }
 
-TEST_F(JobDriverTest, AnEndThatCannotBeWrittenStillHasItsSummaryAndEndsWithCodeEight) {
+TEST_F(JobDriverTest, UnwritableLastCheckpointGivesASummaryAndCodeEight) {
   train_one_worker("steps = 3\ncheckpoint-every = 2\non-checkpoint-failure = continue\n");
   finish_step(0, nullptr);
   finish_step(1, nullptr);
@@ -134,7 +134,7 @@ TEST_F(JobDriverTest, AnEndThatCannotBeWrittenStillHasItsSummaryAndEndsWithCodeE
   EXPECT_EQ(driver_->exit_code(), 8);
 }
 
-TEST_F(JobDriverTest, AFailureThatIsNoFilesEndsTheJobThatGoesOnWithoutCheckpoints) {
+TEST_F(JobDriverTest, OtherFailuresEndAJobThatContinuesWithoutCheckpoints) {
   make("on-checkpoint-failure = continue\n");
   join();
   exchange_with_shards();
@@ -142,7 +142,7 @@ TEST_F(JobDriverTest, AFailureThatIsNoFilesEndsTheJobThatGoesOnWithoutCheckpoint
   EXPECT_THROW(driver_->on_written(now(), {0, "", error}), Error);
 }
 
-TEST_F(JobDriverTest, AJobGoesFromItsFirstStepToItsSummary) {
+TEST_F(JobDriverTest, JobRunsFromItsFirstStepToItsSummary) {
   make("steps = 1\n");
   join();
   exchange_with_shards();
@@ -177,7 +177,7 @@ TEST_F(JobDriverTest, AJobGoesFromItsFirstStepToItsSummary) {
   EXPECT_EQ(driver_->exit_code(), 0);
 }
 
-TEST_F(JobDriverTest, AQuestionIsAnsweredInEveryPhaseAndReachesNobodyElse) {
+TEST_F(JobDriverTest, StatusQueriesAreAnsweredInEveryPhase) {
   const auto ask = [this] {
     now_ += 1000;
     turn();
@@ -194,14 +194,14 @@ TEST_F(JobDriverTest, AQuestionIsAnsweredInEveryPhaseAndReachesNobodyElse) {
   };
   make();
   EXPECT_THAT(ask(), HasSubstr("waiting for members: 1 of 1 server, 0 of 1 worker"));
-  EXPECT_EQ(driver_->coordinator().members().all().size(), 1U) << "who asks is no member";
+  EXPECT_EQ(driver_->coordinator().members().all().size(), 1U) << "a client that asks is no member";
   join();
   EXPECT_THAT(ask(), HasSubstr(R"("phase":"training","strategy":"sync")"));
   driver_->fail(ErrorCode::kData, "[data] gone");
   EXPECT_THAT(ask(), HasSubstr(R"("phase":"failed")"));
 }
 
-TEST_F(JobDriverTest, MembersAreWrittenBeforeTheFirstStepAndAtTheEnd) {
+TEST_F(JobDriverTest, MembersFileIsWrittenBeforeTheFirstStepAndAtTheEnd) {
   make();
   turn();
   ASSERT_EQ(members_.size(), 1U);
@@ -216,10 +216,11 @@ TEST_F(JobDriverTest, MembersAreWrittenBeforeTheFirstStepAndAtTheEnd) {
   driver_->on_message(now(), "anna", message);
   turn(60);
   turn(1000);
-  EXPECT_THAT(members_.back(), HasSubstr(R"("role":"worker","rank":0)")) << "as it was";
+  EXPECT_THAT(members_.back(), HasSubstr(R"("role":"worker","rank":0)"))
+      << "the members at the end";
 }
 
-TEST_F(JobDriverTest, AClosedConnectionCountsAsALossLater) {
+TEST_F(JobDriverTest, ClosedConnectionBecomesALossLater) {
   make("on-worker-loss = wait\n");
   join();
   closed_ = true;
@@ -227,7 +228,7 @@ TEST_F(JobDriverTest, AClosedConnectionCountsAsALossLater) {
   EXPECT_THAT(lines_, HasSubstr("its connection closed"));
 }
 
-TEST_F(JobDriverTest, ALostServerBeginsATermThatStartsWhenEverybodyIsBack) {
+TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   make("on-server-loss = restart\n", 600.0, 2);
   join_server();
   join();
@@ -244,9 +245,9 @@ TEST_F(JobDriverTest, ALostServerBeginsATermThatStartsWhenEverybodyIsBack) {
   turn();
   EXPECT_EQ(terms_, std::vector<int64_t>{2});
   EXPECT_THAT(lines_, HasSubstr("all members go back to the newest checkpoint"));
-  EXPECT_EQ(data_.server(), nullptr) << "its weights are of the old term";
+  EXPECT_EQ(data_.server(), nullptr) << "its weights belong to the old term";
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
-  const std::vector<wire::Header> said = told("anna");
+  const std::vector<wire::Header> said = messages_to("anna");
   ASSERT_FALSE(said.empty());
   ASSERT_TRUE(said.front().has_job_text());
   const uint64_t run = kRun + 2;
@@ -254,13 +255,13 @@ TEST_F(JobDriverTest, ALostServerBeginsATermThatStartsWhenEverybodyIsBack) {
   EXPECT_EQ(said.front().job_text().term(), 2);
   EXPECT_EQ(said.front().job_text().first_run(), kRun);
 
-  says_that_it_waits();  // of the old term: it has not heard
-  const std::vector<wire::Header> again = told("anna");
+  report_wait();  // a message of the old term: the worker has not heard of the new one
+  const std::vector<wire::Header> again = messages_to("anna");
   ASSERT_EQ(again.size(), 1U);
   EXPECT_TRUE(again.front().has_job_text());
 
   join(run);
-  EXPECT_EQ(started_, 1) << "a server is missing";
+  EXPECT_EQ(started_, 1) << "a server is still missing";
   join_server(run);
   turn();
   turn();
@@ -270,7 +271,7 @@ TEST_F(JobDriverTest, ALostServerBeginsATermThatStartsWhenEverybodyIsBack) {
   EXPECT_NE(data_.server(), nullptr);
 }
 
-TEST_F(JobDriverTest, AServerThatDoesNotComeBackEndsTheJob) {
+TEST_F(JobDriverTest, ServerThatDoesNotReturnEndsTheJob) {
   make("replacement-timeout = 3\n", 600.0, 2);
   join_server();
   join();
@@ -290,7 +291,7 @@ TEST_F(JobDriverTest, AServerThatDoesNotComeBackEndsTheJob) {
                         "members: 1 of 2 servers"));
 }
 
-TEST_F(JobDriverTest, ALostServerEndsTheJobWhereThatIsWanted) {
+TEST_F(JobDriverTest, LostServerEndsTheJobUnderAbort) {
   make("on-server-loss = abort\n", 600.0, 2);
   join_server();
   join();

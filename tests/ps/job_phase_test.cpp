@@ -15,7 +15,7 @@ class JobPhaseTest : public testing::Test {
   JobPhase phase_{out_};
 };
 
-TEST_F(JobPhaseTest, EveryPhaseIsANewState) {
+TEST_F(JobPhaseTest, EachPhaseIsANewState) {
   EXPECT_TRUE(phase_.gathering());
   const int64_t version = out_.state_version();
   phase_.enter(10, wire::PHASE_TRAINING);
@@ -29,7 +29,7 @@ TEST_F(JobPhaseTest, EveryPhaseIsANewState) {
   EXPECT_EQ(out_.state_version(), version + 3);
 }
 
-TEST_F(JobPhaseTest, TheFirstFailureCountsAndLasts) {
+TEST_F(JobPhaseTest, FirstFailureCounts) {
   phase_.enter(10, wire::PHASE_TRAINING);
   phase_.fail(20, ErrorCode::kPeerLost, "first", Culprit{"node", 7, "silent"});
   phase_.fail(30, ErrorCode::kIo, "second", {});
@@ -41,7 +41,7 @@ TEST_F(JobPhaseTest, TheFirstFailureCountsAndLasts) {
   EXPECT_EQ(phase_.culprit()->pid, 7);
 }
 
-TEST_F(JobPhaseTest, MembersHearWhyItHasFailed) {
+TEST_F(JobPhaseTest, StateTellsTheFailure) {
   wire::State state;
   phase_.add_to(&state);
   EXPECT_EQ(state.phase(), wire::PHASE_GATHERING);
@@ -53,15 +53,15 @@ TEST_F(JobPhaseTest, MembersHearWhyItHasFailed) {
   EXPECT_EQ(state.text(), "[out] disk full");
 }
 
-TEST_F(JobPhaseTest, AMembersWordsAreBoundedAndOnOneLine) {
+TEST_F(JobPhaseTest, TextsOfMembersAreBoundedAndOnOneLine) {
   std::string words = "\n";
   for (int i = 0; i < 1 << 20; ++i) words += "M\xc3\xbcller";
   phase_.fail(0, ErrorCode::kNotFinite, words, {});
   EXPECT_LT(phase_.failure_text().size(), 5000U);
-  EXPECT_TRUE(is_plain_text(phase_.failure_text())) << "it is a string in State";
+  EXPECT_TRUE(is_plain_text(phase_.failure_text())) << "State holds it as a string";
 }
 
-TEST_F(JobPhaseTest, MembersAreNotWaitedForForEver) {
+TEST_F(JobPhaseTest, WaitForMembersIsBounded) {
   phase_.enter(1000, wire::PHASE_FINISHING);
   EXPECT_FALSE(phase_.overdue(6000));
   EXPECT_TRUE(phase_.overdue(6001));

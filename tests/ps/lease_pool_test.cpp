@@ -23,7 +23,7 @@ using Work = std::tuple<int64_t, int32_t, int32_t>;  // step, lo, hi
 
 Work work_of(const wire::Lease& lease) { return {lease.step(), lease.lo(), lease.hi()}; }
 
-TEST(LeasePool, GivesTwoAtATimeInOrderAndTheSameAgainUntilTheyAreDone) {
+TEST(LeasePool, GrantsTwoLeasesInOrderAndRepeatsThemUntilTheyAreDone) {
   LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
   const auto first = pool.grant(kAnna);
   ASSERT_EQ(first.size(), 2U);
@@ -43,7 +43,7 @@ TEST(LeasePool, GivesTwoAtATimeInOrderAndTheSameAgainUntilTheyAreDone) {
   EXPECT_EQ(work_of(next[1]), (Work{2, 0, 4}));
 }
 
-TEST(LeasePool, WhatIsFinishedTwiceOrByAnotherChangesNothing) {
+TEST(LeasePool, FinishingTwiceOrForAnotherChangesNothing) {
   LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kBert, 0, {0, 4});
@@ -55,22 +55,22 @@ TEST(LeasePool, WhatIsFinishedTwiceOrByAnotherChangesNothing) {
   EXPECT_EQ(pool.grant(kAnna)[0].number(), 2);
 }
 
-TEST(LeasePool, StepsBehindABarrierWaitUntilItIsOpen) {
+TEST(LeasePool, StepsAfterABarrierWaitUntilItIsOpen) {
   LeasePool pool({3, 0, 0, 6}, 1, 8, 4, key_of_run());
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
-  EXPECT_EQ(pool.grant(kBert).size(), 1U) << "only three steps before the barrier";
+  EXPECT_EQ(pool.grant(kBert).size(), 1U) << "only three steps precede the barrier";
   for (int64_t step = 0; step < 2; ++step) pool.finish_training(kAnna, step, {0, 8});
   pool.finish_training(kBert, 2, {0, 8});
   EXPECT_TRUE(pool.grant(kAnna).empty());
   pool.open_barrier(3);
   const auto leases = pool.grant(kAnna);
   ASSERT_EQ(leases.size(), 2U);
-  EXPECT_TRUE(leases[0].evaluate()) << "the barrier's evaluation comes first";
+  EXPECT_TRUE(leases[0].evaluate()) << "the evaluation of the barrier comes first";
   EXPECT_EQ(work_of(leases[0]), (Work{3, 0, 4}));
   EXPECT_EQ(work_of(leases[1]), (Work{3, 0, 8}));
 }
 
-TEST(LeasePool, ABarrierWithoutEvaluationOnlyLetsStepsPass) {
+TEST(LeasePool, BarrierWithoutEvaluationOnlyReleasesSteps) {
   LeasePool pool({0, 2, 0, 4}, 1, 8, 4, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 8});
@@ -79,7 +79,7 @@ TEST(LeasePool, ABarrierWithoutEvaluationOnlyLetsStepsPass) {
   EXPECT_FALSE(pool.grant(kAnna)[0].evaluate());
 }
 
-TEST(LeasePool, AnEvaluationIsDoneWithAnyOfItsChunks) {
+TEST(LeasePool, EvaluationLeaseIsDoneWithAnyOfItsChunks) {
   LeasePool pool({0, 0, 0, 1}, 2, 8, 6, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
@@ -92,7 +92,7 @@ TEST(LeasePool, AnEvaluationIsDoneWithAnyOfItsChunks) {
   EXPECT_EQ(work_of(left[0]), (Work{1, 0, 3}));
 }
 
-TEST(LeasePool, FewerChunksThanSharesLeaveNoEmptyLease) {
+TEST(LeasePool, FewerChunksThanSharesGiveNoEmptyLease) {
   LeasePool pool({0, 0, 0, 1}, 4, 8, 2, key_of_run());
   for (int share = 0; share < 4; ++share) {
     pool.grant(kAnna);
@@ -107,7 +107,7 @@ TEST(LeasePool, FewerChunksThanSharesLeaveNoEmptyLease) {
   EXPECT_EQ(chunks.size(), 2U);
 }
 
-TEST(LeasePool, WhatALostWorkerHeldAndItsLastPushAreDrawnAgainFirst) {
+TEST(LeasePool, LeasesAndLastPushOfALostWorkerAreDrawnFirst) {
   LeasePool pool({0, 0, 0, 10}, 1, 8, 0, key_of_run());
   pool.grant(kAnna);  // 0, 1
   pool.finish_training(kAnna, 0, {0, 8});
@@ -118,15 +118,15 @@ TEST(LeasePool, WhatALostWorkerHeldAndItsLastPushAreDrawnAgainFirst) {
   for (int i = 0; i < 4; ++i) {
     const auto leases = pool.grant(kBert);
     steps.push_back(leases[0].step());
-    EXPECT_EQ(leases[0].number(), i + 1) << "numbered anew for the new holder";
+    EXPECT_EQ(leases[0].number(), i + 1) << "numbers start anew for the new holder";
     pool.finish_training(kBert, leases[0].step(), {0, 8});
   }
   EXPECT_EQ(steps, (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
-// Workers that come, finish and die in any order: every share of every step is computed, and twice
-// only after a death.
-TEST(LeasePool, EveryShareIsComputedWhoeverDies) {
+// Workers join, finish and die in random order. Each share of each step is computed, and twice only
+// after a death.
+TEST(LeasePool, EachShareIsComputedDespiteDeaths) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
     const Barriers barriers{4, 0, 0, 12};
@@ -164,13 +164,13 @@ TEST(LeasePool, EveryShareIsComputedWhoeverDies) {
   }
 }
 
-TEST(LeasePool, LeasesBehindAChosenCheckpointWaitForItAndForAllToKnow) {
+TEST(LeasePool, LeasesAfterAChosenCheckpointWaitForItAndForAllToKnow) {
   LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
   EXPECT_EQ(pool.undrawn(), 0);
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.grant(kAnna);
-  EXPECT_EQ(pool.undrawn(), 2) << "a part of step 1 is drawn";
+  EXPECT_EQ(pool.undrawn(), 2) << "a share of step 1 is drawn";
   pool.choose(2, true);
   pool.finish_training(kAnna, 0, {4, 8});
   EXPECT_EQ(work_of(pool.grant(kAnna).back()), (Work{1, 4, 8}));
@@ -178,7 +178,7 @@ TEST(LeasePool, LeasesBehindAChosenCheckpointWaitForItAndForAllToKnow) {
   pool.finish_training(kAnna, 1, {4, 8});
   EXPECT_TRUE(pool.grant(kAnna).empty()) << "the barrier is closed";
   pool.open_barrier(2);
-  EXPECT_TRUE(pool.grant(kAnna).empty()) << "not all know of it";
+  EXPECT_TRUE(pool.grant(kAnna).empty()) << "not all members know it";
   pool.choose(2, false);
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
 }

@@ -18,16 +18,16 @@ class LeasedWorkTest : public WorkTest {
   std::vector<wire::Lease> leases(int rank) { return work_->leases(*members_.find(worker(rank))); }
 };
 
-TEST_F(LeasedWorkTest, WorkersDrawAndSparesDoNot) {
+TEST_F(LeasedWorkTest, WorkersDrawLeasesAndSparesDoNot) {
   make("strategy = async\n", 2);
   ASSERT_EQ(leases(0).size(), 2U);
-  EXPECT_EQ(leases(0)[0].number(), leases(0)[0].number()) << "until it is done";
+  EXPECT_EQ(leases(0)[0].number(), leases(0)[0].number()) << "a lease repeats until it is done";
   members_.find(worker(1))->rank = -1;
   EXPECT_TRUE(leases(1).empty());
   EXPECT_EQ(state_of(0).assigned_size(), 0);
 }
 
-TEST_F(LeasedWorkTest, ALeaseIsGrantedToItsWorker) {
+TEST_F(LeasedWorkTest, LeaseIsGrantedToItsWorker) {
   make("strategy = async\n", 2);
   for (const wire::Lease& lease : leases(0)) {
     const Range range{lease.lo(), lease.hi()};
@@ -36,7 +36,7 @@ TEST_F(LeasedWorkTest, ALeaseIsGrantedToItsWorker) {
     EXPECT_FALSE(taken(grants_.check(lease.grant(), worker(1), range, step)));
   }
   EXPECT_TRUE(work_->has_work(worker(0)));
-  EXPECT_FALSE(work_->has_work(worker(1))) << "it has drawn nothing";
+  EXPECT_FALSE(work_->has_work(worker(1))) << "it holds no lease";
   const wire::Lease lost = leases(0)[0];
   lose(0);
   const wire::Lease again = leases(1)[0];
@@ -45,7 +45,7 @@ TEST_F(LeasedWorkTest, ALeaseIsGrantedToItsWorker) {
                                   {again.step(), again.step() + 1})));
 }
 
-TEST_F(LeasedWorkTest, ChunksAreEvaluatedByWhoeverHasTheLease) {
+TEST_F(LeasedWorkTest, ChunksAreEvaluatedByTheHolderOfTheLease) {
   make("strategy = async\neval-every = 1\n", 2);
   commit(0, 0, {0, 2});
   commit(1, 0, {2, 4});
@@ -58,14 +58,14 @@ TEST_F(LeasedWorkTest, ChunksAreEvaluatedByWhoeverHasTheLease) {
   EXPECT_FALSE(work_->may_evaluate(worker(1), 1, lease.lo()));
 }
 
-TEST_F(LeasedWorkTest, ACommitMakesRoomForTheNextLease) {
+TEST_F(LeasedWorkTest, CommitFreesTheNextLease) {
   make("strategy = async\n", 2);
   const wire::Lease first = leases(0)[0];
   commit(0, first.step(), {first.lo(), first.hi()});
   EXPECT_NE(leases(0)[0].number(), first.number());
 }
 
-TEST_F(LeasedWorkTest, TheLeasesOfALostWorkerAreDrawnAgain) {
+TEST_F(LeasedWorkTest, LeasesOfALostWorkerAreDrawnAgain) {
   make("strategy = async\n", 2);
   const wire::Lease lost = leases(1)[0];
   EXPECT_TRUE(lose(1));
@@ -74,7 +74,7 @@ TEST_F(LeasedWorkTest, TheLeasesOfALostWorkerAreDrawnAgain) {
   EXPECT_EQ(leases(0)[0].lo(), lost.lo());
 }
 
-TEST_F(LeasedWorkTest, AnEvaluationIsDrawnOnceItsBarrierIsOpen) {
+TEST_F(LeasedWorkTest, EvaluationIsDrawnOnceItsBarrierIsOpen) {
   make("strategy = async\neval-every = 5\n", 1);
   const auto evaluates = [&] {
     const auto held = leases(0);
@@ -92,7 +92,7 @@ TEST_F(LeasedWorkTest, AnEvaluationIsDrawnOnceItsBarrierIsOpen) {
   EXPECT_FALSE(evaluates());
 }
 
-TEST_F(LeasedWorkTest, WithoutAnyWorkerThereIsADeadline) {
+TEST_F(LeasedWorkTest, WithoutWorkersTheJobHasADeadline) {
   make("strategy = async\nreplacement-timeout = 20\n", 1);
   EXPECT_EQ(work_->overdue(0), "");
   lose(0);
@@ -103,7 +103,7 @@ TEST_F(LeasedWorkTest, WithoutAnyWorkerThereIsADeadline) {
   EXPECT_EQ(work_->overdue(30'000), "");
 }
 
-TEST_F(LeasedWorkTest, WithFewerThanMinWorkersNothingNewIsDrawn) {
+TEST_F(LeasedWorkTest, WithFewerThanMinWorkersNoNewLeaseIsDrawn) {
   make("strategy = async\non-worker-loss = continue\nmin-workers = 2\nreplacement-timeout = 20\n",
        2);
   const wire::Lease held = leases(0)[0];
@@ -111,7 +111,7 @@ TEST_F(LeasedWorkTest, WithFewerThanMinWorkersNothingNewIsDrawn) {
   lose(1);
   work_->fill();
   EXPECT_THAT(notices(), HasSubstr("training is paused with 1 worker"));
-  EXPECT_EQ(leases(0).size(), 2U) << "what it has it may finish";
+  EXPECT_EQ(leases(0).size(), 2U) << "a worker may finish its leases";
   commit(0, held.step(), {held.lo(), held.hi()});
   EXPECT_EQ(leases(0).size(), 1U);
   EXPECT_EQ(work_->overdue(1000), "");

@@ -11,18 +11,18 @@
 namespace pushpull {
 namespace {
 
-TEST(Ledger, TheFloorIsTheFirstStepThatIsNotWhollyIn) {
+TEST(Ledger, FloorIsTheFirstIncompleteStep) {
   Ledger ledger(5, 4);
   EXPECT_EQ(ledger.floor(), 5);
   ledger.add(5, {0, 2});
   EXPECT_EQ(ledger.floor(), 5);
   ledger.add(6, {0, 4});
-  EXPECT_EQ(ledger.floor(), 5) << "step 6 is whole, step 5 is not";
+  EXPECT_EQ(ledger.floor(), 5) << "step 6 is complete, step 5 is not";
   ledger.add(5, {2, 4});
   EXPECT_EQ(ledger.floor(), 7);
 }
 
-TEST(Ledger, WhatIsInIsKnownHoweverTheRangeIsCut) {
+TEST(Ledger, ContainsAnyPartOfAnAddedRange) {
   Ledger ledger(0, 8);
   ledger.add(1, {2, 5});
   EXPECT_TRUE(ledger.contains(1, {2, 5}));
@@ -35,14 +35,14 @@ TEST(Ledger, WhatIsInIsKnownHoweverTheRangeIsCut) {
   EXPECT_FALSE(ledger.contains(0, {2, 5}));
 }
 
-TEST(Ledger, EverythingBelowTheFloorIsIn) {
+TEST(Ledger, ContainsAllBelowTheFloor) {
   const Ledger resumed(17, 4);
   EXPECT_TRUE(resumed.contains(16, {0, 1}));
   EXPECT_TRUE(resumed.contains(-5, {0, 4}));
   EXPECT_FALSE(resumed.contains(17, {0, 1}));
 }
 
-TEST(Ledger, TakingARangeInTwiceIsOurMistake) {
+TEST(Ledger, AddingARangeTwiceIsAnAssertion) {
   Ledger ledger(0, 4);
   ledger.add(0, {0, 2});
   EXPECT_THROW(ledger.add(0, {1, 3}), Error);
@@ -53,7 +53,7 @@ TEST(Ledger, TakingARangeInTwiceIsOurMistake) {
   EXPECT_EQ(ledger.floor(), 1);
 }
 
-TEST(Ledger, AnyOrderEndsAtTheSameFloor) {
+TEST(Ledger, AnyOrderGivesTheSameFloor) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 50; ++round) {
     std::vector<std::pair<int64_t, Range>> all;

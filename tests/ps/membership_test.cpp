@@ -30,7 +30,7 @@ TEST_F(Members, AreNamedByRoleRankHostAndPid) {
   EXPECT_EQ(worker.name(), "worker 3 (node3, pid 44)");
 }
 
-TEST_F(Members, WhoHasLeftIsKnownWithTheReasonTheNewestOnly) {
+TEST_F(Members, NewestFormerMembersAreKnownWithTheirReason) {
   members_.remove(7, "nobody", 1500);
   EXPECT_TRUE(members_.former().empty());
   members_.remove(2, "it left", 1500);
@@ -40,7 +40,7 @@ TEST_F(Members, WhoHasLeftIsKnownWithTheReasonTheNewestOnly) {
   EXPECT_EQ(members_.former()[0].at_ms, 1500);
   EXPECT_EQ(members_.find(2), nullptr);
   members_.add({.role = wire::ROLE_WORKER, .incarnation = 2});
-  EXPECT_TRUE(members_.former().empty()) << "it is here again";
+  EXPECT_TRUE(members_.former().empty()) << "the member is back";
   members_.remove(2, "it left", 1500);
   for (uint64_t who = 10; who < 10 + Membership::kMostFormer; ++who) {
     members_.add({.role = wire::ROLE_WORKER, .incarnation = who});
@@ -74,22 +74,22 @@ TEST_F(Members, SilenceBeyondTheTimeoutIsALoss) {
   EXPECT_TRUE(members_.lost(6250).empty());
 }
 
-TEST_F(Members, WhoIsNotHeardForAWhileIsNotedLongBeforeItIsLost) {
+TEST_F(Members, UnheardMemberIsNotedLongBeforeItIsLost) {
   members_.heard(*members_.find(2), "peer", 6000);
   EXPECT_FALSE(members_.note_unheard(7600));
   EXPECT_TRUE(members_.note_unheard(7700));  // a third of five seconds
   EXPECT_TRUE(members_.find(2)->unheard);
-  EXPECT_FALSE(members_.note_unheard(7800));  // is known
+  EXPECT_FALSE(members_.note_unheard(7800));  // already noted
   members_.heard(*members_.find(2), "peer", 7900);
   EXPECT_TRUE(members_.note_unheard(7910));
   EXPECT_FALSE(members_.find(2)->unheard);
-  EXPECT_FALSE(members_.find(1)->unheard);  // the coordinator's own
+  EXPECT_FALSE(members_.find(1)->unheard);  // the coordinator's own entry
 }
 
-TEST_F(Members, AClosedConnectionIsALossUnlessThePeerComesBackSoon) {
+TEST_F(Members, ClosedConnectionIsALossUnlessThePeerReturnsSoon) {
   members_.gone("peer", 2000);
   EXPECT_TRUE(members_.lost(3999).empty());
-  members_.gone("peer", 3900);  // said again: counts from the first time
+  members_.gone("peer", 3900);  // a repeat; the first report counts
   ASSERT_EQ(members_.lost(4001).size(), 1U);
   EXPECT_EQ(members_.lost(4001)[0].reason, "its connection closed 2.0 s ago");
   members_.heard(*members_.find(2), "new peer", 4001);
@@ -97,12 +97,12 @@ TEST_F(Members, AClosedConnectionIsALossUnlessThePeerComesBackSoon) {
   EXPECT_EQ(members_.find_peer("new peer"), members_.find(2));
 }
 
-TEST_F(Members, TheServerOfTheCoordinatorsOwnProcessIsNeverLost) {
+TEST_F(Members, ServerOfTheCoordinatorsProcessIsNeverLost) {
   members_.remove(2);
   EXPECT_TRUE(members_.lost(1'000'000'000).empty());
 }
 
-TEST(Membership, AShortTimeoutShortensTheGraceOfAClosedConnection) {
+TEST(Membership, ShortTimeoutShortensTheGraceOfAClosedConnection) {
   Membership members(0.5);
   MemberInfo worker;
   worker.incarnation = 2;
@@ -113,7 +113,7 @@ TEST(Membership, AShortTimeoutShortensTheGraceOfAClosedConnection) {
   EXPECT_EQ(members.lost(501).size(), 1U);
 }
 
-TEST(SecondsText, HasOneDigitBehindThePoint) {
+TEST(SecondsText, HasOneDecimal) {
   EXPECT_EQ(seconds_text(0), "0.0");
   EXPECT_EQ(seconds_text(1500), "1.5");
   EXPECT_EQ(seconds_text(60999), "60.9");

@@ -16,7 +16,7 @@ MemberInfo worker() {
   return {.role = wire::ROLE_WORKER, .rank = 1, .incarnation = 7, .host = "node", .pid = 12};
 }
 
-TEST(MessageChecks, AMemberMustBeKnownAndHaveTheRole) {
+TEST(MessageChecks, SenderMustBeAMemberWithTheRole) {
   const MemberInfo member = worker();
   EXPECT_EQ(reason_of(check_member(&member, wire::ROLE_WORKER, 7)), "");
   const Checked unknown = check_member(nullptr, wire::ROLE_SERVER, 9);
@@ -27,14 +27,14 @@ TEST(MessageChecks, AMemberMustBeKnownAndHaveTheRole) {
   EXPECT_EQ(wrong->text, "expected a server, got worker 1 (node, pid 12)");
 }
 
-TEST(MessageChecks, OnlyAWorkerThatHasDeclaredHasResults) {
+TEST(MessageChecks, OnlyADeclaredWorkerMaySendResults) {
   MemberInfo member = worker();
   EXPECT_EQ(reason_of(check_trainer(&member, 7)), "undeclared");
   member.declared = true;
   EXPECT_EQ(reason_of(check_trainer(&member, 7)), "");
 }
 
-TEST(MessageChecks, AStepMustBeOneOfTheRun) {
+TEST(MessageChecks, StepMustBelongToTheRun) {
   const MemberInfo member = worker();
   EXPECT_EQ(reason_of(check_step(kBarriers, 2, member)), "");
   EXPECT_EQ(reason_of(check_step(kBarriers, 9, member)), "");
@@ -46,7 +46,7 @@ TEST(MessageChecks, AStepMustBeOneOfTheRun) {
   }
 }
 
-TEST(MessageChecks, ResultsAreThoseOfAnEvaluationThatIsDue) {
+TEST(MessageChecks, ResultsMustBelongToADueEvaluation) {
   wire::EvalResult result;
   result.set_step(4);
   result.add_chunks()->set_correct(8);

@@ -10,10 +10,10 @@
 namespace pushpull {
 namespace {
 
-// Three slices over two servers.
+// Three slices on two servers.
 const SliceMap kMap(3000, 4096, 2);
 
-// `square` for each slice of the server, whose incarnation is 100 + rank.
+// Returns `square` for each slice of the server, with incarnation 100 + rank.
 wire::Norms norms_of(int rank, int64_t step, double square = 3.0) {
   wire::Norms norms;
   norms.set_incarnation(100 + static_cast<uint64_t>(rank));
@@ -29,29 +29,29 @@ wire::Norms norms_of(int rank, int64_t step, double square = 3.0) {
   return norms;
 }
 
-TEST(NormTotals, TheSumOfAllServersAnswersAllOnceAndThenWhoAsksAgain) {
+TEST(NormTotals, TotalIsSentToAllOnceAndThenToServersThatRepeat) {
   NormTotals totals(kMap);
   EXPECT_FALSE(totals.take(norms_of(0, 0)));
-  EXPECT_FALSE(totals.take(norms_of(0, 0))) << "repeated, it is still one of two";
+  EXPECT_FALSE(totals.take(norms_of(0, 0))) << "a repeat: still one of two servers";
   EXPECT_TRUE(totals.take(norms_of(1, 0)));
   EXPECT_TRUE(totals.all_here_now());
   ASSERT_TRUE(totals.total());
   EXPECT_EQ(totals.total()->step(), 0);
   EXPECT_DOUBLE_EQ(totals.total()->norm(), 3.0);
   EXPECT_TRUE(totals.take(norms_of(0, 0)));
-  EXPECT_FALSE(totals.all_here_now()) << "only this server asks";
+  EXPECT_FALSE(totals.all_here_now()) << "only this server needs the answer";
 }
 
-TEST(NormTotals, PartsOfAnEarlierStepDoNotMixWithThoseOfTheNext) {
+TEST(NormTotals, PartsOfDifferentStepsDoNotMix) {
   NormTotals totals(kMap);
   EXPECT_FALSE(totals.take(norms_of(0, 0, 100.0)));
   EXPECT_FALSE(totals.take(norms_of(1, 1)));
-  EXPECT_FALSE(totals.take(norms_of(0, 0, 100.0))) << "step 0 is over";
+  EXPECT_FALSE(totals.take(norms_of(0, 0, 100.0))) << "step 0 is already complete";
   EXPECT_TRUE(totals.take(norms_of(0, 1)));
   EXPECT_DOUBLE_EQ(totals.total()->norm(), 3.0);
 }
 
-TEST(NormTotals, AServerWithoutSlicesIsNotWaitedFor) {
+TEST(NormTotals, ServersWithoutSlicesAreNotWaitedFor) {
   const SliceMap one_slice(10, 4096, 3);
   NormTotals totals(one_slice);
   EXPECT_EQ(totals.servers(), 1);
@@ -65,13 +65,13 @@ TEST(NormTotals, AServerWithoutSlicesIsNotWaitedFor) {
   EXPECT_DOUBLE_EQ(totals.total()->norm(), 2.0);
 }
 
-TEST(NormTotals, OfEarlierStepsAreKnownToAServerThatComputesThemAgain) {
+TEST(NormTotals, EarlierTotalsAreKeptForAServerThatRepeatsSteps) {
   NormTotals totals(kMap, 2);
   for (int64_t step = 0; step < 4; ++step) {
     totals.take(norms_of(0, step, 3.0 + static_cast<double>(step)));
     totals.take(norms_of(1, step, 3.0 + static_cast<double>(step)));
   }
-  EXPECT_FALSE(totals.take(norms_of(1, 0))) << "too long ago";
+  EXPECT_FALSE(totals.take(norms_of(1, 0))) << "the total of step 0 is no longer kept";
   for (const int64_t step : {1, 2, 3}) {
     ASSERT_TRUE(totals.take(norms_of(1, step, 1.0))) << step;
     EXPECT_FALSE(totals.all_here_now());
@@ -80,7 +80,7 @@ TEST(NormTotals, OfEarlierStepsAreKnownToAServerThatComputesThemAgain) {
   }
 }
 
-TEST(NormTotals, WhatALostServerHasSaidDoesNotCount) {
+TEST(NormTotals, PartsOfALostServerDoNotCount) {
   NormTotals totals(kMap);
   EXPECT_FALSE(totals.take(norms_of(1, 0, 100.0)));
   totals.forget(101);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kCarla = 103;
 
-// Workers whose heartbeats and commits are played by the test; a step takes a second.
+// The test plays the heartbeats and commits of the workers. A step takes a second.
 class PaceTest : public testing::Test {
  protected:
   struct Second {
@@ -50,52 +50,52 @@ class PaceTest : public testing::Test {
   int64_t step_ = 0;
 };
 
-TEST_F(PaceTest, ASlowWorkerThatTheOthersWaitForIsAStraggler) {
+TEST_F(PaceTest, SlowWorkerThatTheOthersWaitForIsAStraggler) {
   seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
   EXPECT_TRUE(pace_.straggles(kAnna));
   EXPECT_FALSE(pace_.straggles(kBert));
   EXPECT_FALSE(pace_.straggles(kCarla));
 }
 
-TEST_F(PaceTest, NobodyIsOneAmongEqualsThatWaitForTheServer) {
+TEST_F(PaceTest, EqualWorkersThatWaitForTheServerAreNoStragglers) {
   seconds(4, {{kAnna, {0.35, 0.65}}, {kBert, {0.3, 0.7}}, {kCarla, {0.32, 0.68}}});
   for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(pace_.straggles(who));
 }
 
-// async: each waits for the servers only.
-TEST_F(PaceTest, ASlowWorkerThatNobodyWaitsForIsNone) {
+// Under async each worker waits only for the servers.
+TEST_F(PaceTest, SlowWorkerWithoutWaitingPeersIsNoStraggler) {
   seconds(4, {{kAnna, {0.9, 0.1, 1}}, {kBert, {0.6, 0.4, 4}}, {kCarla, {0.6, 0.4, 4}}});
   for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(pace_.straggles(who));
 }
 
-TEST_F(PaceTest, OneThatHasRecoveredIsNoneAfterSomeSeconds) {
+TEST_F(PaceTest, RecoveredWorkerIsNoStragglerAfterSomeSeconds) {
   seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
   seconds(12, {{kAnna, {0.3, 0.1}}, {kBert, {0.3, 0.1}}, {kCarla, {0.3, 0.1}}});
   EXPECT_FALSE(pace_.straggles(kAnna));
 }
 
-TEST_F(PaceTest, WhoeverDoesNotWaitWhileAStepStandsIsOne) {
+TEST_F(PaceTest, WorkerThatComputesWhileAStepStallsIsAStraggler) {
   seconds(3, {{kAnna, {0.5, 0.5}}, {kBert, {0.5, 0.5}}, {kCarla, {0.5, 0.5}}});
   const Second waits{0.0, 0.0, 0, "weights"};
   seconds(2, {{kAnna, {0.0, 0.0, 0}}, {kBert, waits}, {kCarla, waits}}, false);
-  EXPECT_FALSE(pace_.straggles(kAnna)) << "steps take a second";
+  EXPECT_FALSE(pace_.straggles(kAnna)) << "a step takes a second";
   seconds(2, {{kAnna, {0.0, 0.0, 0}}, {kBert, waits}, {kCarla, waits}}, false);
   EXPECT_TRUE(pace_.straggles(kAnna));
   EXPECT_FALSE(pace_.straggles(kBert));
   seconds(1, {{kAnna, waits}, {kBert, waits}, {kCarla, waits}}, false);
-  EXPECT_FALSE(pace_.straggles(kAnna)) << "all wait for a server, or the disk";
+  EXPECT_FALSE(pace_.straggles(kAnna)) << "all wait for a server or the disk";
 }
 
-TEST_F(PaceTest, CountsSamplesThatAreInTheWeights) {
+TEST_F(PaceTest, CountsSamplesOfCommittedPushes) {
   EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0);
   seconds(5, {{kAnna, {0.5, 0.5}}, {kBert, {0.5, 0.5}}});
   EXPECT_DOUBLE_EQ(pace_.samples_per_second(kAnna), 8.0);
   EXPECT_EQ(pace_.samples_per_second(kBert), 0.0);
   seconds(20, {{kAnna, {0.0, 1.0, 0}}}, false);
-  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0) << "of the last seconds";
+  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0) << "only the last seconds count";
 }
 
-TEST_F(PaceTest, OneThatIsGoneIsForgotten) {
+TEST_F(PaceTest, RemovedMembersAreForgotten) {
   seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
   members_.remove(kAnna);
   seconds(1, {{kBert, {0.3, 0.1}}});

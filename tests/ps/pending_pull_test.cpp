@@ -6,7 +6,7 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kSlices = 4;
-const std::vector<int> kNumbers{0, 2, 4, 6};  // every other slice is another server's
+const std::vector<int> kNumbers{0, 2, 4, 6};  // the other slices belong to another server
 
 wire::Pull pull_of(int connection = 0, int connections = 1) {
   wire::Pull pull;
@@ -16,7 +16,7 @@ wire::Pull pull_of(int connection = 0, int connections = 1) {
   return pull;
 }
 
-TEST(PendingPull, EachConnectionBringsItsPartOfTheSlices) {
+TEST(PendingPull, EachConnectionCarriesItsPartOfTheSlices) {
   const PendingPull first("a", pull_of(0, 3), kSlices, true);
   const PendingPull second("b", pull_of(1, 3), kSlices, true);
   for (const size_t place : {0, 3}) EXPECT_TRUE(first.wants(place));
@@ -25,7 +25,7 @@ TEST(PendingPull, EachConnectionBringsItsPartOfTheSlices) {
   EXPECT_FALSE(second.wants(0));
 }
 
-TEST(PendingPull, AFullWindowIsEmptiedByWhatHasBeenReceived) {
+TEST(PendingPull, ReceivedBytesReopenAFullWindow) {
   wire::Pull pull = pull_of();
   pull.set_window_bytes(100);
   PendingPull pending("a", pull, kSlices, true);
@@ -37,25 +37,25 @@ TEST(PendingPull, AFullWindowIsEmptiedByWhatHasBeenReceived) {
   EXPECT_FALSE(pending.window_is_full());
   pending.on_received(INT64_MAX);
   pending.on_sent(2, 100);
-  EXPECT_TRUE(pending.window_is_full()) << "more than was sent cannot have come";
+  EXPECT_TRUE(pending.window_is_full()) << "more than was sent cannot have arrived";
   EXPECT_FALSE(pending.all_sent());
   pending.on_sent(3, 1);
   EXPECT_TRUE(pending.all_sent());
 }
 
-TEST(PendingPull, OnlyWhatWasSentBeforeAReportThatWasHeardIsSentAgain) {
+TEST(PendingPull, OnlySlicesSentBeforeAHeardReportAreResent) {
   PendingPull pending("a", pull_of(), kSlices, true);
   pending.on_sent(0, 10);
   wire::Pull again = pull_of();
   again.set_asked(1);
   for (const int slice : {0, 2}) again.add_missing(slice);
   pending.repeat(again, kNumbers, 2);
-  EXPECT_FALSE(pending.wants(0)) << "it may be on its way";
+  EXPECT_FALSE(pending.wants(0)) << "it may be in flight";
   pending.on_progress_told(kSlices);
   pending.on_sent(1, 10);
   again.set_asked(2);
   pending.repeat(again, kNumbers, 2);
-  EXPECT_FALSE(pending.wants(0)) << "the report has not been heard";
+  EXPECT_FALSE(pending.wants(0)) << "the client has not heard the report";
   again.set_asked(3);
   again.set_heard(1);
   pending.repeat(again, kNumbers, 2);
@@ -63,7 +63,7 @@ TEST(PendingPull, OnlyWhatWasSentBeforeAReportThatWasHeardIsSentAgain) {
   EXPECT_FALSE(pending.wants(1)) << "it was sent after the report";
 }
 
-TEST(PendingPull, MissingSlicesThatAreNotThisServersAreIgnored) {
+TEST(PendingPull, MissingSlicesOfAnotherServerAreIgnored) {
   PendingPull pending("a", pull_of(), kSlices, true);
   for (size_t place = 0; place < kSlices; ++place) pending.on_sent(place, 10);
   pending.close();

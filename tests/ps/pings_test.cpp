@@ -19,7 +19,7 @@ wire::Ping ping(int64_t number, int64_t bytes = 0, const std::string& host = "")
   return out;
 }
 
-TEST(Pings, AnswerWithAsManyBytesAsAreAskedFor) {
+TEST(Pings, AnswersHaveTheRequestedBytes) {
   Pings pings;
   Message answer;
   EXPECT_TRUE(taken(pings.take(1000, ping(7, 4096), answer)));
@@ -31,7 +31,7 @@ TEST(Pings, AnswerWithAsManyBytesAsAreAskedFor) {
   EXPECT_TRUE(small.payloads.empty());
 }
 
-TEST(Pings, AnswersOnTheirWayShareOneMemory) {
+TEST(Pings, AnswersInFlightShareOneBuffer) {
   Pings pings;
   std::vector<Message> answers(8);
   for (Message& answer : answers) {
@@ -40,7 +40,7 @@ TEST(Pings, AnswersOnTheirWayShareOneMemory) {
   }
 }
 
-TEST(Pings, NoQuestionGetsMoreThanThereIs) {
+TEST(Pings, AnswerSizeIsBounded) {
   Pings pings;
   Message answer;
   for (const int64_t bytes :
@@ -50,7 +50,7 @@ TEST(Pings, NoQuestionGetsMoreThanThereIs) {
   EXPECT_FALSE(answer.header.has_pong());
 }
 
-TEST(Pings, AFloodGetsABoundedNumberOfBytesAndAnswers) {
+TEST(Pings, AnswersToAFloodAreBounded) {
   Pings pings;
   int64_t bytes = 0;
   for (int i = 0; i < 10'000; ++i) {
@@ -62,14 +62,14 @@ TEST(Pings, AFloodGetsABoundedNumberOfBytesAndAnswers) {
   EXPECT_EQ(bytes, Pings::kMostBytesPerSecond);
   Message answer;
   EXPECT_EQ(reason_of(pings.take(5600, ping(1, 4), answer)), "ping-rate");
-  EXPECT_TRUE(taken(pings.take(6000, ping(1, 4), answer))) << "the next second";
+  EXPECT_TRUE(taken(pings.take(6000, ping(1, 4), answer))) << "a new second";
   Pings others;
   int64_t answers = 0;
   for (int i = 0; i < 10'000; ++i) answers += taken(others.take(1000, ping(i), answer)) ? 1 : 0;
   EXPECT_EQ(answers, Pings::kMostPerSecond);
 }
 
-TEST(Pings, WhoIsOnThisHostGetsAPageToMap) {
+TEST(Pings, ClientOnThisHostGetsAPageToMap) {
   if (host_identity().empty()) GTEST_SKIP() << "the system does not say which host this is";
   Pings pings;
   Message answer;

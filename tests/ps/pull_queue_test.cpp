@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-// Answers what the test says.
+// Aggregation with answers set by the test.
 class FakeRule : public Aggregation {
  public:
   using Aggregation::Aggregation;
@@ -52,7 +52,7 @@ class PullQueueTest : public RuleTest {
     ASSERT_TRUE(taken(queue_->check(kAnna, pull)));
     queue_->take("anna" + std::to_string(pull.lane()), kAnna, pull);
   }
-  // Slices that are sent now, in order.
+  // Returns the slices that are sent now, in order.
   std::vector<int> sent() {
     outbox_.clear();
     queue_->answer_all(outbox_);
@@ -68,7 +68,7 @@ class PullQueueTest : public RuleTest {
   Outbox outbox_;
 };
 
-TEST_F(PullQueueTest, SlicesAreSentAsTheyBecomeReadyAndOnce) {
+TEST_F(PullQueueTest, SlicesAreSentOnceAndAsTheyBecomeReady) {
   ask(pull());
   EXPECT_EQ(sent(), std::vector<int>{});
   fake_->ready[1] = 5;
@@ -81,7 +81,7 @@ TEST_F(PullQueueTest, SlicesAreSentAsTheyBecomeReadyAndOnce) {
   EXPECT_EQ(queue_->bytes(), 3 * 4096);
 }
 
-TEST_F(PullQueueTest, AnyVersionIsSentOnAllConnectionsAtOneTime) {
+TEST_F(PullQueueTest, WithoutAVersionAllConnectionsAreAnsweredTogether) {
   fake_->one_version = false;
   fake_->ready = {{0, 3}, {1, 3}, {2, 3}};
   ask(pull(0, 2));
@@ -90,7 +90,7 @@ TEST_F(PullQueueTest, AnyVersionIsSentOnAllConnectionsAtOneTime) {
   EXPECT_EQ(sent(), (std::vector<int>{0, 2, 1}));
 }
 
-TEST_F(PullQueueTest, ANewerPullReplacesAnOlderOne) {
+TEST_F(PullQueueTest, NewerPullReplacesAnOlderOne) {
   ask(pull(0, 1, 2));
   ask(pull(0, 1, 1));
   fake_->ready = {{0, 3}, {1, 3}, {2, 3}};
@@ -98,7 +98,7 @@ TEST_F(PullQueueTest, ANewerPullReplacesAnOlderOne) {
   EXPECT_EQ(outbox_[0].message.header.weights().pull(), 2);
 }
 
-TEST_F(PullQueueTest, WhoAsksAgainIsToldHowFarItIs) {
+TEST_F(PullQueueTest, RepeatedPullIsToldItsProgress) {
   ask(pull());
   EXPECT_TRUE(sent().empty());
   EXPECT_TRUE(outbox_.empty());
@@ -111,7 +111,7 @@ TEST_F(PullQueueTest, WhoAsksAgainIsToldHowFarItIs) {
   EXPECT_EQ(outbox_[0].message.header.status().pushes_through(), 42);
 }
 
-TEST_F(PullQueueTest, WhatCannotBeAskedIsRefusedWithItsReason) {
+TEST_F(PullQueueTest, InvalidPullIsRefusedWithItsReason) {
   EXPECT_EQ(reason_of(queue_->check(kAnna, pull(0, 1, 0))), "pull-number");
   EXPECT_EQ(line_of(queue_->check(kAnna, pull(2, 2))),
             "[pull-connection] expected one of at most 16 connections, got connection 2 of 2");
@@ -128,7 +128,7 @@ TEST_F(PullQueueTest, WhatCannotBeAskedIsRefusedWithItsReason) {
   EXPECT_EQ(reason_of(PullQueue::check(received)), "received-count");
 }
 
-TEST_F(PullQueueTest, WhoIsGoneIsNotAnswered) {
+TEST_F(PullQueueTest, RemovedWorkerIsNotAnswered) {
   ask(pull());
   queue_->on_members({});
   fake_->ready[0] = 1;

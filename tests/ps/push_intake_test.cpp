@@ -17,7 +17,7 @@ class PushIntakeTest : public RuleTest {
                                            *shard_, *rule_);
     intake_->on_members({{kAnna, 0}, {kBert, 1}});
   }
-  // Checks and takes one message of anna's.
+  // Checks a message of kAnna and takes it if it is valid.
   Checked take(Message message) {
     const wire::Push& push = message.header.exchange().push();
     Checked refusal = intake_->check(kAnna, push, message.payloads);
@@ -27,7 +27,7 @@ class PushIntakeTest : public RuleTest {
   Message push(int64_t number, int64_t step = 0, Range share = {0, 2}) const {
     return push_message(setup_, kAnna, number, step, share, 1.0F);
   }
-  // With one part of two.
+  // Returns the message with only one of its two parts.
   static Message half_of(Message message, int part) {
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
     push->mutable_parts()->DeleteSubrange(1 - part, 1);
@@ -39,29 +39,29 @@ class PushIntakeTest : public RuleTest {
   std::unique_ptr<PushIntake> intake_;
 };
 
-TEST_F(PushIntakeTest, MessagesOfAPushAreTakenTogether) {
+TEST_F(PushIntakeTest, MessagesOfAPushAreMerged) {
   EXPECT_TRUE(taken(take(half_of(push(1), 1))));
   EXPECT_FALSE(intake_->complete(kAnna, 1));
   int waiting = 0;
   intake_->for_waiting([&](PartialSum&) { ++waiting; });
   EXPECT_EQ(waiting, 1);
-  EXPECT_TRUE(taken(take(push(1)))) << "repeated with the rest";
+  EXPECT_TRUE(taken(take(push(1)))) << "a repeat with the missing part";
   EXPECT_TRUE(intake_->complete(kAnna, 1));
   EXPECT_EQ(intake_->through(kAnna), 1);
-  EXPECT_EQ(intake_->bytes(), kElements * 4) << "each part once";
+  EXPECT_EQ(intake_->bytes(), kElements * 4) << "each part counts once";
   rule_->apply_due();
   EXPECT_EQ(rule_->updates(), 1);
   EXPECT_TRUE(taken(take(push(1))));
   rule_->apply_due();
-  EXPECT_EQ(rule_->updates(), 1) << "it was complete";
+  EXPECT_EQ(rule_->updates(), 1) << "the push was complete";
 }
 
-TEST_F(PushIntakeTest, SharesMayBeOthersFromAStepOn) {
+TEST_F(PushIntakeTest, SharesMayChangeAtAStep) {
   wire::State state;
   wire::Cut* cut = state.add_cuts();
   cut->set_from_step(2);
   cut->set_shares(4);
-  for (int i = 0; i < 2; ++i) intake_->on_cuts(state);  // each state has it
+  for (int i = 0; i < 2; ++i) intake_->on_cuts(state);  // each state repeats the cut
   EXPECT_TRUE(taken(take(push(1, 1))));
   EXPECT_TRUE(taken(take(push(2, 2, {0, 1}))));
   EXPECT_EQ(line_of(take(push(3, 2))),
@@ -74,7 +74,7 @@ TEST_F(PushIntakeTest, SharesMayBeOthersFromAStepOn) {
   EXPECT_TRUE(taken(take(push(3, 3, {0, 1})))) << "there are only 4 micro-batches";
 }
 
-TEST_F(PushIntakeTest, WhatDoesNotFitIsRefusedWithWhatWasExpected) {
+TEST_F(PushIntakeTest, InvalidPushIsRefusedWithWhatWasExpected) {
   EXPECT_EQ(line_of(take(push(1, 0, {1, 3}))),
             "[push-share] expected one of the 2 shares of a step, got [1, 3)");
   EXPECT_EQ(line_of(take(push(19))), "[push-number] expected 1 to 18, got 19");
@@ -92,7 +92,7 @@ TEST_F(PushIntakeTest, WhatDoesNotFitIsRefusedWithWhatWasExpected) {
             "[push-payload] expected 1024 gradients of slice 1 in the job's codec, got 28 bytes");
 }
 
-TEST_F(PushIntakeTest, EveryPushShowsItsGrant) {
+TEST_F(PushIntakeTest, EveryPushNeedsItsGrant) {
   EXPECT_TRUE(taken(take(push(1))));
   EXPECT_TRUE(taken(take(push(2, 1))));
   const auto spoilt = [&](auto spoil) {
@@ -106,18 +106,18 @@ TEST_F(PushIntakeTest, EveryPushShowsItsGrant) {
   EXPECT_EQ(spoilt([](wire::Push& p) { p.clear_grant(); }), "push-grant");
   Message of_bert = push_message(setup_, kBert, 1, 2, {0, 2}, 1.0F);
   of_bert.header.mutable_exchange()->mutable_push()->set_number(3);
-  EXPECT_EQ(reason_of(take(of_bert)), "push-grant") << "take says that it is anna's";
+  EXPECT_EQ(reason_of(take(of_bert)), "push-grant") << "take sends it as kAnna";
   EXPECT_TRUE(taken(take(push(3, 2))));
 }
 
-TEST_F(PushIntakeTest, TheRuleHasTheLastWord) {
+TEST_F(PushIntakeTest, AggregationHasTheLastWord) {
   Message early = push(1);
   early.header.mutable_exchange()->mutable_push()->set_read_versions(0, 5);
   EXPECT_EQ(reason_of(take(early)), "push-reads");
   EXPECT_EQ(intake_->bytes(), 0);
 }
 
-TEST_F(PushIntakeTest, WhoIsGoneHasNothingOpen) {
+TEST_F(PushIntakeTest, RemovedWorkerHasNoOpenPush) {
   take(half_of(push(1), 0));
   intake_->on_members({{kBert, 1}});
   int waiting = 0;

@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(PushTracker, AcknowledgesOnlyWhatIsCompleteWithoutGap) {
+TEST(PushTracker, AcknowledgesOnlyPushesWithoutAGap) {
   PushTracker pushes;
   EXPECT_EQ(pushes.through(), 0);
   EXPECT_FALSE(pushes.complete(1));
@@ -24,7 +24,7 @@ TEST(PushTracker, AcknowledgesOnlyWhatIsCompleteWithoutGap) {
   EXPECT_FALSE(pushes.complete(6));
 }
 
-TEST(PushTracker, MayBeginLater) {
+TEST(PushTracker, MayStartLater) {
   PushTracker pushes;
   pushes.mark(7);
   pushes.begin_at(6);
@@ -33,7 +33,7 @@ TEST(PushTracker, MayBeginLater) {
   pushes.mark(6);
   EXPECT_EQ(pushes.through(), 7);
   pushes.begin_at(2);
-  EXPECT_EQ(pushes.through(), 7) << "what is there stays";
+  EXPECT_EQ(pushes.through(), 7) << "known pushes stay";
   pushes.mark(10);
   pushes.begin_at(10);
   EXPECT_EQ(pushes.through(), 10);

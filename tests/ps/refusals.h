@@ -1,4 +1,4 @@
-// Helpers that tests use to read a check's outcome.
+// Helpers of tests that read the result of a check.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace pushpull {
 
-// The tag of a refusal; "" where the message was taken.
+// Returns the tag of the refusal, or "" if the message was accepted.
 inline std::string reason_of(const Checked& checked) { return checked ? checked->reason : ""; }
-// Its tag and text for people; "" likewise.
+// Returns tag and text of the refusal, or "" if the message was accepted.
 inline std::string line_of(const Checked& checked) { return checked ? checked->line() : ""; }
 inline bool taken(const Checked& checked) { return !checked; }
 

@@ -101,7 +101,7 @@ TEST(SummaryJson, StalenessIsCountedInUpdates) {
   EXPECT_EQ(none.at("histogram"), json::object());
 }
 
-TEST(SummaryJson, WhatIsNotFiniteOrUnknownIsNull) {
+TEST(SummaryJson, NonFiniteAndUnknownValuesAreNull) {
   Summary s = some_summary();
   s.seconds = std::numeric_limits<double>::infinity();
   s.samples_per_second = std::nan("");
@@ -116,7 +116,7 @@ TEST(SummaryJson, WhatIsNotFiniteOrUnknownIsNull) {
   }
 }
 
-TEST(SummaryJson, AResumedRunSaysFromWhere) {
+TEST(SummaryJson, ResumedRunHasItsFirstStep) {
   Summary s = some_summary();
   s.resumed_from_step = 17;
   EXPECT_EQ(json::parse(summary_json(s)).at("resumed_from_step"), 17);
@@ -124,7 +124,7 @@ TEST(SummaryJson, AResumedRunSaysFromWhere) {
   EXPECT_EQ(json::parse(summary_json(s)).at("resumed_from_step"), 0);
 }
 
-TEST(SummaryTable, ShowsWhatAPersonAsksFirst) {
+TEST(SummaryTable, ShowsTheMainFigures) {
   const std::string table = summary_table(some_summary(), "/tmp/out");
   for (const std::string& text :
        {std::string("ssp:2"), std::string("341 of 359"), std::string("94.99 %"),
@@ -159,7 +159,7 @@ std::string printed(Report& report, const std::vector<Moment>& moments) {
   return testing::internal::GetCapturedStdout();
 }
 
-TEST(Report, MetricsAreAJsonLinePerMoment) {
+TEST(Report, MetricsAreOneJsonLinePerMoment) {
   const ScratchFolder folder;
   Moment second = moment_at(1.0, 20);
   second.loss = std::nan("");
@@ -191,7 +191,7 @@ TEST(Report, MetricsAreAJsonLinePerMoment) {
   EXPECT_EQ(lines[1].at("test_loss"), 0.75);
 }
 
-TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
+TEST(Report, FailedMetricsWriteLeavesTheReportRunning) {
   const ScratchFolder folder;
   std::filesystem::create_symlink("/dev/full", folder / "metrics.jsonl");
   testing::internal::CaptureStderr();
@@ -207,12 +207,12 @@ TEST(Report, MetricsThatCannotBeWrittenCostNothingElse) {
   EXPECT_TRUE(std::filesystem::exists(folder / "summary.json"));
 }
 
-TEST(Report, ATerminalHasOneLineThatIsRenewed) {
+TEST(Report, TerminalShowsOneLineThatIsRewritten) {
   const ScratchFolder folder;
   Report report(folder.path(), ProgressStyle::kTerminal);
   report.begin("", false);
   const std::string text = printed(report, {moment_at(0.1, 1), moment_at(0.2, 2)});
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "only where the line ends";
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "one newline at the end";
   EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 2);
   EXPECT_THAT(text, HasSubstr("step 2/100"));
   EXPECT_THAT(text, HasSubstr("loss 1.5000"));
@@ -221,7 +221,7 @@ TEST(Report, ATerminalHasOneLineThatIsRenewed) {
   EXPECT_THAT(text, HasSubstr("ETA 0:10")) << "98 steps of 64 samples at 640 a second";
 }
 
-TEST(Report, AFileGetsAPlainLineNowAndThenAndTheLastOne) {
+TEST(Report, FileGetsPlainLinesRarelyAndTheLastOne) {
   const ScratchFolder folder;
   Report report(folder.path(), ProgressStyle::kPlain);
   report.begin("", false);
@@ -235,7 +235,7 @@ TEST(Report, AFileGetsAPlainLineNowAndThenAndTheLastOne) {
   EXPECT_THAT(text, HasSubstr("step 100/100"));
 }
 
-TEST(Report, WhatAnEarlierRunHasLeftStaysUntilTrainingBegins) {
+TEST(Report, FilesOfAnEarlierRunStayUntilTrainingBegins) {
   const ScratchFolder folder;
   write_bytes(folder / "summary.json", "{}");
   write_bytes(folder / "metrics.jsonl", "old\n");
@@ -270,7 +270,7 @@ TEST(Report, WritesSummaryAndJob) {
   EXPECT_FALSE(std::filesystem::exists(folder / "summary.json.tmp"));
 }
 
-TEST(Report, ItsEndWaitsForTheNewestMembers) {
+TEST(Report, DestructorWaitsForTheNewestMembers) {
   const ScratchFolder folder;
   {
     Report report(folder.path(), ProgressStyle::kPlain);
@@ -291,14 +291,14 @@ std::string io_error_of(const Call& call) {
   return "no error";
 }
 
-TEST(Report, AFolderThatCannotBeMadeIsNamed) {
+TEST(Report, ErrorNamesAFolderThatCannotBeCreated) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
   EXPECT_THAT(io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain); }),
               HasSubstr(folder / "file/out"));
 }
 
-TEST(Report, MetricsThatCannotBeOpenedAreNamedBeforeAnybodyJoins) {
+TEST(Report, ErrorNamesMetricsThatCannotBeOpened) {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder / "metrics.jsonl");
   EXPECT_THAT(io_error_of([&] { const Report r(folder.path(), ProgressStyle::kPlain); }),

@@ -1,4 +1,4 @@
-// A rule of ps/aggregation on a shard of its own, without a server.
+// A rule of ps/aggregation on its own shard, without a server.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,8 @@ class RuleTest : public testing::Test {
     rule.total_steps = 10;
     rule_ = make_aggregation(std::move(rule));
   }
-  // A whole push of a share, every gradient `value`, computed on the newest weights or on `read`.
+  // Gives a whole push of a share to the rule: every gradient is `value`, computed on the newest
+  // weights or on version `read`.
   void give(uint64_t who, int64_t step, Range share, float value = 1.0F, int64_t read = 0) {
     ReceivedPush push;
     push.incarnation = who;
@@ -50,7 +51,7 @@ class RuleTest : public testing::Test {
     }
     rule_->take_push(std::move(push));
   }
-  // The version that answers a pull of slice 0 at `clock`.
+  // Returns the version that answers a pull of slice 0 at `clock`, if there is one.
   std::optional<int64_t> version(int64_t clock, bool latest = false) const {
     wire::Pull pull;
     pull.set_clock(clock);

@@ -1,4 +1,4 @@
-// The record from the coordinator's side: who may tell it what, when the job may end, and the file.
+// The record, coordinator's side: which members may add to it, when the job may end, and the file.
 #include "ps/coordinator/run_recorder.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ class RecordTest : public CoordinatorTest {
     applied->set_step(step);
     applied->set_hi(2);
     for (const int64_t read : reads) applied->add_read_versions(read);
-    return say(who, message);
+    return send(who, message);
   }
   void stats(int64_t recorded) {
     Message message;
@@ -47,7 +47,7 @@ class RecordTest : public CoordinatorTest {
     beat->set_incarnation(kServer);
     beat->set_state_version(1000);
     beat->mutable_stats()->set_recorded(recorded);
-    EXPECT_TRUE(say(kServer, message));
+    EXPECT_TRUE(send(kServer, message));
   }
 
   ScratchFolder folder_;
@@ -55,22 +55,22 @@ class RecordTest : public CoordinatorTest {
   std::optional<RunRecorder> recorder_;
 };
 
-TEST_F(RecordTest, OnlyServersTellWhatTheyHaveApplied) {
+TEST_F(RecordTest, OnlyServersReportAppliedPushes) {
   record();
   EXPECT_TRUE(tell(kServer, 0, {0, 0}));
   const auto out = coordinator_->take_outgoing();
   ASSERT_EQ(out.size(), 1U);
   EXPECT_EQ(out[0].message.header.record_taken().through(), 1);
-  EXPECT_TRUE(tell(kServer, 0, {0, 0})) << "repeated";
+  EXPECT_TRUE(tell(kServer, 0, {0, 0})) << "a repeat";
   EXPECT_EQ(coordinator_->logs()->have(1), 1);
   EXPECT_FALSE(tell(kAnna, 0, {0, 0}));
   EXPECT_FALSE(tell(999, 0, {0, 0}));
   EXPECT_FALSE(tell(kServer, 1, {0}));
   make("strategy = async\n");
-  EXPECT_FALSE(tell(kSelf, 0, {0})) << "nothing is recorded";
+  EXPECT_FALSE(tell(kSelf, 0, {0})) << "the job has no record";
 }
 
-TEST_F(RecordTest, TheJobEndsWhenAllIsTold) {
+TEST_F(RecordTest, JobEndsWhenAllEntriesAreReported) {
   record("steps = 1\n");
   commit_all(1);
   coordinator_->on_barrier_open(1);
@@ -98,7 +98,7 @@ TEST_F(RecordTest, TheJobEndsWhenAllIsTold) {
   EXPECT_EQ(got.start, recorded_start(job_of(keys_), table_of(3000), nullptr, false));
 }
 
-TEST_F(RecordTest, WhatWasNotToldMakesItIncomplete) {
+TEST_F(RecordTest, MissingEntriesMakeItIncomplete) {
   record();
   stats(5);
   tell(kSelf, 0, {0, 0});
@@ -108,7 +108,7 @@ TEST_F(RecordTest, WhatWasNotToldMakesItIncomplete) {
               HasSubstr("the last 4 updates of server 1"));
 }
 
-TEST_F(RecordTest, TheFailedPushIsInTheRecordOfTheFailure) {
+TEST_F(RecordTest, RecordOfAFailureHasTheFailedPush) {
   record();
   tell(kSelf, 0, {0, 0});
   Message message;
@@ -121,7 +121,7 @@ TEST_F(RecordTest, TheFailedPushIsInTheRecordOfTheFailure) {
   leave->mutable_failed()->set_hi(4);
   leave->mutable_failed()->add_read_versions(1);
   leave->mutable_failed()->add_read_versions(0);
-  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(send(kBert, message));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_TRUE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
   EXPECT_FALSE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
@@ -138,11 +138,11 @@ TEST_F(RecordTest, WorkersWithOtherNumericsAreRefused) {
   hello(kBert);
   Message other = declaration(kBert);
   other.header.mutable_declare()->set_numerics("cpu sse");
-  say(kBert, other);
+  send(kBert, other);
   EXPECT_THAT(refusal_of(kBert), HasSubstr("numerics differ"));
 }
 
-TEST(RunRecorder, SaysAtOnceThatItCannotWrite) {
+TEST(RunRecorder, UnwritableRecordIsAnErrorAtOnce) {
   const ScratchFolder folder;
   const std::string keys = "strategy = async\nrecord = ";
   try {
@@ -155,13 +155,13 @@ TEST(RunRecorder, SaysAtOnceThatItCannotWrite) {
   std::filesystem::create_directory(folder / "run.rec");
   EXPECT_THROW(RunRecorder(job_of(keys + folder.path() + "/run.rec\n")), Error);
   EXPECT_TRUE(std::filesystem::remove(folder / "run.rec"));
-  // what an earlier run has left would be taken for this one's
+  // A file that an earlier run left would be mistaken for this run's record.
   write_bytes(folder / "run.rec", "old");
   const RunRecorder recorder(job_of(keys + folder.path() + "/run.rec\n"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(RunRecorder, TheTableHasAnotherDigestWhereItDiffers) {
+TEST(RunRecorder, DigestDiffersIfTheTableDiffers) {
   TensorTable other = table_of(3000);
   EXPECT_EQ(table_sha256(other), table_sha256(table_of(3000)));
   other.tensors[0].value += 1.0F;

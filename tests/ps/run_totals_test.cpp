@@ -43,7 +43,7 @@ TEST(RunTotals, SumsByRoleAndKeepsTheLargest) {
   EXPECT_EQ(totals.clock_gap_max, 50);
 }
 
-TEST(RunTotals, SumsStopAtTheLargestNumber) {
+TEST(RunTotals, SumsSaturate) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   wire::Stats stats = stats_of(1.0, 1);
   stats.set_computed(kMost);
@@ -79,10 +79,10 @@ TEST(RunTotals, RefusalsAreSummedByReason) {
   totals.add(wire::ROLE_SERVER, stats);
   EXPECT_EQ(totals.rejected_frames, 10);
   EXPECT_EQ(totals.refusals, (std::map<std::string, int64_t>{{"other", 6}, {"push-share", 4}}))
-      << "what no honest member says is not shown";
+      << "dishonest messages are not shown";
 }
 
-TEST(RunTotals, TheMeanTaskIsOverAllWorkers) {
+TEST(RunTotals, MeanTaskIsOverAllWorkers) {
   RunTotals totals;
   EXPECT_EQ(totals.mean_split().compute, 0.0) << "no task, no time";
   totals.add(wire::ROLE_WORKER, stats_of(1.0, 1));
@@ -94,7 +94,7 @@ TEST(RunTotals, TheMeanTaskIsOverAllWorkers) {
   EXPECT_DOUBLE_EQ(split.pull, 15.0 / 4);
 }
 
-TEST(Plausible, IsWhatAMemberMayHonestlySay) {
+TEST(Plausible, AreStatisticsOfAnHonestMember) {
   EXPECT_EQ(reason_of(check_stats({})), "");
   EXPECT_EQ(reason_of(check_stats(stats_of(1.0, 1))), "");
   EXPECT_EQ(reason_of(check_stats(stats_of(-1.0, 1))), "bad-stats");

@@ -1,4 +1,5 @@
-// A server whose workers update by themselves, and the coordinator that tells them of each other.
+// A server of workers that update by themselves, and the coordinator that gives workers their
+// peers.
 #include <gtest/gtest.h>
 
 #include "common/net/shard_client.h"
@@ -20,7 +21,7 @@ class AllReduceServer : public testing::Test {
     server_ = std::make_unique<Server>(setup_, &observer_);
     server_->on_state(state_with_workers({kAnna, kBert}));
   }
-  // The losses of a share of a step.
+  // Returns the message with the losses of a share of a step.
   Message losses(uint64_t who, int64_t number, int64_t step, Range share) const {
     Message message = push_message(setup_, who, number, step, share, 1.0F);
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
@@ -31,7 +32,7 @@ class AllReduceServer : public testing::Test {
     message.payloads.clear();
     return message;
   }
-  // The worker that keeps the slice sends it.
+  // Returns the message with which the worker that keeps the slice stores it.
   static Message store(int slice, int64_t step, float value) {
     return store(slice, step, value, slice % 2 == 0 ? kAnna : kBert);
   }
@@ -57,7 +58,7 @@ class AllReduceServer : public testing::Test {
     return message;
   }
   Checked give(const Message& message) { return server_->on_data("anna", message); }
-  // The one answer to a message that must be taken in.
+  // Returns the single answer to a message that the server must accept.
   Message answer(const Message& message) {
     EXPECT_TRUE(taken(give(message)));
     std::vector<Outgoing> out = server_->take_outgoing();
@@ -78,7 +79,7 @@ class AllReduceServer : public testing::Test {
   int64_t reported_ = 0;
 };
 
-TEST_F(AllReduceServer, HandsOutTheFirstWeightsUntilTheNextAreStored) {
+TEST_F(AllReduceServer, SendsTheInitialWeightsUntilTheNextAreStored) {
   const Message first = answer(fetch(0, 0));
   ASSERT_TRUE(first.header.has_fetched());
   EXPECT_EQ(first.payloads.size(), 2U);
@@ -98,7 +99,7 @@ TEST_F(AllReduceServer, LossesCountOnceAndAreAcknowledged) {
   EXPECT_EQ(server_->floor(), 1);
 }
 
-TEST_F(AllReduceServer, TheBarrierOpensWhenAllIsStoredAndAllLossesAreThere) {
+TEST_F(AllReduceServer, BarrierOpensWhenAllSlicesAndLossesAreThere) {
   compute_to(1);
   for (const int slice : {0, 1, 2}) EXPECT_TRUE(answer(store(slice, 2, 3.0F)).header.has_stored());
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{});
@@ -111,7 +112,7 @@ TEST_F(AllReduceServer, TheBarrierOpensWhenAllIsStoredAndAllLossesAreThere) {
   EXPECT_EQ(floats_of(snapshot.payloads[1])[5], -3.0F);
 }
 
-TEST_F(AllReduceServer, TwoCheckpointsAreHeldAndTheThirdWaitsUntilOneIsGathered) {
+TEST_F(AllReduceServer, HoldsTwoCheckpointsAndDelaysTheThirdUntilOneIsGathered) {
   for (int64_t step : {2, 4, 6}) {
     compute_to(step);
     for (const int slice : {0, 1, 2}) {
@@ -121,7 +122,7 @@ TEST_F(AllReduceServer, TwoCheckpointsAreHeldAndTheThirdWaitsUntilOneIsGathered)
   EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(observer_.waits, (std::set<int64_t>{6}));
   EXPECT_TRUE(answer(store(0, 8, 1.0F)).header.status().not_ready());
-  EXPECT_TRUE(answer(store(1, 6, 9.0F)).header.has_stored());  // repeated: no change
+  EXPECT_TRUE(answer(store(1, 6, 9.0F)).header.has_stored());  // a repeat changes nothing
   for (const int64_t step : {2, 4}) {
     const Message held = answer(fetch(1, step));
     EXPECT_EQ(floats_of(held.payloads[0])[0], static_cast<float>(step));
@@ -133,18 +134,18 @@ TEST_F(AllReduceServer, TwoCheckpointsAreHeldAndTheThirdWaitsUntilOneIsGathered)
   EXPECT_TRUE(answer(store(0, 8, 1.0F)).header.has_stored());
 }
 
-TEST_F(AllReduceServer, WhatDoesNotFitIsDropped) {
+TEST_F(AllReduceServer, InvalidMessagesAreRefused) {
   EXPECT_EQ(reason_of(give(push_message(setup_, kAnna, 1, 0, {0, 2}, 1.0F))),
-            "push-parts");  // gradients
+            "push-parts");  // has gradients
   EXPECT_EQ(reason_of(give(pull_message(kAnna, 1, 0))), "pull-strategy");
-  EXPECT_EQ(reason_of(give(losses(kAnna, 1, 0, {0, 3}))), "push-share");     // no share
+  EXPECT_EQ(reason_of(give(losses(kAnna, 1, 0, {0, 3}))), "push-share");     // not a share
   EXPECT_EQ(reason_of(give(losses(kAnna, 1, 99, {0, 2}))), "push-step");     // beyond the end
   EXPECT_EQ(reason_of(give(losses(kAnna, 500, 0, {0, 2}))), "push-number");  // far ahead
   Message few = losses(kAnna, 1, 0, {0, 2});
   few.header.mutable_exchange()->mutable_push()->mutable_losses()->Resize(1, 0.0F);
   EXPECT_EQ(reason_of(give(few)), "push-losses");
-  EXPECT_EQ(reason_of(give(store(3, 2, 1.0F))), "slice");       // no such slice
-  EXPECT_EQ(reason_of(give(store(0, 3, 1.0F))), "store-step");  // no checkpoint there
+  EXPECT_EQ(reason_of(give(store(3, 2, 1.0F))), "slice");       // unknown slice
+  EXPECT_EQ(reason_of(give(store(0, 3, 1.0F))), "store-step");  // no checkpoint at this step
   Message other = store(0, 2, 1.0F);
   other.header.mutable_store()->mutable_sender()->set_run(kRun + 1);
   EXPECT_EQ(reason_of(give(other)), "run");
@@ -157,12 +158,12 @@ TEST_F(AllReduceServer, WhatDoesNotFitIsDropped) {
   other = store(0, 2, 1.0F);
   other.payloads[1] = constant_payload(7, 1.0F);
   EXPECT_EQ(reason_of(give(other)), "slice-bytes");
-  EXPECT_TRUE(answer(store(0, 2, 1.0F, 4711)).header.status().not_ready());  // nobody we know
+  EXPECT_TRUE(answer(store(0, 2, 1.0F, 4711)).header.status().not_ready());  // unknown worker
   EXPECT_TRUE(observer_.commits.empty());
   EXPECT_TRUE(answer(fetch(0, 0)).header.has_fetched());
 }
 
-TEST_F(AllReduceServer, OthersStoreNothing) {
+TEST_F(AllReduceServer, StoreIsRefusedUnderOtherStrategies) {
   const ServerSetup sync =
       server_setup(job_of("strategy = sync\ncheckpoint-every = 2\n"), kElements);
   Server server(sync, nullptr);
@@ -170,7 +171,7 @@ TEST_F(AllReduceServer, OthersStoreNothing) {
   EXPECT_EQ(reason_of(server.on_data("anna", store(0, 2, 1.0F))), "store-strategy");
 }
 
-TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
+TEST_F(AllReduceServer, ShardClientOfAWorkerFetchesAndStores) {
   const SliceMap map(kElements, setup_.job.slice_bytes, 1);
   ShardClient annas(kRun, kAnna, map, 1);
   ShardClient berts(kRun, kBert, map, 1);
@@ -178,7 +179,7 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
   const auto run = [&](ShardClient& client) {
     for (int turn = 0; turn < 100 && client.busy(); ++turn) {
       for (const ToShard& out : client.take_outgoing()) {
-        for (Message copy : {out.message, out.message}) give(copy);  // repeated
+        for (Message copy : {out.message, out.message}) give(copy);  // each message twice
       }
       for (const Outgoing& out : server_->take_outgoing()) client.on_message(out.message, now);
       client.on_tick(now += 50);
@@ -199,7 +200,7 @@ TEST_F(AllReduceServer, AWorkersClientFetchesAndStores) {
   berts.store(view, {1}, now);
   run(berts);
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{2});
-  annas.store(view, {}, now);  // nothing to keep
+  annas.store(view, {}, now);  // nothing to store
   EXPECT_FALSE(annas.busy());
 }
 
@@ -209,12 +210,12 @@ class AllReduceCoordinator : public CoordinatorTest {
     EXPECT_TRUE(hello(who));
     Message message = declaration(who);
     message.header.mutable_declare()->set_peer_endpoint(endpoint);
-    taken_ = say(who, message);
+    taken_ = send(who, message);
   }
   bool taken_ = false;
 };
 
-TEST_F(AllReduceCoordinator, TellsWorkersWhereTheOthersAre) {
+TEST_F(AllReduceCoordinator, TellsWorkersTheAddressesOfTheirPeers) {
   make(kKeys);
   declare(kBert, "tcp://10.0.0.2:7001");
   declare(kAnna, "tcp://10.0.0.1:7000");
@@ -240,12 +241,12 @@ TEST_F(AllReduceCoordinator, DropsAWorkerWithoutAnAddress) {
   EXPECT_TRUE(taken_);
 }
 
-// Both would be sent parts that only one of them gets.
-TEST_F(AllReduceCoordinator, RefusesAnAddressThatAnotherWorkerHas) {
+// Peers would send to one address the parts of both workers.
+TEST_F(AllReduceCoordinator, RefusesTheAddressOfAnotherWorker) {
   make(kKeys);
   declare(kAnna, "tcp://10.0.0.1:7000");
   declare(kAnna, "tcp://10.0.0.1:7000");
-  EXPECT_EQ(refusal_of(kAnna), "") << "it may say so again";
+  EXPECT_EQ(refusal_of(kAnna), "") << "a repeat is fine";
   declare(kBert, "tcp://10.0.0.1:7000");
   const std::string refusal = refusal_of(kBert);
   EXPECT_NE(refusal.find("tcp://10.0.0.1:7000 is the address of worker 0 (node"), std::string::npos)
@@ -262,7 +263,7 @@ TEST_F(AllReduceCoordinator, RefusesOtherNumerics) {
   Message message = declaration(kBert);
   message.header.mutable_declare()->set_peer_endpoint("tcp://10.0.0.2:7000");
   message.header.mutable_declare()->set_numerics("cpu avx512");
-  EXPECT_TRUE(say(kBert, message));
+  EXPECT_TRUE(send(kBert, message));
   EXPECT_FALSE(coordinator_->wants_start());
 }
 

@@ -1,5 +1,5 @@
-// No allocation for each slice in a steady step of a server (sync, momentum): messages are made
-// before, and what is counted is the same for few slices and for many.
+// A steady step of a server (sync, momentum) allocates nothing per slice. Messages are built before
+// the count, and the counts with few and many slices are compared.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -48,18 +48,18 @@ Counts of_a_steady_step(int64_t slices) {
   return last;
 }
 
-TEST(ServerAllocation, AStepAllocatesNothingForEachSlice) {
+TEST(ServerAllocation, StepAllocatesNothingPerSlice) {
   const Counts few = of_a_steady_step(16);
   const Counts many = of_a_steady_step(64);
-  EXPECT_GT(few.push, 0U) << "the counter counts";
+  EXPECT_GT(few.push, 0U) << "the counter works";
   EXPECT_EQ(many.push, few.push);
   std::printf("a step allocates %zu times, two answers of 16 slices %zu\n", few.push, few.pull);
 }
 
-TEST(ServerAllocation, AnAnswerAllocatesItsHeadersEntriesAlone) {
+TEST(ServerAllocation, AnswerAllocatesOnlyTheEntriesOfItsHeader) {
   const Counts few = of_a_steady_step(16);
   const Counts many = of_a_steady_step(64);
-  // of two answers: 48 entries more in each, and a vector or two that grow twice more
+  // Two answers with 48 more entries each, and a few vectors that grow twice more.
   EXPECT_LE(many.pull, few.pull + size_t{2} * (48 + 8));
 }
 

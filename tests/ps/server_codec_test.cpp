@@ -1,4 +1,4 @@
-// Servers that get narrow pushes and hand out narrow weights.
+// Servers with narrow pushes and narrow weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ Payload owned(std::vector<float> floats) {
   return {std::move(owner), bytes};
 }
 
-// A server, and pushes to it: as the job's codec makes them, or what comes out of that as floats.
+// A server, and pushes to it: encoded by the job's codec, or decoded to floats again.
 struct Side {
   Side(const std::string& keys, const std::string& codec_keys, bool encodes)
       : encoded(encodes),
@@ -66,7 +66,7 @@ struct Side {
     return message;
   }
 
-  // Two workers, some steps; norms and sets are answered as the coordinator does.
+  // Trains some steps with two workers. Answers norms and sets as the coordinator does.
   void train(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {
       for (const auto& [who, share] : {std::pair{kAnna, kFirst}, {kBert, kSecond}}) {
@@ -126,7 +126,7 @@ struct Side {
 
 class NarrowPushes : public testing::TestWithParam<const char*> {};
 
-TEST_P(NarrowPushes, MoveTheWeightsAsWhatComesOutOfThemWould) {
+TEST_P(NarrowPushes, MoveTheWeightsLikeTheirDecodedFloats) {
   for (const std::string codec : {"fp16", "bf16", "int8", "topk:0.05"}) {
     for (const std::string clip : {"", "clip-norm = 0.5\n"}) {
       SCOPED_TRACE(codec + clip);
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, NarrowPushes,
 
 class HostileCodec : public testing::Test {
  protected:
-  // The first payload of an honest push is changed.
+  // Spoils the first payload of an honest push. Returns true if the server accepts it.
   bool takes(const std::string& codec, const std::function<void(Payload&)>& spoil) {
     Side side("", "codec = " + codec + "\n", true);
     Message message = side.push(kAnna, 1, 0, kFirst);
@@ -161,13 +161,13 @@ class HostileCodec : public testing::Test {
     if (!fits) {
       EXPECT_EQ(side.server.stats().bytes_pushed(), 0);
       EXPECT_TRUE(taken(side.server.on_data("anna", side.push(kAnna, 1, 0, kFirst))))
-          << "the honest one";
+          << "the honest push still counts";
     }
     return fits;
   }
 };
 
-TEST_F(HostileCodec, APayloadOfAnotherSizeIsRefused) {
+TEST_F(HostileCodec, PayloadOfAnotherSizeIsRefused) {
   for (const std::string codec : {"fp16", "bf16", "int8", "topk:0.05"}) {
     SCOPED_TRACE(codec);
     EXPECT_FALSE(takes(codec, [](Payload& p) { p = constant_payload(1024, 1.0F); })) << "plain";
@@ -180,7 +180,7 @@ TEST_F(HostileCodec, APayloadOfAnotherSizeIsRefused) {
       << "narrow, where the job has no codec";
 }
 
-TEST_F(HostileCodec, IndicesThatLeadOutOfTheSliceAreRefused) {
+TEST_F(HostileCodec, IndicesOutsideTheSliceAreRefused) {
   const auto with_index = [](int place, uint16_t index) {
     return [=](Payload& p) {
       std::vector<float> copy = floats_of(p);
@@ -194,8 +194,8 @@ TEST_F(HostileCodec, IndicesThatLeadOutOfTheSliceAreRefused) {
   EXPECT_TRUE(takes("topk:0.05", with_index(51, 1023)));
 }
 
-// As in plain floats: who may push may spoil the weights, and no memory.
-TEST_F(HostileCodec, ValuesThatAreNoNumbersAreTheSendersBusiness) {
+// A worker may spoil the weights, as with plain floats, but not the memory.
+TEST_F(HostileCodec, NonFiniteValuesAreAccepted) {
   EXPECT_TRUE(takes("int8", [](Payload& p) {
     std::vector<float> copy = floats_of(p);
     copy[0] = std::numeric_limits<float>::quiet_NaN();
@@ -214,7 +214,7 @@ std::vector<float> widened(const Payload& narrow, int64_t n) {
   return out;
 }
 
-TEST(NarrowPulls, BringRoundedWeightsButForEvaluations) {
+TEST(NarrowPulls, GiveRoundedWeightsExceptToEvaluations) {
   for (const std::string strategy : {"sync", "async", "backup:1"}) {
     SCOPED_TRACE(strategy);
     const std::string keys = "strategy = " + strategy + "\neval-every = 3\n";
@@ -237,11 +237,11 @@ TEST(NarrowPulls, BringRoundedWeightsButForEvaluations) {
       bytes += std::ssize(got[i].bytes);
     }
     EXPECT_EQ(narrow.server.stats().bytes_pulled(), bytes);
-    EXPECT_EQ(narrow.pull(latest)[0].bytes.data(), got[0].bytes.data()) << "made narrow once";
+    EXPECT_EQ(narrow.pull(latest)[0].bytes.data(), got[0].bytes.data()) << "encoded once";
   }
 }
 
-TEST(NarrowPulls, AnEvaluationsWeightsHaveAllTheirBits) {
+TEST(NarrowPulls, WeightsOfAnEvaluationAreExact) {
   for (const std::string strategy : {"sync", "async", "backup:1"}) {
     SCOPED_TRACE(strategy);
     const std::string keys = "strategy = " + strategy + "\neval-every = 3\n";

@@ -14,7 +14,7 @@ std::string why_not(const std::string& keys) {
   return why_not_on_device(parse_job_text("dataset = dummy\n" + keys, "test"));
 }
 
-TEST(ServerDevice, JobsWhoseWeightsStayOnTheHostSayWhy) {
+TEST(ServerDevice, JobWithWeightsOnTheHostHasAReason) {
   EXPECT_EQ(why_not("strategy = allreduce:tree\n"),
             "strategy = allreduce:tree updates them in the workers");
   EXPECT_EQ(why_not("codec = int8\n"), "codec = int8 is decoded there");
@@ -23,17 +23,17 @@ TEST(ServerDevice, JobsWhoseWeightsStayOnTheHostSayWhy) {
   EXPECT_EQ(why_not("pull-codec = bf16\n"), "pull-codec = bf16 is encoded there");
 }
 
-TEST(ServerDevice, AllOthersMayUseOne) {
+TEST(ServerDevice, OtherJobsMayUseADevice) {
   for (const char* strategy : {"sync", "async", "ssp:2", "backup:1", "local:4"}) {
     EXPECT_EQ(why_not(std::string("strategy = ") + strategy + "\nclip-norm = 1\n"), "");
   }
 }
 
-TEST(ServerDevice, TheProcessorIsNoDeviceAndNothingIsSaid) {
+TEST(ServerDevice, CpuIsNoDevice) {
   EXPECT_EQ(open_server_device("cpu", [](const std::string& text) { FAIL() << text; }), nullptr);
 }
 
-TEST(ServerDevice, AServerUsesOne) {
+TEST(ServerDevice, ServerMayUseADevice) {
   const auto refusal = [](const std::string& text) -> std::string {
     try {
       open_server_device(text, [](const std::string&) {});
@@ -47,7 +47,7 @@ TEST(ServerDevice, AServerUsesOne) {
   EXPECT_THAT(refusal("gpu"), HasSubstr("gpu is unknown"));
 }
 
-TEST(ServerDevice, ADeviceThatIsNamedMustBeThere) {
+TEST(ServerDevice, NamedDeviceMustExist) {
   try {
     open_server_device("cuda:63", [](const std::string& text) { FAIL() << text; });
     FAIL() << "there are 64 devices";
@@ -57,7 +57,7 @@ TEST(ServerDevice, ADeviceThatIsNamedMustBeThere) {
   }
 }
 
-TEST(ServerDevice, AutoSaysWhyItTakesNone) {
+TEST(ServerDevice, AutoReportsWhyItTakesNone) {
   std::string said;
   const auto device = open_server_device("auto", [&](const std::string& text) { said = text; });
   const std::string why = "keeps weights in host memory: [device] cuda:0";

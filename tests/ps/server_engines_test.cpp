@@ -1,4 +1,4 @@
-// A server on a device answers with the bits of one on the host.
+// A server on a device answers with the bits of a server on the host.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace pushpull {
 namespace {
 
-// Two servers that get the same messages, the second one on a device, must answer the same.
+// Two servers, the second on a device. They get the same messages and must give the same answers.
 class ServerPair {
  public:
   ServerPair(const Lab& lab, const std::string& keys) : lab_(lab) {
@@ -33,7 +33,7 @@ class ServerPair {
   void pull(uint64_t who, int64_t number, int64_t clock) {
     send(who, pull_message(who, number, clock));
   }
-  // As the coordinator does with the norms of all servers.
+  // Sends a total norm, as the coordinator does.
   void end_norms() {
     if (!host_->waiting_norms()) return;
     ASSERT_TRUE(device_->waiting_norms());
@@ -83,7 +83,7 @@ using ServerOn = AnyEngine;
 INSTANTIATE_TEST_SUITE_P(, ServerOn, testing::ValuesIn(device_cases()),
                          [](const auto& of) { return std::string(of.param.name); });
 
-TEST_P(ServerOn, ADeviceAnswersWithTheHostsBits) {
+TEST_P(ServerOn, DeviceAnswersWithTheHostsBits) {
   const Lab lab(GetParam().make(4));
   for (const std::string keys :
        {"strategy = sync\noptimizer = adam\nclip-norm = 1\ncheckpoint-every = 2\n",

@@ -35,7 +35,7 @@ class ServerTest : public testing::Test {
     return server_->on_data(peer_of(who), pull_message(who, number, clock));
   }
   static PeerId peer_of(uint64_t who) { return who == kAnna ? "anna" : "bert"; }
-  // All slices that have been sent to `who` since the last call, with their versions.
+  // Returns all slices sent to this worker since the last call, with their versions.
   std::vector<std::pair<int, int64_t>> slices_to(uint64_t who) {
     std::vector<std::pair<int, int64_t>> out;
     std::vector<Outgoing> others;

@@ -1,5 +1,5 @@
-// What a hostile or broken peer sends to a server that trains: refused, and the weights do not
-// move.
+// Messages of hostile or broken peers to a server that trains are refused, and the weights do not
+// change.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -46,13 +46,13 @@ class Hostile : public testing::TestWithParam<const char*> {
     }
     return out;
   }
-  // In backup a step ends when the coordinator has chosen; others do not listen.
+  // Sends a choice: under backup a step ends with it. Other strategies ignore it.
   void choose_first() {
     wire::Chosen chosen;
     chosen.add_lo(0);
     server_->on_chosen(chosen);
   }
-  // A push that `spoil` has changed is dropped for `reason` and changes nothing.
+  // Expects that a push changed by `spoil` is refused for `reason` and changes nothing.
   void expect_refused(const std::string& what, const std::string& reason, const Spoil& spoil) {
     SCOPED_TRACE(what);
     restart();
@@ -66,7 +66,7 @@ class Hostile : public testing::TestWithParam<const char*> {
     EXPECT_EQ(weights(2), before);
     EXPECT_EQ(server_->stats().updates(), 0);
     EXPECT_EQ(server_->stats().bytes_pushed(), 0);
-    // and the honest push still counts
+    // the honest push still counts
     EXPECT_TRUE(taken(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kFirst, 1.0F))));
     EXPECT_TRUE(taken(server_->on_data("bert", push_message(setup_, kBert, 1, 0, kSecond, 1.0F))));
     choose_first();
@@ -85,7 +85,7 @@ TEST_P(Hostile, AnotherRunIsRefused) {
                  [](Message& m, wire::Push*) { m.header.mutable_exchange()->clear_sender(); });
 }
 
-TEST_P(Hostile, AnUnknownIncarnationMovesNothing) {
+TEST_P(Hostile, UnknownIncarnationChangesNothing) {
   const auto before = weights();
   EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 12345, 1, 0, kFirst, 1e30F))));
   EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 0, 1, 0, kFirst, 1e30F))));
@@ -93,7 +93,7 @@ TEST_P(Hostile, AnUnknownIncarnationMovesNothing) {
   EXPECT_EQ(weights(2), before);
 }
 
-TEST_P(Hostile, AShareThatIsNoneIsRefused) {
+TEST_P(Hostile, InvalidShareIsRefused) {
   for (const Range range :
        {Range{0, 1}, Range{1, 3}, Range{0, 4}, Range{2, 2}, Range{2, 0}, Range{-2, 2}, Range{4, 6},
         Range{INT32_MIN, INT32_MAX}, Range{INT32_MAX, INT32_MIN}}) {
@@ -111,14 +111,14 @@ TEST_P(Hostile, StepsOutsideTheRunAreRefused) {
   }
 }
 
-TEST_P(Hostile, NumbersThatNoWorkerUsesAreRefused) {
+TEST_P(Hostile, InvalidNumbersAreRefused) {
   for (const int64_t number : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     expect_refused("number", "push-number",
                    [&](Message&, wire::Push* push) { push->set_number(number); });
   }
 }
 
-TEST_P(Hostile, VersionsThatNobodyCanHaveReadAreRefused) {
+TEST_P(Hostile, ImpossibleReadVersionsAreRefused) {
   const int own = setup_.rank;
   for (const int64_t version : {int64_t{-1}, INT64_MIN}) {
     for (int server = 0; server < setup_.servers; ++server) {
@@ -144,7 +144,7 @@ TEST_P(Hostile, SlicesOfAnotherServerAreRefused) {
   }
 }
 
-TEST_P(Hostile, PartsThatAreNoSubtreeOfTheShareAreRefused) {
+TEST_P(Hostile, PartsThatAreNoSubtreesOfTheShareAreRefused) {
   for (const Range node : {Range{0, 1}, Range{2, 4}, Range{0, 4}, Range{2, 0}, Range{-1, 1},
                            Range{INT32_MIN, INT32_MAX}}) {
     expect_refused(std::to_string(node.lo), "push-node", [&](Message&, wire::Push* push) {
@@ -164,21 +164,21 @@ TEST_P(Hostile, PayloadsOfAnotherSizeAreRefused) {
                  [](Message& m, wire::Push*) { m.payloads.push_back(m.payloads[0]); });
 }
 
-TEST_P(Hostile, AWrongCountOfPartsIsRefused) {
+TEST_P(Hostile, WrongCountOfPartsIsRefused) {
   for (const int total : {0, 2, 4, -3, INT_MAX, INT_MIN}) {
     expect_refused(std::to_string(total), "push-parts",
                    [&](Message&, wire::Push* push) { push->set_parts_total(total); });
   }
 }
 
-TEST_P(Hostile, AWrongCountOfLossesIsRefused) {
+TEST_P(Hostile, WrongCountOfLossesIsRefused) {
   expect_refused("one more", "push-losses",
                  [](Message&, wire::Push* push) { push->add_losses(1.0F); });
   expect_refused("one less", "push-losses",
                  [](Message&, wire::Push* push) { push->mutable_losses()->RemoveLast(); });
 }
 
-TEST_P(Hostile, AShareOfAnotherOrASpareIsNotPushed) {
+TEST_P(Hostile, PushWithoutItsOwnGrantIsRefused) {
   expect_refused("no grant", "push-grant", [](Message&, wire::Push* push) { push->clear_grant(); });
   expect_refused("of another worker", "push-grant", [&](Message& message, wire::Push*) {
     message.header.mutable_exchange()->mutable_sender()->set_incarnation(kBert);
@@ -194,7 +194,7 @@ TEST_P(Hostile, AShareOfAnotherOrASpareIsNotPushed) {
   });
 }
 
-TEST_P(Hostile, OnePartSentTwiceInOneMessageIsNotTheWholePush) {
+TEST_P(Hostile, PartSentTwiceIsNotTheWholePush) {
   Message message = push_message(setup_, kAnna, 1, 0, kFirst, 1.0F);
   wire::Push* push = message.header.mutable_exchange()->mutable_push();
   push->mutable_parts(1)->CopyFrom(push->parts(0));
@@ -202,7 +202,7 @@ TEST_P(Hostile, OnePartSentTwiceInOneMessageIsNotTheWholePush) {
   EXPECT_TRUE(taken(server_->on_data("anna", message)));
   EXPECT_TRUE(taken(server_->on_data("bert", push_message(setup_, kBert, 1, 0, kSecond, 1.0F))));
   choose_first();
-  EXPECT_EQ(server_->floor(), 0) << "slice 2 of the first share has not come";
+  EXPECT_EQ(server_->floor(), 0) << "slice 2 of the first share is missing";
   EXPECT_TRUE(taken(server_->on_data("anna", push_message(setup_, kAnna, 1, 0, kFirst, 1.0F))));
   choose_first();
   EXPECT_EQ(server_->floor(), 1);
@@ -217,18 +217,18 @@ TEST_P(Hostile, OneNumberForTwoPushesIsRefused) {
             "push-other");
 }
 
-TEST_P(Hostile, PushesThatNeverEndAreBounded) {
+TEST_P(Hostile, UnfinishedPushesAreBounded) {
   for (int64_t number = 1; number < 500; ++number) {
     Message half = push_message(setup_, kAnna, number, 0, kFirst, 1.0F);
     half.header.mutable_exchange()->mutable_push()->mutable_parts()->DeleteSubrange(1, 2);
     half.payloads.resize(1);
     EXPECT_EQ(reason_of(server_->on_data("anna", half)), number <= 18 ? "" : "push-number");
   }
-  // sixteen and one for each share are held, each part of which was taken in once
+  // Sixteen pushes and one per share are kept, each with one part.
   EXPECT_EQ(server_->stats().bytes_pushed(), 18 * 4096);
 }
 
-TEST_P(Hostile, PushesFarBeyondTheNextAreNotKeptInMind) {
+TEST_P(Hostile, PushesFarAheadAreRefused) {
   EXPECT_TRUE(taken(server_->on_data("anna", push_message(setup_, kAnna, 18, 0, kFirst, 1.0F))));
   EXPECT_EQ(reason_of(server_->on_data("anna", push_message(setup_, kAnna, 19, 0, kFirst, 1.0F))),
             "push-number");
@@ -237,7 +237,7 @@ TEST_P(Hostile, PushesFarBeyondTheNextAreNotKeptInMind) {
       "push-number");
 }
 
-TEST_P(Hostile, PullsAtClocksThatTheRunDoesNotHaveAreRefused) {
+TEST_P(Hostile, PullsAtClocksOutsideTheRunAreRefused) {
   for (const int64_t clock : {int64_t{-1}, int64_t{11}, INT64_MAX, INT64_MIN, INT64_MIN + 1}) {
     EXPECT_EQ(reason_of(server_->on_data("anna", pull_message(kAnna, 1, clock))), "pull-clock")
         << clock;
@@ -252,7 +252,7 @@ TEST_P(Hostile, PullsAtClocksThatTheRunDoesNotHaveAreRefused) {
   EXPECT_EQ(server_->take_outgoing().size(), 1U);
 }
 
-TEST_P(Hostile, FetchesAndLoadsThatDoNotFitAreRefused) {
+TEST_P(Hostile, InvalidFetchesAndLoadsAreRefused) {
   for (const int64_t step : {int64_t{-1}, INT64_MIN}) {
     Message fetch;
     fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
@@ -266,18 +266,18 @@ TEST_P(Hostile, FetchesAndLoadsThatDoNotFitAreRefused) {
   fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
   fetch.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
   fetch.header.mutable_fetch()->set_slice(1);
-  EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "slice") << "another server's";
+  EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "slice") << "a slice of another server";
   const auto before = weights();
   Message load;
   load.header.mutable_load()->mutable_sender()->set_run(kRun);
   load.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   load.payloads.push_back(constant_payload(1024, 1e30F));
   EXPECT_EQ(reason_of(server_->on_data("x", load)), "load-start")
-      << "this run starts by its init rules";
+      << "this run starts from its init rules";
   EXPECT_EQ(weights(2), before);
 }
 
-TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
+TEST_P(Hostile, InvalidLoadsAreRefusedWhileTheServerWaitsForLoads) {
   setup_.load = true;
   restart();
   Message load;
@@ -287,7 +287,7 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
   EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-bytes") << "too short";
   load.payloads[0] = constant_payload(1024, 1.0F);
   load.payloads.push_back(constant_payload(1024, 1.0F));
-  EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-payloads") << "sgd has no state";
+  EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-payloads") << "SGD has no state";
   load.payloads.pop_back();
   for (const int slice : {1, -1, 6, INT_MAX}) {
     load.header.mutable_load()->set_slice(slice);
@@ -298,7 +298,7 @@ TEST_P(Hostile, LoadsThatDoNotFitAreRefusedWhileTheServerWaitsForThem) {
   EXPECT_FALSE(server_->ready());
 }
 
-TEST_P(Hostile, ADataHashOfAnotherLengthIsRefused) {
+TEST_P(Hostile, DataHashOfAnotherLengthIsRefused) {
   for (const size_t length : {1, 31, 33, 64}) {
     expect_refused(
         "data_hash of " + std::to_string(length), "push-data-hash",
@@ -306,7 +306,7 @@ TEST_P(Hostile, ADataHashOfAnotherLengthIsRefused) {
   }
 }
 
-TEST_P(Hostile, MessagesOfTheControlConnectionDoNotBelongHere) {
+TEST_P(Hostile, ControlMessagesAreRefused) {
   Message message;
   message.header.mutable_hello();
   EXPECT_EQ(reason_of(server_->on_data("x", message)), "message");
@@ -316,8 +316,8 @@ TEST_P(Hostile, MessagesOfTheControlConnectionDoNotBelongHere) {
   EXPECT_EQ(reason_of(server_->on_data("x", message)), "message");
 }
 
-// Honest pushes with fields spoilt at random: what is not refused is one of the honest ones.
-TEST_P(Hostile, RandomNumbersNeverMoveTheWeightsAndNeverCrash) {
+// Sets random fields of honest pushes: the server accepts only what equals an honest push.
+TEST_P(Hostile, RandomNumbersNeitherCrashNorMoveTheWeights) {
   std::mt19937_64 random(9);
   const auto before = weights();
   const std::vector<int64_t> extremes{0, 1, -1, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, 10, 4};
@@ -325,7 +325,7 @@ TEST_P(Hostile, RandomNumbersNeverMoveTheWeightsAndNeverCrash) {
   for (int i = 0; i < 20000; ++i) {
     Message message = push_message(setup_, kAnna, 1, 0, kFirst, 1e30F);
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
-    // never the whole push: that one would count
+    // The last part is always missing, since a whole push would count.
     push->mutable_parts()->RemoveLast();
     message.payloads.pop_back();
     push->set_number(any());

@@ -1,4 +1,4 @@
-// What a server holds for workers that read its weights where they lie.
+// Weights that a server keeps for workers that read them in place.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,10 +19,10 @@ class ServerInPlace : public testing::Test {
     setup_ = server_setup(job_of(keys), kElements);
     server_ = std::make_unique<Server>(setup_, nullptr);
     server_->on_state(state_with_workers({kAnna, kBert}));
-    go_on();  // the first weights are kept anyway, as the run's start
+    overwrite_free_buffers();  // else the initial weights stay, as the run's start
   }
-  // The weights that Anna was handed, as what goes over the wire leaves them: nobody but the server
-  // holds them.
+  // The weights that kAnna was given, without the owner: as over the wire, only the server holds
+  // them.
   struct Handed {
     std::weak_ptr<const void> owner;
     const float* floats = nullptr;
@@ -41,8 +41,8 @@ class ServerInPlace : public testing::Test {
     }
     return out;
   }
-  // Updates by Bert, until every buffer that is free has been written.
-  void go_on() {
+  // Updates the weights with pushes of kBert until each free buffer has been written.
+  void overwrite_free_buffers() {
     for (int i = 0; i < 4; ++i) {
       ++pushed_;
       EXPECT_TRUE(taken(server_->on_data(
@@ -59,56 +59,56 @@ class ServerInPlace : public testing::Test {
   int64_t pushed_ = 0;
 };
 
-TEST_F(ServerInPlace, WeightsStayUntilTheWorkerAsksForOthers) {
+TEST_F(ServerInPlace, WeightsStayUntilTheWorkerPullsAgain) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_FALSE(first.owner.expired());
   EXPECT_TRUE(unchanged(first));
   const Handed second = pull(2);
   EXPECT_TRUE(first.owner.expired());
-  go_on();
+  overwrite_free_buffers();
   EXPECT_FALSE(second.owner.expired());
   EXPECT_TRUE(unchanged(second));
   EXPECT_NE(second.copy, first.copy);
 }
 
-TEST_F(ServerInPlace, WhatIsSentIsNotHeld) {
+TEST_F(ServerInPlace, SentWeightsAreNotHeld) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1, false);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(first.owner.expired());
 }
 
 TEST_F(ServerInPlace, AllAnswersToARepeatedPullStay) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
-  go_on();
+  overwrite_free_buffers();
   const Handed again = pull(1);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(unchanged(first));
   EXPECT_TRUE(unchanged(again));
   EXPECT_NE(first.floats, again.floats);
   pull(2);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(first.owner.expired());
   EXPECT_TRUE(again.owner.expired());
 }
 
-TEST_F(ServerInPlace, AskingForALeaseLetsGoOfNothing) {
+TEST_F(ServerInPlace, RequestForALeaseReleasesNothing) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
   pull(2, true, true);
-  go_on();
+  overwrite_free_buffers();
   EXPECT_FALSE(first.owner.expired());
   EXPECT_TRUE(unchanged(first));
 }
 
-TEST_F(ServerInPlace, WhoIsGoneHoldsNothing) {
+TEST_F(ServerInPlace, RemovedWorkerHoldsNothing) {
   make("strategy = async\nsteps = 100\n");
   const Handed first = pull(1);
   server_->on_state(state_with_workers({kBert}));
-  go_on();
+  overwrite_free_buffers();
   EXPECT_TRUE(first.owner.expired());
 }
 

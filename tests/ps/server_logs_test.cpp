@@ -1,4 +1,4 @@
-// What servers log, how it gets to the coordinator, and how the logs become one order.
+// The log of each server, its way to the coordinator, and the merge of all logs into one order.
 #include "ps/record/server_logs.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ wire::RecordPart part(int64_t first, const std::vector<wire::Applied>& entries) 
 
 // ---- a server's log ----
 
-TEST(UpdateLog, APartIsRepeatedUntilItIsConfirmed) {
+TEST(UpdateLog, PartIsRepeatedUntilItIsConfirmed) {
   UpdateLog log;
   EXPECT_FALSE(log.due(0));
   log.add(applied(0, 0, {0, 1}, {0}));
@@ -42,7 +42,7 @@ TEST(UpdateLog, APartIsRepeatedUntilItIsConfirmed) {
   EXPECT_EQ(first->first(), 0);
   EXPECT_EQ(first->applied_size(), 2);
   log.add(applied(0, 1, {0, 1}, {1}));
-  EXPECT_FALSE(log.due(1000 + UpdateLog::kRepeatMs - 1)) << "the answer may be under way";
+  EXPECT_FALSE(log.due(1000 + UpdateLog::kRepeatMs - 1)) << "the answer may be in flight";
   const auto again = log.due(1000 + UpdateLog::kRepeatMs);
   ASSERT_TRUE(again);
   EXPECT_EQ(again->first(), 0);
@@ -50,15 +50,15 @@ TEST(UpdateLog, APartIsRepeatedUntilItIsConfirmed) {
   log.confirm(2);
   EXPECT_EQ(log.confirmed(), 2);
   EXPECT_EQ(log.size(), 3);
-  EXPECT_FALSE(log.due(1000 + UpdateLog::kRepeatMs)) << "small parts wait for company";
+  EXPECT_FALSE(log.due(1000 + UpdateLog::kRepeatMs)) << "a small part waits for more entries";
   const auto rest = log.due(1000 + UpdateLog::kRepeatMs + UpdateLog::kEveryMs);
   ASSERT_TRUE(rest);
   EXPECT_EQ(rest->first(), 2);
   EXPECT_EQ(rest->applied(0).step(), 1);
   log.confirm(1);
-  EXPECT_EQ(log.confirmed(), 2) << "an old answer comes late";
+  EXPECT_EQ(log.confirmed(), 2) << "a late answer";
   log.confirm(99);
-  EXPECT_EQ(log.confirmed(), 3) << "no more than there is";
+  EXPECT_EQ(log.confirmed(), 3) << "no more entries than the log has";
   EXPECT_FALSE(log.part());
 }
 
@@ -69,7 +69,7 @@ TEST(UpdateLog, PartsAreBounded) {
   EXPECT_EQ(log.part()->applied_size(), static_cast<int>(UpdateLog::kMostEntries));
   EXPECT_TRUE(log.due(1));
   log.confirm(static_cast<int64_t>(UpdateLog::kMostEntries));
-  EXPECT_TRUE(log.due(1)) << "what has piled up does not wait";
+  EXPECT_TRUE(log.due(1)) << "a full part does not wait";
   int64_t next = log.confirmed();
   for (const wire::RecordPart& rest : log.take_rest()) {
     EXPECT_EQ(rest.first(), next);
@@ -85,7 +85,7 @@ TEST(UpdateLog, PartsAreBounded) {
   EXPECT_GE(wide.part()->applied_size(), 1);
 }
 
-TEST(ServerLogs, TakesEachEntryOnceWhateverIsLostOrRepeated) {
+TEST(ServerLogs, TakesEachEntryOnceDespiteLossAndRepeats) {
   std::mt19937 random(4);
   UpdateLog log;
   ServerLogs logs(2, 4, 0);
@@ -105,10 +105,10 @@ TEST(ServerLogs, TakesEachEntryOnceWhateverIsLostOrRepeated) {
   EXPECT_EQ(logs.have(0), 0);
 }
 
-TEST(ServerLogs, RefusesWhatNoServerSays) {
+TEST(ServerLogs, RefusesImpossibleEntries) {
   ServerLogs logs(2, 4, 0);
   const wire::Applied good = applied(0, 3, {0, 2}, {5, 6});
-  EXPECT_EQ(reason_of(logs.take(0, part(1, {good}))), "") << "what is before it was lost";
+  EXPECT_EQ(reason_of(logs.take(0, part(1, {good}))), "") << "the entries before it are missing";
   EXPECT_EQ(logs.have(0), 0);
   EXPECT_EQ(reason_of(logs.take(0, part(-1, {good}))), "bad-record-part");
   EXPECT_EQ(reason_of(logs.take(2, part(0, {good}))), "wrong-role");
@@ -117,7 +117,7 @@ TEST(ServerLogs, RefusesWhatNoServerSays) {
                                    applied(0, 3, {2, 2}, {5, 6}), applied(0, 3, {0, 5}, {5, 6}),
                                    applied(0, 3, {0, 2}, {5}), applied(0, 3, {0, 2}, {5, 6, 7})}) {
     EXPECT_EQ(reason_of(logs.take(0, part(0, {good, bad}))), "bad-push") << bad.ShortDebugString();
-    EXPECT_EQ(logs.have(0), 0) << "nor what stands before it";
+    EXPECT_EQ(logs.have(0), 0) << "the entries before the bad one are not taken either";
   }
   EXPECT_EQ(reason_of(logs.take(
                 0, part(0, std::vector<wire::Applied>(UpdateLog::kMostEntries + 1, good)))),
@@ -141,8 +141,8 @@ std::vector<std::pair<int, int64_t>> order_of(const RunRecord& record) {
   return out;
 }
 
-TEST(MergeLogs, APushComesAfterAllThatItHasRead) {
-  // server 1 has had two updates before the push of step 9 was computed, server 0 none
+TEST(MergeLogs, PushComesAfterAllUpdatesThatItRead) {
+  // Server 1 has made two updates before the push of step 9 is computed, server 0 none.
   ServerLogs logs(2, 4, 0);
   const auto early = applied(0, 1, {0, 2}, {0, 0});
   const auto more = applied(1, 2, {2, 4}, {0, 1});
@@ -152,37 +152,37 @@ TEST(MergeLogs, APushComesAfterAllThatItHasRead) {
   int64_t left = 0;
   const RunRecord record = merged(logs, {false, 0, 2}, &left);
   EXPECT_EQ(left, 0);
-  EXPECT_EQ(record.pushes.size(), 3U) << "each push once, however many servers apply it";
+  EXPECT_EQ(record.pushes.size(), 3U) << "one push, however many servers apply it";
   EXPECT_EQ(order_of(record),
             (std::vector<std::pair<int, int64_t>>{{1, 1}, {1, 2}, {0, 9}, {0, 1}, {0, 2}, {1, 9}}));
   EXPECT_EQ(check_order(record, {false, 0, 2}), "");
 }
 
-TEST(MergeLogs, WhatHasReadSomethingThatIsLostIsLeftOut) {
+TEST(MergeLogs, PushesThatReadALostUpdateAreLeftOut) {
   ServerLogs logs(2, 4, 0);
   logs.take(0, part(0, {applied(0, 0, {0, 2}, {0, 0}), applied(1, 0, {2, 4}, {1, 1}),
                         applied(0, 1, {0, 2}, {1, 0})}));
   int64_t left = 0;
   const RunRecord record = merged(logs, {false, 0, 2}, &left);
-  EXPECT_EQ(left, 2) << "server 1 has told nothing";
+  EXPECT_EQ(left, 2) << "server 1 has reported nothing";
   EXPECT_EQ(record.updates.size(), 1U);
   EXPECT_EQ(check_order(record, {false, 0, 2}), "");
-  // where server 1 has no slices, nobody reads of it
+  // A server without slices has no versions to read.
   EXPECT_EQ(merged(logs, {false, 0, 1}, &left).updates.size(), 3U);
   EXPECT_EQ(left, 0);
 }
 
-TEST(MergeLogs, VersionsBeginWhereTheRunHasBegun) {
+TEST(MergeLogs, VersionsStartAtTheStartOfTheRun) {
   ServerLogs logs(1, 4, 7);
   logs.take(0, part(0, {applied(0, 3, {0, 2}, {7}), applied(0, 4, {0, 2}, {8})}));
   int64_t left = 0;
   const RunRecord record = merged(logs, {false, 7, 1}, &left);
   EXPECT_EQ(left, 0);
   EXPECT_NE(check_order(record, {false, 6, 1}), "");
-  EXPECT_NE(check_order(record, {false, 8, 1}), "") << "nobody reads what was before the start";
+  EXPECT_NE(check_order(record, {false, 8, 1}), "") << "no push reads a version before the start";
 }
 
-TEST(MergeLogs, AStepOfBackupIsOneVersion) {
+TEST(MergeLogs, BackupStepIsOneVersion) {
   ServerLogs logs(2, 4, 0);
   const auto a0 = applied(0, 5, {0, 2}, {5, 5});
   const auto b0 = applied(1, 5, {2, 4}, {5, 5});
@@ -196,7 +196,7 @@ TEST(MergeLogs, AStepOfBackupIsOneVersion) {
   EXPECT_EQ(check_order(record, {true, 5, 2}), "");
 }
 
-TEST(MergeLogs, PushesThatAreMarkedAreOneUpdateAndOneVersion) {
+TEST(MergeLogs, MarkedPushesAreOneUpdateAndOneVersion) {
   ServerLogs logs(1, 4, 0);
   auto first = applied(0, 0, {0, 2}, {0});
   const auto second = applied(1, 0, {2, 4}, {0});
@@ -210,12 +210,12 @@ TEST(MergeLogs, PushesThatAreMarkedAreOneUpdateAndOneVersion) {
   EXPECT_EQ(left, 0);
   EXPECT_EQ(check_order(record, {false, 0, 1}), "");
   EXPECT_EQ(ends_of_updates(record, {false, 0, 1}), (std::vector<bool>{false, true, false, true}));
-  record.updates[0].more = false;  // then version 1 would be there before the second push
+  record.updates[0].more = false;  // now version 1 exists before the second push
   record.pushes[1].reads = {2};
   EXPECT_NE(check_order(record, {false, 0, 1}), "");
 }
 
-TEST(MergeLogs, AnUpdateWhoseLastPushesAreLostIsLeftOut) {
+TEST(MergeLogs, UpdateWithoutItsLastPushesIsLeftOut) {
   ServerLogs logs(1, 4, 0);
   auto first = applied(0, 1, {0, 2}, {1});
   first.set_more(true);
@@ -234,8 +234,8 @@ TEST(EndsOfUpdates, OldRecordsOfBackupHaveNoMarks) {
   EXPECT_EQ(ends_of_updates(record, {false, 5, 1}), (std::vector<bool>{true, true, true}));
 }
 
-// Any run that could have been: pushes read what there is and arrive at the servers in any order.
-TEST(MergeLogs, RandomRunsKeepEachServersOrder) {
+// Random possible runs: pushes read existing versions and arrive at the servers in any order.
+TEST(MergeLogs, RandomRunsKeepTheOrderOfEachServer) {
   std::mt19937 random(8);
   for (int turn = 0; turn < 300; ++turn) {
     const int servers = 1 + static_cast<int>(random() % 4);

@@ -37,7 +37,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
     return std::make_unique<Server>(std::move(setup), observer);
   }
 
-  void say_job(uint64_t run = kRun, int64_t term = 1) {
+  void send_job(uint64_t run = kRun, int64_t term = 1) {
     Message message;
     message.header.mutable_job_text()->set_run(run);
     message.header.mutable_job_text()->set_term(term);
@@ -45,7 +45,7 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
         to_ini(job_of("heartbeat-timeout = 3\nclip-norm = 1\n")));
     member_.on_message(now_, message);
   }
-  void say_state(int64_t version, wire::Phase phase, uint64_t run = kRun, bool let_go = false) {
+  void send_state(int64_t version, wire::Phase phase, uint64_t run = kRun, bool let_go = false) {
     Message message;
     message.header.set_run(run);
     wire::State* state = message.header.mutable_state();
@@ -68,21 +68,21 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
   }
   void join() {
     tick();
-    say_job();
+    send_job();
     tick();
-    say_state(1, wire::PHASE_GATHERING);
+    send_state(1, wire::PHASE_GATHERING);
     EXPECT_TRUE(member_.joined());
-    said();
+    sent();
   }
   void tick(int64_t ms = 10) {
     now_ += ms;
     member_.on_tick(now_);
   }
-  // The kinds of what it has said, in order; the messages stay in said_.
-  std::vector<std::string> said() {
-    said_ = member_.take_outgoing();
+  // Returns the kinds of the messages sent, in order. sent_ keeps the messages.
+  std::vector<std::string> sent() {
+    sent_ = member_.take_outgoing();
     std::vector<std::string> kinds;
-    for (const Message& message : said_) {
+    for (const Message& message : sent_) {
       const wire::Header& header = message.header;
       kinds.push_back(header.has_hello()         ? "hello " + header.hello().data_endpoint()
                       : header.has_heartbeat()   ? "heartbeat"
@@ -93,53 +93,53 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
     return kinds;
   }
 
-  using Said = std::vector<std::string>;
+  using Kinds = std::vector<std::string>;
   int64_t now_ = 0;
   int listened_ = 0;
   std::vector<uint64_t> renamed_;
   std::string listen_error_;
   ServedData data_{*this};
   ServerMember member_;
-  std::vector<Message> said_;
+  std::vector<Message> sent_;
 };
 
-TEST_F(ServerMemberTest, AsksForTheJobThenSaysWhereItListens) {
+TEST_F(ServerMemberTest, FetchesTheJobAndThenReportsItsAddress) {
   tick();
-  EXPECT_EQ(said(), Said{"hello "});
-  EXPECT_EQ(said_[0].header.hello().role(), wire::ROLE_SERVER);
+  EXPECT_EQ(sent(), Kinds{"hello "});
+  EXPECT_EQ(sent_[0].header.hello().role(), wire::ROLE_SERVER);
   EXPECT_EQ(listened_, 0);
-  say_job();
+  send_job();
   EXPECT_EQ(listened_, 1);
   tick();
-  EXPECT_EQ(said(), Said{"hello tcp://node:1"});
+  EXPECT_EQ(sent(), Kinds{"hello tcp://node:1"});
   tick(500);
-  EXPECT_EQ(said(), Said{"hello tcp://node:1"}) << "until it is a member";
+  EXPECT_EQ(sent(), Kinds{"hello tcp://node:1"}) << "Hello repeats until it is a member";
   EXPECT_FALSE(member_.joined());
-  say_state(1, wire::PHASE_GATHERING);
+  send_state(1, wire::PHASE_GATHERING);
   tick();
-  EXPECT_EQ(said(), Said{"heartbeat"});
+  EXPECT_EQ(sent(), Kinds{"heartbeat"});
   EXPECT_TRUE(member_.joined());
 }
 
-TEST_F(ServerMemberTest, TheAnswerToTheFirstHelloMayComeTwice) {
+TEST_F(ServerMemberTest, RepeatedAnswerToTheFirstHelloIsIgnored) {
   tick();
-  say_job();
-  say_job();
+  send_job();
+  send_job();
   EXPECT_EQ(listened_, 1);
   EXPECT_FALSE(member_.joined());
   EXPECT_FALSE(member_.end());
 }
 
-TEST_F(ServerMemberTest, WhoeverCannotListenHasNothingToLeave) {
+TEST_F(ServerMemberTest, FailedListenEndsItWithoutALeave) {
   listen_error_ = "[listen] the port is taken";
   tick();
-  say_job();
+  send_job();
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 2);
-  EXPECT_EQ(said(), Said{"hello "});
+  EXPECT_EQ(sent(), Kinds{"hello "});
 }
 
-TEST_F(ServerMemberTest, NobodyThereEndsIt) {
+TEST_F(ServerMemberTest, MissingCoordinatorEndsIt) {
   tick();
   tick(2001);
   ASSERT_TRUE(member_.end());
@@ -150,58 +150,58 @@ TEST_F(ServerMemberTest, NobodyThereEndsIt) {
 TEST_F(ServerMemberTest, ServesOnceTheJobTrains) {
   join();
   EXPECT_EQ(data_.server(), nullptr);
-  say_state(2, wire::PHASE_TRAINING);
+  send_state(2, wire::PHASE_TRAINING);
   EXPECT_NE(data_.server(), nullptr);
 }
 
-TEST_F(ServerMemberTest, LeavesWhenTheJobIsFinishedAndNotBefore) {
+TEST_F(ServerMemberTest, LeavesOnlyWhenTheJobIsFinished) {
   join();
-  say_state(2, wire::PHASE_TRAINING);
-  say_state(3, wire::PHASE_FINISHING);
+  send_state(2, wire::PHASE_TRAINING);
+  send_state(3, wire::PHASE_FINISHING);
   EXPECT_FALSE(member_.end());
   tick();
-  EXPECT_EQ(said(), Said{"heartbeat"}) << "with its last statistics";
-  say_state(4, wire::PHASE_FINISHED);
-  EXPECT_EQ(said(), Said{"leave 0"});
+  EXPECT_EQ(sent(), Kinds{"heartbeat"}) << "with its last statistics";
+  send_state(4, wire::PHASE_FINISHED);
+  EXPECT_EQ(sent(), Kinds{"leave 0"});
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 0);
   tick(5000);
-  EXPECT_TRUE(said().empty()) << "nothing follows the last words";
+  EXPECT_TRUE(sent().empty()) << "no message follows Leave";
 }
 
-TEST_F(ServerMemberTest, AFailedJobGivesItsCodeAndText) {
+TEST_F(ServerMemberTest, FailedJobGivesItsCodeAndText) {
   join();
-  say_state(2, wire::PHASE_FAILED);
-  EXPECT_EQ(said(), Said{"leave 0"});
+  send_state(2, wire::PHASE_FAILED);
+  EXPECT_EQ(sent(), Kinds{"leave 0"});
   EXPECT_EQ(member_.end()->exit_code(), 5);
   EXPECT_EQ(member_.end()->text, "[job] lost somebody");
 }
 
-TEST_F(ServerMemberTest, ASignalIsSaidAndGivesTheExitCode) {
+TEST_F(ServerMemberTest, SignalIsReportedAndSetsTheExitCode) {
   join();
   EXPECT_FALSE(member_.on_signal(now_, 15));
-  EXPECT_FALSE(member_.end()) << "the job may have started without its knowledge";
+  EXPECT_FALSE(member_.end()) << "the job may have started meanwhile";
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
-  say_state(2, wire::PHASE_GATHERING, kRun, true);
+  send_state(2, wire::PHASE_GATHERING, kRun, true);
   tick(1);
-  EXPECT_EQ(said(), Said{"leave 5"});
-  EXPECT_THAT(said_[0].header.leave().text(), HasSubstr("SIGTERM"));
+  EXPECT_EQ(sent(), Kinds{"leave 5"});
+  EXPECT_THAT(sent_[0].header.leave().text(), HasSubstr("SIGTERM"));
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, ASignalEndsItAtOnceWhereNobodyHasAnswered) {
+TEST_F(ServerMemberTest, SignalEndsItAtOnceWithoutACoordinator) {
   EXPECT_FALSE(member_.on_signal(now_, 15));
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, InARunItKeepsItsPlaceUntilTheGraceIsOver) {
+TEST_F(ServerMemberTest, DuringTrainingItKeepsItsPlaceUntilTheGraceIsOver) {
   join();
-  say_state(2, wire::PHASE_TRAINING);
-  said();
+  send_state(2, wire::PHASE_TRAINING);
+  sent();
   EXPECT_FALSE(member_.on_signal(now_, 15));
-  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat the signal";
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
   EXPECT_FALSE(member_.end());
@@ -210,16 +210,16 @@ TEST_F(ServerMemberTest, InARunItKeepsItsPlaceUntilTheGraceIsOver) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, AFailureOfItsOwnIsSaid) {
+TEST_F(ServerMemberTest, OwnFailureIsReported) {
   join();
   member_.fail(ErrorCode::kDevice, "[device] gone");
-  EXPECT_EQ(said(), Said{"leave 9"});
+  EXPECT_EQ(sent(), Kinds{"leave 9"});
   EXPECT_EQ(member_.end()->exit_code(), 9);
 }
 
-TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
+TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalArrives) {
   join();
-  say_state(2, wire::PHASE_TRAINING);
+  send_state(2, wire::PHASE_TRAINING);
   ServerSetup setup = server_setup(job_of("clip-norm = 1\n"), 3000);
   setup.run = kRun;
   data_.server()->on_state(state_with_workers({kAnna, kBert}));
@@ -229,12 +229,12 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
   data_.work();
   ASSERT_TRUE(data_.server()->waiting_norms());
   const auto norms = [&] {
-    const auto kinds = said();
+    const auto kinds = sent();
     return std::count(kinds.begin(), kinds.end(), "other");
   };
   tick();
   EXPECT_EQ(norms(), 1);
-  EXPECT_TRUE(said_[0].header.has_norms());
+  EXPECT_TRUE(sent_[0].header.has_norms());
   tick(100);
   EXPECT_EQ(norms(), 0);
   tick(100);
@@ -248,23 +248,23 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalComes) {
   EXPECT_EQ(norms(), 0);
 }
 
-TEST_F(ServerMemberTest, ANewTermVoidsItsWeightsAndIsJoinedAnew) {
+TEST_F(ServerMemberTest, NewTermDropsItsWeightsAndIsJoinedAnew) {
   join();
-  say_state(2, wire::PHASE_TRAINING);
+  send_state(2, wire::PHASE_TRAINING);
   ASSERT_NE(data_.server(), nullptr);
-  said();
-  say_job(kRun + 1, 2);
+  sent();
+  send_job(kRun + 1, 2);
   EXPECT_EQ(data_.server(), nullptr);
   EXPECT_EQ(renamed_, std::vector<uint64_t>{kRun + 1});
-  EXPECT_EQ(listened_, 1) << "where it was";
+  EXPECT_EQ(listened_, 1) << "it keeps its address";
   EXPECT_FALSE(member_.joined());
   tick();
-  EXPECT_EQ(said(), std::vector<std::string>{"hello tcp://node:1"});
-  say_state(3, wire::PHASE_TRAINING);  // of the old term, late
+  EXPECT_EQ(sent(), std::vector<std::string>{"hello tcp://node:1"});
+  send_state(3, wire::PHASE_TRAINING);  // a late state of the old term
   EXPECT_EQ(data_.server(), nullptr);
-  say_state(1, wire::PHASE_GATHERING, kRun + 1);
+  send_state(1, wire::PHASE_GATHERING, kRun + 1);
   EXPECT_TRUE(member_.joined());
-  say_state(2, wire::PHASE_TRAINING, kRun + 1);
+  send_state(2, wire::PHASE_TRAINING, kRun + 1);
   EXPECT_NE(data_.server(), nullptr);
 }
 

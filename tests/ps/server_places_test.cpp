@@ -32,7 +32,7 @@ class Places : public testing::Test {
   std::unique_ptr<ServerPlaces> places_;
 };
 
-TEST_F(Places, AnotherProcessTakesALostServersPlaceFromTheNewestCopy) {
+TEST_F(Places, ReplacementTakesALostServersPlaceFromTheNewestCopy) {
   EXPECT_FALSE(places_->lost_server(0, 1, 20)) << "there is no copy yet";
   places_->copied(16, 16);
   places_->copied(32, 32);
@@ -44,9 +44,10 @@ TEST_F(Places, AnotherProcessTakesALostServersPlaceFromTheNewestCopy) {
   EXPECT_EQ(places_->take_joined(members_), std::nullopt);
   add(1, 201);
   const MemberInfo& server = *members_.find(201);
-  EXPECT_FALSE(places_->is_settled(server)) << "it must not begin with the initial weights";
+  EXPECT_FALSE(places_->is_settled(server))
+      << "a replacement must not start with the initial weights";
   EXPECT_EQ(places_->take_joined(members_), 1);
-  EXPECT_EQ(places_->take_joined(members_), std::nullopt) << "once";
+  EXPECT_EQ(places_->take_joined(members_), std::nullopt) << "only once";
   EXPECT_TRUE(places_->is_settled(server));
   wire::State start;
   places_->add_start_to(&start, server);
@@ -54,7 +55,8 @@ TEST_F(Places, AnotherProcessTakesALostServersPlaceFromTheNewestCopy) {
   EXPECT_EQ(start.updates(), 32);
   EXPECT_TRUE(start.load());
   EXPECT_TRUE(start.places().replays());
-  EXPECT_EQ(state().places().absent_size(), 1) << "workers wait until it has its weights";
+  EXPECT_EQ(state().places().absent_size(), 1)
+      << "workers wait until the replacement has its weights";
   EXPECT_EQ(places_->take_recovered(), 0);
   places_->loaded(201);
   EXPECT_EQ(places_->take_recovered(), 1);
@@ -63,7 +65,7 @@ TEST_F(Places, AnotherProcessTakesALostServersPlaceFromTheNewestCopy) {
   EXPECT_EQ(state().places().absent_size(), 0);
   wire::State other;
   places_->add_start_to(&other, *members_.find(102));
-  EXPECT_FALSE(other.load()) << "of whoever was there from the start";
+  EXPECT_FALSE(other.load()) << "a server from the start loads nothing";
 }
 
 TEST_F(Places, ServerZeroHoldsTheCopiesAndIsNotReplaced) {
@@ -71,16 +73,16 @@ TEST_F(Places, ServerZeroHoldsTheCopiesAndIsNotReplaced) {
   EXPECT_FALSE(places_->lost_server(0, 0, 20));
 }
 
-TEST_F(Places, PushesOfAWorkerThatIsGoneMustBeInTheCopy) {
+TEST_F(Places, PushesOfALostWorkerMustBeInTheCopy) {
   places_->copied(16, 16);
-  EXPECT_TRUE(places_->lost_worker(20)) << "every server has its pushes";
+  EXPECT_TRUE(places_->lost_worker(20)) << "all servers have its pushes";
   EXPECT_FALSE(places_->lost_server(0, 1, 25));
   places_->copied(32, 32);
   EXPECT_TRUE(places_->lost_server(0, 1, 40));
-  EXPECT_FALSE(places_->lost_worker(40)) << "server 1 lacks what it has pushed";
+  EXPECT_FALSE(places_->lost_worker(40)) << "server 1 lacks its pushes";
 }
 
-TEST_F(Places, AServerHasCaughtUpWithTheFirstCopyThatItHandsOver) {
+TEST_F(Places, ServerHasCaughtUpWithItsFirstCopy) {
   places_->copied(16, 16);
   ASSERT_TRUE(places_->lost_server(0, 2, 20));
   members_.remove(102);
@@ -92,7 +94,7 @@ TEST_F(Places, AServerHasCaughtUpWithTheFirstCopyThatItHandsOver) {
   EXPECT_TRUE(places_->lost_worker(33));
 }
 
-TEST_F(Places, OneThatIsLostAgainIsReplacedAgain) {
+TEST_F(Places, ReplacementThatIsLostIsReplacedAgain) {
   places_->copied(16, 16);
   ASSERT_TRUE(places_->lost_server(1000, 1, 20));
   members_.remove(101);
@@ -101,12 +103,12 @@ TEST_F(Places, OneThatIsLostAgainIsReplacedAgain) {
   members_.remove(201);
   ASSERT_TRUE(places_->lost_server(2000, 1, 20));
   places_->loaded(201);
-  EXPECT_EQ(state().places().absent_size(), 1) << "it is gone";
+  EXPECT_EQ(state().places().absent_size(), 1) << "the replacement is lost";
   add(1, 301);
   EXPECT_EQ(places_->take_joined(members_), 1);
 }
 
-TEST_F(Places, AnEmptyPlaceIsNotWaitedForForEver) {
+TEST_F(Places, WaitForAReplacementIsBounded) {
   places_->copied(16, 16);
   ASSERT_TRUE(places_->lost_server(1000, 1, 20));
   EXPECT_EQ(places_->overdue(6000), "");

@@ -31,7 +31,7 @@ class ServerPull : public testing::Test {
     server_ = std::make_unique<Server>(setup_, nullptr);
     server_->on_state(state_with_workers({kAnna, kBert}));
   }
-  // Anna's pull number 1, on its connection for `lane`.
+  // Returns pull 1 of kAnna on its connection for `lane`.
   Message pull(int lane, int lanes, int64_t window = 0, int64_t clock = 0) {
     Message message = pull_message(kAnna, 1, clock);
     wire::Pull* pull = message.header.mutable_exchange()->mutable_pull();
@@ -40,7 +40,7 @@ class ServerPull : public testing::Test {
     pull->set_window_bytes(window);
     return message;
   }
-  // Repeated on lane 0, with what has come of the answer.
+  // Returns the pull repeated on lane 0, with a report of the slices that have arrived.
   Message again(int asked, int heard, const Slices& missing, int64_t received_bytes = 0) {
     Message message = pull(0, 1, 2 * kSliceBytes);
     wire::Pull* repeated = message.header.mutable_exchange()->mutable_pull();
@@ -80,7 +80,7 @@ class ServerPull : public testing::Test {
     }
     return server_->on_data("pusher", whole);
   }
-  // What has been sent since the last call, by connection; the lane is in each message.
+  // Returns the slices sent since the last call, by connection. Checks the lane of each message.
   std::map<PeerId, Slices> sent() {
     std::map<PeerId, Slices> out;
     for (const Outgoing& o : server_->take_outgoing()) {
@@ -97,7 +97,7 @@ class ServerPull : public testing::Test {
 
 using Sent = std::map<PeerId, Slices>;
 
-TEST_F(ServerPull, SlicesTakeTurnsOnTheLanes) {
+TEST_F(ServerPull, SlicesAlternateBetweenTheLanes) {
   make("sync");
   EXPECT_TRUE(taken(ask(pull(1, 3))));
   EXPECT_EQ(sent(), (Sent{{"anna1", {1, 4}}}));
@@ -106,19 +106,19 @@ TEST_F(ServerPull, SlicesTakeTurnsOnTheLanes) {
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 3}}, {"anna2", {2}}}));
 }
 
-TEST_F(ServerPull, WhereAnyVersionWillDoAllLanesGetTheSameAtOnce) {
+TEST_F(ServerPull, IfAnyVersionWillDoAllLanesGetTheSameAtOnce) {
   make("async");
   EXPECT_TRUE(taken(ask(pull(0, 2))));
-  EXPECT_TRUE(sent().empty()) << "the weights could have moved before the other lane asks";
+  EXPECT_TRUE(sent().empty()) << "the weights may change before the other lane asks";
   EXPECT_TRUE(taken(ask(pull(1, 2))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 2, 4}}, {"anna1", {1, 3}}}));
   EXPECT_TRUE(taken(ask(pull(1, 2))));
-  EXPECT_TRUE(sent().empty()) << "asked again on one lane";
+  EXPECT_TRUE(sent().empty()) << "a repeat on one lane";
   EXPECT_TRUE(taken(ask(pull(0, 2))));
   EXPECT_EQ(sent().size(), 2U);
 }
 
-TEST_F(ServerPull, NoMoreIsUnderWayThanTheWindow) {
+TEST_F(ServerPull, BytesInFlightStayWithinTheWindow) {
   make("sync");
   EXPECT_TRUE(taken(ask(pull(0, 1, 2 * kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
@@ -130,7 +130,7 @@ TEST_F(ServerPull, NoMoreIsUnderWayThanTheWindow) {
   EXPECT_EQ(sent(), (Sent{{"anna0", {3, 4}}}));
 }
 
-TEST_F(ServerPull, AWindowSmallerThanASliceLetsOneThrough) {
+TEST_F(ServerPull, WindowSmallerThanASlicePassesOneSlice) {
   make("sync");
   EXPECT_TRUE(taken(ask(pull(0, 1, 1))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0}}}));
@@ -138,24 +138,24 @@ TEST_F(ServerPull, AWindowSmallerThanASliceLetsOneThrough) {
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}}));
 }
 
-TEST_F(ServerPull, WhatForwardNeedsFirstOvertakesWhatWasReadyFirst) {
+TEST_F(ServerPull, SlicesNeededFirstOvertakeSlicesReadyFirst) {
   make("sync");
   EXPECT_TRUE(taken(ask(pull(0, 1, kSliceBytes, 1))));
-  for (const int slice : {4, 3, 2, 1, 0}) {  // in backward's order
+  for (const int slice : {4, 3, 2, 1, 0}) {  // the order of backward
     EXPECT_TRUE(taken(push(kAnna, kFirst, {slice})));
     EXPECT_TRUE(taken(push(kBert, kSecond, {slice})));
   }
-  // the short one leaves room in the window for the next
+  // the last slice is short and leaves room in the window for the next
   const int64_t last = (kElements - 4 * kBlockElements) * 4;
   EXPECT_EQ(sent(), (Sent{{"anna0", {4, 3}}}));
   EXPECT_TRUE(taken(received(last + kSliceBytes)));
-  EXPECT_EQ(sent(), (Sent{{"anna0", {0}}})) << "not slice 2, which was ready before";
+  EXPECT_EQ(sent(), (Sent{{"anna0", {0}}})) << "not slice 2, which was ready earlier";
   EXPECT_TRUE(taken(received(last + 2 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1}}}));
 }
 
-// Over a slow link a question may come many times before the first answer has arrived.
-TEST_F(ServerPull, ARepeatedPullBringsNothingThatMayBeUnderWay) {
+// Over a slow link a pull may be repeated many times before its first answer arrives.
+TEST_F(ServerPull, RepeatedPullDoesNotResendSlicesInFlight) {
   make("sync");
   EXPECT_TRUE(taken(ask(pull(0, 1, 2 * kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
@@ -167,35 +167,35 @@ TEST_F(ServerPull, ARepeatedPullBringsNothingThatMayBeUnderWay) {
   }
 }
 
-TEST_F(ServerPull, WhatIsMissingAfterTheServerHasBeenHeardIsSentAgain) {
+TEST_F(ServerPull, MissingSlicesAreResentAfterTheServersReport) {
   make("sync");
   EXPECT_TRUE(taken(ask(pull(0, 1, 2 * kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}}));
   EXPECT_TRUE(taken(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes))));
-  EXPECT_EQ(sent(), (Sent{{"anna0", {2}}})) << "what has arrived makes room";
+  EXPECT_EQ(sent(), (Sent{{"anna0", {2}}})) << "received bytes make room";
   EXPECT_TRUE(taken(ask(again(2, 0, {1, 2, 3, 4}, kSliceBytes))));
-  EXPECT_TRUE(sent().empty()) << "it is told how far we are";
+  EXPECT_TRUE(sent().empty()) << "the answer reports the progress";
   EXPECT_TRUE(taken(ask(again(3, 1, {1, 2, 3, 4}, kSliceBytes))));
-  EXPECT_TRUE(sent().empty()) << "it has not heard that";
+  EXPECT_TRUE(sent().empty()) << "the client has not heard that";
   EXPECT_TRUE(taken(ask(again(4, 3, {1, 2, 3, 4, 99, -1}, kSliceBytes))));
   EXPECT_EQ(sent(), (Sent{{"anna0", {1, 2}}}));
   EXPECT_TRUE(taken(received(3 * kSliceBytes)));
-  EXPECT_EQ(sent(), (Sent{{"anna0", {3, 4}}})) << "what was lost is no longer under way";
+  EXPECT_EQ(sent(), (Sent{{"anna0", {3, 4}}})) << "lost slices are no longer in flight";
   EXPECT_TRUE(taken(ask(again(5, 4, {1}, 0))));
-  EXPECT_TRUE(sent().empty()) << "4 was answered with weights";
+  EXPECT_TRUE(sent().empty()) << "question 4 was answered with weights";
 }
 
-TEST_F(ServerPull, OnANewConnectionAllComesOnceMore) {
+TEST_F(ServerPull, NewConnectionGetsEverythingAgain) {
   make("sync");
   EXPECT_TRUE(taken(server_->on_data("before", pull(0, 1, 2 * kSliceBytes))));
   server_->take_outgoing();
   EXPECT_TRUE(taken(ask(again(1, 0, {1, 2, 3, 4}, kSliceBytes))));
-  EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}})) << "the answer went where nobody is any more";
+  EXPECT_EQ(sent(), (Sent{{"anna0", {0, 1}}})) << "the answer went to a closed connection";
   EXPECT_TRUE(taken(received(2 * kSliceBytes)));
   EXPECT_EQ(sent(), (Sent{{"anna0", {2}}}));
 }
 
-TEST_F(ServerPull, WeightsOfABarrierAreNotSentTwiceEither) {
+TEST_F(ServerPull, WeightsOfABarrierAreNotResentEither) {
   make("sync");
   Message message = pull(0, 1);
   message.header.mutable_exchange()->mutable_pull()->set_barrier(true);
@@ -205,11 +205,11 @@ TEST_F(ServerPull, WeightsOfABarrierAreNotSentTwiceEither) {
   EXPECT_TRUE(sent().empty());
 }
 
-TEST_F(ServerPull, PullsThatCannotBeAreRefused) {
+TEST_F(ServerPull, InvalidPullsAreRefused) {
   make("sync");
   EXPECT_FALSE(taken(ask(pull(-1, 2))));
   EXPECT_FALSE(taken(ask(pull(2, 2))));
-  EXPECT_FALSE(taken(ask(pull(1, 0)))) << "no lanes are one";
+  EXPECT_FALSE(taken(ask(pull(1, 0)))) << "zero lanes are one";
   EXPECT_FALSE(taken(ask(pull(0, -1))));
   EXPECT_FALSE(taken(ask(pull(0, 17))));
   EXPECT_FALSE(taken(ask(pull(INT_MAX, INT_MAX))));
@@ -219,11 +219,11 @@ TEST_F(ServerPull, PullsThatCannotBeAreRefused) {
   EXPECT_FALSE(taken(ask(again(0, 0, {}, -1))));
   EXPECT_TRUE(sent().empty());
   EXPECT_TRUE(taken(ask(pull(0, 2))));
-  EXPECT_FALSE(taken(ask(pull(1, 3)))) << "another cut of the same pull";
+  EXPECT_FALSE(taken(ask(pull(1, 3)))) << "the same pull with another number of lanes";
   EXPECT_EQ(sent(), (Sent{{"anna0", {0, 2, 4}}}));
 }
 
-TEST_F(ServerPull, WhatIsSaidToHaveArrivedIsNotBelieved) {
+TEST_F(ServerPull, ExcessiveReceivedBytesAreNotBelieved) {
   make("sync");
   EXPECT_TRUE(taken(received(kSliceBytes))) << "there is no pull yet";
   EXPECT_TRUE(taken(ask(pull(0, 1, kSliceBytes))));
@@ -232,18 +232,18 @@ TEST_F(ServerPull, WhatIsSaidToHaveArrivedIsNotBelieved) {
   EXPECT_FALSE(taken(received(INT64_MIN)));
   EXPECT_FALSE(taken(received(kSliceBytes, -1)));
   EXPECT_FALSE(taken(received(kSliceBytes, 16)));
-  EXPECT_FALSE(taken(received(kSliceBytes, 0, 1, kRun + 1))) << "a stranger";
-  EXPECT_TRUE(taken(received(kSliceBytes, 5))) << "a lane that has not asked";
+  EXPECT_FALSE(taken(received(kSliceBytes, 0, 1, kRun + 1))) << "another run";
+  EXPECT_TRUE(taken(received(kSliceBytes, 5))) << "a lane without a pull";
   EXPECT_TRUE(taken(received(kSliceBytes, 0, 2))) << "another pull";
   EXPECT_TRUE(sent().empty());
   EXPECT_TRUE(taken(received(INT64_MAX)));
-  EXPECT_EQ(sent(), (Sent{{"anna0", {1}}})) << "as if all that was sent had arrived";
+  EXPECT_EQ(sent(), (Sent{{"anna0", {1}}})) << "received is capped at what was sent";
   EXPECT_TRUE(taken(server_->on_data("else", again(1, 0, {}, INT64_MAX))));
   server_->take_outgoing();
 }
 
-// Each pull is a new one, so that each has an answer: of its newest weights, which it never reads.
-TEST_F(ServerPull, AWorkerThatAsksAndDoesNotReadIsAnsweredSoManyTimesOnly) {
+// Each pull is new and gets an answer with the newest weights, which the worker never reads.
+TEST_F(ServerPull, AnswersToAWorkerThatDoesNotReadAreBounded) {
   make("async");
   constexpr int64_t kShardBytes = kElements * 4;
   constexpr int64_t kMost = 3 * kShardBytes + (1 << 20);
@@ -266,12 +266,12 @@ TEST_F(ServerPull, AWorkerThatAsksAndDoesNotReadIsAnsweredSoManyTimesOnly) {
   for (int64_t number = 1; number <= 200; ++number) ask_for_newest(kAnna, number);
   EXPECT_GT(bytes_of(unread), kShardBytes);
   EXPECT_LE(bytes_of(unread), kMost) << "200 answers would be " << 200 * kShardBytes;
-  EXPECT_EQ(ask_for_newest(kBert, 1), kShardBytes) << "the others do not notice";
+  EXPECT_EQ(ask_for_newest(kBert, 1), kShardBytes) << "other workers are not affected";
   unread.clear();
-  EXPECT_EQ(ask_for_newest(kAnna, 201), kShardBytes) << "it has read";
+  EXPECT_EQ(ask_for_newest(kAnna, 201), kShardBytes) << "the worker has read";
 }
 
-TEST_F(ServerPull, ASpareReadsNoWeights) {
+TEST_F(ServerPull, SpareGetsNoWeights) {
   make("sync");
   wire::State state = state_with_workers({kAnna});
   state.mutable_workers(0)->set_rank(-1);

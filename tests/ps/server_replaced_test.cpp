@@ -1,5 +1,5 @@
-// A server in a lost one's place: workers send it again what they have pushed since the copy that it
-// has been given.
+// A server that replaces a lost one. Workers send it again all pushes since the copy that it was
+// loaded with.
 #include <gtest/gtest.h>
 
 #include "tests/ps/refusals.h"
@@ -35,7 +35,7 @@ TEST_F(Replaced, PushesOfLaterStepsWaitForTheOthers) {
   EXPECT_EQ(server_->floor(), 8);
 }
 
-TEST_F(Replaced, AcknowledgesFromTheFirstPushOn) {
+TEST_F(Replaced, AcknowledgesFromTheFirstPush) {
   begin("recovery = peers\n");
   push_from(kAnna, 36, 36, 4, kFirst);
   push_from(kBert, 36, 36, 4, kSecond);
@@ -47,20 +47,20 @@ TEST_F(Replaced, AcknowledgesFromTheFirstPushOn) {
   EXPECT_EQ(through, 36);
 }
 
-TEST_F(Replaced, APushCannotBeginBehindItself) {
+TEST_F(Replaced, FirstPushMayNotFollowThePush) {
   begin("recovery = peers\n");
   EXPECT_EQ(reason_of(push_from(kAnna, 6, 7, 4, kFirst)), "push-first");
   EXPECT_EQ(reason_of(push_from(kAnna, 6, -1, 4, kFirst)), "push-first");
   EXPECT_EQ(reason_of(push_from(kAnna, 60, 6, 4, kFirst)), "push-number");
 }
 
-TEST_F(Replaced, WeightsFromBeforeItsTimeArePast) {
+TEST_F(Replaced, VersionsBeforeItsCopyArePast) {
   begin("recovery = peers\n");
   EXPECT_TRUE(taken(pull(kAnna, 1, 2)));
   EXPECT_FALSE(answered(kAnna));
 }
 
-TEST_F(Replaced, OtherServersRefuseWhatComesTooEarly) {
+TEST_F(Replaced, OtherServersRefuseEarlyPushes) {
   begin("recovery = peers\n", false);
   EXPECT_EQ(reason_of(push_from(kAnna, 1, 0, 5, kFirst)), "push-early");
   EXPECT_EQ(reason_of(pull(kAnna, 1, 2)), "pull-clock");

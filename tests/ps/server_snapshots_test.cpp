@@ -20,7 +20,7 @@ Message fetch_message(int slice, int64_t step) {
   return message;
 }
 
-TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
+TEST_F(ServerTest, SnapshotKeepsTheStateOfItsStep) {
   make("strategy = sync\noptimizer = momentum\nlr = 0.1\ncheckpoint-every = 2\n");
   const auto step = [&](int64_t s) {
     push(kAnna, s + 1, s, kFirst, 1.0F);
@@ -33,7 +33,7 @@ TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
   EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2}));
   server_->on_data("c", fetch_message(0, 2));
   const auto then = server_->take_outgoing();
-  ASSERT_EQ(then[0].message.payloads.size(), 2U) << "weights and momentum";
+  ASSERT_EQ(then[0].message.payloads.size(), 2U) << "weights, momentum";
   step(2);
   server_->on_data("c", fetch_message(0, 2));
   const auto now = server_->take_outgoing();
@@ -42,7 +42,7 @@ TEST_F(ServerTest, ASnapshotIsThatOfItsStepHoweverFarTrainingHasGone) {
   EXPECT_EQ(floats_of(now[0].message.payloads[1]), floats_of(then[0].message.payloads[1]));
 }
 
-TEST_F(ServerTest, WhoeverHearsOfAChosenCheckpointAtItsStepTakesItThen) {
+TEST_F(ServerTest, CheckpointChosenAtTheCurrentStepIsTakenAtOnce) {
   make("strategy = sync\noptimizer = momentum\nlr = 0.1\ncheckpoint-every = auto\n");
   for (int64_t s = 0; s < 2; ++s) {
     push(kAnna, s + 1, s, kFirst, 1.0F);
@@ -59,10 +59,10 @@ TEST_F(ServerTest, WhoeverHearsOfAChosenCheckpointAtItsStepTakesItThen) {
   server_->on_data("c", fetch_message(0, 2));
   const auto out = server_->take_outgoing();
   ASSERT_EQ(out[0].message.payloads.size(), 2U);
-  EXPECT_EQ(out[0].message.header.fetched().updates(), 2) << "those of step 2";
+  EXPECT_EQ(out[0].message.header.fetched().updates(), 2) << "the weights of step 2";
 }
 
-TEST_F(ServerTest, OnlyTheCoordinatorFetchesWhereServersKeepTheWeights) {
+TEST_F(ServerTest, OnlyTheCoordinatorFetchesIfServersKeepTheWeights) {
   make("strategy = sync\n");
   Message mine = fetch_message(0, 0);
   mine.header.mutable_fetch()->mutable_sender()->set_incarnation(kAnna);
@@ -74,14 +74,14 @@ TEST_F(ServerTest, OnlyTheCoordinatorFetchesWhereServersKeepTheWeights) {
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.has_fetched());
 }
 
-TEST_F(ServerTest, TwoSnapshotsAreHeldAndTheThirdWaitsUntilOneIsGathered) {
+TEST_F(ServerTest, HoldsTwoSnapshotsAndDelaysTheThirdUntilOneIsGathered) {
   make("strategy = sync\noptimizer = momentum\nlr = 0.1\ncheckpoint-every = 1\n");
   std::vector<std::vector<float>> momenta;
   for (int64_t s = 0; s < 3; ++s) {
     push(kAnna, s + 1, s, kFirst, static_cast<float>(s + 1));
     push(kBert, s + 1, s, kSecond, static_cast<float>(s + 1));
     if (s == 2) break;
-    EXPECT_EQ(server_->open_barrier(), s + 1) << "the one before is still being gathered";
+    EXPECT_EQ(server_->open_barrier(), s + 1) << "the previous snapshot is still being gathered";
     server_->take_outgoing();
     server_->on_data("c", fetch_message(0, s + 1));
     momenta.push_back(floats_of(server_->take_outgoing()[0].message.payloads[1]));
@@ -103,7 +103,7 @@ TEST_F(ServerTest, TwoSnapshotsAreHeldAndTheThirdWaitsUntilOneIsGathered) {
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
 }
 
-TEST_F(ServerTest, SlicesAreAnsweredAtABarrierOneByOneUnlessItMustStayClosed) {
+TEST_F(ServerTest, SlicesAreAnsweredOneByOneAtABarrierUnlessItStaysClosed) {
   make("strategy = sync\neval-every = 1\ncheckpoint-every = 2\n");
   for (int64_t s = 0; s < 6; ++s) {
     push(kBert, s + 1, s, kSecond);
@@ -123,12 +123,12 @@ TEST_F(ServerTest, SlicesAreAnsweredAtABarrierOneByOneUnlessItMustStayClosed) {
     EXPECT_EQ(server_->open_barrier(), full ? s : s + 1);
     EXPECT_EQ(slices_to(kBert), full ? Slices{} : (Slices{{1, s + 1}, {2, s + 1}})) << s;
   }
-  EXPECT_FALSE(taken(push(kBert, 7, 6, kSecond))) << "nobody can have these weights";
+  EXPECT_FALSE(taken(push(kBert, 7, 6, kSecond))) << "no worker can have these weights";
   server_->on_state(state_with_workers({kAnna, kBert}, 2));
   EXPECT_EQ(slices_to(kBert).size(), 3U);
 }
 
-TEST_F(ServerTest, TheStartIsFetchedAsItWasUntilItIsReleased) {
+TEST_F(ServerTest, InitialWeightsStayUntilTheyAreReleased) {
   make("strategy = sync\noptimizer = momentum\nlr = 0.1\n");
   server_->on_state(state_with_workers({kAnna, kBert}, -1));
   pull(kAnna, 1, 0);
@@ -182,7 +182,7 @@ TEST_F(ServerTest, WaitsForInitialWeightsBeforeItServes) {
   EXPECT_EQ(server_->take_outgoing()[0].message.payloads[1].floats()[0], 7.0F);
 }
 
-TEST_F(ServerTest, ARepeatedLoadDoesNotUndoTraining) {
+TEST_F(ServerTest, RepeatedLoadDoesNotUndoTraining) {
   setup_ = server_setup(job_of("strategy = sync\n"), kServerElements);
   setup_.load = true;
   make_from_setup();

@@ -33,7 +33,7 @@ class StepTest : public testing::Test {
     state.set_evaluated_barrier(evaluated);
     server_->on_state(state);
   }
-  // The push of share `share`; numbers count up by worker.
+  // Sends the push of share `share`. Numbers count up per worker.
   Checked push(uint64_t who, int64_t step, int share, float value = 1.0F, int steps = 1) {
     Message message = push_message(setup_, who, ++numbers_[who], step, kShares[share], value);
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
@@ -48,7 +48,7 @@ class StepTest : public testing::Test {
     for (const int lo : los) chosen.add_lo(lo);
     server_->on_chosen(chosen);
   }
-  // One step of shares 0 and 1.
+  // Trains one step with shares 0 and 1.
   void train_step(int64_t step) {
     push(kAnna, step, 0);
     push(kBert, step, 1);
@@ -66,7 +66,7 @@ class StepTest : public testing::Test {
     message.header.mutable_exchange()->mutable_pull()->set_barrier(barrier);
     return server_->on_data("puller", message);
   }
-  // Versions of the slices that were sent; -1 where the answer says that there is nothing.
+  // Returns the versions of the slices sent, with -1 for an answer without weights.
   std::vector<int64_t> versions() {
     std::vector<int64_t> out;
     at_barrier_ = false;
@@ -95,13 +95,13 @@ class StepTest : public testing::Test {
 
 // ---- backup:B ----
 
-TEST_F(StepTest, BackupSaysWhatHasArrivedAndWaitsForTheSet) {
+TEST_F(StepTest, BackupReportsArrivedPushesAndWaitsForTheSet) {
   make("strategy = backup:1\n");
   EXPECT_TRUE(taken(push(kBert, 0, 1)));
   EXPECT_THAT(arrived(), ElementsAre(1));
   EXPECT_TRUE(taken(push(kAnna, 0, 0)));
   EXPECT_THAT(arrived(), ElementsAre(0, 1));
-  EXPECT_EQ(server_->floor(), 0) << "the coordinator has not chosen";
+  EXPECT_EQ(server_->floor(), 0) << "the coordinator has not chosen yet";
   EXPECT_TRUE(observer_.commits.empty());
   choose(0, {0, 1});
   EXPECT_EQ(server_->floor(), 1);
@@ -109,7 +109,7 @@ TEST_F(StepTest, BackupSaysWhatHasArrivedAndWaitsForTheSet) {
   ASSERT_EQ(observer_.commits.size(), 2U);
   EXPECT_TRUE(observer_.commits[0].counted && observer_.commits[1].counted);
   choose(0, {0, 1});
-  EXPECT_EQ(server_->floor(), 1) << "repeated";
+  EXPECT_EQ(server_->floor(), 1) << "a repeat";
 }
 
 TEST_F(StepTest, BackupDividesByTheMicroBatchesOfTheSet) {
@@ -126,7 +126,7 @@ TEST_F(StepTest, BackupDividesByTheMicroBatchesOfTheSet) {
   EXPECT_EQ(weights_[2950], 0.9F * 0.25F + 0.1F * 4.0F) << "a running statistic";
 }
 
-TEST_F(StepTest, BackupDropsWhatIsLateOnceAndAcknowledgesIt) {
+TEST_F(StepTest, BackupDropsALatePushOnceAndAcknowledgesIt) {
   make("strategy = backup:1\n");
   train_step(0);
   EXPECT_TRUE(taken(push(kCarl, 0, 2, 1e30F)));
@@ -134,14 +134,14 @@ TEST_F(StepTest, BackupDropsWhatIsLateOnceAndAcknowledgesIt) {
   EXPECT_FALSE(observer_.commits[2].counted);
   EXPECT_TRUE(observer_.commits[2].dropped);
   --numbers_[kCarl];
-  EXPECT_TRUE(taken(push(kCarl, 0, 2, 1e30F))) << "repeated";
+  EXPECT_TRUE(taken(push(kCarl, 0, 2, 1e30F))) << "a repeat";
   EXPECT_EQ(observer_.commits.size(), 3U);
   pull(kCarl, 1, true);
   EXPECT_THAT(versions(), ElementsAre(1, 1, 1));
-  EXPECT_LT(weights_[0], 10.0F) << "it is not in";
+  EXPECT_LT(weights_[0], 10.0F) << "the late push is not applied";
 }
 
-TEST_F(StepTest, BackupDropsWhatIsCompleteButNotChosen) {
+TEST_F(StepTest, BackupDropsACompletePushThatIsNotChosen) {
   make("strategy = backup:1\n");
   push(kAnna, 0, 0);
   push(kBert, 0, 1);
@@ -152,18 +152,18 @@ TEST_F(StepTest, BackupDropsWhatIsCompleteButNotChosen) {
   EXPECT_EQ(observer_.commits[2].incarnation, kCarl);
 }
 
-TEST_F(StepTest, BackupDoesNotCountAShareThatWasComputedTwiceAsDropped) {
+TEST_F(StepTest, BackupDoesNotCountADuplicateShareAsDropped) {
   make("strategy = backup:1\n");
   push(kAnna, 0, 0);
-  push(kBert, 0, 0);  // took the share over
+  push(kBert, 0, 0);  // kBert has taken the share over
   push(kBert, 0, 1);
   choose(0, {0, 1});
-  push(kCarl, 0, 1);  // and another one, late
+  push(kCarl, 0, 1);  // another duplicate, late
   for (const Commit& commit : observer_.commits) EXPECT_FALSE(commit.dropped);
   EXPECT_EQ(observer_.commits.size(), 3U);
 }
 
-TEST_F(StepTest, BackupIgnoresASetThatIsNotHere) {
+TEST_F(StepTest, BackupIgnoresASetOfMissingPushes) {
   make("strategy = backup:1\n");
   push(kAnna, 0, 0);
   choose(0, {0, 2});
@@ -179,26 +179,26 @@ TEST_F(StepTest, BackupWaitsForTheNormOfTheChosenSum) {
   ASSERT_TRUE(server_->waiting_norms());
   EXPECT_EQ(server_->floor(), 0);
   push(kCarl, 0, 2);
-  EXPECT_TRUE(observer_.commits.back().dropped) << "the set is fixed already";
+  EXPECT_TRUE(observer_.commits.back().dropped) << "the set is already fixed";
   wire::NormTotal total;
   total.set_norm(1.0);
   server_->on_norm_total(total);
   EXPECT_EQ(server_->floor(), 1);
 }
 
-TEST_F(StepTest, BackupGivesTheNewestVersionToWhoIsBehind) {
+TEST_F(StepTest, BackupGivesTheNewestVersionToALateWorker) {
   make("strategy = backup:1\n");
   for (int64_t step = 0; step < 3; ++step) train_step(step);
   pull(kCarl, 1, true);
   EXPECT_THAT(versions(), ElementsAre(3, 3, 3));
   pull(kCarl, 4, true);
-  EXPECT_TRUE(versions().empty()) << "not yet";
+  EXPECT_TRUE(versions().empty()) << "version 4 is not ready";
   train_step(3);
   EXPECT_THAT(versions(), ElementsAre(4, 4, 4));
   pull(kCarl, 3, false);
-  EXPECT_THAT(versions(), ElementsAre(3, 3, 3)) << "exactly the version before";
+  EXPECT_THAT(versions(), ElementsAre(3, 3, 3)) << "the exact version";
   pull(kCarl, 2, false);
-  EXPECT_THAT(versions(), ElementsAre(-1)) << "gone: look anew at once";
+  EXPECT_THAT(versions(), ElementsAre(-1)) << "the version is gone: the worker asks again at once";
 }
 
 TEST_F(StepTest, BackupKeepsTheWeightsOfAnEvaluationUntilItIsComplete) {
@@ -207,7 +207,7 @@ TEST_F(StepTest, BackupKeepsTheWeightsOfAnEvaluationUntilItIsComplete) {
   EXPECT_EQ(server_->floor(), 4);
   EXPECT_EQ(server_->open_barrier(), 2) << "barrier 4 waits";
   pull(kCarl, 1, true);
-  EXPECT_THAT(versions(), ElementsAre(3, 3, 3)) << "who is behind must not wait for barrier 4";
+  EXPECT_THAT(versions(), ElementsAre(3, 3, 3)) << "a late worker must not wait for barrier 4";
   pull(kCarl, 2, false, true);
   EXPECT_EQ(versions().size(), 3U);
   EXPECT_TRUE(at_barrier_);
@@ -218,10 +218,10 @@ TEST_F(StepTest, BackupKeepsTheWeightsOfAnEvaluationUntilItIsComplete) {
   EXPECT_EQ(server_->open_barrier(), 4);
   pull(kCarl, 2, false, true);
   EXPECT_EQ(versions().size(), 3U);
-  EXPECT_FALSE(at_barrier_) << "it is past";
+  EXPECT_FALSE(at_barrier_) << "the barrier is past";
 }
 
-TEST_F(StepTest, BackupKeepsThemThoughACheckpointComesBetween) {
+TEST_F(StepTest, BackupKeepsTheWeightsOfAnEvaluationAcrossACheckpoint) {
   make("strategy = backup:1\neval-every = 4\ncheckpoint-every = 5\n");
   for (int64_t step = 0; step < 6; ++step) train_step(step);
   EXPECT_EQ(server_->floor(), 6);
@@ -232,10 +232,10 @@ TEST_F(StepTest, BackupKeepsThemThoughACheckpointComesBetween) {
 
 // ---- local:H ----
 
-TEST_F(StepTest, LocalMovesByRoundsOfWhichTheLastOneIsShort) {
+TEST_F(StepTest, LocalAdvancesByRoundsWithAShortLastOne) {
   make("strategy = local:4\nsteps = 10\nouter-lr = 1\nouter-momentum = 0\n");
   EXPECT_FALSE(taken(push(kAnna, 0, 0, 1.0F, 1))) << "a round is four steps";
-  EXPECT_FALSE(taken(push(kAnna, 1, 0, 1.0F, 3))) << "no round begins there";
+  EXPECT_FALSE(taken(push(kAnna, 1, 0, 1.0F, 3))) << "no round starts there";
   for (const auto& [step, steps] : {std::pair{0, 4}, {4, 4}, {8, 2}}) {
     EXPECT_TRUE(taken(push(kAnna, step, 0, 1.0F, steps)));
     EXPECT_TRUE(taken(push(kBert, step, 1, 1.0F, steps)));
@@ -248,7 +248,7 @@ TEST_F(StepTest, LocalMovesByRoundsOfWhichTheLastOneIsShort) {
   EXPECT_EQ(observer_.barriers.back(), 10);
 }
 
-TEST_F(StepTest, LocalAnswersWithTheRoundBeforeToWhoComesBack) {
+TEST_F(StepTest, LocalAnswersAReturningWorkerWithThePreviousRound) {
   make("strategy = local:4\nsteps = 10\n");
   for (const uint64_t who : {kAnna, kBert, kCarl})
     push(who, 0, static_cast<int>(who - kAnna), 1, 4);
@@ -266,7 +266,7 @@ TEST_F(StepTest, LocalAppliesTheOuterOptimizerToTheMeanChange) {
   ASSERT_EQ(versions().size(), 3U);
   const float weight = weights_[0];
   const float running = weights_[2950];
-  // values are micro-batches times change: the mean change is (1 + 2 + 5) / 4 = 2, then 2 again
+  // A value is micro-batches times change: the mean change is (1 + 2 + 5) / 4 = 2 in both rounds.
   float expected = weight;
   float buffer = 0.0F;
   for (const int64_t step : {0, 2}) {
@@ -278,15 +278,15 @@ TEST_F(StepTest, LocalAppliesTheOuterOptimizerToTheMeanChange) {
   }
   pull(kAnna, 4, true);
   EXPECT_THAT(versions(), ElementsAre(4, 4, 4));
-  EXPECT_FLOAT_EQ(weights_[0], expected) << "no weight decay and no clipping here";
-  EXPECT_FLOAT_EQ(weights_[2950], running - 4.0F) << "statistics have moved in the workers";
+  EXPECT_FLOAT_EQ(weights_[0], expected) << "no weight decay, no clipping";
+  EXPECT_FLOAT_EQ(weights_[2950], running - 4.0F) << "running statistics move in the workers";
   EXPECT_FALSE(server_->waiting_norms());
 }
 
 TEST_F(StepTest, LocalTakesEachShareOnce) {
   make("strategy = local:2\nouter-lr = 1\nouter-momentum = 0\n");
   push(kAnna, 0, 0, 1.0F, 2);
-  push(kBert, 0, 0, 1.0F, 2);  // took the share over
+  push(kBert, 0, 0, 1.0F, 2);  // kBert has taken the share over
   EXPECT_TRUE(observer_.commits[0].counted);
   EXPECT_FALSE(observer_.commits[1].counted);
   push(kBert, 0, 1, 1.0F, 2);
@@ -294,17 +294,18 @@ TEST_F(StepTest, LocalTakesEachShareOnce) {
   EXPECT_EQ(server_->floor(), 2);
 }
 
-TEST_F(StepTest, LossesOfARoundAreOneForEachMicroBatchOfEachStep) {
+TEST_F(StepTest, RoundHasOneLossPerMicroBatchAndStep) {
   make("strategy = local:2\n");
   Message message = push_message(setup_, kAnna, 1, 0, kShares[2], 1.0F);
   wire::Push* push = message.header.mutable_exchange()->mutable_push();
   push->set_steps(2);
-  EXPECT_EQ(reason_of(server_->on_data("anna", message)), "push-losses") << "two losses for four";
+  EXPECT_EQ(reason_of(server_->on_data("anna", message)), "push-losses")
+      << "two losses instead of four";
   push->clear_losses();
-  EXPECT_TRUE(taken(server_->on_data("anna", message))) << "none, as to other servers";
+  EXPECT_TRUE(taken(server_->on_data("anna", message))) << "no losses, as to other servers";
 }
 
-TEST(ServerOptimizer, IsTheOuterOneUnderLocalSteps) {
+TEST(ServerOptimizer, IsTheOuterOptimizerUnderLocalSteps) {
   EXPECT_EQ(server_optimizer(job_of("optimizer = adam\n")).kind, OptimizerKind::kAdam);
   const Job job = job_of("optimizer = adam\nstrategy = local:4\nweight-decay = 0.1\n");
   EXPECT_EQ(server_optimizer(job).kind, OptimizerKind::kNesterov);

@@ -10,14 +10,14 @@ namespace {
 
 // ---- sync ----
 
-TEST_F(ServerTest, SyncMovesOnWhenTheWholeStepIsIn) {
+TEST_F(ServerTest, SyncAdvancesWhenTheWholeStepIsIn) {
   make("strategy = sync\n");
   EXPECT_TRUE(taken(pull(kAnna, 1, 0)));
   EXPECT_EQ(slices_to(kAnna), (std::vector<std::pair<int, int64_t>>{{0, 0}, {1, 0}, {2, 0}}));
   EXPECT_TRUE(taken(push(kAnna, 1, 0, kFirst)));
   EXPECT_EQ(server_->floor(), 0);
   EXPECT_TRUE(taken(pull(kAnna, 2, 1)));
-  EXPECT_TRUE(server_->take_outgoing().empty()) << "step 0 is not whole yet";
+  EXPECT_TRUE(server_->take_outgoing().empty()) << "step 0 is incomplete";
   EXPECT_TRUE(taken(push(kBert, 1, 0, kSecond)));
   EXPECT_EQ(server_->floor(), 1);
   EXPECT_EQ(slices_to(kAnna), (std::vector<std::pair<int, int64_t>>{{0, 1}, {1, 1}, {2, 1}}));
@@ -38,7 +38,7 @@ TEST_F(ServerTest, SyncMovesTheWeightsByTheMeanGradient) {
   EXPECT_FLOAT_EQ(after, before - 0.5F * (3.0F + 5.0F) / 4.0F);
 }
 
-TEST_F(ServerTest, SyncStillHasTheVersionBeforeForAReplacement) {
+TEST_F(ServerTest, SyncKeepsThePreviousVersionForAReplacement) {
   make("strategy = sync\n");
   push(kAnna, 1, 0, kFirst);
   push(kBert, 1, 0, kSecond);
@@ -51,20 +51,20 @@ TEST_F(ServerTest, SyncAnswersSliceBySlice) {
   push(kBert, 1, 0, kSecond);
   pull(kBert, 1, 1);
   Message whole = push_message(setup_, kAnna, 1, 0, kFirst, 1.0F);
-  Message first = whole;  // the part of slice 0 alone
+  Message first = whole;  // only the part of slice 0
   wire::Push* push = first.header.mutable_exchange()->mutable_push();
   push->mutable_parts()->DeleteSubrange(1, 2);
   first.payloads.resize(1);
   EXPECT_TRUE(taken(server_->on_data("anna", first)));
   EXPECT_EQ(slices_to(kBert), (std::vector<std::pair<int, int64_t>>{{0, 1}}));
   EXPECT_EQ(server_->floor(), 0);
-  EXPECT_TRUE(taken(server_->on_data("anna", whole))) << "repeated with the rest";
+  EXPECT_TRUE(taken(server_->on_data("anna", whole))) << "a repeat with the missing parts";
   EXPECT_EQ(slices_to(kBert), (std::vector<std::pair<int, int64_t>>{{1, 1}, {2, 1}}));
   EXPECT_EQ(server_->floor(), 1);
 }
 
-TEST_F(ServerTest, ALargeAnswerIsCutIntoMessages) {
-  // one message holds 65,536 payloads at most, and this is 1,000 slices of 4 KiB
+TEST_F(ServerTest, LargeAnswerIsSplitIntoMessages) {
+  // A message holds at most 65,536 payloads. The answer has 1,000 slices of 4 KiB.
   setup_ = server_setup(job_of("strategy = async\n"), 1000 * kBlockElements);
   make_from_setup();
   EXPECT_TRUE(taken(pull(kAnna, 1, 0)));
@@ -75,21 +75,21 @@ TEST_F(ServerTest, ALargeAnswerIsCutIntoMessages) {
     EXPECT_EQ(o.message.header.weights().pull(), 1);
     for (const auto& s : o.message.header.weights().slices()) slices.push_back(s.slice());
   }
-  ASSERT_EQ(slices.size(), 2000U) << "asked twice";
+  ASSERT_EQ(slices.size(), 2000U) << "the pull was sent twice";
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(slices[static_cast<size_t>(i)], i);
 }
 
-TEST_F(ServerTest, AStepInTheFutureIsRefusedInSync) {
+TEST_F(ServerTest, SyncRefusesAPushOfALaterStep) {
   make("strategy = sync\n");
   EXPECT_FALSE(taken(push(kAnna, 1, 1, kFirst)));
   EXPECT_TRUE(taken(push(kAnna, 1, 0, kFirst)));
 }
 
-TEST_F(ServerTest, APushCountsOnceHoweverOftenAndByWhomItIsSent) {
+TEST_F(ServerTest, PushCountsOnceHoweverOftenItIsSent) {
   make("strategy = sync\n");
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(taken(push(kAnna, 1, 0, kFirst, 1.0F)));
   EXPECT_TRUE(taken(push(kAnna, 2, 0, kFirst, 100.0F))) << "another number, the same micro-batches";
-  EXPECT_TRUE(taken(push(kBert, 1, 0, kFirst, 100.0F))) << "another worker";
+  EXPECT_TRUE(taken(push(kBert, 1, 0, kFirst, 100.0F))) << "from another worker";
   EXPECT_EQ(server_->floor(), 0);
   EXPECT_TRUE(taken(push(kBert, 2, 0, kSecond, 1.0F)));
   EXPECT_EQ(server_->floor(), 1);
@@ -109,7 +109,7 @@ TEST_F(ServerTest, APushCountsOnceHoweverOftenAndByWhomItIsSent) {
             floats_of(calm.take_outgoing()[0].message.payloads[2]));
 }
 
-TEST_F(ServerTest, AnAcknowledgedPushIsAnsweredOnceItIsComplete) {
+TEST_F(ServerTest, AcknowledgedPushIsAnsweredOnceItIsComplete) {
   make("");
   Message whole = push_message(setup_, kAnna, 1, 0, kFirst, 1.0F);
   wire::Push* push = whole.header.mutable_exchange()->mutable_push();
@@ -144,14 +144,14 @@ TEST_F(ServerTest, SyncWithClippingWaitsForTheNormOfAllServers) {
   total.set_step(7);
   total.set_norm(1.0);
   server_->on_norm_total(total);
-  EXPECT_EQ(server_->floor(), 0) << "the norm of another step";
+  EXPECT_EQ(server_->floor(), 0) << "the norm belongs to another step";
   total.set_step(0);
   total.set_norm(200.0);
   server_->on_norm_total(total);
   EXPECT_EQ(server_->floor(), 1);
   EXPECT_FALSE(server_->waiting_norms());
   server_->on_norm_total(total);
-  EXPECT_EQ(server_->floor(), 1) << "said twice";
+  EXPECT_EQ(server_->floor(), 1) << "a repeat";
   pull(kAnna, 2, 1);
   const float after = server_->take_outgoing()[0].message.payloads[0].floats()[0];
   EXPECT_NEAR(after, before - 2.0F / 200.0F, 1e-6);
@@ -167,13 +167,13 @@ TEST_F(ServerTest, SspPullWaitsForTheSlowestWorker) {
     push(kAnna, step + 1, step, kFirst);
   }
   EXPECT_TRUE(taken(pull(kAnna, 4, 3)));
-  EXPECT_FALSE(answered(kAnna)) << "three clocks ahead of the other";
+  EXPECT_FALSE(answered(kAnna)) << "three clocks ahead of kBert";
   push(kBert, 1, 0, kSecond);
   EXPECT_TRUE(answered(kAnna));
   EXPECT_EQ(server_->stats().clock_gap_max(), 2);
 }
 
-TEST_F(ServerTest, SspAppliesEachPushAndMeasuresItsStaleness) {
+TEST_F(ServerTest, SspAppliesEachPushAndCountsItsStaleness) {
   make("strategy = ssp:2\nlr = 1\n");
   pull(kAnna, 1, 0);
   const float before = server_->take_outgoing()[0].message.payloads[0].floats()[0];
@@ -202,7 +202,7 @@ TEST_F(ServerTest, AsyncAnswersAtOnce) {
   }
 }
 
-TEST_F(ServerTest, AsyncWaitsAtABarrierForEverythingBeforeIt) {
+TEST_F(ServerTest, AsyncWaitsAtABarrierForAllEarlierSteps) {
   make("strategy = async\neval-every = 2\n");
   push(kAnna, 1, 0, kFirst);
   push(kAnna, 2, 1, kFirst);
@@ -215,7 +215,7 @@ TEST_F(ServerTest, AsyncWaitsAtABarrierForEverythingBeforeIt) {
   EXPECT_EQ(observer_.barriers, (std::vector<int64_t>{2}));
 }
 
-TEST_F(ServerTest, ABarriersWeightsStayWhileOthersGoOn) {
+TEST_F(ServerTest, WeightsOfABarrierStayWhileTrainingContinues) {
   make("strategy = async\neval-every = 1\n");
   push(kAnna, 1, 0, kFirst);
   push(kBert, 1, 0, kSecond);
@@ -244,14 +244,14 @@ TEST_F(ServerTest, AsyncClipsEachPushByItsOwnNorm) {
   EXPECT_NEAR(after, before - 0.5F * 1.0F / 100.0F, 1e-6);
 }
 
-TEST_F(ServerTest, LeasesComeWithTheAnswerAndAWaiterGetsOneWhenThereIsOne) {
+TEST_F(ServerTest, LeasesComeWithAnswersAndAWaitingWorkerGetsOneLater) {
   make("strategy = async\n");
   Message wait = pull_message(kAnna, 1, 0);
   wait.header.mutable_exchange()->mutable_pull()->set_lease_only(true);
   wait.header.mutable_exchange()->mutable_pull()->set_newest_lease(1);
   observer_.to_anna.emplace_back().set_number(1);
   EXPECT_TRUE(taken(server_->on_data("anna", wait)));
-  EXPECT_TRUE(server_->take_outgoing().empty()) << "anna has that one already";
+  EXPECT_TRUE(server_->take_outgoing().empty()) << "kAnna already holds that lease";
   observer_.to_anna.emplace_back().set_number(2);
   observer_.to_anna.back().set_step(3);
   server_->offer_leases();
@@ -266,16 +266,16 @@ TEST_F(ServerTest, LeasesComeWithTheAnswerAndAWaiterGetsOneWhenThereIsOne) {
   EXPECT_EQ(server_->take_outgoing()[0].message.header.weights().leases_size(), 2);
 }
 
-// ---- requests that come again ----
+// ---- repeated requests ----
 
-TEST_F(ServerTest, ARepeatedPullIsAnsweredAgainOrToldToWait) {
+TEST_F(ServerTest, RepeatedPullIsAnsweredAgainOrToldToWait) {
   make("strategy = sync\n");
   pull(kAnna, 1, 0);
   EXPECT_TRUE(answered(kAnna));
   pull(kAnna, 1, 0);
   const auto told = server_->take_outgoing();
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_TRUE(told[0].message.header.has_status()) << "the answer may still be on its way";
+  EXPECT_TRUE(told[0].message.header.has_status()) << "the answer may still be in flight";
   push(kAnna, 1, 0, kFirst);
   pull(kAnna, 2, 1);
   EXPECT_TRUE(server_->take_outgoing().empty());
@@ -287,7 +287,7 @@ TEST_F(ServerTest, ARepeatedPullIsAnsweredAgainOrToldToWait) {
   EXPECT_FALSE(out[0].message.header.status().not_ready());
 }
 
-TEST_F(ServerTest, AnOvertakenPullIsNotAnswered) {
+TEST_F(ServerTest, SupersededPullIsNotAnswered) {
   make("strategy = async\n");
   pull(kAnna, 5, 1);
   server_->take_outgoing();
@@ -295,7 +295,7 @@ TEST_F(ServerTest, AnOvertakenPullIsNotAnswered) {
   EXPECT_TRUE(server_->take_outgoing().empty());
 }
 
-TEST_F(ServerTest, AnAnswerGoesWhereTheWorkerIsNow) {
+TEST_F(ServerTest, AnswerGoesToTheWorkersCurrentConnection) {
   make("strategy = sync\n");
   push(kAnna, 1, 0, kFirst);
   server_->on_data("old connection", pull_message(kAnna, 1, 1));
@@ -307,12 +307,12 @@ TEST_F(ServerTest, AnAnswerGoesWhereTheWorkerIsNow) {
   EXPECT_EQ(out[0].to, "new connection");
 }
 
-TEST_F(ServerTest, AWorkerThatTheCoordinatorHasNotNamedIsToldToAskAgain) {
+TEST_F(ServerTest, UnknownWorkerIsToldToAskAgain) {
   make("strategy = sync\n");
   EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 999, 1, 0, kFirst, 1.0F))));
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());
   push(kAnna, 1, 0, kFirst);
-  server_->on_state(state_with_workers({kBert}));  // anna is lost
+  server_->on_state(state_with_workers({kBert}));  // kAnna is lost
   EXPECT_TRUE(taken(push(kAnna, 2, 0, kSecond)));
   EXPECT_EQ(server_->floor(), 0);
 }

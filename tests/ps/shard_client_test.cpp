@@ -33,7 +33,7 @@ class Client : public testing::Test {
     state->slots = {floats_of(random_payload(kElements, 2))};
     return state;
   }
-  // Delivers what the client sends, and every answer `times` times.
+  // Delivers the messages of the client, and each answer `times` times.
   void deliver(int times = 1) {
     for (const ToShard& out : client_.take_outgoing()) {
       EXPECT_EQ(out.server, map_.server_of(slice_of(out.message)));
@@ -72,7 +72,7 @@ class Client : public testing::Test {
   int64_t now_ = 0;
 };
 
-TEST_F(Client, HandsOutAStateAndGathersTheNext) {
+TEST_F(Client, LoadsAStateAndGathersTheNext) {
   const auto state = some_state();
   client_.load(state, now_);
   EXPECT_TRUE(client_.busy());
@@ -95,7 +95,7 @@ TEST_F(Client, HandsOutAStateAndGathersTheNext) {
   }
 }
 
-TEST_F(Client, CopiesNothingWhileItGathers) {
+TEST_F(Client, GathersWithoutACopy) {
   client_.load(some_state(), now_);
   run();
   one_step();
@@ -107,11 +107,11 @@ TEST_F(Client, CopiesNothingWhileItGathers) {
     const auto& payloads = gathered->slices[static_cast<size_t>(slice)];
     ASSERT_EQ(payloads.size(), 2U);
     EXPECT_EQ(static_cast<int64_t>(payloads[1].float_count()), map_.elements(slice).size());
-    EXPECT_TRUE(payloads[0].owner) << "where it has come";
+    EXPECT_TRUE(payloads[0].owner) << "the received memory";
   }
 }
 
-TEST_F(Client, OneServersSlicesAreFetchedAndLoadedIntoAnother) {
+TEST_F(Client, SlicesOfOneServerAreFetchedAndLoadedIntoAnother) {
   client_.load(some_state(), now_);
   run();
   one_step();
@@ -119,7 +119,7 @@ TEST_F(Client, OneServersSlicesAreFetchedAndLoadedIntoAnother) {
   EXPECT_EQ(client_.fetched_step(), 1);
   run();
   const auto copy = std::make_shared<const GatheredState>(*client_.take_fetched());
-  EXPECT_TRUE(copy->slices[0].empty()) << "of server 0";
+  EXPECT_TRUE(copy->slices[0].empty()) << "slice 0 belongs to server 0";
   ServerSetup setup = server_setup(job_, kElements, 1, kServers);
   setup.load = true;
   setup.barriers = {0, 0, 1, 2};
@@ -133,13 +133,13 @@ TEST_F(Client, OneServersSlicesAreFetchedAndLoadedIntoAnother) {
   EXPECT_EQ(servers_[1]->floor(), 1);
 }
 
-TEST_F(Client, AsksForAFewSlicesAtATime) {
+TEST_F(Client, RequestsAFewSlicesAtATime) {
   client_.load(some_state(), now_);
   EXPECT_EQ(client_.take_outgoing().size(), 8U);
   EXPECT_EQ(client_.waiting_for(), 0);
 }
 
-TEST_F(Client, WhatIsNotAnsweredIsAskedForAgain) {
+TEST_F(Client, UnansweredRequestsAreRepeated) {
   client_.load(some_state(), now_);
   std::set<int> asked;
   for (const ToShard& out : client_.take_outgoing()) asked.insert(slice_of(out.message));
@@ -154,7 +154,7 @@ TEST_F(Client, WhatIsNotAnsweredIsAskedForAgain) {
   run();
 }
 
-TEST_F(Client, AServerThatIsNotThereYetIsAskedAgainSoon) {
+TEST_F(Client, ServerThatIsNotReadyIsAskedAgainSoon) {
   client_.load(some_state(), now_);
   client_.take_outgoing();
   Message not_ready;
@@ -164,7 +164,7 @@ TEST_F(Client, AServerThatIsNotThereYetIsAskedAgainSoon) {
   EXPECT_EQ(client_.take_outgoing().size(), 8U);
 }
 
-TEST_F(Client, AnswersThatComeTwiceChangeNothing) {
+TEST_F(Client, RepeatedAnswersChangeNothing) {
   const auto state = some_state();
   client_.load(state, now_);
   run(3);
@@ -182,7 +182,7 @@ Message fetched(int slice, int64_t step, const std::vector<int64_t>& sizes) {
   return message;
 }
 
-TEST_F(Client, AnswersThatDoNotFitAreRefused) {
+TEST_F(Client, InvalidAnswersAreRefused) {
   client_.fetch(1, true, now_);
   EXPECT_FALSE(client_.on_message(fetched(-1, 1, {1024, 1024}), now_));
   EXPECT_FALSE(client_.on_message(fetched(1000, 1, {1024, 1024}), now_));
@@ -190,7 +190,8 @@ TEST_F(Client, AnswersThatDoNotFitAreRefused) {
   EXPECT_FALSE(client_.on_message(fetched(0, 1, {1024, 1024, 1024}), now_));
   EXPECT_FALSE(client_.on_message(fetched(0, 1, {1024, 1023}), now_));
   EXPECT_FALSE(client_.on_message(fetched(0, 1, {0, 0}), now_));
-  EXPECT_TRUE(client_.on_message(fetched(0, 2, {1024, 1024}), now_)) << "an older fetch's answer";
+  EXPECT_TRUE(client_.on_message(fetched(0, 2, {1024, 1024}), now_))
+      << "an answer to an older fetch";
   EXPECT_EQ(client_.waiting_for(), 0) << "slice 0 is still wanted";
   Message message;
   message.header.mutable_hello();

@@ -13,10 +13,10 @@
 namespace pushpull::shard_test {
 namespace {
 
-constexpr int64_t kElements = 9610;  // slices end inside tensors, the last block is not whole
+constexpr int64_t kElements = 9610;  // slices end inside tensors; the last block is partial
 constexpr int64_t kLeaves = 8;
 
-// Leaf `index` of a gradient over the whole vector.
+// Returns leaf `index` of a gradient over the whole vector.
 std::vector<float> leaf(int64_t index) {
   return floats_of(random_payload(kElements, 40 + static_cast<uint64_t>(index)));
 }
@@ -50,7 +50,7 @@ UpdateInfo whole_step(double lr) {
   return info;
 }
 
-// The weights (or a state vector) of a cluster after `steps` equal updates.
+// Weights and optimizer state of a cluster after `steps` equal updates.
 struct Outcome {
   std::vector<float> weights;
   std::vector<std::vector<float>> state;
@@ -91,7 +91,7 @@ std::vector<float> initial_weights(int64_t slice_bytes, int servers) {
   return train(OptimizerKind::kSgd, slice_bytes, servers, 1, 0).weights;
 }
 
-TEST(Shard, InitialWeightsFollowTheRulesOfTheTensors) {
+TEST(Shard, InitialWeightsFollowTheInitRulesOfTheTensors) {
   const std::vector<float> w = initial_weights(4096, 1);
   float least = 0;
   float most = 0;
@@ -117,7 +117,7 @@ TEST(Shard, InitialWeightsDoNotDependOnSlicesAndServers) {
   }
 }
 
-TEST(Shard, AnUpdateIsThatOfAPlainLoop) {
+TEST(Shard, UpdateEqualsAPlainLoop) {
   const std::vector<float> before = initial_weights(1 << 20, 1);
   const std::vector<float> sum = tree_sum({0, kLeaves});
   const Outcome after = train(OptimizerKind::kSgd, 4096, 2, 3, 1);
@@ -126,12 +126,12 @@ TEST(Shard, AnUpdateIsThatOfAPlainLoop) {
     const bool averages = i >= kElements - 101 && i < kElements - 1;
     const double want =
         averages ? 0.9 * before[i] + 0.1 * g : before[i] - 0.1 * (g + 0.01 * before[i]);
-    // a handful of float roundings of numbers around 1
+    // a few float roundings of numbers around 1
     ASSERT_NEAR(after.weights[i], want, 1e-6) << i;
   }
 }
 
-TEST(Shard, TheBitsDoNotDependOnSlicesServersOrWorkers) {
+TEST(Shard, BitsDoNotDependOnSlicesServersOrWorkers) {
   for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kNesterov,
                                    OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
     const Outcome want = train(kind, 1 << 20, 1, 1);
@@ -157,7 +157,7 @@ class OneSlice : public testing::Test {
   Shard shard_{map_, 0, table_of(kElements), momentum()};
 };
 
-TEST_F(OneSlice, TheVersionBeforeStaysReadable) {
+TEST_F(OneSlice, PreviousVersionStaysReadable) {
   EXPECT_FALSE(shard_.previous(0).owner);
   const std::vector<float> v0 = floats_of(shard_.weights(0));
   shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
@@ -170,14 +170,14 @@ TEST_F(OneSlice, TheVersionBeforeStaysReadable) {
   EXPECT_EQ(shard_.updates(0), 2);
 }
 
-TEST_F(OneSlice, WhatIsBeingSentDoesNotChangeUnderTheSocket) {
+TEST_F(OneSlice, PayloadBeingSentDoesNotChange) {
   const Payload sent = shard_.weights(0);
   const std::vector<float> then = floats_of(sent);
   for (int i = 0; i < 5; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
   EXPECT_EQ(floats_of(sent), then);
 }
 
-TEST_F(OneSlice, AStateThatIsLoadedGoesOnToTheSameBits) {
+TEST_F(OneSlice, LoadedStateGivesTheSameBits) {
   for (int i = 0; i < 3; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
   std::vector<Payload> saved{shard_.weights(0)};
   for (Payload& p : shard_.state(0)) saved.push_back(std::move(p));
@@ -193,7 +193,7 @@ TEST_F(OneSlice, AStateThatIsLoadedGoesOnToTheSameBits) {
   EXPECT_EQ(floats_of(other.state(0)[0]), floats_of(shard_.state(0)[0]));
 }
 
-TEST_F(OneSlice, AStateThatIsHeldStaysAsItWas) {
+TEST_F(OneSlice, HeldStateDoesNotChange) {
   shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
   shard_.hold_state();
   const std::vector<Payload> held = shard_.state(0);
@@ -203,13 +203,13 @@ TEST_F(OneSlice, AStateThatIsHeldStaysAsItWas) {
   EXPECT_NE(floats_of(shard_.state(0)[0]), then);
 }
 
-TEST_F(OneSlice, AStateThatNobodyHoldsChangesInPlace) {
+TEST_F(OneSlice, StateThatIsNotHeldChangesInPlace) {
   const float* where = shard_.state(0)[0].floats();
   for (int i = 0; i < 3; ++i) shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
   EXPECT_EQ(shard_.state(0)[0].floats(), where);
 }
 
-TEST_F(OneSlice, MemoryThatWasHeldIsUsedAgain) {
+TEST_F(OneSlice, ReleasedMemoryIsReused) {
   const float* first = shard_.state(0)[0].floats();
   shard_.hold_state();
   shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
@@ -217,7 +217,7 @@ TEST_F(OneSlice, MemoryThatWasHeldIsUsedAgain) {
   EXPECT_NE(first, second);
   shard_.hold_state();
   shard_.apply(0, whole(1), kLeaves, whole_step(0.1));
-  EXPECT_EQ(shard_.state(0)[0].floats(), first) << "nobody had a payload of it any more";
+  EXPECT_EQ(shard_.state(0)[0].floats(), first) << "its memory was no longer in use";
 }
 
 TEST_F(OneSlice, RunningStatisticsDoNotCountInTheNorm) {
@@ -225,12 +225,12 @@ TEST_F(OneSlice, RunningStatisticsDoNotCountInTheNorm) {
   const auto gradient = whole(2);
   const SliceUpdate slice{0, gradient};
   const auto parts = shard_.norms(std::span(&slice, 1), kLeaves, kLeaves, serial);
-  // every gradient is 2 / 8; the 100 statistics between weights and bias are left out
+  // Each gradient is 2 / 8. The 100 statistics between weights and bias do not count.
   EXPECT_DOUBLE_EQ(total_squares(parts, map_.blocks()),
                    static_cast<double>(kElements - 100) / 16.0);
 }
 
-TEST(Shard, APartOfABatchMovesTheWeightsByItsPart) {
+TEST(Shard, PartOfABatchMovesTheWeightsByItsShare) {
   const SliceMap map(kElements, 1 << 20, 1);
   Shard shard(map, 0, table_of(kElements), {});
   shard.initialise(7);
@@ -267,7 +267,7 @@ class ThreeSlices : public testing::Test {
                })};
 };
 
-TEST_F(ThreeSlices, AVersionOfAllSlicesIsOneBufferInTheirOrder) {
+TEST_F(ThreeSlices, AVersionOfAllSlicesIsOneContiguousBuffer) {
   ASSERT_EQ(shard_.slices().size(), 3U);
   for (int step = 0; step < 3; ++step) {
     const Payload first = shard_.weights(0);
@@ -280,28 +280,28 @@ TEST_F(ThreeSlices, AVersionOfAllSlicesIsOneBufferInTheirOrder) {
   }
 }
 
-TEST_F(ThreeSlices, TwoBuffersAreEnoughWhereNobodyHoldsOne) {
+TEST_F(ThreeSlices, TwoBuffersSufficeIfNoneIsHeld) {
   for (int step = 0; step < 10; ++step) move_all();
   EXPECT_EQ(allocated_, 2);
   const Payload sent = shard_.weights(1);
   const std::vector<float> then = floats_of(sent);
   for (int step = 0; step < 10; ++step) move_all();
-  EXPECT_EQ(allocated_, 3) << "a socket holds one";
+  EXPECT_EQ(allocated_, 3) << "a socket holds one buffer";
   EXPECT_EQ(floats_of(sent), then);
 }
 
-TEST_F(ThreeSlices, WhileSlicesTakeTheirTurnsEachIsReadAtItsOwnVersion) {
+TEST_F(ThreeSlices, WhileSlicesAdvanceEachIsReadAtItsOwnVersion) {
   move_all();
   const std::vector<float> v1 = floats_of(shard_.weights(0));
   move(1);
   EXPECT_EQ(shard_.version(0), 1);
   EXPECT_EQ(floats_of(shard_.weights(0)), v1);
-  EXPECT_EQ(shard_.previous_version(0), -1) << "its buffer takes the next version";
+  EXPECT_EQ(shard_.previous_version(0), -1) << "its buffer holds the next version";
   EXPECT_FALSE(shard_.previous(0).owner);
   EXPECT_EQ(shard_.version(1), 2);
   EXPECT_EQ(shard_.previous_version(1), 1);
   EXPECT_EQ(shard_.previous(1).owner, shard_.weights(0).owner);
-  EXPECT_THROW(move(1), Error) << "the others have not had their turn";
+  EXPECT_THROW(move(1), Error) << "the other slices have not advanced yet";
   move(0);
   move(2);
   for (const int slice : shard_.slices()) {
@@ -313,8 +313,9 @@ TEST_F(ThreeSlices, WhileSlicesTakeTheirTurnsEachIsReadAtItsOwnVersion) {
 
 // ---- batches ----
 
-// Weights and norms after three steps of large batches, which go past the cache and are cut.
-//   hold: the state before each step is held, and checked, until the end.
+// Returns weights, state and norms after three steps of large batches, which exceed the cache and
+// are split.
+//   hold: holds the state before each step until the end and checks it then.
 std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& parallel,
                                                                     int64_t slice_bytes,
                                                                     bool hold = false) {
@@ -343,7 +344,7 @@ std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& pa
     updates.push_back({slice, parts[static_cast<size_t>(slice)]});
   }
   std::pair<std::vector<float>, std::vector<double>> out;
-  std::vector<std::pair<Payload, std::vector<float>>> held;  // and a copy of then
+  std::vector<std::pair<Payload, std::vector<float>>> held;  // each with a copy of its values
   for (int step = 0; step < 3; ++step) {
     if (hold) shard.hold_state();
     for (const int slice : shard.slices()) {
@@ -367,7 +368,7 @@ std::pair<std::vector<float>, std::vector<double>> train_in_batches(Parallel& pa
   return out;
 }
 
-TEST(Shard, TheBitsDoNotDependOnThreads) {
+TEST(Shard, BitsDoNotDependOnThreads) {
   Serial serial;
   const auto want = train_in_batches(serial, 1 << 20);
   for (const int threads : {2, 3}) {
@@ -377,7 +378,7 @@ TEST(Shard, TheBitsDoNotDependOnThreads) {
   }
 }
 
-TEST(Shard, TheBitsDoNotDependOnAStateThatIsHeld) {
+TEST(Shard, BitsDoNotDependOnAHeldState) {
   Serial serial;
   const auto want = train_in_batches(serial, 1 << 20);
   ThreadPool pool(3);
@@ -400,7 +401,7 @@ TEST(Shard, SlicesLeaveAHeldStateOneByOne) {
     for (const int slice : shard->slices()) move(*shard, slice);
   }
   holding.hold_state();
-  holding.hold_state();  // nothing has changed since
+  holding.hold_state();  // nothing has changed since the first call
   std::vector<std::vector<Payload>> held;
   for (const int slice : holding.slices()) held.push_back(holding.state(slice));
   for (const int slice : {2, 0, 1}) {
@@ -419,7 +420,7 @@ TEST(Shard, SlicesLeaveAHeldStateOneByOne) {
   }
 }
 
-TEST(Shard, OwnsItsSlicesAlone) {
+TEST(Shard, OwnsOnlyItsSlices) {
   const SliceMap map(kElements, 4096, 3);
   Shard shard(map, 1, table_of(kElements), {});
   EXPECT_EQ(shard.slices(), (std::vector<int>{1, 4, 7}));

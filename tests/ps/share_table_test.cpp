@@ -21,30 +21,30 @@ TEST(ShareTable, SharesCoverTheStep) {
   EXPECT_EQ(table.owned(), 0);
 }
 
-TEST(ShareTable, AVacantShareGoesOnOneStepBeforeWhatServer0Has) {
+TEST(ShareTable, VacantShareRestartsAStepBeforeServerZerosClock) {
   ShareTable table(2, 4, {0, 100});
   table.give(0, kAnna);
   table.give(1, kBert);
   table.advance({2, 4}, 7);
-  table.advance({0, 3}, 9);  // no share
+  table.advance({0, 3}, 9);  // not a share
   EXPECT_TRUE(table.vacate(kBert, 1000));
-  EXPECT_FALSE(table.vacate(kBert, 2000)) << "it has none any longer";
+  EXPECT_FALSE(table.vacate(kBert, 2000)) << "it no longer has a share";
   EXPECT_EQ(table.all()[1].owner, 0U);
-  EXPECT_EQ(table.all()[1].from_step, 6) << "its last push may not have reached every server";
+  EXPECT_EQ(table.all()[1].from_step, 6) << "the last push may not have reached all servers";
   EXPECT_EQ(table.all()[1].vacant_since_ms, 1000);
   EXPECT_EQ(table.owned(), 1);
   table.give(1, kAnna);
   EXPECT_EQ(table.all()[1].vacant_since_ms, -1);
 }
 
-TEST(ShareTable, NoShareBeginsBeforeTheStart) {
+TEST(ShareTable, NoShareStartsBeforeTheRun) {
   ShareTable table(1, 4, {5, 100});
   table.give(0, kAnna);
   table.vacate(kAnna, 0);
   EXPECT_EQ(table.all()[0].from_step, 5);
 }
 
-TEST(ShareTable, TheLeastLoadedIsAWorkerWithARank) {
+TEST(ShareTable, LeastLoadedIsAWorkerWithARank) {
   Membership members(10);
   members.add(worker(kAnna, 0));
   members.add(worker(kBert, 1));
@@ -54,33 +54,33 @@ TEST(ShareTable, TheLeastLoadedIsAWorkerWithARank) {
   table.give(0, kAnna);
   EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), kBert);
   table.give(1, kBert);
-  EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), 0U) << "nobody is idle";
+  EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), 0U) << "no worker is idle";
   table.give(2, kAnna);
   EXPECT_EQ(table.least_loaded(members, {0, 100}, INT64_MAX), kBert);
 }
 
-TEST(ShareTable, WhoeverHasTwoMoreThanAnotherHasOneToGive) {
+TEST(ShareTable, WorkerWithTwoSharesMoreThanAnotherGivesOne) {
   Membership members(10);
   members.add(worker(kAnna, 0));
   ShareTable table(3, 6, {0, 100});
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "nobody owns any";
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "no share has an owner";
   for (size_t i = 0; i < 3; ++i) table.give(i, kAnna);
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "there is nobody to give it to";
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "there is no other worker";
   members.add(worker(103, -1));
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "a spare takes none";
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "a spare takes no share";
   members.add(worker(kBert, 1));
   ASSERT_TRUE(table.surplus(members));
   table.advance({0, 2}, 9);
   table.release(0);
-  EXPECT_EQ(table.all()[0].from_step, 8) << "its last push may not have reached every server";
+  EXPECT_EQ(table.all()[0].from_step, 8) << "the last push may not have reached all servers";
   EXPECT_TRUE(table.all()[0].earlier.contains(kAnna));
   table.give(0, kBert);
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "two and one";
+  EXPECT_EQ(table.surplus(members), std::nullopt) << "two shares and one";
   table.vacate(kAnna, 0);
-  EXPECT_FALSE(table.all()[0].earlier.contains(kAnna)) << "it cannot report any more";
+  EXPECT_FALSE(table.all()[0].earlier.contains(kAnna)) << "a lost worker reports no more";
 }
 
-TEST(ShareTable, StepsMayBeCutIntoMoreSharesFromOneOnForward) {
+TEST(ShareTable, StepsMayBeSplitIntoMoreSharesFromAStepOn) {
   ShareTable table(2, 4, {0, 100});
   table.give(0, kAnna);
   table.give(1, kBert);
@@ -97,7 +97,7 @@ TEST(ShareTable, StepsMayBeCutIntoMoreSharesFromOneOnForward) {
   table.advance({0, 2}, 10);
   EXPECT_EQ(table.all()[0].clock, 10);
   table.advance({3, 4}, 10);
-  EXPECT_EQ(table.all()[5].clock, 10) << "no step of its";
+  EXPECT_EQ(table.all()[5].clock, 10) << "it has no step";
   table.advance({3, 4}, 11);
   EXPECT_EQ(table.all()[5].clock, 11);
   table.retire(9);
@@ -107,7 +107,7 @@ TEST(ShareTable, StepsMayBeCutIntoMoreSharesFromOneOnForward) {
   EXPECT_EQ(table.all().size(), 4U);
 }
 
-TEST(ShareTable, ABarrierIsEvaluatedByTheOwnersOfTheStepBehindIt) {
+TEST(ShareTable, BarrierIsEvaluatedByTheOwnersOfTheNextStep) {
   ShareTable table(1, 4, {0, 100});
   table.give(0, kAnna);
   table.cut(2, 10);
@@ -117,14 +117,14 @@ TEST(ShareTable, ABarrierIsEvaluatedByTheOwnersOfTheStepBehindIt) {
   EXPECT_FALSE(table.may_evaluate(kBert, 9, 7, 8));
   EXPECT_TRUE(table.may_evaluate(kBert, 10, 7, 8));
   EXPECT_FALSE(table.may_evaluate(kAnna, 10, 7, 8));
-  EXPECT_TRUE(table.may_evaluate(kBert, 100, 7, 8)) << "the end";
+  EXPECT_TRUE(table.may_evaluate(kBert, 100, 7, 8)) << "the end of the run";
   EXPECT_FALSE(table.may_evaluate(kBert, 100, 8, 8)) << "no such chunk";
   table.retire(10);
-  EXPECT_TRUE(table.may_evaluate(kAnna, 9, 7, 8)) << "its result may come late";
+  EXPECT_TRUE(table.may_evaluate(kAnna, 9, 7, 8)) << "its result may be late";
   EXPECT_FALSE(table.may_evaluate(kBert, 9, 7, 8));
 }
 
-TEST(ShareTable, AnEvaluatorIsToldOfTheShareWithoutItsMicroBatches) {
+TEST(ShareTable, EvaluatorGetsTheShareWithoutItsMicroBatches) {
   ShareTable table(2, 4, {0, 100});
   table.give(0, kAnna);
   table.at(1).evaluator = kAnna;
@@ -136,7 +136,7 @@ TEST(ShareTable, AnEvaluatorIsToldOfTheShareWithoutItsMicroBatches) {
   EXPECT_EQ(state.assigned(1).hi(), 0);
   EXPECT_FALSE(table.vacate(kBert, 0));
   table.vacate(kAnna, 0);
-  EXPECT_EQ(table.all()[1].evaluator, 0U) << "it evaluates nothing any longer";
+  EXPECT_EQ(table.all()[1].evaluator, 0U) << "the share has no evaluator any more";
 }
 
 }  // namespace

@@ -8,14 +8,14 @@
 namespace pushpull {
 namespace {
 
-TEST(NeededFloor, IsTheClockLessTheBoundInSsp) {
+TEST(NeededFloor, IsTheClockMinusTheBoundUnderSsp) {
   const Barriers none{0, 0, 0, 100};
   EXPECT_EQ(needed_floor(3, none, 7), 4);
   EXPECT_EQ(needed_floor(3, none, 2), 0) << "never below the start";
   EXPECT_EQ(needed_floor(1000000, none, 50), 0);
 }
 
-TEST(NeededFloor, IsTheLastBarrierInAsync) {
+TEST(NeededFloor, IsTheLastBarrierUnderAsync) {
   const Barriers every_ten{10, 0, 0, 100};
   EXPECT_EQ(needed_floor(std::nullopt, every_ten, 9), 0);
   EXPECT_EQ(needed_floor(std::nullopt, every_ten, 10), 10);
@@ -26,7 +26,7 @@ TEST(NeededFloor, IsTheLastBarrierInAsync) {
 
 class SinglePushesTest : public RuleTest {};
 
-TEST_F(SinglePushesTest, EachPushIsAnUpdateInTheOrderInWhichTheyCome) {
+TEST_F(SinglePushesTest, EachPushIsAnUpdateInOrderOfArrival) {
   make("strategy = async\n");
   give(kAnna, 0, {2, 4});
   give(kBert, 0, {0, 2});
@@ -41,7 +41,7 @@ TEST_F(SinglePushesTest, EachPushIsAnUpdateInTheOrderInWhichTheyCome) {
   EXPECT_EQ(observer_.commits[0].incarnation, kAnna);
 }
 
-TEST_F(SinglePushesTest, MicroBatchesThatHaveCountedAreNotAppliedAgain) {
+TEST_F(SinglePushesTest, CommittedMicroBatchesAreNotAppliedAgain) {
   make("strategy = async\n");
   give(kAnna, 0, {0, 2});
   give(kBert, 0, {0, 2});
@@ -52,7 +52,7 @@ TEST_F(SinglePushesTest, MicroBatchesThatHaveCountedAreNotAppliedAgain) {
   EXPECT_FALSE(observer_.commits[1].counted);
 }
 
-TEST_F(SinglePushesTest, APullWaitsForTheSlowestWorkerUnderSsp) {
+TEST_F(SinglePushesTest, PullWaitsForTheSlowestWorkerUnderSsp) {
   make("strategy = ssp:1\n");
   give(kAnna, 0, {0, 2});
   give(kAnna, 1, {0, 2});
@@ -64,7 +64,7 @@ TEST_F(SinglePushesTest, APullWaitsForTheSlowestWorkerUnderSsp) {
   EXPECT_EQ(version(2), 3);
 }
 
-TEST_F(SinglePushesTest, ABarrierOpensWhenItsStepsAreInAndKeepsItsWeights) {
+TEST_F(SinglePushesTest, BarrierOpensWhenItsStepsAreInAndKeepsItsWeights) {
   make("strategy = async\neval-every = 1\n");
   give(kAnna, 0, {0, 2});
   rule_->apply_due();
@@ -80,10 +80,10 @@ TEST_F(SinglePushesTest, ABarrierOpensWhenItsStepsAreInAndKeepsItsWeights) {
   const auto answer = rule_->answer(pull, 0);
   ASSERT_TRUE(answer);
   EXPECT_TRUE(answer->at_barrier);
-  EXPECT_EQ(answer->version, 2) << "not 3, which is the newest";
+  EXPECT_EQ(answer->version, 2) << "not the newest version, 3";
 }
 
-TEST_F(SinglePushesTest, WhatCannotHaveBeenReadIsRefusedWithBothNumbers) {
+TEST_F(SinglePushesTest, ImpossibleReadVersionIsRefusedWithBothNumbers) {
   make("strategy = async\n");
   wire::Push push;
   push.add_read_versions(1);

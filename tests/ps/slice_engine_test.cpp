@@ -1,5 +1,5 @@
-// A shard on a device has the bits of one on the host: every rule, tree, and place of the parts,
-// under several orders of what a device may run when; and on CUDA.
+// A shard on a device has the bits of a shard on the host: every rule, tree and placement of the
+// parts, with several orders of execution of a fake device, and on CUDA.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,8 @@ class Dice {
   std::mt19937_64 random_;
 };
 
-// Tensors of any length, so that tiles and loads end anywhere; some are running averages.
+// Returns tensors of random lengths, so that tiles and loads end anywhere. Some are running
+// averages.
 TensorTable any_table(Dice& dice) {
   TensorTable table;
   const int64_t tensors = 1 + dice.upto(7);
@@ -57,7 +58,7 @@ TensorTable any_table(Dice& dice) {
   return table;
 }
 
-// The tree, cut into nodes anywhere.
+// Splits the tree into random nodes.
 void cut(Dice& dice, Range node, std::vector<Range>& out) {
   if (node.size() == 1 || dice.upto(3) == 0) {
     out.push_back(node);
@@ -68,7 +69,7 @@ void cut(Dice& dice, Range node, std::vector<Range>& out) {
   cut(dice, {middle, node.hi}, out);
 }
 
-// One random run on the host and on a device.
+// The same random run on the host and on a device.
 class Pair {
  public:
   Pair(const Lab& lab, uint64_t seed, const OptimizerOptions& optimizer)
@@ -85,7 +86,7 @@ class Pair {
     }
   }
 
-  // False: bits differ.
+  // Runs a step. Returns false if the bits differ.
   bool step() {
     const int64_t leaves = 1 + dice_.upto(9);
     UpdateInfo info;
@@ -104,7 +105,7 @@ class Pair {
     std::vector<Range> nodes;
     cut(dice_, {0, leaves}, nodes);
     if (nodes.size() == 1)
-      nodes[0] = {0, std::max<int64_t>(1, leaves - 1)};  // one alone, of a part
+      nodes[0] = {0, std::max<int64_t>(1, leaves - 1)};  // a single part of a part of the step
     std::vector<SliceUpdate> here;
     std::vector<SliceUpdate> there;
     for (const int slice : host_.slices()) {
@@ -120,7 +121,7 @@ class Pair {
       const auto got = device_.norms(there, leaves, info.divisor, serial);
       same &= total_squares(want, map_.blocks()) == total_squares(got, map_.blocks());
     }
-    // in one batch, or in two
+    // in one batch or in two
     const auto first = static_cast<size_t>(dice_.upto(std::ssize(here)));
     for (const auto& [lo, n] :
          {std::pair(size_t{0}, first), std::pair(first, here.size() - first)}) {
@@ -151,7 +152,7 @@ class Pair {
     return same_bits(lab_.read(want), lab_.read(got));
   }
 
-  // Also state where running averages lie, which nothing ever moves.
+  // Also loads state for running averages, which no update changes.
   void load() {
     for (const int slice : host_.slices()) {
       std::vector<Payload> vectors;
@@ -170,8 +171,8 @@ class Pair {
     }
   }
 
-  // The version before, as an asynchronous push has it; the newest at first. Held, as a server
-  // does.
+  // Returns the previous version, as an asynchronous push reads it, or the newest one at first.
+  // Holds it, as a server does.
   const float* read_of(const Shard& shard, int slice) {
     const Payload before = shard.previous(slice);
     reads_.push_back(before.owner ? before : shard.weights(slice));
@@ -195,7 +196,7 @@ class Pair {
   Dice dice_;
   TensorTable table_;
   SliceMap map_;
-  // of all steps: what a device does late may still read them; they end after the shards
+  // of all steps: late work of the device may still read them, so they outlive the shards
   std::vector<std::vector<PartialSum>> host_parts_;
   std::vector<std::vector<PartialSum>> device_parts_;
   std::vector<std::pair<Payload, std::vector<float>>> held_;
@@ -245,7 +246,7 @@ TEST_P(AnyEngine, EveryRuleAndTreeHasTheHostsBits) {
   }
 }
 
-// Weights of a shard with one slice after one update.
+// Returns the weights of a shard with one slice after one update.
 std::vector<float> after_one(const Lab& lab, Shard& shard, const std::vector<PartialSum>& parts,
                              int64_t leaves) {
   shard.initialise(5);
@@ -256,8 +257,8 @@ std::vector<float> after_one(const Lab& lab, Shard& shard, const std::vector<Par
   return lab.read(shard.weights(0));
 }
 
-// Sums that wait: more than fit beside each other in a kernel's memory by fours.
-TEST_P(AnyEngine, ADeepTreeHasTheHostsBits) {
+// More pending sums than fit in a kernel's memory, even four at a time.
+TEST_P(AnyEngine, DeepTreeHasTheHostsBits) {
   const Lab lab(GetParam().make(1));
   Dice dice(1);
   constexpr int64_t kElements = 3001;
@@ -283,7 +284,7 @@ TEST_P(AnyEngine, ADeepTreeHasTheHostsBits) {
   EXPECT_EQ(total_squares(got, map.blocks()), total_squares(want, map.blocks()));
 }
 
-TEST_P(AnyEngine, ALargeBatchHasTheHostsBits) {
+TEST_P(AnyEngine, LargeBatchHasTheHostsBits) {
   const Lab lab(GetParam().make(2));
   constexpr int64_t kElements = (int64_t{8} << 20) + 77;
   std::vector<float> values(kElements);
@@ -297,8 +298,8 @@ TEST_P(AnyEngine, ALargeBatchHasTheHostsBits) {
   EXPECT_TRUE(same_bits(want, got));
 }
 
-// From a checkpoint, which comes in memory of the host, and from the device itself.
-TEST_P(AnyEngine, AStateThatIsLoadedOrStoredGoesOnToTheSameBits) {
+// Loads from a checkpoint, in host memory, and from the device.
+TEST_P(AnyEngine, LoadedAndStoredStateGivesTheSameBits) {
   const Lab lab(GetParam().make(3));
   constexpr int64_t kElements = 2500;
   const SliceMap map(kElements, 1 << 20, 1);
@@ -330,9 +331,9 @@ TEST_P(AnyEngine, AStateThatIsLoadedOrStoredGoesOnToTheSameBits) {
   }
 }
 
-// ---- what is broken shows ----
+// ---- injected faults are detected ----
 
-// One step under many seeds.
+// Returns the number of seeds, out of 40, for which one step differs.
 int wrong_under(Fault fault) {
   int wrong = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -345,11 +346,9 @@ int wrong_under(Fault fault) {
   return wrong;
 }
 
-TEST(BrokenEngine, ATreeThatIsNotKeptToShows) {
-  EXPECT_GT(wrong_under(Fault::kSumsLeftToRight), 5);
-}
+TEST(BrokenEngine, WrongTreeOrderIsDetected) { EXPECT_GT(wrong_under(Fault::kSumsLeftToRight), 5); }
 
-TEST(BrokenEngine, AStateThatIsNotCarriedOverShows) {
+TEST(BrokenEngine, StateThatIsNotCarriedOverIsDetected) {
   int wrong = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
     FakeOptions options{seed};
@@ -361,8 +360,8 @@ TEST(BrokenEngine, AStateThatIsNotCarriedOverShows) {
   EXPECT_GT(wrong, 5);
 }
 
-// The update is read on another stream, as by a worker of the same device.
-TEST(BrokenEngine, AnUpdateThatIsNotWaitedForShows) {
+// The update is read on another stream, as by a worker on the same device.
+TEST(BrokenEngine, MissingWaitForTheUpdateIsDetected) {
   const auto wrong_with = [](Fault fault) {
     int wrong = 0;
     for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -386,7 +385,7 @@ TEST(BrokenEngine, AnUpdateThatIsNotWaitedForShows) {
   EXPECT_GT(wrong_with(Fault::kHostDoesNotWait), 3);
 }
 
-TEST(BrokenEngine, ADeviceThatIsLostIsAnErrorThatNamesIt) {
+TEST(BrokenEngine, LostDeviceIsAnErrorThatNamesIt) {
   FakeOptions options;
   options.lost_after = 6;
   const Lab lab(std::make_shared<FakeDevice>(options));
@@ -405,7 +404,7 @@ TEST(BrokenEngine, ADeviceThatIsLostIsAnErrorThatNamesIt) {
   EXPECT_NE(text.find("fake:0"), std::string::npos) << text;
 }
 
-TEST(BrokenEngine, PartsOfACodecAreRefused) {
+TEST(BrokenEngine, EncodedPartsAreRefused) {
   const Lab lab(std::make_shared<FakeDevice>());
   const Job job = job_of("codec = bf16\n");
   const TensorTable table = table_of(4000);

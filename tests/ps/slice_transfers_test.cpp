@@ -36,7 +36,7 @@ class SliceTransfersTest : public RuleTest {
   Outbox outbox_;
 };
 
-TEST_F(SliceTransfersTest, TheServerIsReadyOnceAllSlicesAreLoaded) {
+TEST_F(SliceTransfersTest, ServerIsReadyOnceAllSlicesAreLoaded) {
   begin("", true);
   EXPECT_TRUE(taken(load(0, {constant_payload(1024, 3.0F)})));
   EXPECT_TRUE(answer().header.has_loaded());
@@ -45,15 +45,15 @@ TEST_F(SliceTransfersTest, TheServerIsReadyOnceAllSlicesAreLoaded) {
   EXPECT_TRUE(answer().header.status().not_ready());
   EXPECT_TRUE(taken(load(1, {constant_payload(1024, 4.0F)})));
   EXPECT_TRUE(transfers_->ready());
-  EXPECT_TRUE(taken(load(0, {constant_payload(1024, 9.0F)}))) << "repeated";
+  EXPECT_TRUE(taken(load(0, {constant_payload(1024, 9.0F)}))) << "a repeat";
   outbox_.clear();
   EXPECT_TRUE(taken(fetch(0, 0)));
   const Message fetched = answer();
   EXPECT_EQ(fetched.header.fetched().updates(), 7);
-  EXPECT_EQ(floats_of(fetched.payloads[0])[0], 3.0F) << "what came first counts";
+  EXPECT_EQ(floats_of(fetched.payloads[0])[0], 3.0F) << "the first load counts";
 }
 
-TEST_F(SliceTransfersTest, LoadsThatDoNotFitSayWhy) {
+TEST_F(SliceTransfersTest, InvalidLoadsAreRefusedWithTheReason) {
   begin("", true);
   EXPECT_EQ(line_of(load(2, {constant_payload(1024, 1.0F)})),
             "[slice] expected a slice of this server, got 2");
@@ -64,18 +64,18 @@ TEST_F(SliceTransfersTest, LoadsThatDoNotFitSayWhy) {
   EXPECT_TRUE(outbox_.empty());
 }
 
-TEST_F(SliceTransfersTest, OnlyWorkersThatUpdateFetchTheFirstState) {
+TEST_F(SliceTransfersTest, OnlyWorkersThatUpdateFetchTheInitialState) {
   begin("optimizer = momentum\n", false);
   EXPECT_EQ(reason_of(fetch(0, 0, true)), "fetch-state");
   EXPECT_EQ(reason_of(fetch(0, -1)), "fetch-step");
   EXPECT_TRUE(taken(fetch(0, 5)));
-  EXPECT_TRUE(answer().header.status().not_ready()) << "that snapshot is not held";
+  EXPECT_TRUE(answer().header.status().not_ready()) << "the snapshot is not held";
   begin("strategy = allreduce:tree\noptimizer = momentum\n", false);
   EXPECT_TRUE(taken(fetch(1, 0, true)));
   EXPECT_EQ(answer().payloads.size(), 2U);
 }
 
-TEST_F(SliceTransfersTest, AKeptSliceIsStored) {
+TEST_F(SliceTransfersTest, KeptSliceIsStored) {
   begin("strategy = allreduce:tree\ncheckpoint-every = 1\n", false);
   wire::Store store;
   store.set_step(1);

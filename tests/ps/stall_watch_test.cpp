@@ -16,7 +16,7 @@ using testing::Not;
 
 constexpr int64_t kSecond = 1000;
 
-// Two workers, 4 micro-batches a step, 10 steps; heartbeats and commits are played by the test.
+// Two workers, 4 micro-batches a step, 10 steps. The test plays heartbeats and commits.
 class StallWatchTest : public testing::Test {
  protected:
   void make(const std::string& keys) {
@@ -43,7 +43,7 @@ class StallWatchTest : public testing::Test {
     watch_.emplace(options_.job, members_, *run_);
     watch_->on_tick(0);
   }
-  void says(uint64_t who, int64_t progress, const std::string& waits_for = "") {
+  void report(uint64_t who, int64_t progress, const std::string& waits_for = "") {
     wire::Stats& stats = members_.find(who)->stats;
     stats.set_progress(progress);
     stats.set_waits_for(waits_for);
@@ -51,7 +51,7 @@ class StallWatchTest : public testing::Test {
   void commit(uint64_t who, int64_t step) {
     run_->on_commit({who, step, who == kAnna ? Range{0, 2} : Range{2, 4}, {}, true});
   }
-  // Ticks at this time, and the line for people.
+  // Ticks at this time and returns the line for users, or "".
   std::string notice(int64_t now_ms) {
     watch_->on_tick(now_ms);
     return watch_->take_notice(now_ms).value_or("");
@@ -64,10 +64,10 @@ class StallWatchTest : public testing::Test {
   std::optional<StallWatch> watch_;
 };
 
-TEST_F(StallWatchTest, NamesWhoHoldsUpAStepAfterTenSecondsAndAgainEveryThirty) {
+TEST_F(StallWatchTest, NamesTheWorkerThatDelaysAStepAfterTenSecondsAndEveryThirty) {
   make("");
   commit(kAnna, 0);
-  says(kAnna, 2, "weights of step 1 of server 0");
+  report(kAnna, 2, "weights of step 1 of server 0");
   EXPECT_EQ(notice(10 * kSecond), "");
   EXPECT_EQ(
       notice(10 * kSecond + 1),
@@ -76,7 +76,7 @@ TEST_F(StallWatchTest, NamesWhoHoldsUpAStepAfterTenSecondsAndAgainEveryThirty) {
   EXPECT_THAT(notice(41 * kSecond), HasSubstr("has not ended for 41.0 s"));
 }
 
-TEST_F(StallWatchTest, SlowStepsHaveThreeTimesTheirMedian) {
+TEST_F(StallWatchTest, SlowStepsGetThreeTimesTheirMedian) {
   make("");
   for (int64_t step = 0; step < 3; ++step) {
     commit(kAnna, step);
@@ -87,30 +87,30 @@ TEST_F(StallWatchTest, SlowStepsHaveThreeTimesTheirMedian) {
   EXPECT_THAT(notice(48 * kSecond + 1), HasSubstr("step 3 has not ended for 24.0 s"));
 }
 
-TEST_F(StallWatchTest, WhereAllWaitItSaysForWhat) {
+TEST_F(StallWatchTest, WhenAllWorkersWaitItNamesTheCause) {
   make("");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   EXPECT_THAT(
       notice(11 * kSecond),
       HasSubstr("worker 0 (node, pid 1101) waits for weights of step 0 of server 1; worker 1"));
 }
 
-TEST_F(StallWatchTest, AnEvaluationThatGoesOnIsNoStall) {
+TEST_F(StallWatchTest, RunningEvaluationIsNoStall) {
   make("eval-every = 1\n");
   commit(kAnna, 0);
   commit(kBert, 0);
   for (int64_t s = 0; s < 60; s += 5) {
-    says(kAnna, s + 1);
+    report(kAnna, s + 1);
     EXPECT_EQ(notice(s * kSecond), "") << s;
   }
   EXPECT_THAT(notice(70 * kSecond), HasSubstr("the evaluation at step 1 has not ended for 15.0 s"));
 }
 
-TEST_F(StallWatchTest, WhoComputesNothingIsStuckAfterProgressTimeout) {
+TEST_F(StallWatchTest, WorkerThatComputesNothingIsStuckAfterProgressTimeout) {
   make("progress-timeout = 25\n");
-  says(kBert, 1);
+  report(kBert, 1);
   watch_->on_tick(5 * kSecond);
-  says(kAnna, 1);
+  report(kAnna, 1);
   watch_->on_tick(20 * kSecond);
   watch_->on_tick(30 * kSecond);
   EXPECT_TRUE(watch_->stuck(30 * kSecond).empty());
@@ -121,41 +121,41 @@ TEST_F(StallWatchTest, WhoComputesNothingIsStuckAfterProgressTimeout) {
             "it sends heartbeats, but has computed nothing for 25.0 s (progress-timeout = 25.0)");
 }
 
-TEST_F(StallWatchTest, WhoWaitsIsNotStuck) {
+TEST_F(StallWatchTest, WaitingWorkerIsNotStuck) {
   make("progress-timeout = 25\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   watch_->on_tick(100 * kSecond);
   EXPECT_TRUE(watch_->stuck(100 * kSecond).empty());
 }
 
-TEST_F(StallWatchTest, WhoHasDrawnNoWorkAndDoesNotWaitForSomeIsStuckToo) {
+TEST_F(StallWatchTest, WorkerThatDrawsNoLeaseWithoutWaitingIsStuck) {
   make("strategy = async\nprogress-timeout = 25\n");
-  says(kAnna, 0, "a lease of server 0");
+  report(kAnna, 0, "a lease of server 0");
   watch_->on_tick(26 * kSecond);
-  EXPECT_EQ(watch_->overdue(26 * kSecond), "") << "the other one may go on";
+  EXPECT_EQ(watch_->overdue(26 * kSecond), "") << "the other worker may continue";
   ASSERT_EQ(watch_->stuck(26 * kSecond).size(), 1U);
   EXPECT_EQ(watch_->stuck(26 * kSecond).front().incarnation, kBert);
 }
 
-TEST_F(StallWatchTest, WhatALostWorkerLeavesIsWaitedForAnew) {
+TEST_F(StallWatchTest, LossOfAWorkerRestartsTheWait) {
   make("strategy = async\nprogress-timeout = 25\n");
-  says(kAnna, 0, "a lease of server 0");
+  report(kAnna, 0, "a lease of server 0");
   watch_->on_tick(26 * kSecond);
   members_.remove(kBert);
   watch_->on_tick(26 * kSecond);
   EXPECT_EQ(watch_->overdue(26 * kSecond), "");
 }
 
-TEST_F(StallWatchTest, ZeroSaysNeverAndNamesAllTheSame) {
+TEST_F(StallWatchTest, ZeroNeverEndsTheJobButStillNames) {
   make("progress-timeout = 0\n");
   EXPECT_THAT(notice(10'000 * kSecond), HasSubstr("has computed nothing for 10000.0 s"));
   EXPECT_TRUE(watch_->stuck(10'000 * kSecond).empty());
   EXPECT_EQ(watch_->overdue(10'000 * kSecond), "");
 }
 
-TEST_F(StallWatchTest, AJobInWhichEverybodyWaitsEnds) {
+TEST_F(StallWatchTest, JobInWhichAllWaitEnds) {
   make("progress-timeout = 25\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   watch_->on_tick(25 * kSecond);
   EXPECT_EQ(watch_->overdue(25 * kSecond), "");
   EXPECT_THAT(watch_->overdue(25 * kSecond + 1),
@@ -167,14 +167,14 @@ TEST_F(StallWatchTest, AJobInWhichEverybodyWaitsEnds) {
   EXPECT_EQ(watch_->overdue(26 * kSecond), "");
 }
 
-TEST_F(StallWatchTest, AWaitForAWorkerOrACheckpointHasItsOwnDeadline) {
+TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   make("progress-timeout = 25\non-worker-loss = wait\ncheckpoint-every = 2\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "weights of step 0 of server 1");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   const MemberInfo bert = *members_.find(kBert);
   members_.remove(kBert);
   run_->work().lose(0, bert);
   watch_->on_tick(60 * kSecond);
-  EXPECT_EQ(watch_->overdue(60 * kSecond), "") << "replacement-timeout counts";
+  EXPECT_EQ(watch_->overdue(60 * kSecond), "") << "replacement-timeout applies";
   run_->work().fill();
   members_.add(bert);
   run_->work().fill();
@@ -188,9 +188,9 @@ TEST_F(StallWatchTest, AWaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   EXPECT_THAT(watch_->overdue(116 * kSecond), Not(testing::IsEmpty()));
 }
 
-TEST_F(StallWatchTest, WeightsThatAreGatheredMoveOn) {
+TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
   make("progress-timeout = 25\n");
-  for (const uint64_t who : {kAnna, kBert}) says(who, 0, "the end of the job");
+  for (const uint64_t who : {kAnna, kBert}) report(who, 0, "the end of the job");
   for (int64_t s = 0; s < 100; s += 20) {
     run_->snapshots().note_transferred(s);
     watch_->on_tick(s * kSecond);
@@ -199,7 +199,7 @@ TEST_F(StallWatchTest, WeightsThatAreGatheredMoveOn) {
   EXPECT_NE(watch_->overdue(106 * kSecond), "");
 }
 
-TEST_F(StallWatchTest, HoldersOfLeasesAreNamedToo) {
+TEST_F(StallWatchTest, HoldersOfLeasesAreNamed) {
   make("strategy = async\n");
   run_->work().leases(*members_.find(kBert));
   EXPECT_THAT(notice(11 * kSecond), HasSubstr("step 0 has not ended for 11.0 s: worker 1 (node"));

@@ -65,14 +65,14 @@ class StartStateTest : public testing::Test {
   Declaration declaration_;
 };
 
-TEST_F(StartStateTest, AFreshRunStartsByTheInitRules) {
+TEST_F(StartStateTest, FreshRunStartsFromTheInitRules) {
   StartState start(job(), folder_ / "default");
   EXPECT_FALSE(start.resumes());
   EXPECT_EQ(start.checkpoint_dir(), folder_ / "default");
   EXPECT_EQ(start.match(job(), declaration_), nullptr);
 }
 
-TEST_F(StartStateTest, AFreshRunMovesWhatIsInItsDefaultFolderAsideOnceItWrites) {
+TEST_F(StartStateTest, FreshRunMovesItsDefaultFolderAsideBeforeItWrites) {
   checkpoint(5, job());
   StartState start(job(), dir());
   EXPECT_FALSE(start.resumes());
@@ -83,7 +83,7 @@ TEST_F(StartStateTest, AFreshRunMovesWhatIsInItsDefaultFolderAsideOnceItWrites) 
   EXPECT_EQ(CheckpointStore(dir() + ".1", 3).steps(), (std::vector<int64_t>{5}));
 }
 
-TEST_F(StartStateTest, AResumedRunAndANamedFolderMoveNothing) {
+TEST_F(StartStateTest, ResumedRunAndNamedFolderMoveNothing) {
   checkpoint(5, job());
   StartState start(job("resume = true\n"), dir());
   EXPECT_EQ(start.open_store(3).steps(), (std::vector<int64_t>{5}));
@@ -91,7 +91,7 @@ TEST_F(StartStateTest, AResumedRunAndANamedFolderMoveNothing) {
   EXPECT_EQ(named.open_store(3).steps(), (std::vector<int64_t>{5}));
 }
 
-TEST_F(StartStateTest, AFreshRunDoesNotTouchCheckpointsThatTheUserNamed) {
+TEST_F(StartStateTest, FreshRunDoesNotTouchANamedCheckpointFolder) {
   checkpoint(5, job());
   const Job fresh = job("checkpoint-dir = " + dir() + "\n");
   EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { const StartState s(fresh, "unused"); }),
@@ -99,14 +99,14 @@ TEST_F(StartStateTest, AFreshRunDoesNotTouchCheckpointsThatTheUserNamed) {
   EXPECT_EQ(CheckpointStore(dir(), 3).steps(), (std::vector<int64_t>{5}));
 }
 
-TEST_F(StartStateTest, ResumeNeedsACheckpointAndAutoDoesNot) {
+TEST_F(StartStateTest, ResumeTrueNeedsACheckpointAndAutoDoesNot) {
   EXPECT_THAT(error_of(ErrorCode::kData, [&] { const StartState s(resuming(), "unused"); }),
               AllOf(HasSubstr(dir()), HasSubstr("resume=auto")));
   StartState start(job("resume = auto\ncheckpoint-dir = " + dir() + "\n"), "unused");
   EXPECT_FALSE(start.resumes());
 }
 
-TEST_F(StartStateTest, ResumesFromTheNewestCheckpointWithEverythingInIt) {
+TEST_F(StartStateTest, ResumesFromTheNewestCheckpointWithAllItsState) {
   checkpoint(3, job());
   checkpoint(7, job());
   for (const std::string resume : {"true", "auto"}) {
@@ -125,14 +125,14 @@ TEST_F(StartStateTest, ResumesFromTheNewestCheckpointWithEverythingInIt) {
   }
 }
 
-TEST_F(StartStateTest, WhatACodecHadKeptBackIsGoneAndSaid) {
+TEST_F(StartStateTest, LostCodecResidualsAreReported) {
   const std::string codec = "codec = int8\n";
   checkpoint(3, job(codec));
   StartState start(job(codec + "resume = true\ncheckpoint-dir = " + dir() + "\n"), "unused");
-  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("kept back")));
+  EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("restart at zero")));
 }
 
-TEST_F(StartStateTest, ADamagedCheckpointIsPassedOverAloud) {
+TEST_F(StartStateTest, DamagedCheckpointIsSkippedWithANotice) {
   checkpoint(3, job());
   checkpoint(7, job());
   write_bytes(dir() + "/step-00000007/model.safetensors", "torn");
@@ -146,12 +146,12 @@ TEST_F(StartStateTest, KeysThatChangeTheRunMayNotChangeAtAResume) {
   EXPECT_THAT(error_of(ErrorCode::kUsage,
                        [&] { const StartState s(resuming("seed = 99\nhidden = 7\n"), "unused"); }),
               AllOf(HasSubstr("seed"), HasSubstr("hidden"), HasSubstr("step-00000003")));
-  // where and how it is computed may change
+  // keys of where and how the run is computed may change
   EXPECT_TRUE(
       StartState(resuming("slice-bytes = 8192\nheartbeat-timeout = 3\n"), "unused").resumes());
 }
 
-TEST_F(StartStateTest, AnotherModelDoesNotFitTheCheckpoint) {
+TEST_F(StartStateTest, CheckpointOfAnotherModelIsRefused) {
   checkpoint(3, job());
   StartState start(resuming(), "unused");
   declaration_.table = table_of(301);
@@ -159,7 +159,7 @@ TEST_F(StartStateTest, AnotherModelDoesNotFitTheCheckpoint) {
               HasSubstr("step-00000003"));
 }
 
-TEST_F(StartStateTest, AutoLeavesAFinishedJobAsItIsAndTrueRefusesIt) {
+TEST_F(StartStateTest, AutoLeavesAFinishedJobAndTrueRefusesIt) {
   Job finished = resuming();
   finished.steps = 7;
   checkpoint(7, finished);
@@ -170,7 +170,7 @@ TEST_F(StartStateTest, AutoLeavesAFinishedJobAsItIsAndTrueRefusesIt) {
               HasSubstr("nothing is left to do"));
 }
 
-TEST_F(StartStateTest, OtherDataOrArithmeticAreSaidAloud) {
+TEST_F(StartStateTest, OtherDataOrArithmeticGiveANotice) {
   checkpoint(3, job());
   StartState start(resuming(), "unused");
   declaration_.data_digest = "other";
@@ -180,7 +180,7 @@ TEST_F(StartStateTest, OtherDataOrArithmeticAreSaidAloud) {
   EXPECT_THAT(start.take_notices(), ElementsAre(not_same, not_same));
 }
 
-TEST_F(StartStateTest, AlgorithmsAreTheCheckpointsWhereTheyFit) {
+TEST_F(StartStateTest, AlgorithmsOfTheCheckpointAreUsedIfTheyFit) {
   checkpoint(3, job());
   const StartState start(resuming(), "unused");
   declaration_.choices = "linear b";
@@ -190,13 +190,13 @@ TEST_F(StartStateTest, AlgorithmsAreTheCheckpointsWhereTheyFit) {
   EXPECT_EQ(StartState(job(), folder_ / "default").choices(declaration_), "");
 }
 
-TEST_F(StartStateTest, ARunThatIsDoneHasNothingToResume) {
+TEST_F(StartStateTest, FinishedRunHasNothingToResume) {
   checkpoint(10, job());
   EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { StartState(resuming(), "unused"); }),
               HasSubstr("step 10 of 10"));
 }
 
-TEST_F(StartStateTest, ARunThatStoppedEarlyStopsWhereItShould) {
+TEST_F(StartStateTest, RunWithAnEarlyStopStopsThere) {
   checkpoint(4, job("stop-after = 4\n"));
   EXPECT_THAT(
       error_of(ErrorCode::kUsage, [&] { StartState(resuming("stop-after = 4\n"), "unused"); }),
@@ -225,7 +225,7 @@ TEST_F(StartStateTest, InitialWeightsComeFromAFile) {
               HasSubstr("init.safetensors"));
 }
 
-TEST_F(StartStateTest, AForeignFileIsNoInitialWeights) {
+TEST_F(StartStateTest, ForeignFileIsNoInitialWeights) {
   write_bytes(folder_ / "foreign", std::string(8, '\xff') + "{}");
   EXPECT_THAT(error_of(ErrorCode::kData,
                        [&] {

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kSelf = 1;
 
-// A job of one server and two workers, whose membership the test plays.
+// A job of one server and two workers. The test plays the members.
 class StatusDeskTest : public testing::Test {
  protected:
   StatusDeskTest() {
@@ -40,7 +40,7 @@ class StatusDeskTest : public testing::Test {
     member.last_heard_ms = now_;
     return members_.add(member);
   }
-  // As the driver does every few milliseconds. True: the file was written.
+  // Runs a turn of the driver. Returns true if the file was written.
   bool turn(int64_t ms) {
     now_ += ms;
     if (desk_.due(now_, facts_.phase)) {
@@ -76,7 +76,7 @@ class StatusDeskTest : public testing::Test {
   std::vector<std::pair<PeerId, wire::StatusReply>> answers_;
 };
 
-TEST_F(StatusDeskTest, TheFileIsThereBeforeAnybodyComes) {
+TEST_F(StatusDeskTest, FileExistsBeforeTheFirstMember) {
   EXPECT_TRUE(turn(5));
   EXPECT_EQ(pids(), std::vector<int64_t>{10});
   EXPECT_TRUE(file_.at("left").empty());
@@ -88,7 +88,7 @@ TEST_F(StatusDeskTest, TheFileIsThereBeforeAnybodyComes) {
   EXPECT_EQ(server.at("address"), "tcp://head:5");
 }
 
-TEST_F(StatusDeskTest, ItIsWrittenAtEachChangeAndOtherwiseEachSecond) {
+TEST_F(StatusDeskTest, FileIsWrittenAtEachChangeAndEverySecond) {
   turn(5);
   int written = 0;
   for (int i = 0; i < 1000; ++i) written += turn(5) ? 1 : 0;
@@ -107,7 +107,7 @@ TEST_F(StatusDeskTest, ItIsWrittenAtEachChangeAndOtherwiseEachSecond) {
   EXPECT_EQ(file_.at("left")[0].at("reason"), "it left");
 }
 
-TEST_F(StatusDeskTest, SamplesAreThoseOfTheProcessNotOfItsRank) {
+TEST_F(StatusDeskTest, SamplesBelongToTheProcessNotToItsRank) {
   add(kAnna, 0);
   facts_.phase = wire::PHASE_TRAINING;
   progress_.add({kAnna, 0, {0, 4}, {1, 1, 1, 1}, true}, 0);
@@ -115,7 +115,8 @@ TEST_F(StatusDeskTest, SamplesAreThoseOfTheProcessNotOfItsRank) {
   add(kBert, 0);
   progress_.add({kBert, 1, {0, 4}, {1, 1, 1, 1}, false}, 0);
   turn(5);
-  EXPECT_EQ(file_.at("members")[1].at("samples"), 0) << "they were there already";
+  EXPECT_EQ(file_.at("members")[1].at("samples"), 0)
+      << "those samples came from an earlier process";
   EXPECT_EQ(file_.at("members")[1].at("clock"), 2);
   EXPECT_EQ(file_.at("members")[1].at("state"), "active");
   EXPECT_EQ(file_.at("left")[0].at("samples"), 8);
@@ -132,9 +133,9 @@ TEST_F(StatusDeskTest, AtTheEndItShowsTheMembersOfTheLastStep) {
   members_.find(kBert)->stats.set_waits_for("nothing");
   progress_.add({kAnna, 0, {0, 4}, {1, 1, 1, 1}, true}, 0);
   members_.remove(kAnna);
-  members_.find(kBert)->rank = 0;  // free now, and too late
+  members_.find(kBert)->rank = 0;  // the rank is free, but too late
   facts_.phase = wire::PHASE_FINISHED;
-  EXPECT_TRUE(turn(60)) << "the last figures";
+  EXPECT_TRUE(turn(60)) << "the final figures";
   EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1101, 1102}));
   EXPECT_EQ(file_.at("members")[1].at("samples"), 8);
   EXPECT_EQ(file_.at("members")[2].at("waits_for"), "nothing");
@@ -144,7 +145,7 @@ TEST_F(StatusDeskTest, AtTheEndItShowsTheMembersOfTheLastStep) {
   EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1101, 1102}));
 }
 
-TEST_F(StatusDeskTest, AJobThatFailsKeepsThoseWhoWereLeft) {
+TEST_F(StatusDeskTest, FailedJobKeepsTheRemainingMembers) {
   add(kAnna, 0);
   add(kBert, 1);
   facts_.phase = wire::PHASE_TRAINING;
@@ -158,7 +159,7 @@ TEST_F(StatusDeskTest, AJobThatFailsKeepsThoseWhoWereLeft) {
   EXPECT_EQ(file_.at("left")[0].at("pid"), 1101);
 }
 
-TEST_F(StatusDeskTest, SparesHaveNoRankAndNoRankIsThereTwice) {
+TEST_F(StatusDeskTest, SparesHaveNoRankAndRanksAreUnique) {
   add(kAnna, 0);
   add(kBert, -1);
   add(kCoordinator, -1);
@@ -173,7 +174,7 @@ TEST_F(StatusDeskTest, SparesHaveNoRankAndNoRankIsThereTwice) {
   EXPECT_EQ(ranks.size(), 1U);
 }
 
-TEST_F(StatusDeskTest, BytesThatAreNoTextDoNotBreakIt) {
+TEST_F(StatusDeskTest, InvalidTextDoesNotBreakTheFile) {
   MemberInfo& anna = add(kAnna, 0);
   anna.host = "\x1b[31m\xff\"";
   members_.remove(kAnna, std::string("\xc3\x28\n", 3), now_);
@@ -183,7 +184,7 @@ TEST_F(StatusDeskTest, BytesThatAreNoTextDoNotBreakIt) {
   EXPECT_LT(file_.at("members")[1].at("host").get<std::string>().size(), 2000U);
 }
 
-TEST_F(StatusDeskTest, AQuestionIsAnsweredWithMembersAndTheJob) {
+TEST_F(StatusDeskTest, QueryIsAnsweredWithMembersAndJob) {
   add(kAnna, 0);
   facts_.waiting_for = "waiting for members: 1 of 2 workers";
   turn(5);
@@ -204,7 +205,7 @@ TEST_F(StatusDeskTest, AQuestionIsAnsweredWithMembersAndTheJob) {
   EXPECT_FALSE(status.contains("step"));
 }
 
-TEST_F(StatusDeskTest, NothingInItLetsAStrangerSpeakForAMember) {
+TEST_F(StatusDeskTest, AnswerHoldsNoSecretOfAMember) {
   constexpr uint64_t kSecret = 987'654'321'987'654'321;
   add(kSecret, 0).pid = 5;
   facts_.run = 0x123456789abcdef;
@@ -221,7 +222,7 @@ TEST_F(StatusDeskTest, NothingInItLetsAStrangerSpeakForAMember) {
   EXPECT_EQ(json::parse(text).at("step"), 7);
 }
 
-TEST_F(StatusDeskTest, AFloodOfQuestionsIsAnsweredFromFewTextsAndRarely) {
+TEST_F(StatusDeskTest, FloodOfQueriesIsAnsweredRarelyFromFewTexts) {
   for (int64_t ms = 0; ms < 1000; ++ms) {
     why_not("flood");
     turn(1);

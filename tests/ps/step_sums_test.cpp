@@ -10,7 +10,7 @@ PartialSum part(int64_t lo, int64_t hi, float value = 1.0F) {
   return {{lo, hi}, constant_payload(1, value)};
 }
 
-TEST(StepSums, ASliceIsCompleteWhenItsPartsCoverTheStep) {
+TEST(StepSums, SliceIsCompleteWhenItsPartsCoverTheStep) {
   StepSums sums({3, 7}, 4);
   EXPECT_FALSE(sums.add(3, part(2, 4)));
   EXPECT_FALSE(sums.complete(3));
@@ -39,11 +39,11 @@ TEST(StepSums, DropsDuplicatesAndOverlapsAndKeepsTheFirst) {
   ASSERT_EQ(sums.parts(0).size(), 1U);
   EXPECT_EQ(sums.parts(0)[0].payload.floats()[0], 1.0F);
   EXPECT_TRUE(sums.add(0, part(4, 8)));
-  EXPECT_FALSE(sums.add(0, part(4, 8))) << "it becomes complete once";
+  EXPECT_FALSE(sums.add(0, part(4, 8))) << "a slice becomes complete once";
   EXPECT_TRUE(sums.complete(0));
 }
 
-TEST(StepSums, ASliceThatIsDoneWaitsForTheNextStep) {
+TEST(StepSums, CompletedSliceWaitsForTheNextStep) {
   StepSums sums({0, 1}, 2);
   sums.add(0, part(0, 2));
   sums.add(1, part(0, 2));
@@ -55,7 +55,7 @@ TEST(StepSums, ASliceThatIsDoneWaitsForTheNextStep) {
   EXPECT_TRUE(sums.add(0, part(0, 2)));
   EXPECT_TRUE(sums.all_complete());
   sums.clear(1);
-  sums.clear(1);  // nothing is in it: nothing changes
+  sums.clear(1);  // the slice is empty: no change
   sums.clear(0);
   EXPECT_TRUE(sums.add(0, part(0, 2)));
   EXPECT_FALSE(sums.all_complete());

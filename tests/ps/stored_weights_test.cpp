@@ -21,27 +21,27 @@ class StoredWeightsTest : public RuleTest {
   }
 };
 
-TEST_F(StoredWeightsTest, ACheckpointOpensOnceItsSlicesAndAllLossesBeforeAreHere) {
+TEST_F(StoredWeightsTest, CheckpointOpensOnceItsSlicesAndAllEarlierLossesAreHere) {
   make("strategy = allreduce:ring\ncheckpoint-every = 1\n");
   give(kAnna, 0, {0, 2});
   EXPECT_TRUE(store(0, 1));
   EXPECT_TRUE(store(1, 1));
   EXPECT_TRUE(observer_.barriers.empty()) << "a share of step 0 has not reported";
-  EXPECT_FALSE(store(0, 2)) << "the snapshot before must be taken first";
+  EXPECT_FALSE(store(0, 2)) << "the previous snapshot comes first";
   give(kBert, 0, {2, 4});
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
   EXPECT_EQ(rule_->updates(), 1);
   EXPECT_TRUE(store(0, 2));
 }
 
-TEST_F(StoredWeightsTest, AnEvaluationAloneNeedsNoWeights) {
+TEST_F(StoredWeightsTest, EvaluationAloneNeedsNoWeights) {
   make("strategy = allreduce:tree\neval-every = 1\n");
   give(kAnna, 0, {0, 2});
   give(kBert, 0, {2, 4});
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
 }
 
-TEST_F(StoredWeightsTest, LossesNearAStepThatIsHeldArePutOff) {
+TEST_F(StoredWeightsTest, LossesNearAHeldStepArePutOff) {
   make("strategy = allreduce:tree\ncheckpoint-every = auto\n");
   wire::Push push;
   push.set_step(5);
@@ -49,14 +49,14 @@ TEST_F(StoredWeightsTest, LossesNearAStepThatIsHeldArePutOff) {
   wire::State state;
   state.set_held_step(16);
   gate_->on_state(state);
-  EXPECT_FALSE(rule_->puts_off(push)) << "8 further on is 13, and 14 after that step";
+  EXPECT_FALSE(rule_->puts_off(push)) << "8 steps later is 13, and 14 follows that step";
   push.set_step(6);
   EXPECT_TRUE(rule_->puts_off(push));
   gate_->on_state({});
   EXPECT_FALSE(rule_->puts_off(push));
 }
 
-TEST_F(StoredWeightsTest, NeitherPullsNorGradientsBelongHere) {
+TEST_F(StoredWeightsTest, PullsAndGradientsAreRefused) {
   make("strategy = allreduce:tree\n");
   EXPECT_TRUE(rule_->nodes_of({0, 2}).empty());
   EXPECT_EQ(reason_of(rule_->check(wire::Pull())), "pull-strategy");

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// One worker; server 0 is here, server 1 elsewhere.
+// One worker. Server 0 is this process, server 1 another one.
 class TrainingRunTest : public testing::Test {
  protected:
   TrainingRun& make(const std::string& keys, int64_t elements = 3000, const Start& start = {}) {
@@ -72,9 +72,9 @@ TEST_F(TrainingRunTest, IsCompleteWhenAllIsComputedEvaluatedAndOnDisk) {
   EXPECT_TRUE(run.complete());
 }
 
-TEST_F(TrainingRunTest, AChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
+TEST_F(TrainingRunTest, ChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
   TrainingRun& run = make("checkpoint-every = auto\n");
-  EXPECT_EQ(run.choose_checkpoint(0), 2) << "nobody has the weights of step 1";
+  EXPECT_EQ(run.choose_checkpoint(0), 2) << "no worker has the weights of step 1";
   EXPECT_FALSE(run.choose_checkpoint(0)) << "one at a time";
   EXPECT_TRUE(run.barriers().checkpoint_due(2));
   wire::State state;
@@ -95,17 +95,17 @@ TEST_F(TrainingRunTest, AChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
   EXPECT_EQ(state.chosen_checkpoints(0), 2);
   run.snapshots().take_request();
   run.on_barrier_open(2);
-  EXPECT_EQ(run.snapshots().take_request(), 2) << "it is gathered";
+  EXPECT_EQ(run.snapshots().take_request(), 2) << "the checkpoint is gathered";
   EXPECT_EQ(run.choose_checkpoint(5), 5);
 }
 
-TEST_F(TrainingRunTest, TheEndNeedsNoChosenCheckpoint) {
+TEST_F(TrainingRunTest, EndNeedsNoChosenCheckpoint) {
   TrainingRun& run = make("checkpoint-every = auto\n");
   EXPECT_FALSE(run.choose_checkpoint(10));
   EXPECT_EQ(run.choose_checkpoint(9), 9);
 }
 
-TEST_F(TrainingRunTest, AStrategySaysWhereNobodyCanHaveBegun) {
+TEST_F(TrainingRunTest, StrategyLimitsTheStepsThatMayHaveBegun) {
   for (const auto& [strategy, step] :
        {std::pair<const char*, int64_t>{"sync", 2}, {"ssp:2", 6}, {"local:4", 4}, {"async", 0}}) {
     members_ = Membership(10);
@@ -114,7 +114,7 @@ TEST_F(TrainingRunTest, AStrategySaysWhereNobodyCanHaveBegun) {
   }
 }
 
-TEST_F(TrainingRunTest, WhatCountsAsZerosIsToldTheFirstTimesAndAtEachDoubling) {
+TEST_F(TrainingRunTest, ZeroedGradientsAreReportedAtFirstAndAtEachDoubling) {
   TrainingRun& run = make("on-bad-gradient = skip\nsteps = 200\n");
   Commit commit{kAnna, 3, {0, 4}, {}, true};
   wire::BadGradient bad;
@@ -138,18 +138,18 @@ TEST_F(TrainingRunTest, WhatCountsAsZerosIsToldTheFirstTimesAndAtEachDoubling) {
   EXPECT_EQ(run.committed().counts().bad_gradients, 101);
 }
 
-TEST_F(TrainingRunTest, StopAfterEndsItEarlier) {
+TEST_F(TrainingRunTest, StopAfterEndsTheRunEarlier) {
   EXPECT_EQ(make("stop-after = 4\n").barriers().end_step, 4);
   EXPECT_EQ(run_->total_steps(), 10);
 }
 
-TEST_F(TrainingRunTest, ServersWithoutSlicesAreSaidAloud) {
+TEST_F(TrainingRunTest, ServersWithoutSlicesGetANotice) {
   make("", 101);
   EXPECT_THAT(out_.take_notices(),
               testing::Contains("the model has only 1 slice: 1 server holds none"));
 }
 
-TEST_F(TrainingRunTest, AStateSaysWhereTheServersAreAndWhatWasResumed) {
+TEST_F(TrainingRunTest, StateHasTheServersAndTheResumedStep) {
   TrainingRun& run = make("", 3000, {.step = 4, .updates = 4, .load = true});
   wire::State state;
   run.add_to_server_state(&state, *members_.find_rank(wire::ROLE_SERVER, 0));
@@ -164,7 +164,7 @@ TEST_F(TrainingRunTest, AStateSaysWhereTheServersAreAndWhatWasResumed) {
   EXPECT_EQ(for_worker.workers_size(), 0);
 }
 
-TEST_F(TrainingRunTest, MessagesThatDoNotFitSayWhy) {
+TEST_F(TrainingRunTest, InvalidMessagesAreRefusedWithTheReason) {
   make("eval-every = 4\n");
   EXPECT_EQ(result(4), "");
   EXPECT_EQ(result(3), "no-evaluation");
@@ -182,7 +182,7 @@ TEST_F(TrainingRunTest, MessagesThatDoNotFitSayWhy) {
   EXPECT_EQ(record_part(50, 0), "no-record");
 }
 
-TEST_F(TrainingRunTest, ARecordIsWholeWhenEveryServerHasHandedInWhatItHasLogged) {
+TEST_F(TrainingRunTest, RecordIsCompleteWhenAllServersHaveReported) {
   make("strategy = async\nrecord = unwritten\n");
   EXPECT_TRUE(run_->logs_complete());
   members_.find(50)->stats.set_recorded(1);
@@ -200,7 +200,7 @@ TEST_F(TrainingRunTest, ARecordIsWholeWhenEveryServerHasHandedInWhatItHasLogged)
   EXPECT_TRUE(run_->logs_complete());
 }
 
-TEST_F(TrainingRunTest, SaysOnceThatCheckpointsComeFasterThanTheDisk) {
+TEST_F(TrainingRunTest, CheckpointsFasterThanTheDiskGetOneNotice) {
   make("checkpoint-every = 2\n");
   out_.take_notices();
   run_->on_checkpoint_waits(4);

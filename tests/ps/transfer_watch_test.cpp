@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kMb = 1'000'000;
 
-TEST(TransferWatch, SaysWhatItWaitsForAfterTenSecondsAndAgainEveryThirty) {
+TEST(TransferWatch, NoticeComesAfterTenSecondsAndEveryThirty) {
   TransferWatch watch(600);
   watch.running(1000, "server 1", 0, 0);
   EXPECT_FALSE(watch.take_notice(11'000));
@@ -16,7 +16,7 @@ TEST(TransferWatch, SaysWhatItWaitsForAfterTenSecondsAndAgainEveryThirty) {
   EXPECT_EQ(watch.take_notice(41'001), "server 0 has waited 40.0 s for server 1");
 }
 
-TEST(TransferWatch, WhatMovesOnIsWaitedForAnew) {
+TEST(TransferWatch, ProgressRestartsTheWait) {
   TransferWatch watch(25);
   for (int64_t i = 0; i < 100; ++i) {
     watch.running(i * 9000, "server 1", i, 0);
@@ -31,7 +31,7 @@ TEST(TransferWatch, WhatMovesOnIsWaitedForAnew) {
             "[checkpoint] server 0 has waited 25.0 s for server 2 (progress-timeout = 25.0)");
 }
 
-TEST(TransferWatch, WhatIsLargeMayTakeLong) {
+TEST(TransferWatch, LargeTransfersGetMoreTime) {
   TransferWatch watch(25);
   watch.running(0, "the disk", 0, 1000 * kMb);
   EXPECT_FALSE(watch.take_notice(110'000));
@@ -40,7 +40,7 @@ TEST(TransferWatch, WhatIsLargeMayTakeLong) {
   EXPECT_TRUE(watch.overdue(125'001));
 }
 
-TEST(TransferWatch, WhatHasEndedIsNotOverdueAndZeroIsNever) {
+TEST(TransferWatch, FinishedTransferIsNotOverdueAndZeroIsNever) {
   TransferWatch watch(25);
   watch.running(0, "the disk", 0, 0);
   watch.idle();

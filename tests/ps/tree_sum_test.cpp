@@ -15,7 +15,7 @@ std::vector<float> leaf(int64_t index) {
   return floats_of(random_payload(kElements, static_cast<uint64_t>(index)));
 }
 
-// The definition: left + right, down to the micro-batches.
+// The definition: left + right, recursively down to the micro-batches.
 std::vector<float> recursive_sum(Range node) {
   if (node.size() == 1) return leaf(node.lo);
   const int64_t middle = split_point(node);
@@ -63,18 +63,18 @@ TEST(TreeSum, HasTheBitsOfTheRecursionForAnyNumberOfWorkers) {
   }
 }
 
-TEST(TreeSum, OnePartAloneIsItsOwnSum) {
+TEST(TreeSum, SinglePartIsItsOwnSum) {
   const std::vector<PartialSum> parts{partial({3, 5})};
   EXPECT_EQ(sum_of(parts, 8, 777), recursive_sum({3, 5}));
 }
 
-TEST(TreeSum, ReadsASinglePartWhereItLies) {
+TEST(TreeSum, ReadsASinglePartInPlace) {
   const std::vector<PartialSum> parts{partial({0, 4})};
   TreeSum sum(borrowed(parts), 4);
   EXPECT_EQ(sum.block(1000, 10), parts[0].payload.floats() + 1000);
 }
 
-TEST(TreeSum, ReadsTwoPartsWhereTheyLieAndLeavesTheLastAdditionToOthers) {
+TEST(TreeSum, ReadsTwoPartsInPlaceAndLeavesTheLastAdditionToTheCaller) {
   const std::vector<PartialSum> parts{partial({0, 4}), partial({4, 8})};
   TreeSum sum(borrowed(parts), 8);
   const SumHalves halves = sum.halves(1000, 10);
@@ -82,7 +82,7 @@ TEST(TreeSum, ReadsTwoPartsWhereTheyLieAndLeavesTheLastAdditionToOthers) {
   EXPECT_EQ(halves.right, parts[1].payload.floats() + 1000);
 }
 
-TEST(TreeSum, IsUsedAgainForOtherParts) {
+TEST(TreeSum, CanBeReusedForOtherParts) {
   TreeSum sum;
   for (const int64_t leaves : {3, 1, 8, 7}) {
     std::vector<PartialSum> parts;
@@ -96,7 +96,7 @@ TEST(TreeSum, IsUsedAgainForOtherParts) {
   }
 }
 
-TEST(TreeSum, RefusesPartsThatDoNotMakeUpTheStep) {
+TEST(TreeSum, RefusesPartsThatDoNotCoverTheStep) {
   const auto code_of = [](const std::vector<PartialSum>& parts) {
     try {
       const TreeSum sum(borrowed(parts), 8);

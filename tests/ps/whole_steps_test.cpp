@@ -9,12 +9,12 @@ namespace {
 
 class WholeStepsTest : public RuleTest {};
 
-TEST_F(WholeStepsTest, AStepIsOneUpdateOfAllItsMicroBatches) {
+TEST_F(WholeStepsTest, StepIsOneUpdateOfAllItsMicroBatches) {
   make("lr = 1\n");
   const float before = weight();
   give(kBert, 0, {2, 4}, 6.0F);
   rule_->apply_due();
-  EXPECT_EQ(rule_->floor(), 0) << "half of it is missing";
+  EXPECT_EQ(rule_->floor(), 0) << "half of the step is missing";
   give(kAnna, 0, {0, 2}, 2.0F);
   EXPECT_EQ(rule_->due_bytes(), kElements * 4);
   rule_->apply_due();
@@ -23,7 +23,7 @@ TEST_F(WholeStepsTest, AStepIsOneUpdateOfAllItsMicroBatches) {
   EXPECT_FLOAT_EQ(weight(), before - (2.0F + 6.0F) / 4);
 }
 
-TEST_F(WholeStepsTest, WhatComesTwiceCountsOnce) {
+TEST_F(WholeStepsTest, RepeatedPushCountsOnce) {
   make("lr = 1\n");
   const float before = weight();
   give(kAnna, 0, {0, 2}, 2.0F);
@@ -35,7 +35,7 @@ TEST_F(WholeStepsTest, WhatComesTwiceCountsOnce) {
   EXPECT_FALSE(observer_.commits[1].counted);
 }
 
-TEST_F(WholeStepsTest, APullIsAnsweredSliceBySliceInItsVersion) {
+TEST_F(WholeStepsTest, PullIsAnsweredSliceBySliceInItsVersion) {
   make("");
   give(kAnna, 0, {0, 2});
   ReceivedPush half;
@@ -49,7 +49,7 @@ TEST_F(WholeStepsTest, APullIsAnsweredSliceBySliceInItsVersion) {
   EXPECT_EQ(rule_->answer(pull, 0)->version, 1);
   EXPECT_FALSE(rule_->answer(pull, 1)) << "the other slice lacks a part";
   pull.set_clock(0);
-  ASSERT_TRUE(rule_->answer(pull, 0)) << "the version before is still there";
+  ASSERT_TRUE(rule_->answer(pull, 0)) << "the previous version is still there";
   EXPECT_EQ(rule_->answer(pull, 0)->version, 0);
 }
 
@@ -64,14 +64,14 @@ TEST_F(WholeStepsTest, ClippingWaitsForTheNormOfAllServers) {
   wire::NormTotal total;
   total.set_step(1);
   total.set_norm(4.0);
-  EXPECT_FALSE(rule_->on_norm_total(total)) << "of another step";
+  EXPECT_FALSE(rule_->on_norm_total(total)) << "the norm belongs to another step";
   total.set_step(0);
   EXPECT_TRUE(rule_->on_norm_total(total));
   EXPECT_FALSE(rule_->waiting_norms());
   EXPECT_NEAR(weight(), before - 0.25F, 1e-5);
 }
 
-TEST_F(WholeStepsTest, ARoundOfLocalStepsMovesTheVersionByItsSteps) {
+TEST_F(WholeStepsTest, RoundOfLocalStepsAdvancesTheVersionByItsSteps) {
   make("strategy = local:5\nouter-lr = 1\nouter-momentum = 0\n");
   for (const uint64_t who : {kAnna, kBert}) {
     ReceivedPush push;
@@ -89,7 +89,7 @@ TEST_F(WholeStepsTest, ARoundOfLocalStepsMovesTheVersionByItsSteps) {
   EXPECT_EQ(shard_->version(0), 5);
 }
 
-TEST_F(WholeStepsTest, ASlowDiskHoldsTheBarrierBack) {
+TEST_F(WholeStepsTest, SlowDiskDelaysTheBarrier) {
   make("checkpoint-every = 1\n");
   for (int64_t step = 0; step < 3; ++step) {
     give(kAnna, step, {0, 2});

@@ -1,4 +1,4 @@
-// A division of work with its surroundings, played by the test: members, progress, evaluations.
+// A division of work. The test plays its surroundings: members, progress, evaluations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace pushpull {
 
 class WorkTest : public testing::Test {
  protected:
-  // Server 0 and workers of ranks 0 to workers - 1; 4 micro-batches a step, 10 steps.
+  // Adds server 0 and workers of ranks 0 to workers - 1; 4 micro-batches a step, 10 steps.
   void make(const std::string& keys, int workers, int servers = 1) {
     job_ = job_of(keys);
     barriers_ = barriers_of(job_, 0, 10);
@@ -28,7 +28,7 @@ class WorkTest : public testing::Test {
     work_ = make_work_assignment({job_, barriers_, workers, shares, servers, members_, *progress_,
                                   *evaluations_, grants_, out_});
   }
-  // Worker of rank r has incarnation 101 + r.
+  // Returns the incarnation of the worker with this rank.
   static uint64_t worker(int rank) { return 101 + static_cast<uint64_t>(rank); }
   const MemberInfo& join(int rank) {
     return members_.add({.role = wire::ROLE_WORKER,
@@ -39,7 +39,7 @@ class WorkTest : public testing::Test {
                          .peer = "peer " + std::to_string(rank),
                          .declared = true});
   }
-  // The worker leaves; true: it had work.
+  // Removes the worker. Returns true if it had work.
   bool lose(int rank, int64_t now_ms = 0) {
     const MemberInfo gone = *members_.find(worker(rank));
     members_.remove(gone.incarnation);

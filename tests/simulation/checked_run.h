@@ -1,5 +1,5 @@
-// One simulated run with all its checks, and how seeds choose strategies: what the tests of this
-// folder share.
+// One simulated run with all its checks, and the choice of a strategy by seed. Shared by the tests
+// of this folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace pushpull::sim {
 
-// Seeds that have found something, by test; they run first, however many follow.
+// Returns the seeds to run: `regressions`, seeds that once failed, always come first.
 using Seeds = std::initializer_list<uint64_t>;
 inline std::vector<uint64_t> seeds(uint64_t count, std::initializer_list<Seeds> regressions = {}) {
   std::vector<uint64_t> found;
@@ -40,7 +40,7 @@ inline bool same_evaluation(const Evaluation& a, const Evaluation& b) {
   return a.correct == b.correct && a.total == b.total && a.loss == b.loss;
 }
 
-// One run with its checks; the first that fails ends the test with everything about it.
+// One run with its checks. The first failed check ends the test and prints the whole scenario.
 class Run {
  public:
   explicit Run(const Scenario& scenario)
@@ -72,11 +72,11 @@ class Run {
   bool by_shares() const { return backup() || scenario_.job.strategy.kind == StrategyKind::kLocal; }
 
   const Cluster& cluster() const { return *cluster_; }
-  // Of all terms.
+  // Returns the barriers of all terms.
   Barriers barriers_of_run() const {
     Barriers barriers = cluster_->coordinator().barriers();
     barriers.start_step = scenario_.start_step;
-    // a run that was stopped ended there
+    // a stopped run ended at its stop
     if (barriers.stop_step > 0) barriers.end_step = std::exchange(barriers.stop_step, 0);
     return barriers;
   }
@@ -85,7 +85,7 @@ class Run {
     FAIL() << what << "\n  " << scenario_.to_string() << "\n  " << cluster_->describe();
   }
 
-  // Every checkpoint and evaluation of the run.
+  // Checks each checkpoint and evaluation of the run.
   void check_sync() {
     for (const auto& [step, state] : cluster_->checkpoints) {
       if (!same_state(state, reference_.at(step))) {
@@ -99,8 +99,8 @@ class Run {
     }
   }
 
-  // The same, computed again from the sets of pushes that were chosen (backup), or from the shares
-  // (local). A part that a server had taken from another set would show.
+  // Checks the same against a recomputation from the chosen sets of pushes (backup) or from the
+  // shares (local). A part that a server took from another set would differ.
   void check_shares() {
     const Coordinator& coordinator = cluster_->coordinator();
     ShareReference shares(scenario_.job, toy_, reference_, barriers_of_run(), coordinator.shares());
@@ -113,7 +113,7 @@ class Run {
       }
     }
     for (const auto& [step, got] : cluster_->evaluations) {
-      // where the run has stopped nothing is evaluated: that one is of a term before
+      // a stopped run evaluates nothing at its stop: this evaluation is from an earlier term
       if (coordinator.barriers().stop_step > 0 && step >= coordinator.barriers().stop_step)
         continue;
       if (!states.contains(step) ||
@@ -170,7 +170,7 @@ class Run {
     }
   }
 
-  // Checkpoints at every barrier, an evaluation at the end, each sample once.
+  // Checks for a checkpoint at each barrier, an evaluation at the end, and each sample once.
   void check_whole() {
     const Barriers& barriers = cluster_->coordinator().barriers();
     for (int64_t step = scenario_.start_step + 1; step <= barriers.end_step; ++step) {
@@ -188,7 +188,7 @@ class Run {
       return complain("samples were counted twice or not at all");
     }
     check_members();
-    if (backup()) return;  // counts what it has chosen
+    if (backup()) return;  // backup counts only the chosen pushes
     HashSum drawn;
     for (int64_t step = scenario_.start_step; step < barriers.end_step; ++step) {
       for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
@@ -197,14 +197,15 @@ class Run {
       complain("another data hash");
   }
 
-  // The last members.json: all samples are somebody's, and every place of the last step is taken once.
+  // Checks the last members.json: each sample belongs to a process, and each rank of the last step
+  // occurs once.
   void check_members() {
     const auto document = nlohmann::json::parse(cluster_->members_json);
     int64_t samples = 0;
     for (const char* list : {"members", "left"}) {
       for (const auto& row : document.at(list)) samples += row.at("samples").get<int64_t>();
     }
-    // after a loss of servers, of the steps since the checkpoint only
+    // after a loss of servers, only of the steps since the checkpoint
     const int64_t all = cluster_->coordinator().training().counts().samples;
     if (cluster_->recoveries == 0 && samples != all) {
       return complain("the members have computed " + std::to_string(samples) +
@@ -216,9 +217,9 @@ class Run {
       if (row.at("role") == "server") servers.insert(row.at("rank").get<int>());
       if (row.at("rank").is_null()) continue;
       if (places.emplace(row.at("role"), row.at("rank")).second) continue;
-      return complain("a rank is there twice: " + cluster_->members_json);
+      return complain("a rank occurs twice: " + cluster_->members_json);
     }
-    // one that is lost when all is computed need not come back, and is among those who left
+    // A server lost after the last step need not return. It is in the list `left`.
     for (const auto& row : document.at("left")) {
       if (row.at("role") == "server") servers.insert(row.at("rank").get<int>());
     }
@@ -227,25 +228,26 @@ class Run {
     }
   }
 
-  // What is hashed as the initial weights.
+  // Checks the initial weights that were hashed.
   void check_start(const std::shared_ptr<const FlatState>& start) {
     const std::vector<float>& want = start ? start->weights : reference_.at(0).weights;
     if (!same_bits(cluster_->start_weights, want)) complain("other weights at the start");
   }
 
-  // It was told to end. True: it has stopped, with a checkpoint at the last of its steps, which holds all of
-  // these and nothing else; a resume there is that of any checkpoint.
+  // Checks a run that was told to end. Returns true if it stopped with a checkpoint at its last
+  // step that holds exactly the run's steps. A resume from there is like a resume from any
+  // checkpoint.
   bool check_stopped() {
     const Coordinator& coordinator = cluster_->coordinator();
     const ErrorCode code = coordinator.failure_code();
     if (code != ErrorCode::kStopped) {
       const bool ended = coordinator.failure_text().find("ended by SIGTERM") != std::string::npos;
-      // one that was told before it had heard of the start leaves at once
+      // a member that is told before it hears of the start leaves at once
       const std::string at_start = "at step " + std::to_string(scenario_.start_step) + ": it left";
       const bool early =
           scenario_.all_are_told && coordinator.failure_text().find(at_start) != std::string::npos;
-      if (!ended && !early) complain("it failed: " + coordinator.failure_text());
-      if (cluster_->summary) complain("a run that has not come to a cut has a summary");
+      if (!ended && !early) complain("the job failed: " + coordinator.failure_text());
+      if (cluster_->summary) complain("a run without a cut has a summary");
       return false;
     }
     const int64_t step = coordinator.barriers().stop_step;
@@ -255,7 +257,7 @@ class Run {
                                 (step - scenario_.start_step) * scenario_.job.global_batch) {
       complain("the summary has " + std::to_string(cluster_->summary->samples) + " samples");
     }
-    // a coordinator that has died may have been writing a later one, which was never whole
+    // a coordinator that died may have been writing a later checkpoint, which is incomplete
     auto& checkpoints = cluster_->checkpoints;
     if (!scenario_.server_losses.empty()) {
       checkpoints.erase(checkpoints.upper_bound(step), checkpoints.end());

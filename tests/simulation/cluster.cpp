@@ -16,7 +16,8 @@ std::string endpoint_of(int number) { return "tcp://server:" + std::to_string(nu
 
 namespace {
 
-// After the faults have ended; a job's own waits (lost members, repeats) are far below it.
+// Time for a job to end after the last fault. A job's own waits (lost members, repeats) are much
+// shorter.
 constexpr int64_t kPatienceMs = 150'000;
 constexpr int64_t kMostEvents = 3'000'000;
 
@@ -62,7 +63,7 @@ void Cluster::start_worker(const Newcomer& newcomer) {
   }
 }
 
-// A process that does not fit comes when the job has all that it can be compared with.
+// Starts a newcomer. A process that does not fit starts only when the job can refuse it.
 void Cluster::start_newcomer(const Newcomer& newcomer) {
   if (over()) return;
   const Coordinator& job = coordinator();
@@ -87,7 +88,7 @@ void Cluster::silence(const Silence& silence) {
   }
 }
 
-// A program that has lost its mind: the same worker says that its data are others.
+// Simulates a faulty program: a worker declares again, with other data.
 void Cluster::declare_again(int worker) {
   const WorkerMember& member = workers_[static_cast<size_t>(worker)]->member();
   const auto& members = coordinator().members().all();
@@ -166,7 +167,7 @@ void Cluster::plan(const ServerLoss& loss) {
   clock_.after(loss.at_ms * 1000, [this, loss] { lose_server(loss); });
 }
 
-// Once all is computed, a coordinator is not missed.
+// Kills a server. After the last step a coordinator need not return.
 void Cluster::lose_server(const ServerLoss& loss) {
   const bool first = loss.server == 0;
   if (over() || coordinator().phase() >= wire::PHASE_FINISHING) return;
@@ -244,7 +245,7 @@ void Cluster::guarded(const std::string& who, const std::function<void()>& event
   }
 }
 
-bool Cluster::everybody_gone() const {
+bool Cluster::all_gone() const {
   const auto gone = [](const auto& process) { return process->gone(); };
   return coordinator_->over() && std::all_of(servers_.begin(), servers_.end(), gone) &&
          std::all_of(workers_.begin(), workers_.end(), gone);
@@ -259,9 +260,9 @@ void Cluster::run() {
   for (const ServerLoss& loss : scenario_.server_losses) {
     deadline_ms = std::max(deadline_ms, loss.at_ms + loss.back_ms + kPatienceMs);
   }
-  while (trouble_.empty() && !everybody_gone()) {
-    if (!clock_.advance()) wrong("nothing is left to happen");
-    if (clock_.now_ms() > deadline_ms) wrong("the job has not come to its end");
+  while (trouble_.empty() && !all_gone()) {
+    if (!clock_.advance()) wrong("no event is left");
+    if (clock_.now_ms() > deadline_ms) wrong("the job has not ended in time");
     if (clock_.events() > kMostEvents) wrong("too many events");
   }
 }

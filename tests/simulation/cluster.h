@@ -1,6 +1,6 @@
-// A whole cluster in one process: the coordinator with server 0, more servers, workers, all of them
-// on the simulated clock and network. The nodes bring events to the very machines that the programs
-// drive (JobDriver, ServerMember, WorkerMember), and what these say to the network.
+// A whole cluster in one process: the coordinator with server 0, more servers and workers, all on
+// the simulated clock and network. The nodes pass events to the machines that the programs drive
+// (JobDriver, ServerMember, WorkerMember), and the machines' messages to the network.
 #pragma once
 
 #include <functional>
@@ -22,11 +22,11 @@
 
 namespace pushpull::sim {
 
-// Between two turns of a process that has nothing to do.
+// Time between two turns of an idle process.
 constexpr int64_t kServerTickUs = 10'000;
 constexpr int64_t kWorkerTickUs = 20'000;
 
-// Where server process `number` claims to listen.
+// Returns the address at which server process `number` claims to listen.
 std::string endpoint_of(int number);
 
 class CoordinatorNode;
@@ -35,30 +35,30 @@ class WorkerNode;
 
 class Cluster {
  public:
-  // start: what a resumed run loads; null for a fresh one. Borrowed: scenario.
+  // start: the state that a resumed run loads, or null for a fresh run. Borrows `scenario`.
   Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> start);
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // Until the job is over and everybody has gone, something is found wrong, or the time is up.
+  // Runs until the job is over and all processes have ended, a check fails, or the time is up.
   void run();
 
-  // ---- what has come out ----
-  // What was wrong, "" for nothing.
+  // ---- results ----
+  // Returns the first failed check, or "" if there is none.
   const std::string& trouble() const { return trouble_; }
-  // Who waits for what.
+  // Returns the state of each process and its waits.
   std::string describe() const;
   const Coordinator& coordinator() const;
   std::map<int64_t, FlatState> checkpoints;   // by step
-  std::set<int64_t> lost_checkpoints;         // that could not be written
-  std::vector<float> start_weights;           // as the servers held them before the first push
+  std::set<int64_t> lost_checkpoints;         // could not be written
+  std::vector<float> start_weights;           // on the servers, before the first push
   std::map<int64_t, Evaluation> evaluations;  // by step
-  // backup: first micro-batches of the pushes that make up each step.
+  // Under backup: first micro-batches of the pushes of each step.
   std::map<int64_t, std::vector<int64_t>> chosen;
   std::optional<Summary> summary;
   std::map<int, int64_t> computed;  // micro-batches and chunks, by worker process
-  // What a restarted coordinator finds: the term, and the counts in checkpoints.
+  // The state that a restarted coordinator finds: the term, and the counts in checkpoints.
   struct Disk {
     int64_t term = 0;
     uint64_t first_run = 0;
@@ -68,19 +68,19 @@ class Cluster {
   } disk;
   int64_t recoveries = 0;    // terms after the first
   std::string members_json;  // the newest members.json
-  int64_t lost_members = 0;  // that the coordinator has given up, as it says
-  int64_t early_tasks = 0;   // that have begun while their weights were coming
-  int64_t early_waits = 0;   // of a layer of theirs
-  // Shared memory: parts and slices that went as references.
+  int64_t lost_members = 0;  // members that the coordinator has given up, by its own count
+  int64_t early_tasks = 0;   // tasks begun before all their weights arrived
+  int64_t early_waits = 0;   // waits of such tasks for a layer
+  // Shared memory: parts and slices sent by reference.
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
   int64_t servers_on_devices = 0;
-  int64_t checkpoint_waits = 0;    // coordinators that said so
-  int64_t in_place_tasks = 0;      // computed on weights where a server has them
-  int64_t side_by_side_tasks = 0;  // ... where several have them
+  int64_t checkpoint_waits = 0;    // coordinators that reported a wait for the disk
+  int64_t in_place_tasks = 0;      // tasks computed on weights in a server's memory
+  int64_t side_by_side_tasks = 0;  // ... in the memory of several servers
   std::vector<wire::Stats> server_stats() const;
   int workers() const { return static_cast<int>(workers_.size()); }  // processes so far
-  std::optional<int> exit_code(int worker) const;  // empty: still there, or killed
+  std::optional<int> exit_code(int worker) const;  // empty if it runs or was killed
 
   // ---- for the nodes ----
   const Scenario& scenario() const { return scenario_; }
@@ -91,22 +91,23 @@ class Cluster {
   ControlWatch& watch() { return watch_; }
   CoordinatorOptions coordinator_options();
   JoinOptions join_options(wire::Role role, int number);
-  // The declaration of a worker whose data have this digest.
+  // Returns the declaration of a worker with data of this digest.
   wire::Declare declaration(const std::string& digest) const;
-  // The coordinator has ended.
+  // Returns true if the coordinator has ended.
   bool over() const;
-  // backup: a set that a server was told of.
+  // Under backup: stores a set that a server received, and checks that all servers receive the
+  // same.
   void note_chosen(const wire::Chosen& chosen);
   std::shared_ptr<const FlatState> start_state() const { return start_; }
   int control_router() const;
   int data_router(int server) const;
   int data_router(const std::string& endpoint) const;
-  // Notes what is wrong and ends the simulation.
+  // Records a failed check and ends the simulation.
   void wrong(const std::string& text);
-  // A worker, or a joined server, has ended with an error: whoever started it starts another one.
+  // Starts a replacement for a worker or a joined server that ended with an error.
   void replace_worker();
   void replace_server();
-  // Runs `event`; an Error that comes out of it is wrong.
+  // Runs `event`. An Error that it throws is a failed check.
   void guarded(const std::string& who, const std::function<void()>& event);
 
  private:
@@ -118,7 +119,7 @@ class Cluster {
   void plan(const ServerLoss& loss);
   void lose_server(const ServerLoss& loss);
   void tell_to_end();
-  bool everybody_gone() const;
+  bool all_gone() const;
 
   const Scenario& scenario_;
   std::shared_ptr<const FlatState> start_;
@@ -128,10 +129,10 @@ class Cluster {
   Toy toy_;
   ControlWatch watch_{*this};
   std::string trouble_;
-  bool told_ = false;  // the job is told to end
+  bool told_ = false;  // the job has been told to end
   std::unique_ptr<CoordinatorNode> coordinator_;
-  std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // events of theirs may still come
-  std::vector<std::unique_ptr<ServerNode>> servers_;    // all but the first
+  std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // killed; their events may still be queued
+  std::vector<std::unique_ptr<ServerNode>> servers_;    // all but server 0
   std::vector<std::unique_ptr<WorkerNode>> workers_;
 };
 

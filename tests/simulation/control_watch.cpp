@@ -9,8 +9,8 @@ namespace pushpull::sim {
 
 namespace {
 
-constexpr int64_t kTurnsMs = 40;     // between two turns of a process, and the time of an event
-constexpr int64_t kAnswerMs = 1000;  // until an answer has arrived
+constexpr int64_t kTurnsMs = 40;  // time between two turns of a process, with the time of an event
+constexpr int64_t kAnswerMs = 1000;  // time for an answer to arrive
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void ControlWatch::sent(uint64_t incarnation, const Message& message) {
   if (life.run != header.run()) {
     life.run = header.run();
     life.version = -1;
-    ++life.versions;  // it joins anew, and says so at once
+    ++life.versions;  // the member joins anew, with an extra heartbeat
     life.asked_since_ms = -1;
   }
   if (header.has_hello()) return hello(life, header.hello(), now);
@@ -71,7 +71,7 @@ void ControlWatch::result(Life& life, const wire::EvalResult& result) {
   if (result.number() > life.reports) wrong(life, "repeats a result as number " + number);
   const std::string text = result.SerializeAsString();
   if (life.results.emplace(result.number(), text).first->second != text) {
-    wrong(life, "says something else as number " + number);
+    wrong(life, "sends another result as number " + number);
   }
 }
 
@@ -81,26 +81,27 @@ void ControlWatch::lives(uint64_t incarnation, bool joined) {
   life.joined = joined;
   if (life.left) return;
   if (!joined) {
-    // a server's second Hello comes with its next turn
+    // a server sends its second Hello in its next turn
     if (now - life.hello_ms > kHelloMs + kTurnsMs) wrong(life, "does not repeat its Hello");
     return;
   }
   const int64_t interval_ms = heartbeat_ms(cluster_.scenario().job.heartbeat_timeout_s);
-  if (now - life.heartbeat_ms > interval_ms + kTurnsMs) wrong(life, "has no heartbeat any more");
+  if (now - life.heartbeat_ms > interval_ms + kTurnsMs) wrong(life, "sends no heartbeat any more");
 }
 
-// Nobody has answered: it must have asked until the end.
+// Checks a process that got no answer: it must have asked until its deadline.
 void ControlWatch::gave_up(const Life& life) {
   const int64_t now = AwakeClock(life.clock).advance(cluster_.clock().now_ms());
   const auto timeout_ms = static_cast<int64_t>(cluster_.scenario().join_timeout_s * 1000);
   const int64_t asked_ms = now - life.asked_since_ms;
-  // the answer may be lost, and counts from its arrival
+  // an answer may be lost, and counts from its arrival
   const int64_t from_ms = std::max(life.asked_since_ms, life.no_place_ms + kAnswerMs);
   if (asked_ms < timeout_ms || now > from_ms + timeout_ms + kTurnsMs) {
     wrong(life, "gave up after " + std::to_string(asked_ms) + " ms");
   }
   if (now - life.hello_ms > kHelloMs + kTurnsMs / 2) {
-    wrong(life, "last said Hello " + std::to_string(now - life.hello_ms) + " ms before it gave up");
+    wrong(life,
+          "sent its last Hello " + std::to_string(now - life.hello_ms) + " ms before it gave up");
   }
 }
 
@@ -111,7 +112,7 @@ void ControlWatch::ended(uint64_t incarnation, const JobEnd& end, wire::Phase ph
   if (!life.joined && end.text.starts_with("[join] no server has answered")) gave_up(life);
   const bool silence = end.text.find("has been silent") != std::string::npos;
   if (silence && !cluster_.over() && cluster_.scenario().gentle()) {
-    wrong(life, "takes the coordinator for dead, which lives");
+    wrong(life, "takes a live coordinator for dead");
   }
 }
 
@@ -136,7 +137,7 @@ void ControlWatch::asked(const Coordinator& coordinator, const PeerId& from,
   if (refused_.contains(from)) return;
   if (stranger_) cluster_.wrong("the heartbeat of a process that was given up is not refused");
   if (!message.header.has_hello() || welcomed_.contains(from)) return;
-  if (coordinator.run() != asked_run_) return;  // a new term: the answers of the old one are void
+  if (coordinator.run() != asked_run_) return;  // a new term: answers of the old one are void
   if (!waiting_.contains(from)) return cluster_.wrong("a Hello is not answered");
   Life& life = lives_.at(message.header.hello().incarnation());
   life.no_place_ms = AwakeClock(life.clock).advance(cluster_.clock().now_ms());

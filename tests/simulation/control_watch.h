@@ -1,6 +1,6 @@
-// Watches what members say on their control connections, as they say it and before the network
-// touches it, what the coordinator answers, and whom it takes for a member. It checks the promises
-// of docs/protocol.md about joining, heartbeats, repeats and leaving, in every scenario.
+// Watches the control connections: messages of members before the network touches them, answers of
+// the coordinator, and its list of members. It checks the promises of docs/protocol.md about
+// joining, heartbeats, repeats and leaving, in each scenario.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Cluster;
 
 class ControlWatch {
  public:
-  // One life of a process.
+  // A process, from its start to its end.
   struct Process {
     wire::Role role = wire::ROLE_UNSET;
     int number = 0;
@@ -30,38 +30,38 @@ class ControlWatch {
 
   void began(uint64_t incarnation, const Process& process);
   void sent(uint64_t incarnation, const Message& message);
-  // Its trainer hands in a result.
+  // The trainer of the process reports a result.
   void reports(uint64_t incarnation) { ++lives_.at(incarnation).reports; }
-  // It has had its turn.
+  // The process has had its turn.
   void lives(uint64_t incarnation, bool joined);
   void ended(uint64_t incarnation, const JobEnd& end, wire::Phase phase);
-  // ---- of the coordinator ----
-  // It takes a message in; what it answers; and it has had its turn.
+  // ---- events of the coordinator ----
+  // The coordinator receives a message, answers, and has had its turn.
   void asks(const Coordinator& coordinator, const Message& message);
   void answered(const PeerId& to, const Message& answer);
   void asked(const Coordinator& coordinator, const PeerId& from, const Message& message);
-  // Checks the members that it knows now.
+  // Checks the members that the coordinator knows.
   void members(const Coordinator& coordinator);
 
  private:
   struct Life {
     Process process;
-    AwakeClock clock;  // what it does not say while it is frozen is not missing
+    AwakeClock clock;  // stands still while the process is frozen: no message is missing then
     int64_t began_ms = 0;
     bool joined = false;
     bool left = false;
-    std::string endpoint;  // of its Hello
+    std::string endpoint;  // in its Hello
     int64_t asked_since_ms = -1;
     int64_t hello_ms = -1;
-    int64_t no_place_ms = -1;  // its newest Hello that was answered by NoPlaceYet
+    int64_t no_place_ms = -1;  // time of the newest Hello answered by NoPlaceYet
     int64_t hellos = 0;
     int64_t heartbeat_ms = -1;
     int64_t heartbeats = 0;
-    int64_t versions = 0;                    // that its heartbeats have said
+    int64_t versions = 0;                    // states that its heartbeats acknowledged
     int64_t version = -1;                    // the newest of them
-    uint64_t run = 0;                        // of the term that it speaks of
-    int64_t reports = 0;                     // results that its trainer has handed in
-    std::map<int64_t, std::string> results;  // as they were said first, by number
+    uint64_t run = 0;                        // of the process's term
+    int64_t reports = 0;                     // results that its trainer reported
+    std::map<int64_t, std::string> results;  // first text of each result, by number
   };
 
   void hello(Life& life, const wire::Hello& hello, int64_t now_ms);
@@ -73,15 +73,15 @@ class ControlWatch {
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
   uint64_t run_ = 0;             // of the term
-  std::string digest_;           // that the coordinator has frozen in it
-  std::set<uint64_t> declared_;  // who has declared it
-  std::vector<int64_t> pids_;    // of members, for as long as they are compared
-  // while it takes a message in
-  bool stranger_ = false;   // it comes from a process that was given up
-  uint64_t asked_run_ = 0;  // of the term in which it came
+  std::string digest_;           // declared by the first worker and held by the coordinator
+  std::set<uint64_t> declared_;  // incarnations that have declared it
+  std::vector<int64_t> pids_;    // pids of the members, for the comparison
+  // while the coordinator handles a message
+  bool stranger_ = false;   // the sender was given up
+  uint64_t asked_run_ = 0;  // run of the term in which the message arrived
   std::set<PeerId> refused_;
-  std::set<PeerId> welcomed_;  // their Hello, by the job's text
-  std::set<PeerId> waiting_;   // their Hello, by NoPlaceYet
+  std::set<PeerId> welcomed_;  // their Hello was answered by the job's text
+  std::set<PeerId> waiting_;   // their Hello was answered by NoPlaceYet
 };
 
 }  // namespace pushpull::sim

@@ -33,7 +33,7 @@ void CoordinatorNode::tell_to_end() {
 
 Now CoordinatorNode::now() const { return {cluster_.clock().now_ms(), cluster_.clock().now_ms()}; }
 
-// One event of the program, and its turn after it.
+// Runs one event of the program and the turn after it.
 void CoordinatorNode::happen(const std::function<void()>& event) {
   if (over_) return;
   cluster_.guarded("coordinator", [&] {
@@ -76,7 +76,7 @@ void CoordinatorNode::connect_shards(const std::vector<std::string>& endpoints) 
   const int64_t life = ++shard_lives_;
   const auto take = [this, run, life](const Message& message) {
     happen([&] {
-      // an answer of the term before, or on a connection that is closed
+      // an answer of an earlier term, or on a closed connection
       const bool earlier = driver_.coordinator().run() != run || life != shard_lives_;
       if (earlier || driver_.on_shard_message(now(), message)) return;
       cluster_.wrong("the shard client refused " + message.header.ShortDebugString());

@@ -1,5 +1,5 @@
-// The first server's program without sockets, threads and files: `JobDriver` on the simulated
-// network and clock.
+// The program of server 0 without sockets, threads and files: `JobDriver` on the simulated network
+// and clock.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace pushpull::sim {
 
 class CoordinatorNode : private JobResults {
  public:
-  // control: the router of an earlier life; -1: there was none.
+  // control: the router of an earlier life, or -1 if there is none.
   explicit CoordinatorNode(Cluster& cluster, int control = -1);
 
   void kill();
@@ -22,7 +22,7 @@ class CoordinatorNode : private JobResults {
   int control_router() const { return control_; }
   const DataNode& data() const { return data_; }
   const JobDriver& driver() const { return driver_; }
-  // It has come to the end of the job.
+  // Returns true if the job has ended here, other than by kill().
   bool over() const { return over_ && !killed_; }
 
  private:
@@ -43,7 +43,7 @@ class CoordinatorNode : private JobResults {
   JobDriver driver_;
   int control_;
   std::vector<int> shards_;  // dealers
-  int64_t shard_lives_ = 0;  // of the connections to all servers
+  int64_t shard_lives_ = 0;  // number of times that the servers were connected
   bool over_ = false;
   bool killed_ = false;
 };

@@ -9,7 +9,7 @@ namespace pushpull::sim {
 namespace {
 
 constexpr size_t kDeviceBytes = size_t{8} << 20;
-constexpr size_t kStagingBytes = size_t{64} << 10;  // of several steps' parts not all
+constexpr size_t kStagingBytes = size_t{64} << 10;  // smaller than the parts of several steps
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void DataNode::take(const PeerId& peer, const Message& message) {
   cluster_.guarded("server", [&] {
     if (data_.server() != nullptr) pages_->on_message(peer, message);
     const Checked refusal = data_.take(peer, message);
-    // a server in the place of one that has died hears of terms that it has not known
+    // after a restart a server may receive messages of a term that it does not know
     const bool stale =
         refusal && std::string_view(refusal->reason) == "run" && cluster_.recoveries > 0;
     if (refusal && !stale) {
@@ -62,7 +62,7 @@ void DataNode::take(const PeerId& peer, const Message& message) {
     if (data_.server() == nullptr) return send();
     if (working_) return;
     working_ = true;
-    // a turn of messages is applied together, whatever comes in it
+    // the messages of a turn are applied together
     cluster_.clock().after(cluster_.dice().between(0, 300), [this] { work(); });
   });
 }

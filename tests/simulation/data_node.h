@@ -1,5 +1,5 @@
-// The data connection of a simulated server's process: `ServedData` on the simulated network, with
-// memory or a device that simulated workers may share.
+// The data connection of a simulated server: `ServedData` on the simulated network, with memory or
+// a device that simulated workers may share.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ class DataNode : private ServerParts {
   ServedData& data() { return data_; }
   const ServedData& data() const { return data_; }
   void send();
-  // The process has ended.
+  // Call when the process has ended.
   void close() { open_ = false; }
-  // Called after each turn of messages.
+  // Sets a function that runs after each turn of messages.
   void after_work(std::function<void()> then) { then_ = std::move(then); }
 
  private:
@@ -36,10 +36,10 @@ class DataNode : private ServerParts {
   Cluster& cluster_;
   int router_;
   bool open_ = true;
-  bool working_ = false;  // soon
+  bool working_ = false;  // work() is queued
   std::function<void()> then_;
-  std::unique_ptr<ServerPages> pages_;  // outlive the weights in them
-  std::unique_ptr<HostMirror> mirror_;  // where these lie on a device
+  std::unique_ptr<ServerPages> pages_;  // outlives the weights in it
+  std::unique_ptr<HostMirror> mirror_;  // set if the weights are on a device
   ServedData data_{*this};
 };
 

@@ -1,5 +1,4 @@
-// Describes the state of simulated processes, and what each waits for. The text of a failed
-// simulation contains it.
+// Describes the state of simulated processes and their waits, for the text of a failed simulation.
 #pragma once
 
 #include <string>
@@ -11,7 +10,7 @@
 namespace pushpull::sim {
 
 std::string describe(const JobDriver& driver);
-// server: null before it serves.
+// server: null until it serves.
 std::string describe(const Server* server);
 std::string describe(const WorkerMember& member);
 

@@ -11,13 +11,13 @@ RunHistory JobResults::history_of_run() {
 }
 
 TermIds JobResults::begin_term(int64_t term, const RunHistory& history) {
-  if (term != cluster_.disk.term + 1) cluster_.wrong("a term is left out, or begins twice");
+  if (term != cluster_.disk.term + 1) cluster_.wrong("a term is skipped or begins twice");
   cluster_.disk.term = term;
   cluster_.disk.history = history;
   return {cluster_.dice().next(), "of term " + std::to_string(term)};
 }
 
-// The newest checkpoint before the end, where this is no fresh run.
+// Returns the newest checkpoint before the end, or the fresh start if no run has started yet.
 StartPoint JobResults::load_start(const Declaration& /*declaration*/) {
   const Job& job = cluster_.scenario().job;
   const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, job.steps) : job.steps;
@@ -65,7 +65,8 @@ void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState state,
   });
 }
 
-// Writing takes time; what is not whole when the process dies is not there.
+// Calls `then` after the time of a write, unless the process dies earlier: an incomplete write is
+// lost.
 void JobResults::after_writing(std::function<void()> then) {
   const int64_t duration = cluster_.dice().between(0, cluster_.scenario().write_us);
   cluster_.clock().after(duration, [this, then = std::move(then)] {

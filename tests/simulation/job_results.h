@@ -1,5 +1,5 @@
-// The files and lines of a simulated job: what `JobDriver` loads, writes and shows goes to the
-// cluster's results, and may come only once. The connections are left to the node.
+// The files and output of a simulated job: the effects of `JobDriver` go to the cluster's results,
+// and each may occur only once. The node implements the connections.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ class JobResults : public JobEffects {
   explicit JobResults(Cluster& cluster) : cluster_(cluster) {}
 
  protected:
-  // The disk has what it was given.
+  // The disk has finished a write, or failed with `error`.
   virtual void written(int64_t step, const std::exception_ptr& error = nullptr) = 0;
   virtual bool alive() const = 0;
-  // Of an earlier life, as the disk tells it.
+  // Returns the history of earlier lives, from the simulated disk.
   RunHistory history_of_run();
 
  private:

@@ -1,7 +1,7 @@
-// Whole clusters whose members join, declare, live and leave over control connections that lose,
-// repeat, delay and reorder messages, break, and are silent for a while. `ControlWatch` checks
-// every word that a member says; here it is drawn what happens to them. A failing run prints its
-// seed, as in simulation_test.cpp. The mutations in mutations/ show what these tests catch.
+// Whole clusters with members that join, declare, live and leave over control connections that
+// lose, repeat, delay and reorder messages, break, and go silent. `ControlWatch` checks each
+// message of a member. A failing run prints its seed, as in simulation_test.cpp. The mutations in
+// mutations/ show that these tests catch errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,16 +14,16 @@ namespace {
 Scenario any(uint64_t seed) {
   constexpr const char* kStrategies[] = {"sync", "async", "backup:1", "ssp:2", "local:2"};
   Scenario scenario = draw(seed, kStrategies[seed % 5]);
-  // the state of a worker that is given up is gone with it
+  // a lost worker loses its optimizer state
   if (seed % 5 == 4) scenario.job.optimizer.kind = OptimizerKind::kSgd;
-  // servers that have a log to hand over
+  // servers with a log to deliver
   const bool recordable = seed % 5 >= 1 && seed % 5 <= 3 && !scenario.job.encodes_pushes();
   if (recordable && seed % 2 == 0) scenario.job.record = "record";
   return scenario;
 }
 
-// Every worker has ended well, but for those that came when all was over, and newcomers with other
-// data: that they are refused, and no members any more, may reach them in any order.
+// Returns true if all workers ended well, except those that came after the end and newcomers with
+// other data: their refusal and their removal may reach them in any order.
 bool ended_well(const Scenario& scenario, const Cluster& cluster) {
   for (int i = 0; i < scenario.workers; ++i) {
     const int code = cluster.exit_code(i).value_or(-1);
@@ -35,20 +35,20 @@ bool ended_well(const Scenario& scenario, const Cluster& cluster) {
   return true;
 }
 
-// Whoever belongs to the job has ended well, and nobody was given up.
+// Returns true if all members of the job ended well and none was given up.
 bool passes_without_a_loss(const Scenario& scenario) {
   sim::Run run(scenario);
   run.go();
   run.check();
-  // a Hello that comes twice and late makes a member of a worker that was refused: it is given up
+  // a repeated, late Hello makes a refused worker a member again, which is then given up
   const auto misfits = std::count_if(scenario.newcomers.begin(), scenario.newcomers.end(),
                                      [](const Newcomer& n) { return n.digest == "other"; });
   if (::testing::Test::HasFailure()) return false;
-  if (run.cluster().lost_members > misfits) run.complain("somebody was given up");
+  if (run.cluster().lost_members > misfits) run.complain("a member was given up");
   return !::testing::Test::HasFailure() && ended_well(scenario, run.cluster());
 }
 
-TEST(MembershipSimulation, WhoLivesIsNeverGivenUp) {
+TEST(MembershipSimulation, LiveMembersAreNeverGivenUp) {
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = any(seed);
     add_disorder(scenario);
@@ -56,7 +56,7 @@ TEST(MembershipSimulation, WhoLivesIsNeverGivenUp) {
   }
 }
 
-TEST(MembershipSimulation, EverybodyJoinsAndLeavesOverABadControlConnection) {
+TEST(MembershipSimulation, AllMembersJoinAndLeaveOverABadControlConnection) {
   for (const uint64_t seed : seeds(2000)) {
     Scenario scenario = any(seed);
     add_control_faults(scenario);
@@ -69,26 +69,26 @@ TEST(MembershipSimulation, EverybodyJoinsAndLeavesOverABadControlConnection) {
   }
 }
 
-// As after damaged bytes: one way of a connection brings nothing more, and libzmq keeps it. The member
-// connects again before anybody counts as lost.
-TEST(MembershipSimulation, ADamagedControlConnectionCostsNobodyItsPlace) {
+// Damage, as after bad bytes: one direction of a connection delivers nothing more, and libzmq keeps
+// the connection. The member reconnects before the coordinator counts it as lost.
+TEST(MembershipSimulation, DamagedControlConnectionCostsNoMemberItsPlace) {
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = any(seed);
     if (seed % 2 == 0) add_disorder(scenario);
     Dice dice(seed);
     scenario.job.heartbeat_timeout_s = 10.0;
     scenario.compute_us = dice.chance(0.3) ? 300'000 : 30'000;
-    scenario.faults.damage = dice.chance(0.5) ? 0.002 : 0.0005;  // each 5 s, or 20 s
+    scenario.faults.damage = dice.chance(0.5) ? 0.002 : 0.0005;  // every 5 s or 20 s
     scenario.faults.until_ms = dice.between(5000, 60'000);
-    // the old connection closes here with the new one's beginning, and 2 s later counts as a loss
+    // the new connection closes the old one here, and 2 s later that would be a loss
     scenario.faults.reorder = 0.0;
     if (!passes_without_a_loss(scenario)) return;
   }
 }
 
-// Nothing comes through to some until the last Hello but one before their deadline; nothing at all
-// to others.
-TEST(MembershipSimulation, WhoeverJoinsAsksUntilItsDeadline) {
+// For some newcomers no message passes until their last Hello but one; for others, none passes at
+// all.
+TEST(MembershipSimulation, NewcomerSendsHelloUntilItsDeadline) {
   int gave_up = 0;
   int joined = 0;
   for (const uint64_t seed : seeds(1000)) {
@@ -109,7 +109,7 @@ TEST(MembershipSimulation, WhoeverJoinsAsksUntilItsDeadline) {
     run.check();
     if (::testing::Test::HasFailure()) return;
     const Cluster& cluster = run.cluster();
-    // where the newcomer can join, the job may be over without the first worker
+    // if the newcomer can join, the job may end without the first worker
     if (deaf.deaf_ms > just_in_time_ms && cluster.exit_code(0) != 0) {
       return run.complain("the first worker has not joined");
     }
@@ -122,8 +122,8 @@ TEST(MembershipSimulation, WhoeverJoinsAsksUntilItsDeadline) {
   EXPECT_GT(joined, 5);
 }
 
-// It is told so at once, and does not go on as if nothing had happened.
-TEST(MembershipSimulation, WhoeverWasFrozenTooLongIsToldThatItWasGivenUp) {
+// The coordinator refuses the worker at once; it does not continue as before.
+TEST(MembershipSimulation, WorkerFrozenTooLongLearnsThatItWasGivenUp) {
   int given_up = 0;
   for (const uint64_t seed : seeds(300)) {
     Scenario scenario = any(seed);
@@ -142,14 +142,14 @@ TEST(MembershipSimulation, WhoeverWasFrozenTooLongIsToldThatItWasGivenUp) {
   }
 }
 
-// A job of two to six workers that goes on without a lost one; somebody else comes later.
+// Returns a job of two to six workers that continues without lost ones. Others join later.
 Scenario with_late_workers(uint64_t seed, const std::string& strategy) {
   Scenario scenario = draw(seed, strategy);
   Dice dice(seed);
   if (seed % 2 == 0) add_faults(scenario);
   Job& job = scenario.job;
   job.on_worker_loss = OnWorkerLoss::kContinue;
-  // the state of a worker that is given up is gone with it
+  // a lost worker loses its optimizer state
   if (job.strategy.kind == StrategyKind::kLocal) job.optimizer.kind = OptimizerKind::kSgd;
   if (scenario.workers < 2) scenario.workers = static_cast<int>(dice.between(2, 5));
   scenario.compute_us = 200'000;
@@ -169,7 +169,7 @@ Scenario with_late_workers(uint64_t seed, const std::string& strategy) {
   return scenario;
 }
 
-TEST(MembershipSimulation, UnderContinueWorkersThatComeLaterCompute) {
+TEST(MembershipSimulation, UnderContinueLaterWorkersCompute) {
   constexpr const char* kStrategies[] = {"sync",  "local:2",  "ssp:1",     "ssp:3",
                                          "async", "backup:1", "buffered:2"};
   int late = 0;
@@ -186,8 +186,9 @@ TEST(MembershipSimulation, UnderContinueWorkersThatComeLaterCompute) {
   EXPECT_GT(late, 0);
 }
 
-// In sync steps are cut anew as workers come, whoever is lost meanwhile, and the bits stay.
-TEST(MembershipSimulation, StepsAreCutAnewToTheSameBits) {
+// Under sync steps are split anew when workers join, and the bits do not change, even if workers
+// are lost meanwhile.
+TEST(MembershipSimulation, StepsAreSplitAnewWithTheSameBits) {
   int cuts = 0;
   for (const uint64_t seed : seeds(2000)) {
     Scenario scenario = with_late_workers(seed, "sync");

@@ -90,7 +90,7 @@ void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>
   for (int i = 0; i < copies; ++i) {
     int64_t at = clock_.now_us() + dice_.between(20, faults_.delay_us);
     if (faulty() && !d.lossless && (i > 0 || dice_.chance(faults_.reorder))) {
-      // some late by little, some by more than the patience of whoever waits
+      // most are a little late, some later than any retry interval
       at += dice_.chance(0.1) ? dice_.between(1'000'000, 3'000'000) : dice_.between(0, 50'000);
     } else {
       at = std::max(at, d.last_us[up ? 1 : 0]);
@@ -108,7 +108,7 @@ void Network::arrive(int dealer, int64_t epoch, bool up, const Message& message)
     std::cerr << clock_.now_us() << (up ? " from " : " to ") << peer_of(dealer, epoch) << " "
               << message.header.ShortDebugString() << "\n";
   }
-  // what a router has received it may read after the connection has ended; all else is lost
+  // a router may still read received messages after the connection has ended; all others are lost
   const bool current = d.open && epoch == d.epoch;
   if (!current && (!up || !dice_.chance(0.5))) return;
   if (up) {

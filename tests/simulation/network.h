@@ -1,7 +1,7 @@
-// Simulated time and network, all of it driven by one seed. Time only moves from event to event, so
-// that a second of waiting costs nothing. A connection keeps the order of its messages; faults
-// lose, repeat, delay or reorder them and break connections, as ZeroMQ's do when they reconnect:
-// what was on its way is lost or comes late, and the peer has another PeerId afterwards.
+// Simulated time and network, driven by one seed. Time moves only from event to event, so that a
+// wait of a second costs nothing. A connection keeps the order of its messages. Faults lose,
+// repeat, delay or reorder messages and break connections, as in a reconnect of ZeroMQ: messages in
+// flight are lost or late, and the peer has another PeerId afterwards.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed) {}
   uint64_t next();
-  // Uniform in [lo, hi].
+  // Returns a uniform number in [lo, hi].
   int64_t between(int64_t lo, int64_t hi);
   bool chance(double probability);
 
@@ -32,7 +32,7 @@ class Dice {
 class Clock {
  public:
   void after(int64_t delay_us, std::function<void()> event);
-  // Runs the next event; false when there is none.
+  // Runs the next event. Returns false if there is none.
   bool advance();
   int64_t now_us() const { return now_us_; }
   int64_t now_ms() const { return now_us_ / 1000; }
@@ -57,9 +57,9 @@ struct Faults {
   double duplicate = 0.0;  // probability per message
   double reorder = 0.0;    // probability that a message is late and overtaken
   double reset = 0.0;      // probability per connection and kResetMs
-  double damage = 0.0;     // the same: nothing comes through one way, until the peer connects anew
+  double damage = 0.0;     // the same: one direction delivers nothing until the peer reconnects
   int64_t delay_us = 300;  // longest ordinary delay
-  int64_t until_ms = 0;    // afterwards only ordinary delays
+  int64_t until_ms = 0;    // end of the faults; later only ordinary delays
 };
 
 class Network {
@@ -70,27 +70,28 @@ class Network {
   Network(Clock& clock, uint64_t seed, const Faults& faults);
 
   int add_router(RouterHandler handler);
-  // lossless: loses messages only when the connection breaks, and none is very late.
+  // lossless: messages are lost only when the connection breaks, and none is very late.
   int add_dealer(int router, DealerHandler handler, bool lossless = false);
   void to_router(int dealer, Message message);
-  // False: the peer's connection is closed.
+  // Returns false if the connection of the peer is closed.
   bool to_dealer(const PeerId& peer, Message message);
-  // Nothing comes through until then, both ways.
+  // Delivers nothing on the connection until then, in both directions.
   void silence(int dealer, int64_t until_ms);
-  // Connections to it may be damaged.
+  // Allows damage on connections to this router.
   void may_damage(int router) { damaged_router_ = router; }
-  // The owner connects anew beside the old connection: it takes that one's place where it brings nothing.
+  // Opens a second connection of the owner beside the old one. It replaces the old one if that is
+  // damaged.
   void open_second(int dealer);
-  // Another process listens where the router's has ended: connections are made anew.
+  // Replaces the process behind a router: all connections to it are made anew.
   void restart_router(int router, RouterHandler handler);
-  // The process at this end has ended.
+  // Call when the process at this end has ended.
   void close(int dealer);
   bool faulty() const { return clock_.now_ms() < faults_.until_ms; }
 
  private:
   static constexpr int64_t kResetMs = 10;
   static constexpr int64_t kBetweenDamagesMs =
-      12'000;  // of one connection: time to notice the first
+      12'000;  // per connection: time to notice the first damage
   struct Dealer {
     int router = 0;
     DealerHandler handler;
@@ -98,7 +99,7 @@ class Network {
     int64_t epoch = 0;
     bool open = true;
     int64_t silent_until_ms = 0;
-    int64_t whole_until_ms = 0;     // not damaged before
+    int64_t whole_until_ms = 0;     // no damage before
     bool deaf[2] = {false, false};  // by direction, as `last_us`
     int64_t last_us[2] = {0, 0};    // newest arrival, by direction
   };
@@ -115,7 +116,7 @@ class Network {
   Dice damage_dice_;
   int damaged_router_ = -1;
   const Faults faults_;
-  const bool trace_;  // prints every message that arrives
+  const bool trace_;  // prints each message that arrives
   std::vector<RouterHandler> routers_;
   std::vector<Dealer> dealers_;
   std::map<PeerId, int> peers_;

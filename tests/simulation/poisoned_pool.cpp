@@ -1,5 +1,5 @@
-// BufferPool again, linked instead of the one of common/base/buffer_pool.cpp: whoever still reads what
-// has been given back, or reads what has not been written yet, reads NaNs.
+// BufferPool, linked instead of common/base/buffer_pool.cpp. It fills free buffers with NaNs: a
+// reader of returned or unwritten memory reads NaNs.
 #include <algorithm>
 #include <cstdlib>
 #include <limits>

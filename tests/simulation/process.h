@@ -1,4 +1,5 @@
-// The life of a simulated process: its events happen until it is gone, later while it is frozen.
+// The life of a simulated process: it runs its events until it is gone, and delays them while it is
+// frozen.
 #pragma once
 
 #include <deque>
@@ -19,17 +20,17 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Runs the event unless this process is gone, later when it is frozen.
+  // Runs the event unless the process is gone. A frozen process runs it later.
   void happen(std::function<void()> event);
   void later(int64_t delay_us, std::function<void()> event);
-  // Nothing of this process happens for so long; messages wait.
+  // Stops all events of the process for so long. Its messages wait.
   void freeze(int64_t ms);
   bool gone() const { return gone_; }
 
  protected:
   void go() { gone_ = true; }
   const std::string& name() const { return name_; }
-  // Ends the process with an Error that came out of an event; false: no process may end so.
+  // Ends the process with an Error that an event threw. Returns false if that must not happen.
   virtual bool ends_with(const Error& /*error*/) { return false; }
 
  private:

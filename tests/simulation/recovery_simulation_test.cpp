@@ -1,5 +1,5 @@
-// Servers that are lost and replaced within a term (recovery = peers), in simulated clusters: the bits
-// of a calm run, whatever happens beside it.
+// Servers that are lost and replaced within a term (recovery = peers), in simulated clusters. The
+// bits are those of a calm run, with other faults at the same time or without.
 #include <gtest/gtest.h>
 
 #include "tests/simulation/checked_run.h"
@@ -7,7 +7,7 @@
 namespace pushpull::sim {
 namespace {
 
-// Runs that had servers replaced, and terms that began.
+// Counts replaced servers and started terms.
 struct Count {
   int64_t replaced = 0;
   int64_t terms = 0;
@@ -23,7 +23,7 @@ bool passes(const Scenario& scenario, Count& count) {
   return true;
 }
 
-TEST(RecoverySimulation, SyncGoesOnThoughServersAreReplaced) {
+TEST(RecoverySimulation, SyncKeepsItsBitsWhenServersAreReplaced) {
   Count count;
   for (const uint64_t seed : seeds(2000)) {
     Scenario scenario = draw(seed, "sync");
@@ -34,7 +34,7 @@ TEST(RecoverySimulation, SyncGoesOnThoughServersAreReplaced) {
   EXPECT_GT(count.replaced, 0);
 }
 
-TEST(RecoverySimulation, SyncKeepsItsBitsThoughWorkersDieBesideReplacedServers) {
+TEST(RecoverySimulation, SyncKeepsItsBitsWhenWorkersDieBesideReplacedServers) {
   Count count;
   for (const uint64_t seed : seeds(2000)) {
     Scenario scenario = draw(seed, "sync");
@@ -48,7 +48,7 @@ TEST(RecoverySimulation, SyncKeepsItsBitsThoughWorkersDieBesideReplacedServers) 
   EXPECT_GT(count.terms, 0);
 }
 
-TEST(RecoverySimulation, SyncKeepsItsBitsInSharedMemoryThoughServersAreReplaced) {
+TEST(RecoverySimulation, SyncKeepsItsBitsInSharedMemoryWhenServersAreReplaced) {
   Count count;
   for (const uint64_t seed : seeds(1000)) {
     Scenario scenario = draw(seed, "sync");
@@ -59,11 +59,11 @@ TEST(RecoverySimulation, SyncKeepsItsBitsInSharedMemoryThoughServersAreReplaced)
   EXPECT_GT(count.replaced, 0);
 }
 
-TEST(RecoverySimulation, LocalStepsKeepTheirBitsThoughServersAreReplaced) {
+TEST(RecoverySimulation, LocalStepsKeepTheirBitsWhenServersAreReplaced) {
   Count count;
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = draw(seed, rounds_of(seed));
-    // the state of others is gone with a worker that is lost by mistake
+    // a worker that is lost by mistake loses its optimizer state
     scenario.job.optimizer.kind = OptimizerKind::kSgd;
     if (seed % 2 == 0) add_faults(scenario);
     add_replaced_servers(scenario);

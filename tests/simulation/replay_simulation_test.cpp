@@ -1,6 +1,6 @@
-// Runs on the simulated network are recorded as the programs do it, and computed again from the
-// record alone: every checkpoint must come out with the same bits. A failing run prints its seed,
-// as in simulation_test.cpp.
+// Records runs on the simulated network as the programs do and replays them from the record alone:
+// each checkpoint must have the same bits. A failing run prints its seed, as in
+// simulation_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ const char* strategy_of(uint64_t seed) {
   return kStrategies[seed % 5];
 }
 
-// Seeds that have found something stay with the strategies that they were drawn for.
+// Regression seeds keep the strategies that they were drawn for.
 const char* buffers_of(uint64_t seed) {
   constexpr const char* kStrategies[] = {"buffered:2", "buffered:4", "buffered:7", "buffered:1000"};
   return kStrategies[seed % 4];
@@ -40,7 +40,7 @@ class RecordedRun {
   std::string describe() const { return scenario_.to_string() + "\n  " + cluster_->describe(); }
   const Cluster& cluster() const { return *cluster_; }
 
-  // The merged record, through the bytes of a file. left: entries that did not fit.
+  // Returns the merged record, written to bytes and read again. left: entries that did not fit.
   RunRecord record(int64_t* left) const {
     RunRecord out;
     out.job_ini = "job";
@@ -63,7 +63,7 @@ class RecordedRun {
   }
 
  private:
-  // The plain sum along the tree, without the worker's code.
+  // Returns the plain sum along the tree, without the worker's code.
   std::vector<float> sum(std::span<const float> weights, int64_t step, Range node) const {
     std::vector<float> out(weights.size());
     if (node.size() == 1) {
@@ -97,13 +97,14 @@ class RecordedRun {
   std::unique_ptr<Cluster> cluster_;
 };
 
-// What is in checkpoint `step`: a barrier has all updates of the steps before it, and no other.
+// Returns the part of the record in checkpoint `step`: a barrier has all updates of the steps
+// before it and no others.
 RunRecord up_to(const RunRecord& record, int64_t step) {
   RunRecord out = record;
   std::erase_if(out.updates, [&](const RecordedUpdate& update) {
     return record.pushes[update.push].step >= step;
   });
-  // a push that nobody applies would still be waited for
+  // the replay would wait for a push that no server applies
   std::vector<RecordedPush> pushes;
   std::vector<size_t> place(record.pushes.size());
   for (size_t i = 0; i < record.pushes.size(); ++i) {
@@ -138,14 +139,14 @@ bool replays(const Scenario& scenario, int64_t* uncompensated = nullptr) {
   return true;
 }
 
-TEST(ReplaySimulation, ACalmRunComesOutAgain) {
+TEST(ReplaySimulation, CalmRunReplays) {
   for (const uint64_t seed : seeds_to_run(1000)) {
     if (!replays(draw_recorded(seed, strategy_of(seed)))) return;
   }
 }
 
-TEST(ReplaySimulation, ARunOnABadNetworkComesOutAgain) {
-  // 6547: a worker was given up before the start, joined anew, and never declared itself again
+TEST(ReplaySimulation, RunOnABadNetworkReplays) {
+  // 6547: a worker was given up before the start, joined anew, and never repeated its declaration
   for (const uint64_t seed : seeds_to_run(1500, {6547})) {
     Scenario scenario = draw_recorded(seed, strategy_of(seed));
     add_faults(scenario);
@@ -153,7 +154,7 @@ TEST(ReplaySimulation, ARunOnABadNetworkComesOutAgain) {
   }
 }
 
-TEST(ReplaySimulation, ARunWhoseWorkersDieComesOutAgain) {
+TEST(ReplaySimulation, RunWithDeadWorkersReplays) {
   for (const uint64_t seed : seeds_to_run(2000)) {
     Scenario scenario = draw_recorded(seed, strategy_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
@@ -162,8 +163,8 @@ TEST(ReplaySimulation, ARunWhoseWorkersDieComesOutAgain) {
   }
 }
 
-// Pushes are read where workers have written them, weights where servers have.
-TEST(ReplaySimulation, ARunOnSharedMemoryComesOutAgain) {
+// Servers read pushes in place, and workers weights.
+TEST(ReplaySimulation, RunOnSharedMemoryReplays) {
   for (const uint64_t seed : seeds_to_run(1500)) {
     Scenario scenario = draw_recorded(seed, strategy_of(seed));
     add_sharing(scenario);
@@ -173,7 +174,7 @@ TEST(ReplaySimulation, ARunOnSharedMemoryComesOutAgain) {
   }
 }
 
-TEST(ReplaySimulation, ABufferedRunComesOutAgain) {
+TEST(ReplaySimulation, BufferedRunReplays) {
   for (const uint64_t seed : seeds_to_run(2000)) {
     Scenario scenario = draw_recorded(seed, buffers_of(seed));
     if (seed % 2 == 0) add_sharing(scenario);
@@ -183,9 +184,9 @@ TEST(ReplaySimulation, ABufferedRunComesOutAgain) {
   }
 }
 
-// A server that is killed keeps what it had not told: the record ends where that is missed, and
-// what it holds can be computed.
-TEST(ReplaySimulation, WhatIsLeftOfARunThatHasLostAServerCanBeComputed) {
+// A killed server loses the entries that it has not reported. The record ends where they are
+// missing, and its rest can be replayed.
+TEST(ReplaySimulation, RecordWithoutALostServersEntriesReplays) {
   int64_t cut = 0;
   int64_t applied = 0;
   for (const uint64_t seed : seeds_to_run(400)) {

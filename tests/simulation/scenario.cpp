@@ -7,15 +7,15 @@ namespace pushpull::sim {
 
 namespace {
 
-// The thread sanitizer's own macro is undefined here (pushpull_protobuf); libstdc++'s is not.
+// The thread sanitizer's own macro is undefined here (pushpull_protobuf). libstdc++'s is defined.
 #if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN)
 constexpr double kBuildScale = 0.1;
 #else
-// Every change waits for these; scripts/test.sh --simulate and scripts/soak.sh run many more.
+// Each build runs this many. scripts/test.sh --simulate and scripts/soak.sh run many more.
 constexpr double kBuildScale = 0.3;
 #endif
 
-// Seeds of the parts differ, so that a change in one leaves the others as they were.
+// Each part has its own stream, so that a change in one leaves the others unchanged.
 enum class Part : uint64_t {
   kJob = 1,
   kFaults = 2,
@@ -65,8 +65,8 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   if (dice.chance(0.4)) job.clip_norm = dice.chance(0.5) ? 1.0 : 1000.0;
 }
 
-// What leaves every check as it is: the counts of the counting form go through all of these
-// unharmed, and the references round weights as `pull-codec` does.
+// Draws codecs that leave all checks valid: the counts of the counting form survive all of them,
+// and the references round weights as `pull-codec` does.
 void draw_codecs(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kCodec);
   constexpr const char* kExact[] = {"fp32", "fp16", "bf16", "int8", "topk:0.5"};
@@ -79,7 +79,7 @@ void draw_codecs(Scenario& s) {
   }
 }
 
-// More shares than are dropped.
+// Draws more shares than are dropped.
 void draw_backups(Scenario& s, Dice& dice) {
   Job& job = s.job;
   if (job.micro_batches() < 2) job.global_batch = job.micro_batch * dice.between(2, 9);
@@ -136,7 +136,7 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   }
   s.compute_us = dice.chance(0.2) ? 300'000 : 5'000;
   s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
-  if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than it takes to replace a worker
+  if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than the replacement of a worker takes
   if (dice.chance(0.5)) s.flush_bytes = 1;
   s.early = dice_for(seed, Part::kEarly).chance(0.8);
   if (job.strategy.kind == StrategyKind::kBackup) draw_backups(s, dice);
@@ -153,11 +153,11 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   Scenario s = draw(seed, strategy);
   Dice dice = dice_for(seed, Part::kRecord);
   s.counting = false;
-  s.job.codec = {};  // is not recorded
+  s.job.codec = {};  // a codec is not recorded
   s.job.pull_codec.kind = dice.chance(0.3) ? CodecKind::kBf16 : CodecKind::kFp32;
   s.elements = dice.between(8, 5000);
   draw_optimizer(s, dice);
-  // that of single pushes is the worker's business, which has no model here
+  // under single pushes clipping happens in the worker, which has no model here
   if (s.job.strategy.buffer == 1) s.job.clip_norm = 0;
   s.job.record = "record";
   const bool aware = dice.chance(0.5);
@@ -170,7 +170,7 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
 
 void add_sharing(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kSharing);
-  // in one server's memory weights lie in one piece; those of several are read side by side
+  // one server's weights are contiguous; those of several servers are read side by side
   if (dice.chance(0.5)) s.servers = 1;
   s.sharing.on = true;
   s.sharing.workers = dice.chance(0.6) ? 1.0 : 0.5;
@@ -188,7 +188,7 @@ void add_faults(Scenario& s) {
   s.faults.reset = kRates[dice.between(0, 2)] * 0.03;
   s.faults.delay_us = dice.chance(0.5) ? 300 : 20'000;
   s.faults.until_ms = dice.between(500, 20'000);
-  // what counts as lost by mistake is replaced
+  // a worker that is lost by mistake is replaced
   s.job.on_worker_loss = OnWorkerLoss::kWait;
 }
 
@@ -210,7 +210,7 @@ void add_control_faults(Scenario& s) {
   add_faults(s);
   add_disorder(s);
   Dice dice = dice_for(s.seed + 1, Part::kControl);
-  // a server that is lost by mistake ends the job: it is heard in time, whatever is lost
+  // a server that is lost by mistake would end the job: the timeout is long enough for all repeats
   s.job.heartbeat_timeout_s = 10.0;
   if (dice.chance(0.7)) {
     s.faults.lose = dice.chance(0.5) ? 0.15 : 0.02;
@@ -236,7 +236,7 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
   if (dice.chance(0.2)) s.servers_late_ms = dice.between(0, 20'000);
   int started = s.workers + s.spares;
   const int64_t earliest_ms = dice.chance(0.5) ? 0 : s.servers_late_ms + 300;
-  // some in the first milliseconds, where little is settled yet
+  // some in the first milliseconds, before the start
   const int64_t latest_ms = dice.chance(0.3) ? 30 : dice.chance(0.5) ? 500 : 5000;
   for (int64_t i = 0; i < count; ++i) {
     Accident accident;
@@ -244,7 +244,8 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
     accident.worker = static_cast<int>(dice.between(0, started - 1));
     if (dice.chance(0.25)) accident.freeze_ms = dice.between(100, 25'000);
     accident.replaced_ms = dice.chance(0.5) ? dice.between(0, 200) : dice.between(200, 15'000);
-    // where spares are left, or the others go on with a job that has started, nobody need come
+    // with enough spares, or if the others continue a job that has surely started, no replacement
+    // is needed
     const bool started_for_sure = s.faults.until_ms == 0 && earliest_ms > 0;
     const bool others = on_worker_loss == OnWorkerLoss::kContinue && started_for_sure;
     const bool enough = s.spares >= count || (others && s.workers > count);
@@ -262,7 +263,7 @@ void add_chosen_checkpoints(Scenario& s) {
   s.job.stop_after = 0;
   s.job.eval_every = dice.chance(0.5) ? 0 : dice.between(3, 20);
   s.workers = std::min(s.workers, 3);
-  // some 15 to 25 s, the first checkpoint being due after 10
+  // 15 to 25 s: the first checkpoint is due after 10 s
   const int64_t tasks = (s.job.steps - s.start_step) * s.job.micro_batches();
   const int64_t at_once = std::min<int64_t>(s.workers, s.job.micro_batches());
   s.compute_us = 2 * dice.between(15'000'000, 25'000'000) * at_once / tasks;
@@ -272,11 +273,11 @@ void add_chosen_checkpoints(Scenario& s) {
 void add_server_losses(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kServers);
   s.job.on_server_loss = OnServerLoss::kRestart;
-  s.job.replacement_timeout_s = 100.0;  // whoever is woken when all is over waits no longer
-  s.job.codec = {};                     // what it had kept back is lost with the term
+  s.job.replacement_timeout_s = 100.0;  // a process that wakes up after the end waits no longer
+  s.job.codec = {};                     // the term loses its residuals
   if (s.job.on_worker_loss == OnWorkerLoss::kAbort) s.job.on_worker_loss = OnWorkerLoss::kWait;
-  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // so that something is going on
-  // the start may come later than all of these
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
+  // the start may come later than all accidents
   for (Accident& accident : s.accidents) {
     if (accident.replaced_ms < 0) accident.replaced_ms = 10'000;
   }
@@ -297,13 +298,13 @@ void add_replaced_servers(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kPeers);
   s.job.recovery = Recovery::kPeers;
   s.job.copy_every = dice.between(1, 3);
-  s.elements = std::max<int64_t>(s.elements, 1 + s.job.slice_bytes / 4);  // some for two servers
+  s.elements = std::max<int64_t>(s.elements, 1 + s.job.slice_bytes / 4);  // two slices
   for (ServerLoss& loss : s.server_losses) loss.server = std::max(loss.server, 1);
 }
 
 void add_stop(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kStop);
-  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // so that something is going on
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
   s.stop_ms = dice.between(0, dice.chance(0.6) ? 600 : 6000);
   s.all_are_told = dice.chance(0.5);
 }
@@ -357,7 +358,7 @@ std::string Scenario::to_string() const {
   }
   for (const Accident& a : accidents) {
     out += "; worker " + std::to_string(a.worker) + " at " + std::to_string(a.at_ms) + " ms " +
-           (a.trainer_only    ? "stands still"
+           (a.trainer_only    ? "stalls"
             : a.freeze_ms > 0 ? "frozen for " + std::to_string(a.freeze_ms) + " ms"
                               : "killed") +
            (a.replaced_ms < 0 ? "" : ", replaced after " + std::to_string(a.replaced_ms) + " ms");

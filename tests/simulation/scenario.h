@@ -1,4 +1,4 @@
-// What one simulated run is like, drawn from its seed.
+// The parameters of one simulated run, drawn from its seed.
 #pragma once
 
 #include <cstdint>
@@ -10,46 +10,46 @@
 
 namespace pushpull::sim {
 
-// What happens to a worker.
+// An accident of a worker.
 struct Accident {
   int64_t at_ms = 0;
-  int worker = 0;             // in the order in which they were started
-  int64_t freeze_ms = 0;      // stopped for so long, then it goes on; 0: killed
-  int64_t replaced_ms = -1;   // another one starts so much later; -1: none
-  bool trainer_only = false;  // its trainer stands still for good, and its heartbeats go on
+  int worker = 0;             // in the order of their start
+  int64_t freeze_ms = 0;      // stops the process for so long; 0 = kills it
+  int64_t replaced_ms = -1;   // a replacement starts so much later; -1 = none
+  bool trainer_only = false;  // stalls only the trainer, for good; heartbeats continue
 };
 
-// A process that nobody waits for.
+// A process that joins without being expected.
 struct Newcomer {
   int64_t at_ms = 0;
   std::string digest = "digest";  // of a worker's data
-  bool replaced = true;           // whoever started it starts another one where it fails
-  bool surplus_server = false;    // no worker, but a server more than the job has
-  int64_t deaf_ms = 0;            // nothing comes through to it or from it at first
+  bool replaced = true;           // another one is started if it fails
+  bool surplus_server = false;    // a server beyond the job's number, not a worker
+  int64_t deaf_ms = 0;            // no message to it or from it passes at first
 };
 
-// Nothing comes through on a process's control connection.
+// A time in which no message passes on a control connection.
 struct Silence {
-  bool server = false;  // a joined server; else a worker
-  int number = 0;       // in the order in which they were started
+  bool server = false;  // a joined server, else a worker
+  int number = 0;       // in the order of their start
   int64_t at_ms = 0;
   int64_t ms = 0;
 };
 
-// A server process dies, and another one starts in its place.
+// The death of a server process, with a replacement.
 struct ServerLoss {
   int64_t at_ms = 0;
-  int server = 0;       // 0: the coordinator; else in the order in which they were started
-  int64_t back_ms = 0;  // so much later
+  int server = 0;       // 0 = the coordinator; else in the order of their start
+  int64_t back_ms = 0;  // the replacement starts so much later
 };
 
-// Workers and servers are on one host.
+// Workers and servers on one host, with shared memory.
 struct Sharing {
   bool on = false;
   double workers = 1.0;  // probability that a worker shares memory
-  int64_t late_ms = 0;   // a worker begins at most so much after its training
-  double ends = 0.0;     // probability that it stops again, for each of its servers
-  bool again = false;    // and begins anew
+  int64_t late_ms = 0;   // sharing starts at most so long after training
+  double ends = 0.0;     // probability that it stops sharing, per server
+  bool again = false;    // starts sharing again
 };
 
 struct Scenario {
@@ -60,62 +60,63 @@ struct Scenario {
   int spares = 0;
   int64_t elements = 1024;
   int64_t test_samples = 0;
-  int64_t start_step = 0;  // with loaded weights when > 0
+  int64_t start_step = 0;  // starts from loaded weights if > 0
   bool counting = false;
   Faults faults;
   std::vector<Accident> accidents;
   std::vector<ServerLoss> server_losses;
   std::vector<Newcomer> newcomers;
   std::vector<Silence> silences;
-  int64_t declares_again_ms = -1;  // a worker says then that its data are others; -1: never
-  bool servers_lossy = false;      // also the control connections of joined servers lose messages
-  double join_timeout_s = 60.0;    // of whoever joins
-  double start_timeout_s = 1e6;    // of the coordinator, for all to come
-  int64_t servers_late_ms = 0;     // all but the first start so much later
-  int64_t stop_ms = -1;            // the coordinator is told to end then; -1: never
-  bool all_are_told = false;       // and so is everybody else, within half a second
-  int64_t server_killed_ms = -1;   // the second server dies then; -1: never
-  int64_t compute_us = 1000;       // longest time for one micro-batch
-  int64_t write_us = 1000;         // longest time for a checkpoint
-  double write_fails = 0.0;        // probability that one but the last cannot be written
-  size_t flush_bytes = 1 << 20;    // of a push's message
-  bool early = true;               // workers begin while their weights are still coming
-  int64_t window_bytes = 0;        // of a pull; 0: none
+  int64_t declares_again_ms = -1;  // a worker then declares other data; -1 = never
+  bool servers_lossy = false;      // joined servers' control connections also lose messages
+  double join_timeout_s = 60.0;    // of joining members
+  double start_timeout_s = 1e6;    // of the coordinator
+  int64_t servers_late_ms = 0;     // all servers but the first start so much later
+  int64_t stop_ms = -1;            // the coordinator is then told to end; -1 = never
+  bool all_are_told = false;       // all members are told to end too, within half a second
+  int64_t server_killed_ms = -1;   // the second server dies then; -1 = never
+  int64_t compute_us = 1000;       // longest time of one micro-batch
+  int64_t write_us = 1000;         // longest time of a checkpoint's write
+  double write_fails = 0.0;  // probability that a checkpoint other than the last cannot be written
+  size_t flush_bytes = 1 << 20;  // of a push's message
+  bool early = true;             // workers begin before all their weights have arrived
+  int64_t window_bytes = 0;      // of a pull; 0 = no window
   Sharing sharing;
-  bool on_device = false;  // servers keep weights on devices, where the job allows it
+  bool on_device = false;  // servers keep weights on devices if the job allows it
 
-  // Every message comes through, though late or twice.
+  // Returns true if each message arrives, possibly late or twice.
   bool gentle() const { return faults.lose == 0 && faults.reset == 0 && silences.empty(); }
   std::string to_string() const;
 };
 
-// `first`, then 1 to `count` times the scale of the build and of PUSHPULL_SIM_SCALE; only
-// PUSHPULL_SIM_SEED where that is set; PUSHPULL_SIM_MOST in place of that many;
-// from PUSHPULL_SIM_FIRST on in place of 1.
+// Returns `first`, then seeds from 1 (or PUSHPULL_SIM_FIRST) on: `count` times the scale of the
+// build and of PUSHPULL_SIM_SCALE, or PUSHPULL_SIM_MOST many. PUSHPULL_SIM_SEED selects only that
+// seed.
 std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first = {});
-// A job without faults; strategy "sync", "async", "ssp:S", "backup:B" (B at most) or "local:H".
+// Draws a job without faults. strategy: "sync", "async", "ssp:S", "backup:B" (at most B) or
+// "local:H".
 Scenario draw(uint64_t seed, const std::string& strategy);
-// The same with a real optimizer and a record; "async", "ssp:S" or "backup:B". Weights depend on
-// the order.
+// Draws a job with a real optimizer and a record, in which weights depend on the order. strategy:
+// "async", "ssp:S" or "backup:B".
 Scenario draw_recorded(uint64_t seed, const std::string& strategy);
-// Memory is shared between servers and some workers, from the beginning or later, for good or not.
+// Lets servers share memory with some workers, from the start or later, permanently or not.
 void add_sharing(Scenario& scenario);
-// Messages are lost, repeated, late; connections break.
+// Adds faults: messages are lost, repeated or late, and connections break.
 void add_faults(Scenario& scenario);
-// Messages come late and twice, and all of them come. Members are waited for for long.
+// Delays and repeats messages, but loses none. The timeouts for members are long.
 void add_disorder(Scenario& scenario);
-// The control connections of all members lose messages, break, are silent for a while; workers come
-// late, or do not fit, and a server too many.
+// Lets all control connections lose messages, break and go silent. Some workers come late or do not
+// fit, and a surplus server comes.
 void add_control_faults(Scenario& scenario);
-// Workers die or freeze at random moments; every share finds somebody in the end.
+// Kills or freezes workers at random moments. Each share has an owner in the end.
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
-// The job is told to end at a random moment: its coordinator, or everybody.
+// Tells the job to end at a random moment: its coordinator alone, or all members.
 void add_stop(Scenario& scenario);
-// The coordinator chooses when there are checkpoints, and there is time for some.
+// Lets the coordinator choose the checkpoints, and makes the run long enough for some.
 void add_chosen_checkpoints(Scenario& scenario);
-// Servers die at random moments, the coordinator among them, and come back.
+// Kills servers at random moments, also the coordinator, and restarts them.
 void add_server_losses(Scenario& scenario);
-// ... which others replace within the term. The coordinator lives.
+// Kills servers that are replaced within the term. The coordinator lives.
 void add_replaced_servers(Scenario& scenario);
 
 }  // namespace pushpull::sim

@@ -13,7 +13,7 @@ ServerNode::ServerNode(Cluster& cluster, int number, bool surplus)
       data_(cluster),
       member_(cluster.join_options(wire::ROLE_SERVER, number), *this),
       incarnation_(member_.incarnation()),
-      // a server whose heartbeats stay away ends the job: that is another test's
+      // a server without heartbeats would end the job, which another test covers
       control_(cluster.network().add_dealer(
           cluster.control_router(), [this](const Message& message) { take(message); },
           !cluster.scenario().servers_lossy)) {
@@ -61,14 +61,14 @@ void ServerNode::send() {
 
 void ServerNode::check_end() {
   const JobEnd& end = *member_.end();
-  // the job has all of its servers, or is over
+  // the job has all its servers, or is over
   const bool refused = end.code == ErrorCode::kUsage || end.code == ErrorCode::kUnreachable;
   const bool late = end.text == "[join] the job is over";  // its predecessor died at the very end
-  // nobody but the coordinator is told of a job that ends before its first step
+  // before the first step, only the coordinator is told to end
   const bool signalled = end.signal != 0 && cluster_.scenario().all_are_told;
   const bool told =
       end.success || late || signalled || member_.state().phase() == wire::PHASE_FAILED;
-  // one that was given up by mistake is replaced
+  // a server that was given up by mistake is replaced
   const bool given_up = end.code == ErrorCode::kPeerLost;
   if (given_up && !cluster_.scenario().server_losses.empty()) return cluster_.replace_server();
   if (surplus_ ? !refused : !told && !cluster_.over()) {

@@ -1,4 +1,5 @@
-// A joined server's program without sockets: `ServerMember` on the simulated network and clock.
+// The program of a joined server without sockets: `ServerMember` on the simulated network and
+// clock.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace pushpull::sim {
 
 class ServerNode : private ServerHost {
  public:
-  // surplus: the job has all its servers, and this one is to be refused.
+  // surplus: the job has all its servers and must refuse this one.
   ServerNode(Cluster& cluster, int number, bool surplus = false);
 
   void kill();

@@ -11,7 +11,7 @@ namespace pushpull::sim {
 
 namespace {
 
-// Trainable tensors by the optimizer, the others by their running average.
+// Updates trainable tensors by the optimizer, the others by their running average.
 void move(const Toy& toy, const OptimizerOptions& optimizer, const UpdateContext& context,
           const std::vector<float>& sum, std::vector<float>& weights,
           std::vector<std::vector<float>>& slots) {

@@ -1,6 +1,6 @@
-// Plain loops over shares in one process that backup:B and local:H must agree with bit by bit: the
-// update from the sets of pushes that were chosen, and rounds of local steps, written down again
-// without the classes that train.
+// Plain loops over shares in one process, with which backup:B and local:H must agree bit by bit:
+// the update from the chosen sets of pushes, and rounds of local steps, written without the classes
+// that train.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class ShareReference {
   ShareReference(const Job& job, const Toy& toy, const Reference& plain, const Barriers& barriers,
                  int shares);
 
-  // What a run loads that starts later.
+  // Returns the state that a run with a later start loads.
   static FlatState start_of(const Job& job, const Reference& plain, int64_t step);
 
-  // From `state` to the end; the state after each update, by step.
-  //   sets: backup: first micro-batches of the shares in each step.
+  // Trains from `state` to the end. Returns the state after each update, by step.
+  //   sets: under backup, the first micro-batches of the shares in each step.
   std::map<int64_t, FlatState> train(FlatState state,
                                      const std::map<int64_t, std::vector<int64_t>>& sets);
 

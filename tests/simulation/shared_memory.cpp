@@ -18,7 +18,7 @@ void copy(Payload& payload) {
   payload.owner = std::move(bytes);
 }
 
-// As segments are: whole pages, which can be mapped a second time.
+// Whole pages, as in segments, that can be mapped a second time.
 std::shared_ptr<float[]> shared_floats(size_t floats) {
   const size_t bytes = std::max<size_t>(1, floats) * sizeof(float);
   void* first = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,6 @@
-// Memory that two simulated processes share: what lies in it goes to the peer as a reference, which
-// keeps the pages but not what stands in them. So a sender that lets go too early is found out:
-// poisoned_pool.cpp spoils what is given back.
+// Memory that two simulated processes share. A payload in it goes to the peer as a reference that
+// keeps the pages but not their contents: a sender that releases a buffer too early is detected,
+// since poisoned_pool.cpp spoils it.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@
 
 namespace pushpull::sim {
 
-// Buffers of one process that others map. As SegmentPool and `refer` of common/shm do it.
+// Buffers of one process that others map, like SegmentPool and `refer` of common/shm.
 class SharedMemory {
  public:
-  // Must not outlive this.
+  // The allocator must not outlive this object.
   FloatAllocator allocator();
-  // What lies in buffers of ours goes as references, all else is copied. Returns the references.
+  // Sends payloads in these buffers as references and copies all others. Returns the number of
+  // references.
   int64_t refer(Message& message) const;
 
  private:
@@ -30,20 +31,20 @@ class SharedMemory {
   std::map<const std::byte*, Buffer> buffers_;
 };
 
-// As a connection does it.
+// Copies payloads, as a connection does.
 void copy_payloads(Message& message);
 
-// The server's side, as AttachedWorkers does it: weights go by reference to whose pull says in_place.
+// The server's side, like AttachedWorkers: a pull with in_place gets weights by reference.
 class ServerPages {
  public:
   FloatAllocator allocator() { return memory_.allocator(); }
   void on_message(const PeerId& peer, const Message& message);
-  // Returns the references.
+  // Returns the number of references.
   int64_t on_send(Outgoing& out) const;
 
  private:
   struct Worker {
-    int64_t pull = 0;  // newest
+    int64_t pull = 0;  // number of the newest pull
     bool in_place = false;
   };
   SharedMemory memory_;

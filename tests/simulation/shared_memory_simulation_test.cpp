@@ -1,5 +1,5 @@
-// Whole clusters whose servers and workers share memory, under every fault. Gradients and weights
-// are read where their sender has written them; what it has let go of is spoilt. A failing run
+// Whole clusters with memory shared between servers and workers, under all faults. Gradients and
+// weights are read in the memory of their sender, and released memory is spoilt. A failing run
 // prints its seed, as in simulation_test.cpp.
 #include <gtest/gtest.h>
 
@@ -10,14 +10,15 @@
 namespace pushpull::sim {
 namespace {
 
-// A newcomer's weights of any version lay in two generations, and it asked for them without end.
+// A newcomer's weights of any version lay in two generations, and the newcomer asked for them
+// endlessly.
 constexpr Seeds kTwoGenerations = {18, 137, 160};
-// Weights whose server had been told that they are no longer read, and that fit a new share.
+// The server had been told that weights are no longer read, and the weights fit a new share.
 constexpr Seeds kLetGo = {1616};
-// A slice was sent twice and lost once: its bytes kept the window of a pull closed for ever.
+// A slice was sent twice and lost once: its bytes kept the window of a pull closed forever.
 constexpr Seeds kClosedWindow = {1122, 3680};
 
-// Returns the runs that were made.
+// Returns the number of runs.
 size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t count,
                         std::initializer_list<Seeds> regressions = {},
                         const std::function<void(const Cluster&)>& look = {}) {
@@ -45,7 +46,7 @@ size_t share_everything(const std::function<Scenario(uint64_t)>& calm, uint64_t 
     several = several || scenario.servers > 1;
     if (look) look(run.cluster());
   }
-  if (all.size() == 1) return 1;  // may have had nothing to share
+  if (all.size() == 1) return 1;  // a single run may have had nothing to share
   EXPECT_GT(gradients, 0);
   EXPECT_GT(weights, 0);
   EXPECT_GT(in_place, 10);
@@ -60,12 +61,12 @@ TEST(SharedMemorySimulation, SyncKeepsItsBits) {
                    {kTwoGenerations, kClosedWindow});
 }
 
-TEST(SharedMemorySimulation, AsyncAndSspTakeEveryMicroBatchOnce) {
+TEST(SharedMemorySimulation, AsyncAndSspTakeEachMicroBatchOnce) {
   share_everything([](uint64_t seed) { return draw(seed, strategy_of(seed / 16)); }, 2000);
 }
 
-// A push that waits in a buffer is read after its worker has overwritten its own memory.
-TEST(SharedMemorySimulation, BufferedTakesEveryMicroBatchOnce) {
+// A server reads a buffered push after its worker has overwritten the memory.
+TEST(SharedMemorySimulation, BufferedTakesEachMicroBatchOnce) {
   share_everything([](uint64_t seed) { return draw(seed, buffers_of(seed / 16)); }, 1500);
 }
 
@@ -73,7 +74,7 @@ TEST(SharedMemorySimulation, BackupTakesOneSetOfPushes) {
   share_everything([](uint64_t seed) { return draw(seed, backups_of(seed / 16)); }, 2000);
 }
 
-// Workers read copies on the host, which last as long as what they are of.
+// Workers read copies on the host, which live as long as their originals.
 TEST(SharedMemorySimulation, ServersOnDevicesKeepTheirBits) {
   int64_t servers = 0;
   const size_t runs = share_everything(
@@ -88,7 +89,7 @@ TEST(SharedMemorySimulation, ServersOnDevicesKeepTheirBits) {
   EXPECT_GT(servers, 10);
 }
 
-// Many workers whose shares others take over again and again.
+// Returns a job of many workers, in which shares are taken over again and again.
 Scenario taken_over(uint64_t seed, int servers) {
   Scenario scenario =
       draw(seed, seed % 4 < 2 ? strategy_of(1 + seed / 16 % 3) : backups_of(seed / 16));
@@ -102,12 +103,12 @@ Scenario taken_over(uint64_t seed, int servers) {
   return scenario;
 }
 
-// Whoever takes over a share while it asks for weights has let go of those that it has.
-TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingThatItHasLetGoOf) {
+// A worker that takes over a share during a pull has released its weights.
+TEST(SharedMemorySimulation, NewOwnerOfAShareReadsNoReleasedWeights) {
   share_everything([](uint64_t seed) { return taken_over(seed, 1); }, 500, {kLetGo});
 }
 
-TEST(SharedMemorySimulation, WhoTakesOverAShareReadsNothingOfSeveralServersThatItHasLetGoOf) {
+TEST(SharedMemorySimulation, NewOwnerOfAShareReadsNoReleasedWeightsOfSeveralServers) {
   share_everything([](uint64_t seed) { return taken_over(seed, 3); }, 500);
 }
 
@@ -115,7 +116,7 @@ TEST(SharedMemorySimulation, LocalStepsKeepTheirBits) {
   share_everything(
       [](uint64_t seed) {
         Scenario scenario = draw(seed, rounds_of(seed / 16));
-        // the state of others is gone with the worker that had it
+        // a lost worker loses its optimizer state
         scenario.job.optimizer.kind = OptimizerKind::kSgd;
         return scenario;
       },

@@ -1,7 +1,7 @@
-// Whole clusters on a simulated network and clock, thousands of schedules, each of them a function
-// of its seed. A failing one prints the seed; PUSHPULL_SIM_SEED=N runs only that seed of every
-// test, PUSHPULL_SIM_SCALE=10 runs ten times as many,
-// PUSHPULL_SIM_TRACE=1 prints every message that arrives.
+// Whole clusters on a simulated network and clock, thousands of schedules, each a function of its
+// seed. A failing schedule prints the seed. PUSHPULL_SIM_SEED=N runs only that seed of each test,
+// PUSHPULL_SIM_SCALE=10 runs ten times as many, PUSHPULL_SIM_TRACE=1 prints each message that
+// arrives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,18 +14,18 @@
 namespace pushpull::sim {
 namespace {
 
-// A part of a push was lost, and the answers to repeated pulls never made it be repeated: hang.
+// A part of a push was lost, and answers to repeated pulls kept it from being repeated: hang.
 constexpr Seeds kLostPart = {69, 106};
 constexpr Seeds kLostPushAsync = {16, 706, 1749};
 constexpr Seeds kLeaseWaitHidesLostPush = {16, 144};
 constexpr Seeds kClosedWindow = {403};
-// A worker with two shares pushed twice without knowing whether the first push had arrived.
+// A worker with two shares pushed twice without an acknowledgement of the first push.
 constexpr Seeds kTwoPushesAhead = {2};
-// An evaluation was computed with weights of a later step.
+// An evaluation used the weights of a later step.
 constexpr Seeds kWrongBarrier = {75, 110, 508, 2280};
-// A worker was lost before the start and a spare was not taken: hang.
+// A worker was lost before the start and no spare took its place: hang.
 constexpr Seeds kSpareBeforeStart = {59, 73};
-// A newcomer passed a barrier that waited for the checkpoint before it.
+// A newcomer passed a barrier that waited for the previous checkpoint.
 constexpr Seeds kPastClosedBarrier = {45, 2034};
 
 TEST(Simulation, CalmSyncGivesTheBitsOfAPlainLoop) {
@@ -51,7 +51,7 @@ TEST(Simulation, SyncKeepsItsBitsWhenWorkersAreReplaced) {
   }
 }
 
-TEST(Simulation, SyncKeepsItsBitsThoughServersDie) {
+TEST(Simulation, SyncKeepsItsBitsWhenServersDie) {
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = draw(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
@@ -61,7 +61,7 @@ TEST(Simulation, SyncKeepsItsBitsThoughServersDie) {
   }
 }
 
-TEST(Simulation, SyncKeepsItsBitsThoughServersAndWorkersDieAndTheOthersGoOn) {
+TEST(Simulation, SyncKeepsItsBitsWhenServersAndWorkersDieAndTheOthersContinue) {
   for (const uint64_t seed : seeds(1000)) {
     Scenario scenario = draw(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
@@ -71,7 +71,7 @@ TEST(Simulation, SyncKeepsItsBitsThoughServersAndWorkersDieAndTheOthersGoOn) {
   }
 }
 
-TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
+TEST(Simulation, SyncKeepsItsBitsWhenTheOthersContinue) {
   for (const uint64_t seed : seeds(2000, {kLostPart, kSpareBeforeStart, kPastClosedBarrier})) {
     Scenario scenario = draw(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
@@ -80,8 +80,8 @@ TEST(Simulation, SyncKeepsItsBitsWhenTheOthersGoOn) {
   }
 }
 
-// What the tests above rely on: forward does begin early, and layers wait. (A task that is dropped
-// is in push_pull_early_test.)
+// The premise of the tests above: forward begins early, and layers wait. (push_pull_early_test
+// covers a task that is dropped.)
 TEST(Simulation, ForwardBeginsEarlyAndLayersWait) {
   int64_t tasks = 0;
   int64_t waits = 0;
@@ -92,7 +92,7 @@ TEST(Simulation, ForwardBeginsEarlyAndLayersWait) {
     scenario.elements += 3000;
     scenario.job.slice_bytes = 4096;
     scenario.compute_us = 300'000;
-    scenario.flush_bytes = 1;  // so a lost worker has pushed some of its slices and not others
+    scenario.flush_bytes = 1;  // a lost worker has then pushed only some of its slices
     scenario.start_step = 0;
     if (scenario.workers < 2) continue;
     add_accidents(scenario, OnWorkerLoss::kContinue);
@@ -106,13 +106,13 @@ TEST(Simulation, ForwardBeginsEarlyAndLayersWait) {
   EXPECT_GT(waits, 100);
 }
 
-TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnce) {
+TEST(Simulation, AsyncAndSspTakeEachMicroBatchOnce) {
   for (const uint64_t seed : seeds(1500)) {
     if (!passes(draw(seed, strategy_of(seed)))) return;
   }
 }
 
-TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceOnABadNetwork) {
+TEST(Simulation, AsyncAndSspTakeEachMicroBatchOnceOnABadNetwork) {
   for (const uint64_t seed :
        seeds(2000, {kLostPushAsync, kLeaseWaitHidesLostPush, kWrongBarrier})) {
     Scenario scenario = draw(seed, strategy_of(seed));
@@ -121,7 +121,7 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceOnABadNetwork) {
   }
 }
 
-TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughWorkersDie) {
+TEST(Simulation, AsyncAndSspTakeEachMicroBatchOnceWhenWorkersDie) {
   for (const uint64_t seed : seeds(3000, {kLostPushAsync, kLeaseWaitHidesLostPush, kTwoPushesAhead,
                                           kWrongBarrier, kSpareBeforeStart})) {
     Scenario scenario = draw(seed, strategy_of(seed));
@@ -131,7 +131,7 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughWorkersDie) {
   }
 }
 
-TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughServersDie) {
+TEST(Simulation, AsyncAndSspTakeEachMicroBatchOnceWhenServersDie) {
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = draw(seed, seed % 5 == 0 ? buffers_of(seed) : strategy_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
@@ -143,13 +143,13 @@ TEST(Simulation, AsyncAndSspTakeEveryMicroBatchOnceThoughServersDie) {
   }
 }
 
-TEST(Simulation, BufferedTakesEveryMicroBatchOnceAndNothingIsLeftAtABarrier) {
+TEST(Simulation, BufferedTakesEachMicroBatchOnceAndLeavesNothingAtABarrier) {
   for (const uint64_t seed : seeds(1000)) {
     if (!passes(draw(seed, buffers_of(seed)))) return;
   }
 }
 
-TEST(Simulation, BufferedTakesEveryMicroBatchOnceOnABadNetworkThoughWorkersDie) {
+TEST(Simulation, BufferedTakesEachMicroBatchOnceWhenWorkersDieOnABadNetwork) {
   for (const uint64_t seed : seeds(2500)) {
     Scenario scenario = draw(seed, buffers_of(seed));
     if (seed % 8 < 6) add_faults(scenario);
@@ -166,7 +166,7 @@ TEST(Simulation, BackupTakesOneSetOfPushesForAllServers) {
   }
 }
 
-TEST(Simulation, BackupTakesOneSetOfPushesThoughServersDie) {
+TEST(Simulation, BackupTakesOneSetOfPushesWhenServersDie) {
   for (const uint64_t seed : seeds(1000)) {
     Scenario scenario = draw(seed, backups_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
@@ -184,7 +184,7 @@ TEST(Simulation, BackupTakesOneSetOfPushesOnABadNetwork) {
   }
 }
 
-TEST(Simulation, BackupTakesOneSetOfPushesThoughWorkersDie) {
+TEST(Simulation, BackupTakesOneSetOfPushesWhenWorkersDie) {
   for (const uint64_t seed : seeds(3000)) {
     Scenario scenario = draw(seed, backups_of(seed));
     if (seed % 8 < 4) add_faults(scenario);
@@ -199,10 +199,10 @@ TEST(Simulation, CalmLocalStepsGiveTheBitsOfAPlainLoop) {
   }
 }
 
-TEST(Simulation, LocalStepsKeepTheirBitsWhateverHappens) {
+TEST(Simulation, LocalStepsKeepTheirBitsUnderFaults) {
   for (const uint64_t seed : seeds(3000)) {
     Scenario scenario = draw(seed, rounds_of(seed));
-    // the state of others is gone with the worker that had it
+    // a lost worker loses its optimizer state
     scenario.job.optimizer.kind = OptimizerKind::kSgd;
     if (seed % 8 < 5) add_faults(scenario);
     if (seed % 2 == 0) {
@@ -214,8 +214,8 @@ TEST(Simulation, LocalStepsKeepTheirBitsWhateverHappens) {
 
 // ---- checkpoints ----
 
-// Every one that is due is written, with its own bits, and a run ends with its last.
-TEST(Simulation, CheckpointsThatAreDueFasterThanTheyAreWrittenAreAllWritten) {
+// Each due checkpoint is written, with its own bits, and a run ends with its last one.
+TEST(Simulation, AllDueCheckpointsAreWrittenThoughTheDiskIsSlower) {
   const auto strategy = [](uint64_t seed) {
     constexpr const char* kWhole[] = {"sync", "backup:1", "local:2"};
     return seed % 4 < 3 ? std::string(kWhole[seed % 4]) : strategy_of(seed / 4);
@@ -225,7 +225,7 @@ TEST(Simulation, CheckpointsThatAreDueFasterThanTheyAreWrittenAreAllWritten) {
     scenario.job.checkpoint_every = 1;
     scenario.write_us = seed % 3 == 0 ? 15'000'000 : 200'000;
     scenario.compute_us = 5'000;
-    // the state of a worker that is given up is gone with it
+    // a lost worker loses its optimizer state
     if (seed % 4 == 2) scenario.job.optimizer.kind = OptimizerKind::kSgd;
     if (seed % 2 == 0) add_sharing(scenario);
     if (seed % 8 >= 5) add_faults(scenario);
@@ -233,7 +233,7 @@ TEST(Simulation, CheckpointsThatAreDueFasterThanTheyAreWrittenAreAllWritten) {
   }
 }
 
-TEST(Simulation, ADiskThatIsFarBehindIsWaitedForAndSaidOnce) {
+TEST(Simulation, TrainingWaitsForASlowDiskAndReportsItOnce) {
   Scenario scenario = draw(1, "sync");
   scenario.job.steps = 8;
   scenario.job.stop_after = 0;
@@ -245,7 +245,7 @@ TEST(Simulation, ADiskThatIsFarBehindIsWaitedForAndSaidOnce) {
   EXPECT_EQ(slow.trouble(), "");
   EXPECT_EQ(slow.checkpoints.size(), 8U);
   EXPECT_EQ(slow.checkpoint_waits, 1);
-  scenario.job.steps = 2;  // both are held while the start is still being hashed
+  scenario.job.steps = 2;  // both are held while the initial weights are hashed
   Cluster behind(scenario, nullptr);
   behind.run();
   EXPECT_EQ(behind.trouble(), "");
@@ -253,8 +253,8 @@ TEST(Simulation, ADiskThatIsFarBehindIsWaitedForAndSaidOnce) {
   EXPECT_EQ(behind.checkpoint_waits, 0);
 }
 
-// A cut between the same two steps everywhere, though nobody knew of it before.
-TEST(Simulation, CheckpointsThatTheCoordinatorChoosesChangeNoBits) {
+// All members cut between the same two steps, though none knew of the cut before.
+TEST(Simulation, CheckpointsChosenByTheCoordinatorChangeNoBits) {
   constexpr const char* kStrategies[] = {"sync",  "local:3", "backup:1",   "async",
                                          "ssp:1", "ssp:5",   "buffered:3", "sync"};
   std::map<std::string, int64_t> chosen;
@@ -278,12 +278,12 @@ TEST(Simulation, CheckpointsThatTheCoordinatorChoosesChangeNoBits) {
     chosen[strategy] += std::ssize(run.cluster().checkpoints) - 1;
   }
   for (const char* strategy : kStrategies) {
-    EXPECT_GT(chosen[strategy], 0) << strategy << ": nothing was tested";
+    EXPECT_GT(chosen[strategy], 0) << strategy << ": no checkpoint was chosen";
   }
 }
 
-// A term goes back to the newest one that is whole.
-TEST(Simulation, CheckpointsThatCannotBeWrittenCostNeitherBitsNorMicroBatches) {
+// A term goes back to the newest complete checkpoint.
+TEST(Simulation, FailedCheckpointsCostNeitherBitsNorMicroBatches) {
   int64_t lost = 0;
   for (const uint64_t seed : seeds(1000)) {
     Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
@@ -298,12 +298,12 @@ TEST(Simulation, CheckpointsThatCannotBeWrittenCostNeitherBitsNorMicroBatches) {
     if (HasFailure()) return;
     lost += std::ssize(run.cluster().lost_checkpoints);
   }
-  EXPECT_GT(lost, 0) << "nothing was tested";
+  EXPECT_GT(lost, 0) << "no checkpoint failed";
 }
 
 // ---- codecs ----
 
-// Checkpoints of a job whose workers all live.
+// Returns the checkpoints of a job in which no worker dies.
 std::map<int64_t, FlatState> checkpoints_of(const Scenario& scenario) {
   Cluster cluster(scenario, nullptr);
   cluster.run();
@@ -311,20 +311,20 @@ std::map<int64_t, FlatState> checkpoints_of(const Scenario& scenario) {
   return cluster.checkpoints;
 }
 
-// Residuals depend on who sums what, and on nothing else.
-TEST(Simulation, ALossyCodecGivesTheSameBitsOnAnyServersAndAnyNetwork) {
+// Residuals depend only on the assignment of micro-batches to sums.
+TEST(Simulation, LossyCodecGivesTheSameBitsOnAnyServersAndAnyNetwork) {
   constexpr const char* kStrategies[] = {"sync", "local:1", "local:3"};
   constexpr const char* kCodecs[] = {"fp16", "bf16", "int8", "topk:0.05", "topk:0.001"};
   int64_t lossy = 0;
   for (const uint64_t seed : seeds(1000)) {
     Scenario calm = draw(seed, kStrategies[seed % 3]);
     calm.start_step = 0;
-    calm.job.heartbeat_timeout_s = 1e6;  // nobody is lost
+    calm.job.heartbeat_timeout_s = 1e6;  // no worker is lost
     calm.job.codec = Codec::parse(kCodecs[seed % 5]);
     if (seed % 4 == 0) calm.job.codec_tensors = TensorCodecs::parse("*weight=int8");
     Scenario wild = calm;
     add_faults(wild);
-    wild.faults.reset = 0.0;  // a worker whose control connection breaks may be given up
+    wild.faults.reset = 0.0;  // with a broken control connection a worker may be given up
     wild.seed += 1'000'000;
     wild.servers = 1 + (calm.servers + 1) % 4;
     wild.job.slice_bytes = calm.job.slice_bytes == 4096 ? 1 << 20 : 4096;
@@ -341,10 +341,10 @@ TEST(Simulation, ALossyCodecGivesTheSameBitsOnAnyServersAndAnyNetwork) {
     }
     lossy += same_state(expected.rbegin()->second, checkpoints_of(plain).rbegin()->second) ? 0 : 1;
   }
-  EXPECT_GT(lossy, 0) << "the codecs have lost nothing: nothing was tested";
+  EXPECT_GT(lossy, 0) << "no codec changed any bits";
 }
 
-// What an end by failure looks like: the text, and that nobody is left behind.
+// Returns the text of a failed job, and checks that all its processes end.
 std::string failure_of(const Scenario& scenario) {
   Cluster cluster(scenario, nullptr);
   cluster.run();
@@ -354,7 +354,7 @@ std::string failure_of(const Scenario& scenario) {
   return cluster.coordinator().failure_text();
 }
 
-TEST(Simulation, ALostWorkerEndsTheJobByNameWhereItShall) {
+TEST(Simulation, LostWorkerEndsTheJobByNameUnderAbort) {
   int aborted = 0;
   for (const uint64_t seed : seeds(200)) {
     Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
@@ -364,7 +364,7 @@ TEST(Simulation, ALostWorkerEndsTheJobByNameWhereItShall) {
     scenario.accidents.push_back({500, 0, 0, -1});
     const std::string text = failure_of(scenario);
     if (::testing::Test::HasFailure()) return;
-    if (text.empty()) continue;  // it was over, or had nothing to compute
+    if (text.empty()) continue;  // the job was over, or the worker had nothing to compute
     EXPECT_THAT(text, ::testing::HasSubstr("(host, pid 2000)"));
     EXPECT_THAT(text, ::testing::HasSubstr("on-worker-loss=abort"));
     ++aborted;
@@ -372,8 +372,8 @@ TEST(Simulation, ALostWorkerEndsTheJobByNameWhereItShall) {
   EXPECT_GT(aborted, 0);
 }
 
-// Its heartbeats go on, so that only what it computes shows it.
-TEST(Simulation, AWorkerWhoseTrainerStandsStillIsReplaced) {
+// Its heartbeats continue, so that only missing progress shows the stall.
+TEST(Simulation, WorkerWithAStalledTrainerIsReplaced) {
   constexpr const char* kStrategies[] = {"sync", "async", "ssp:2", "local:2", "buffered:2"};
   int replaced = 0;
   for (const uint64_t seed : seeds(1000)) {
@@ -397,7 +397,7 @@ TEST(Simulation, AWorkerWhoseTrainerStandsStillIsReplaced) {
   EXPECT_GT(replaced, 0);
 }
 
-TEST(Simulation, ALostServerEndsTheJobByName) {
+TEST(Simulation, LostServerEndsTheJobByName) {
   for (const uint64_t seed : seeds(200)) {
     Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed));
     if (scenario.servers < 2) continue;
@@ -411,8 +411,8 @@ TEST(Simulation, ALostServerEndsTheJobByName) {
   }
 }
 
-// Two servers, one of them a step ahead when a newcomer asks, and one more when it asks again.
-TEST(PushPull, ANewcomerStartsOverWhenTheVersionItWantsIsGone) {
+// Two servers, one of them a step ahead when a newcomer asks, and another step when it asks again.
+TEST(PushPull, NewcomerStartsOverIfItsVersionIsGone) {
   PushPullSetup setup;
   setup.incarnation = 1;
   setup.total_elements = 2048;

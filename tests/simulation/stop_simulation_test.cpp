@@ -1,5 +1,5 @@
-// Jobs that are told to end, in whole clusters on a simulated network: whatever else happens, the run stops
-// at a consistent cut, its checkpoint is exactly what has been computed, and nobody is left behind.
+// Jobs that are told to end, in whole clusters on a simulated network. Under all faults the run
+// stops at a consistent cut, its checkpoint is exactly the computed state, and all processes end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace pushpull::sim {
 namespace {
 
-// Runs it, and counts those that were stopped.
+// Runs the scenario with a stop and counts the runs that stopped.
 void stop(Scenario scenario, int& stopped) {
   add_stop(scenario);
   sim::Run run(scenario);
@@ -18,11 +18,11 @@ void stop(Scenario scenario, int& stopped) {
   if (run.cluster().coordinator().phase() == wire::PHASE_FINISHED) return run.check();
   if (!run.check_stopped()) return;
   ++stopped;
-  // all who were there have heard of it
+  // all live workers have heard of the stop
   for (int worker = 0; worker < run.cluster().workers(); ++worker) {
     const std::optional<int> code = run.cluster().exit_code(worker);
     if (!scenario.faults.until_ms && scenario.accidents.empty() && scenario.server_losses.empty()) {
-      // one that was told before it was a member leaves at once
+      // a worker that is told before it is a member leaves at once
       const bool early = scenario.all_are_told && code == 143;
       EXPECT_TRUE(early || code == 75) << code.value_or(-1) << ", " << scenario.to_string();
     }
@@ -46,7 +46,7 @@ const char* any_of(uint64_t seed) {
   }
 }
 
-// The state of a worker's own optimizer is lost with the worker.
+// A lost worker loses the state of its own optimizer.
 Scenario job_of(uint64_t seed, const char* strategy) {
   Scenario scenario = draw(seed, strategy);
   if (scenario.job.strategy.kind == StrategyKind::kLocal) {
@@ -55,7 +55,7 @@ Scenario job_of(uint64_t seed, const char* strategy) {
   return scenario;
 }
 
-TEST(StopSimulation, ACalmJobStopsWithTheBitsOfItsSteps) {
+TEST(StopSimulation, CalmJobStopsWithTheBitsOfItsSteps) {
   int stopped = 0;
   for (const uint64_t seed : seeds(2000)) {
     stop(job_of(seed, any_of(seed)), stopped);
@@ -64,7 +64,7 @@ TEST(StopSimulation, ACalmJobStopsWithTheBitsOfItsSteps) {
   EXPECT_GT(stopped, 0);
 }
 
-TEST(StopSimulation, AJobStopsOnABadNetworkThoughWorkersDie) {
+TEST(StopSimulation, JobStopsOnABadNetworkWhenWorkersDie) {
   int stopped = 0;
   for (const uint64_t seed : seeds(2000)) {
     Scenario scenario = job_of(seed, any_of(seed));
@@ -79,7 +79,7 @@ TEST(StopSimulation, AJobStopsOnABadNetworkThoughWorkersDie) {
   EXPECT_GT(stopped, 0);
 }
 
-TEST(StopSimulation, AJobStopsThoughServersDie) {
+TEST(StopSimulation, JobStopsWhenServersDie) {
   int stopped = 0;
   for (const uint64_t seed : seeds(2000)) {
     Scenario scenario = job_of(seed, any_of(seed));

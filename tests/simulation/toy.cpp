@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kIds = 1024;
 
-// In [-1, 1), a pure function of its arguments.
+// Returns a number in [-1, 1), a pure function of its arguments.
 float noise(uint32_t i, uint32_t step, uint32_t micro_batch) {
   uint32_t h = i * 0x9e3779b1U ^ step * 0x85ebca77U ^ micro_batch * 0xc2b2ae3dU;
   h = (h ^ (h >> 15)) * 0x2c1b3c6dU;
@@ -178,7 +178,7 @@ std::vector<float> Reference::gradient_sum(const std::vector<float>& weights, in
 std::vector<float> Reference::pulled(std::vector<float> weights) const {
   if (job_.pull_codec.kind == CodecKind::kFp32) return weights;
   for (float& w : weights) {
-    // to the nearest with eight binary digits, in doubles
+    // to the nearest float with eight binary digits, in doubles
     const double unit = std::ldexp(1.0, std::max(w == 0.0F ? 0 : std::ilogb(w), -126) - 7);
     w = static_cast<float>(std::nearbyint(static_cast<double>(w) / unit) * unit);
   }

@@ -1,10 +1,11 @@
-// A model of a few thousand weights whose gradient is a cheap pure function of (weights, step,
-// micro-batch), and the plain loop in one process that `sync` must agree with bit by bit.
+// A model of a few thousand weights with a gradient that is a cheap pure function of (weights,
+// step, micro-batch), and the plain loop in one process with which `sync` must agree bit by bit.
 //
-// The counting form is for async, buffered and ssp, where bits depend on the order: micro-batch `m` of `step`
-// has the number id = step * M + m, and its gradient is 1 in the elements i with i % 1024 == id, 0
-// elsewhere. With plain SGD at rate 1 an element then is -1/M times how often its micro-batch is
-// in; every slice holds every id, so that the weights themselves say what they contain.
+// The counting form is for async, buffered and ssp, in which bits depend on the order: micro-batch
+// `m` of `step` has the number id = step * M + m, and its gradient is 1 in the elements i with i %
+// 1024 == id, 0 elsewhere. With plain SGD at rate 1 an element is then -1/M times the number of
+// times that its micro-batch was applied. Each slice holds each id, so that the weights themselves
+// tell which micro-batches they contain.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +34,12 @@ class Toy {
   static HashSum data_hash(int64_t step, int64_t micro_batch);
   wire::ChunkResult evaluate(std::span<const float> weights, int64_t chunk) const;
 
-  // Counting form: what `weights` contain is exactly all micro-batches of steps below `from`, some
-  // of those below `to`, none from there on, and none twice. Returns what is wrong, "" if nothing.
+  // Counting form: checks that `weights` contain all micro-batches of steps below `from`, some of
+  // those below `to`, none from there on, and none twice. Returns the error, or "" if there is
+  // none.
   std::string check_counts(std::span<const float> weights, int64_t from, int64_t to) const;
-  // Counting form: shares (of `shares` that a step is cut into) that the slice's elements contain.
+  // Counting form: returns the number of shares (of `shares` per step) that the slice's elements
+  // contain.
   int64_t count_shares(std::span<const float> slice, int64_t first_step, int shares) const;
   FlatState counted_state(int64_t step) const;
 
@@ -51,12 +54,12 @@ class Reference {
  public:
   Reference(const Job& job, const Toy& toy, int64_t test_samples);
 
-  // After `step` updates.
+  // Returns the state after `step` updates.
   const FlatState& at(int64_t step);
   Evaluation evaluation(int64_t step);
 
-  // Pieces, for other references.
-  // What workers get of these weights.
+  // Parts for other references.
+  // Returns the weights that workers receive.
   std::vector<float> pulled(std::vector<float> weights) const;
   FlatState initial(size_t state_vectors) const;
   std::vector<float> gradient_sum(const std::vector<float>& weights, int64_t step,

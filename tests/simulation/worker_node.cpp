@@ -16,7 +16,7 @@ WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
   later(cluster_.dice().between(0, 30'000), [this] { tick(); });
 }
 
-// A server does not answer; all else is wrong.
+// A server that does not answer may end the worker. Any other error is a failed check.
 bool WorkerNode::ends_with(const Error& error) {
   if (error.code() != ErrorCode::kUnreachable) return false;
   if (!cluster_.scenario().server_losses.empty()) {
@@ -41,7 +41,7 @@ void WorkerNode::kill() {
   trainer_->close_links();
 }
 
-// Ends as worker_program does, after its last words.
+// Ends as worker_program does, after Leave.
 void WorkerNode::end(const JobEnd& end) {
   send();
   exit_code_ = end.exit_code();
@@ -80,7 +80,7 @@ void WorkerNode::tick() {
   if (gone()) return;
   cluster_.watch().lives(member_.incarnation(), member_.joined());
   later(kWorkerTickUs, [this] { tick(); });
-  trainer_->turn();  // last: it may throw, and time goes on
+  trainer_->turn();  // last: it may throw, and the next turn must already be scheduled
 }
 
 void WorkerNode::report(wire::EvalResult result) {

@@ -1,5 +1,5 @@
-// A worker's program without sockets and threads: `WorkerMember` on the simulated network and
-// clock. Heartbeats go on while the trainer computes.
+// The program of a worker without sockets and threads: `WorkerMember` on the simulated network and
+// clock. Heartbeats continue while the trainer computes.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ class WorkerNode : public WorkerTerms {
 
   void kill();
   void tell_to_end();
-  // Empty while it runs, and when it was killed.
+  // Empty while the worker runs, or if it was killed.
   const std::optional<int>& exit_code() const { return exit_code_; }
   int control() const { return control_; }
   std::string describe() const;

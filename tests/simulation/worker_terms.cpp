@@ -16,7 +16,7 @@ WorkerTerms::WorkerTerms(Cluster& cluster, WorkerNode& self, int number, const N
               [this] { return trainer_->stats(); }),
       trainer_(std::make_unique<WorkerTrainer>(cluster, self, number)) {}
 
-// The computation of the term before ends.
+// Ends the computation of the previous term.
 void WorkerTerms::take_term() {
   if (!member_.joined() || run_ == member_.run()) return;
   if (run_ != 0) {
@@ -30,7 +30,7 @@ void WorkerTerms::take_term() {
   prepare();
 }
 
-// Reading data takes time, as ending a computation does.
+// Reads the data, which takes time, like the end of a computation.
 void WorkerTerms::prepare() {
   later(cluster_.dice().between(0, 50'000), [this, run = run_] {
     if (run != run_) return;  // a newer term has begun
@@ -45,7 +45,7 @@ void WorkerTerms::leave_unless_told(const Error& error) {
   wait_for_reason(error, run_);
 }
 
-// As Control::wait_for_reason does it.
+// Same as Control::wait_for_reason.
 void WorkerTerms::wait_for_reason(const Error& error, uint64_t run) {
   later(kReasonMs * 1000, [this, error, run] {
     if (member_.run() != run) return;

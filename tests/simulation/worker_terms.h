@@ -1,5 +1,4 @@
-// The terms in the life of a simulated worker: its trainer takes part in one of them, and makes room for
-// that of the next.
+// The terms of a simulated worker: each term has its own trainer, which replaces the previous one.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@ namespace pushpull::sim {
 
 class WorkerTerms : public Process {
  public:
-  // self: the process that this is a part of.
+  // self: the process that contains this object.
   WorkerTerms(Cluster& cluster, WorkerNode& self, int number, const Newcomer& newcomer);
 
   void stop_trainer() { trainer_->stop(); }
@@ -23,9 +22,9 @@ class WorkerTerms : public Process {
 
  protected:
   int64_t now_ms() { return clock_.advance(cluster_.clock().now_ms()); }
-  // Begins with a term that the member has joined.
+  // Starts a term that the member has joined.
   void take_term();
-  // The worker cannot go on: ends, unless the coordinator says soon that a new term begins.
+  // Ends the worker unless the coordinator announces a new term soon.
   void leave_unless_told(const Error& error);
   virtual void send() = 0;
   virtual void end(const JobEnd& end) = 0;
@@ -44,7 +43,7 @@ class WorkerTerms : public Process {
   void wait_for_reason(const Error& error, uint64_t run);
 
   uint64_t run_ = 0;                                     // of the trainer's term
-  std::vector<std::unique_ptr<WorkerTrainer>> retired_;  // events of theirs may still come
+  std::vector<std::unique_ptr<WorkerTrainer>> retired_;  // their events may still be queued
   bool prepared_ = false;
 };
 

@@ -80,7 +80,7 @@ void WorkerTrainer::connect(int server, const wire::State& state) {
   const int64_t life = ++lives_[server];
   const auto take = [this, server, life](const Message& m) {
     process_.happen([this, server, life, m] {
-      if (lives_[server] != life) return;  // of a connection that is closed
+      if (lives_[server] != life) return;  // from a closed connection
       inbox_.emplace_back(server, m);
       turn();
     });
@@ -90,7 +90,8 @@ void WorkerTrainer::connect(int server, const wire::State& state) {
   }
 }
 
-// As Links does it; what the process before has said goes with its connection.
+// Connects to replacements like Links. Messages of the previous process are dropped with its
+// connection.
 void WorkerTrainer::follow_replaced() {
   for (const int server : push_pull_->take_replaced()) {
     connect(server, process_.member().state());
@@ -168,7 +169,8 @@ bool WorkerTrainer::forward_may_go_on() const {
   return push_pull_->here({next.offset, next.offset + next.size});
 }
 
-// Layer by layer, each of which waits for its own tensors; then the pull must be over.
+// Computes layer by layer. Each layer waits for its own tensors, and the last for the end of the
+// pull.
 void WorkerTrainer::forward() {
   if (!forward_may_go_on()) {
     exchange();
@@ -245,7 +247,7 @@ void WorkerTrainer::sum_gradients(std::span<const float> weights, int64_t step, 
   }
 }
 
-// Slices go out one after the other while the rest is being computed.
+// Sends slices one after the other while the rest is computed.
 void WorkerTrainer::push_some(size_t count, const Task& task, std::vector<float> losses) {
   const int64_t longest = cluster_.scenario().compute_us * task.range.size() * task.steps / 3 + 1;
   compute_for(longest, [this, count, task, losses = std::move(losses)]() mutable {

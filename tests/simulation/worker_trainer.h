@@ -1,5 +1,5 @@
-// A worker's trainer around the state machine of push and pull, in simulated time: while it
-// computes, no message of a server is read and no state is taken in.
+// A worker's trainer around the state machine of push and pull, in simulated time. While it
+// computes, it reads no message of a server and no state.
 #pragma once
 
 #include <deque>
@@ -22,21 +22,21 @@ namespace pushpull::sim {
 
 class WorkerTrainer {
  public:
-  // Both borrowed. number: of the process.
+  // Both are borrowed. number: of the process.
   WorkerTrainer(Cluster& cluster, WorkerNode& process, int number)
       : cluster_(cluster), process_(process), number_(number) {}
 
-  // That of the next term, which counts on.
+  // Returns the trainer of the next term, which inherits the counts.
   std::unique_ptr<WorkerTrainer> next() const;
-  // Time has passed.
+  // Runs a turn: time has passed.
   void turn();
-  // There is a newer State: it is taken in when the trainer waits, it may be computing now.
+  // Announces a newer State. The trainer reads it when it next waits.
   void on_news();
-  // The process has ended.
+  // Call when the process has ended.
   void close_links();
-  // Nothing of it happens any more, though the process lives.
+  // Stops the trainer, though the process lives.
   void stop() { stopped_ = true; }
-  // What a heartbeat says of it.
+  // Returns the trainer's statistics for a heartbeat.
   wire::Stats stats() const;
   std::string describe() const;
 
@@ -47,7 +47,7 @@ class WorkerTrainer {
     Payload payload;
   };
 
-  // Computes for at most so long, then does this.
+  // Computes for at most so long, then calls `then`.
   void compute_for(int64_t longest_us, std::function<void()> then);
   void make(const wire::State& state);
   void connect(int server, const wire::State& state);
@@ -71,27 +71,27 @@ class WorkerTrainer {
   Cluster& cluster_;
   WorkerNode& process_;
   const int number_;
-  bool news_ = false;                          // the newest State has not been taken in
+  bool news_ = false;                          // a newer State is unread
   std::vector<std::vector<int>> servers_;      // dealers, by server and lane
-  std::map<int, int64_t> lives_;               // of connections, by server
+  std::map<int, int64_t> lives_;               // number of connections made, by server
   SharedMemory memory_;                        // outlives the gradients in it
   std::vector<bool> shares_;                   // by server
-  std::vector<std::pair<int, bool>> changes_;  // of these, to be made
+  std::vector<std::pair<int, bool>> changes_;  // pending changes of shares_
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<GradientSum> gradient_;
   std::unique_ptr<LocalSteps> local_;  // local:H
   std::unique_ptr<Encoder> encoder_;
   std::deque<std::pair<int, Message>> inbox_;
-  const std::byte* first_slice_ = nullptr;  // where it lay when it came
-  // A task that has begun while its weights were coming: what its layers have read of them.
+  const std::byte* first_slice_ = nullptr;  // address of the first slice received
+  // A task that began before all its weights arrived, with the weights that its layers have read.
   struct Forward {
     Task task;
-    size_t tensor = 0;  // that is read next
+    size_t tensor = 0;  // to be read next
     std::vector<float> read;
   };
   std::optional<Forward> forward_;
   std::deque<Part> parts_;
-  std::vector<float> read_;  // shared memory: the weights of the task, as they were
+  std::vector<float> read_;  // shared memory: a copy of the task's weights
   bool busy_ = false;
   bool stopped_ = false;
   int64_t computed_ = 0;  // micro-batches and chunks

@@ -1,4 +1,4 @@
-// WorkerTrainer: when it shares memory, and what must hold of the weights that it computes on.
+// WorkerTrainer: its use of shared memory, and the checks of the weights that it computes on.
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +30,8 @@ void WorkerTrainer::plan_sharing() {
   }
 }
 
-// Nobody waits for this worker any more, and no server keeps weights that it reads in place.
+// Returns true if this worker is no longer a member, so that no server keeps weights that it reads
+// in place.
 bool WorkerTrainer::given_up() const {
   const Coordinator& coordinator = cluster_.coordinator();
   const bool gone = coordinator.barriers().end_step == 0;  // a restarted one knows nothing yet
@@ -39,7 +40,7 @@ bool WorkerTrainer::given_up() const {
          !cluster_.coordinator().members().all().contains(process_.member().incarnation());
 }
 
-// What the weights must hold, from the weights themselves.
+// Checks the counts in the weights.
 void WorkerTrainer::check_weights(const Task& task, bool exact) {
   if (!cluster_.scenario().counting || given_up()) return;
   const Job& job = cluster_.scenario().job;
@@ -57,7 +58,7 @@ void WorkerTrainer::check_weights(const Task& task, bool exact) {
                  (exact ? " (evaluation): " : ": ") + what);
 }
 
-// Weights that lie with a server stay as they are until others are asked for.
+// Checks that weights in a server's memory did not change before the next pull.
 void WorkerTrainer::check_unchanged() {
   if (!cluster_.scenario().sharing.on || given_up()) return;
   const std::span<const float> now = push_pull_->weights();
@@ -65,8 +66,8 @@ void WorkerTrainer::check_unchanged() {
   cluster_.wrong("worker " + std::to_string(number_) + " computed on weights that have changed");
 }
 
-// Updates that a server has made of so many counted pushes; -1: that cannot be. Each K pushes of
-// buffered:K are one, and what is left at a barrier; K is 1 elsewhere.
+// Returns the number of updates that a server makes of so many counted pushes, or -1 if that is
+// impossible. Under buffered:K an update is K pushes, or the rest at a barrier. K is 1 elsewhere.
 static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers, int64_t shares) {
   int64_t updates = 0;
   for (int64_t step = barriers.start_step; step < barriers.end_step; step = barriers.next(step)) {
@@ -78,7 +79,7 @@ static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers, i
   return pushes == 0 ? updates : -1;
 }
 
-// Staleness is measured by what a push says it has read: as many updates as the weights contain.
+// Staleness is measured by the versions in a push: they must equal the updates in the weights.
 void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting || given_up() || cluster_.recoveries > 0) return;
   const auto start = cluster_.start_state();

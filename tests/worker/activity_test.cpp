@@ -24,7 +24,7 @@ class ActivityTest : public testing::Test {
   Activity activity_{[this] { return now_ms_; }};
 };
 
-TEST_F(ActivityTest, CountsWhatIsComputed) {
+TEST_F(ActivityTest, CountsComputedTasks) {
   EXPECT_EQ(stats().progress(), 0);
   activity_.add_computed(3);
   activity_.add_computed(1);
@@ -32,7 +32,7 @@ TEST_F(ActivityTest, CountsWhatIsComputed) {
   EXPECT_EQ(stats().waits_for(), "");
 }
 
-TEST_F(ActivityTest, AWaitIsSaidAsLongAsItGoesOn) {
+TEST_F(ActivityTest, WaitIsReportedUntilItEnds) {
   wait("weights");
   EXPECT_EQ(stats().waits_for(), "weights");
   now_ms_ += 1900;
@@ -41,7 +41,7 @@ TEST_F(ActivityTest, AWaitIsSaidAsLongAsItGoesOn) {
   EXPECT_EQ(stats().waits_for(), "leases");
 }
 
-TEST_F(ActivityTest, AWaitThatSaysNothingAnyMoreIsNone) {
+TEST_F(ActivityTest, WaitThatIsNotRenewedIsDropped) {
   wait("weights");
   now_ms_ += 2000;
   EXPECT_EQ(stats().waits_for(), "weights");
@@ -49,7 +49,7 @@ TEST_F(ActivityTest, AWaitThatSaysNothingAnyMoreIsNone) {
   EXPECT_EQ(stats().waits_for(), "");
 }
 
-TEST_F(ActivityTest, ABusyWaitAsksForWordsAFewTimesASecond) {
+TEST_F(ActivityTest, BusyWaitAsksForItsTextAFewTimesASecond) {
   for (int i = 0; i < 1000; ++i, ++now_ms_) wait("weights");
   EXPECT_EQ(asked_, 5);
 }

@@ -1,4 +1,4 @@
-// Micro-batches whose loss or gradient is not finite, and count as zeros.
+// Micro-batches with a loss or gradient that is not finite, which count as zeros.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// A model whose n-th micro-batch has a bad gradient or loss.
+// A model with a bad gradient or loss in its n-th micro-batches.
 class SometimesBad : public Model {
  public:
   SometimesBad(Model& model, std::set<int> gradients, std::set<int> losses)
@@ -76,7 +76,7 @@ class BadGradientTest : public testing::Test {
       }
     }
   }
-  // The sum over a node, the micro-batches with these places in it being bad.
+  // Returns the sum over a node, in which the micro-batches at these positions are bad.
   std::vector<float> sum(Range node, std::set<int> gradients, std::set<int> losses = {}) {
     SometimesBad model(*model_, std::move(gradients), std::move(losses));
     const SliceMap map(model.table().total, job_.slice_bytes, 1);
@@ -87,7 +87,7 @@ class BadGradientTest : public testing::Test {
     std::set<int> given;
     EXPECT_TRUE(compute.node(
         [&](int slice, const Payload& part) {
-          EXPECT_TRUE(given.insert(slice).second) << "a slice is given out once";
+          EXPECT_TRUE(given.insert(slice).second) << "each slice is passed on once";
           std::copy_n(part.floats(), part.float_count(), out.begin() + map.elements(slice).lo);
         },
         losses_));
@@ -96,7 +96,8 @@ class BadGradientTest : public testing::Test {
     EXPECT_TRUE(compute.take_bad().empty());
     return out;
   }
-  // Of zeros, with the running statistics where those of a batch would be.
+  // Returns the gradient that a bad micro-batch counts as: zeros, and the current running
+  // statistics instead of those of the batch.
   std::vector<float> neutral() const {
     std::vector<float> out(weights_.size());
     for (const TensorInfo& tensor : model_->table().tensors) {
@@ -119,7 +120,7 @@ class BadGradientTest : public testing::Test {
   std::vector<wire::BadGradient> bad_;
 };
 
-TEST_F(BadGradientTest, EndsTheJobWhereItIsNotSkipped) {
+TEST_F(BadGradientTest, EndsTheJobUnlessItIsSkipped) {
   for (const char* what : {"abort", "quarantine"}) {
     make("on-bad-gradient = " + std::string(what) + "\n");
     EXPECT_THROW(sum({0, 2}, {1}), Error) << what;
@@ -127,7 +128,7 @@ TEST_F(BadGradientTest, EndsTheJobWhereItIsNotSkipped) {
   }
 }
 
-TEST_F(BadGradientTest, CountsAsZerosWhereverItIsInTheSum) {
+TEST_F(BadGradientTest, CountsAsZerosAtAnyPositionOfTheSum) {
   make("on-bad-gradient = skip\n");
   std::map<int, std::vector<float>> leaves;
   for (int m = 0; m < 4; ++m) leaves[m] = sum({m, m + 1}, {});
@@ -139,27 +140,27 @@ TEST_F(BadGradientTest, CountsAsZerosWhereverItIsInTheSum) {
     EXPECT_EQ(sum({0, 4}, {bad}), added(added(with[0], with[1]), added(with[2], with[3]))) << bad;
     ASSERT_EQ(bad_.size(), 1U);
     EXPECT_EQ(bad_[0].loss(), bad);
-    EXPECT_EQ(bad_[0].tensor(), 3) << "the third one, from 1";
+    EXPECT_EQ(bad_[0].tensor(), 3) << "the third tensor, counted from 1";
     EXPECT_EQ(losses_[static_cast<size_t>(bad)], 0.0F);
     EXPECT_EQ(sum({0, 4}, {}, {bad}), added(added(with[0], with[1]), added(with[2], with[3])));
-    EXPECT_EQ(bad_[0].tensor(), 0) << "it is the loss";
+    EXPECT_EQ(bad_[0].tensor(), 0) << "0 means the loss";
   }
 }
 
-TEST_F(BadGradientTest, AllOfAStepMayBeBad) {
+TEST_F(BadGradientTest, AllMicroBatchesOfAStepMayBeBad) {
   make("on-bad-gradient = skip\n");
   EXPECT_EQ(sum({0, 2}, {0}, {1}), added(neutral(), neutral()));
   EXPECT_EQ(bad_.size(), 2U);
 }
 
-TEST_F(BadGradientTest, WithoutBadOnesSkipHasTheBitsOfAbort) {
+TEST_F(BadGradientTest, WithoutBadGradientsSkipHasTheBitsOfAbort) {
   make("on-bad-gradient = skip\n");
   const std::vector<float> skip = sum({0, 8}, {});
   make("on-bad-gradient = abort\n");
   EXPECT_EQ(sum({0, 8}, {}), skip);
 }
 
-TEST_F(BadGradientTest, TheWeightsOfARunningStatisticAreWaitedFor) {
+TEST_F(BadGradientTest, WaitsForTheWeightsOfRunningStatistics) {
   make("on-bad-gradient = skip\n");
   SometimesBad model(*model_, {0}, {});
   const SliceMap map(model.table().total, job_.slice_bytes, 1);

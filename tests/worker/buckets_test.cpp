@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSliceBytes = 4096;  // 1,024 elements
 
-TEST(Buckets, CoverTheVectorFromItsEndWithASmallFirstOne) {
+TEST(Buckets, CoverTheVectorFromItsEndWithASmallFirstBucket) {
   const SliceMap map(10 * 1024 + 5, kSliceBytes, 1);
   const Buckets buckets(map, kSliceBytes, 4 * kSliceBytes);
   ASSERT_EQ(buckets.count(), 4);
@@ -17,14 +17,14 @@ TEST(Buckets, CoverTheVectorFromItsEndWithASmallFirstOne) {
   EXPECT_EQ(buckets.elements(3), (Range{0, 2 * 1024}));
 }
 
-TEST(Buckets, ASliceLargerThanABucketIsOne) {
+TEST(Buckets, SliceLargerThanABucketIsABucket) {
   const SliceMap map(4 * 1024, 2 * kSliceBytes, 1);
   const Buckets buckets(map, 100, 100);
   ASSERT_EQ(buckets.count(), 2);
   EXPECT_EQ(buckets.elements(0), (Range{2048, 4096}));
 }
 
-TEST(Buckets, GoInTheirOrderHoweverSlicesBecomeReady) {
+TEST(Buckets, KeepTheirOrderWhenSlicesBecomeReadyInAnotherOne) {
   const SliceMap map(4 * 1024, kSliceBytes, 1);
   Buckets buckets(map, kSliceBytes, kSliceBytes);
   ASSERT_EQ(buckets.count(), 4);

@@ -1,4 +1,4 @@
-// One suite for every all-reduce: ranks are threads, connections are real ones over loopback.
+// One suite for each all-reduce. Ranks are threads, connections are real ones over loopback.
 #include "worker/all_reduce/collective.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kRun = 77;
 
-// Workers of one job in one process.
+// The workers of a job, in one process.
 class Ranks {
  public:
   explicit Ranks(int n, double timeout_s = 60.0) {
@@ -41,7 +41,7 @@ class Ranks {
   Peers& at(int rank) { return *peers_[static_cast<size_t>(rank)]; }
   zmq::context_t& context() { return context_; }
 
-  // Runs `work` for each rank but `without`, at the same time. Rethrows the first error.
+  // Runs `work` for each rank except `without`, concurrently. Rethrows the first error.
   template <class Work>
   void run(const Work& work, int without = -1) {
     std::vector<std::exception_ptr> errors(peers_.size());
@@ -70,7 +70,7 @@ class Ranks {
 
 using Floats = std::vector<float>;
 
-// Some vector for a node of a step, the same in every call.
+// Returns a random vector for a node of a step, the same in each call.
 std::shared_ptr<Floats> gradient(Range node, int64_t elements, int64_t step) {
   std::mt19937 dice(static_cast<uint32_t>(node.lo * 1000 + node.hi * 10 + step));
   std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
@@ -88,7 +88,7 @@ std::vector<SumPart> parts_of(int rank, int ranks, int64_t leaves, int64_t eleme
   return parts;
 }
 
-// What a server would have summed.
+// Returns the sum that a server would compute.
 Floats tree_sum(int ranks, int64_t leaves, int64_t elements, int64_t step) {
   std::vector<TreePart> parts;
   std::vector<std::shared_ptr<Floats>> owners;
@@ -115,7 +115,7 @@ class AllReduce : public testing::TestWithParam<std::tuple<AllReduceKind, int>> 
   void SetUp() override {
     if (kind() == AllReduceKind::kGloo && !has_gloo()) GTEST_SKIP() << "built without Gloo";
   }
-  // Several sums in a row; every rank's result of each.
+  // Computes several sums in a row and returns the result of each, per rank.
   std::vector<std::vector<Floats>> sums(const std::vector<int64_t>& sizes, int64_t leaves,
                                         const CollectiveOptions& options) {
     Ranks all(ranks());
@@ -135,10 +135,10 @@ class AllReduce : public testing::TestWithParam<std::tuple<AllReduceKind, int>> 
   }
 };
 
-TEST_P(AllReduce, EveryRankGetsTheSumOfAllForAnySize) {
+TEST_P(AllReduce, EachRankGetsTheSumOfAllForAnySize) {
   const std::vector<int64_t> sizes = {1, 2, 3, 15, 16, 17, 100, 4097, 33'333, 200'001};
   constexpr int64_t kLeaves = 8;
-  // whole, and cut into chunks of small segments
+  // in one piece, and cut into chunks of small segments
   for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
     const auto results = sums(sizes, kLeaves, {.segment_bytes = 4096, .whole_bytes = whole});
     for (size_t i = 0; i < sizes.size(); ++i) {
@@ -156,7 +156,7 @@ TEST_P(AllReduce, EveryRankGetsTheSumOfAllForAnySize) {
   }
 }
 
-// the others add in another order
+// The other kinds add in another order.
 class TreeAllReduce : public AllReduce {};
 
 TEST_P(TreeAllReduce, HasTheBitsOfTheServersSum) {
@@ -215,13 +215,13 @@ TEST_P(OwnAllReduce, NamesAWorkerThatNeverAnswers) {
   }
 }
 
-TEST_P(OwnAllReduce, AWorkerThatOnlyTakesLongIsWaitedFor) {
+TEST_P(OwnAllReduce, SlowWorkerIsWaitedFor) {
   constexpr double kTimeoutS = 1.0;
   Ranks all(2, kTimeoutS);
   const WakeFd never;
   all.run([&](int rank, Peers& peers) {
     const auto collective = make_collective(GetParam(), peers, 2, kTimeoutS, {});
-    // far beyond the timeout, but it answers questions
+    // rank 1 is late by far more than the timeout, but it answers messages
     const int64_t most = now_ms() + static_cast<int64_t>(2.5 * kTimeoutS * 1000);
     while (rank == 1 && now_ms() < most) peers.serve(never, 20);
     const std::shared_ptr<float[]> target(new float[10]);
@@ -230,8 +230,8 @@ TEST_P(OwnAllReduce, AWorkerThatOnlyTakesLongIsWaitedFor) {
   });
 }
 
-// Neither the deadline nor the end of the job may wait until a flood is over.
-TEST_P(OwnAllReduce, AFloodOfStrangersHidesNoLostWorker) {
+// A flood must delay neither the deadline nor the end of the job.
+TEST_P(OwnAllReduce, FloodOfStrangersHidesNoLostWorker) {
   Ranks all(3, 0.3);
   std::atomic<bool> over = false;
   std::atomic<bool> flooding = true;
@@ -251,11 +251,11 @@ TEST_P(OwnAllReduce, AFloodOfStrangersHidesNoLostWorker) {
     collective->sum(0, parts_of(0, 3, 3, 1000, 0), 1000, {target, target.get()});
   };
   EXPECT_THROW(sum(), Error);
-  EXPECT_TRUE(flooding) << "the flood had to end first";
+  EXPECT_TRUE(flooding) << "the wait lasted until the flood ended";
   over = true;
 }
 
-// What a stranger who reaches the port can send: all of it is dropped and counted.
+// Messages that a stranger with access to the port can send: all are dropped and counted.
 TEST_P(OwnAllReduce, StrangersChangeNothing) {
   Ranks all(2);
   Dealer stranger(all.context(), all.at(0).endpoint(), {});
@@ -273,8 +273,8 @@ TEST_P(OwnAllReduce, StrangersChangeNothing) {
     stranger.send(message);
   };
   send(kRun + 1, 1001, 1, 0, 0);  // another run
-  send(kRun, 4711, 1, 0, 0);      // no worker's incarnation
-  send(kRun, 1001, 0, 0, 0);      // not that rank's
+  send(kRun, 4711, 1, 0, 0);      // no worker has this incarnation
+  send(kRun, 1001, 0, 0, 0);      // the incarnation of another rank
   send(kRun, 1001, 2, 0, 0);      // no such rank
   send(kRun, 1001, -1, 0, 0);
   send(kRun, 1001, 1, -5, 0);  // long past
@@ -299,7 +299,7 @@ TEST_P(OwnAllReduce, StrangersChangeNothing) {
   EXPECT_EQ(all.at(0).rejected(), 9);
 }
 
-// Right sender, wrong sizes and numbers: dropped, and the right ones still count.
+// Wrong sizes and numbers from the right sender are dropped, and its right parts still count.
 TEST_P(OwnAllReduce, PartsThatDoNotFitAreDropped) {
   for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
     Ranks all(3);
@@ -322,7 +322,7 @@ TEST_P(OwnAllReduce, PartsThatDoNotFitAreDropped) {
         }
         const int64_t most = now_ms() + 20'000;
         const WakeFd never;
-        // rank 0 takes them in before this rank's own parts are there
+        // rank 0 receives them before this rank's own parts
         while (all.at(0).rejected() < 3 && now_ms() < most) peers.serve(never, 10);
       }
       const std::shared_ptr<float[]> target(new float[5000]);
@@ -337,7 +337,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OwnAllReduce,
                          testing::Values(AllReduceKind::kTree, AllReduceKind::kRing),
                          [](const auto& instance) { return kind_name(instance.param); });
 
-TEST(Peers, GatherGivesEveryWorkersWords) {
+TEST(Peers, GatherReturnsTheTextsOfAllWorkers) {
   Ranks all(4);
   all.run([](int rank, Peers& peers) {
     peers.begin(0);
@@ -346,8 +346,8 @@ TEST(Peers, GatherGivesEveryWorkersWords) {
   });
 }
 
-// A part of a sum where words are waited for: the worker that sends it runs another operation.
-TEST(Peers, AMessageOfTheOtherKindIsRefused) {
+// A part of a sum arrives during a gather: the worker that sends it runs another operation.
+TEST(Peers, MessageOfTheOtherKindIsRefused) {
   Ranks all(2);
   all.run([](int rank, Peers& peers) {
     peers.begin(0);
@@ -361,21 +361,21 @@ TEST(Peers, AMessageOfTheOtherKindIsRefused) {
   EXPECT_EQ(all.at(0).rejected(), 1);
 }
 
-TEST(Peers, AWorkerOfAnotherOperationIsNamed) {
+TEST(Peers, WorkerInAnotherOperationIsNamed) {
   Ranks all(2);
   const WakeFd never;
   for (int operation = 0; operation < 3; ++operation) all.at(1).begin(operation);
   all.at(1).send_text(0, "x");
   try {
     for (const int64_t most = now_ms() + 20'000; now_ms() < most;) all.at(0).serve(never, 20);
-    FAIL() << "nobody noticed";
+    FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kProtocol);
     EXPECT_NE(std::string(e.what()).find("worker 1"), std::string::npos) << e.what();
   }
 }
 
-TEST(Peers, StoppingEndsAWait) {
+TEST(Peers, StopEndsAWait) {
   Ranks all(2);
   std::jthread stopper([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -1,4 +1,4 @@
-// The control thread over real sockets, against a coordinator that the test plays.
+// The control thread over real sockets. The test plays the coordinator.
 #include "worker/member/control.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A coordinator that answers each message by `answer`, on a thread of its own.
+// A coordinator that answers each message with `answer`, on its own thread.
 class FakeCoordinator {
  public:
   using Answer = std::function<void(Router&, const PeerId&, const Message&)>;
@@ -61,7 +61,7 @@ class ControlTest : public testing::Test {
   SignalFd signals_;
 };
 
-TEST_F(ControlTest, JoinsReadsStatesAndSaysItsLastWords) {
+TEST_F(ControlTest, JoinsReadsStatesAndLeaves) {
   std::atomic<int> leave_code = -1;
   FakeCoordinator coordinator([&](Router& router, const PeerId& peer, const Message& message) {
     if (message.header.has_hello()) give_job(router, peer);
@@ -94,7 +94,7 @@ TEST_F(ControlTest, JoinsReadsStatesAndSaysItsLastWords) {
   EXPECT_EQ(leave_code, 7);
 }
 
-TEST_F(ControlTest, ARefusalEndsIt) {
+TEST_F(ControlTest, RefusalEndsIt) {
   FakeCoordinator coordinator([](Router& router, const PeerId& peer, const Message&) {
     Message answer;
     answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kUsage));
@@ -107,14 +107,14 @@ TEST_F(ControlTest, ARefusalEndsIt) {
   EXPECT_EQ(control->end()->text, "[join] no place");
 }
 
-TEST_F(ControlTest, NobodyThereEndsItAtTheDeadline) {
+TEST_F(ControlTest, MissingCoordinatorEndsItAtTheDeadline) {
   const auto control = join("tcp://127.0.0.1:9", 0.2);
   EXPECT_FALSE(control->wait_joined());
   EXPECT_EQ(control->end()->code, ErrorCode::kUnreachable);
   EXPECT_THAT(control->end()->text, HasSubstr("tcp://127.0.0.1:9"));
 }
 
-TEST_F(ControlTest, AServerOfAnotherReleaseIsToldApart) {
+TEST_F(ControlTest, ServerOfAnotherReleaseIsRecognised) {
   FakeCoordinator coordinator([](Router& router, const PeerId& peer, const Message&) {
     router.socket().send(zmq::buffer(peer), zmq::send_flags::sndmore);
     router.socket().send(zmq::buffer(std::string("PUSHPL\0\x0a new", 12)), zmq::send_flags::none);

@@ -17,7 +17,7 @@ HashSum sum_of(const std::vector<HashSum>& hashes) {
   return sum;
 }
 
-TEST(DataHash, IsSha256OfPlaceAndIndicesAsLittleEndianNumbers) {
+TEST(DataHash, IsSha256OfPositionAndIndicesAsLittleEndianNumbers) {
   const std::vector<int64_t> numbers{7, 2, 258, 0};  // step, micro-batch, indices
   const std::vector<int64_t> indices{258, 0};
   std::vector<std::byte> bytes;
@@ -27,7 +27,7 @@ TEST(DataHash, IsSha256OfPlaceAndIndicesAsLittleEndianNumbers) {
   EXPECT_EQ(data_hash(7, 2, indices).hex(), sha256_hex(bytes));
 }
 
-TEST(DataHash, TwoSamplesThatSwapTheirMicroBatchesChangeIt) {
+TEST(DataHash, SwappingSamplesBetweenMicroBatchesChangesIt) {
   const std::vector<int64_t> a{1, 2}, b{3, 4}, c{1, 3}, d{2, 4};
   EXPECT_NE(sum_of({data_hash(0, 0, a), data_hash(0, 1, b)}),
             sum_of({data_hash(0, 0, c), data_hash(0, 1, d)}));
@@ -37,7 +37,7 @@ TEST(DataHash, TwoSamplesThatSwapTheirMicroBatchesChangeIt) {
             sum_of({data_hash(1, 0, a), data_hash(0, 0, b)}));
 }
 
-// The seed has no part in it but through what is drawn.
+// The seed affects the hash only through the drawn order.
 TEST(DataHash, AnotherSeedDrawsAnotherOrder) {
   Job job;
   job.global_batch = 8;

@@ -1,5 +1,5 @@
-// A node of a step as tests compute it, on a fake device and on the processor: jobs, models that
-// note what they are asked for, and the outcome to compare.
+// A node of a step, computed on a fake device and on the CPU: jobs, models that record the calls
+// they receive, and results to compare.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,28 +47,28 @@ inline Job small_job(const std::string& keys = "") {
 
 struct Outcome {
   bool whole = false;
-  std::map<std::pair<size_t, int>, std::vector<float>> slices;  // of each node
+  std::map<std::pair<size_t, int>, std::vector<float>> slices;  // by node and slice
   std::vector<float> sum;
   std::vector<float> losses;
   std::string data;
   friend bool operator==(const Outcome&, const Outcome&) = default;
-  // short, where a test fails
+  // short, for failed tests
   friend std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
     return out << outcome.slices.size() << " slices, " << outcome.losses.size() << " losses";
   }
 };
 
-// What a device is asked for.
-struct Asked {
+// Counts the calls that a device receives.
+struct StepCalls {
   std::atomic<int> begins = 0;
-  std::atomic<int> ahead = 0;  // staged behind the last run of a node, before its end
+  std::atomic<int> ahead = 0;  // staged after the last run of a node, before its end
   std::atomic<int> unstaged = 0;
-  bool keeps_what_is_staged = false;  // on purpose: unstage does nothing
+  bool keeps_what_is_staged = false;  // injected fault: unstage does nothing
 };
 
-class AskedStep final : public DeviceStep {
+class CountingStep final : public DeviceStep {
  public:
-  AskedStep(DeviceStep& step, Asked& asked) : step_(step), asked_(asked) {}
+  CountingStep(DeviceStep& step, StepCalls& asked) : step_(step), asked_(asked) {}
   std::shared_ptr<device::Device> device() const override { return step_.device(); }
   void begin(std::span<const float> weights) override {
     ++asked_.begins;
@@ -100,17 +100,17 @@ class AskedStep final : public DeviceStep {
 
  private:
   DeviceStep& step_;
-  Asked& asked_;
-  int staged_ = 0;  // and not run
+  StepCalls& asked_;
+  int staged_ = 0;  // staged and not yet run
 };
 
-// A model whose devices are asked through an AskedStep.
-class AskedModel final : public Model {
+// A model with its device steps wrapped in CountingStep.
+class CountingModel final : public Model {
  public:
-  AskedModel(std::unique_ptr<Model> model, Asked& asked) : model_(std::move(model)) {
+  CountingModel(std::unique_ptr<Model> model, StepCalls& asked) : model_(std::move(model)) {
     table_ = model_->table();
     for (DeviceStep* step : model_->device_steps()) {
-      steps_.push_back(std::make_unique<AskedStep>(*step, asked));
+      steps_.push_back(std::make_unique<CountingStep>(*step, asked));
     }
   }
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
@@ -132,19 +132,19 @@ class AskedModel final : public Model {
 
  private:
   std::unique_ptr<Model> model_;
-  std::vector<std::unique_ptr<AskedStep>> steps_;
+  std::vector<std::unique_ptr<CountingStep>> steps_;
 };
 
-// What a worker computes at once, at the same weights.
+// The nodes of a worker that are computed on the same weights.
 struct Work {
   int64_t step = 0;
   std::vector<Range> nodes;
 };
 
-// A worker's computing part.
+// The computing part of a worker.
 class Bench {
  public:
-  // devices: none for the processor
+  // devices: empty for the CPU
   Bench(const Job& job, const std::vector<std::shared_ptr<FakeDevice>>& devices)
       : job_(job), dataset_(open_dataset(job_)) {
     std::vector<std::unique_ptr<Model>> models;
@@ -159,7 +159,7 @@ class Bench {
     } else {
       model_ = std::make_unique<TeamModel>(std::move(models));
     }
-    model_ = std::make_unique<AskedModel>(std::move(model_), asked);
+    model_ = std::make_unique<CountingModel>(std::move(model_), asked);
     map_ = std::make_unique<SliceMap>(model_->table().total, job_.slice_bytes, 2);
     compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over; });
     weights = initial_weights(model_->table(), 5);
@@ -168,7 +168,7 @@ class Bench {
   Outcome node(int64_t step, Range range, const WeightsNeeded& needed = {}) {
     return work({step, {range}}, {}, needed);
   }
-  // hint: no nodes where there is none
+  // hint: without nodes if there is none
   Outcome work(const Work& now, const Work& hint = {}, const WeightsNeeded& needed = {}) {
     Outcome out;
     size_t node = 0;
@@ -193,16 +193,16 @@ class Bench {
     return out;
   }
   void trace_to(Trace& trace) { compute_->set_trace(trace); }
-  // As a worker does that gives a step up.
+  // Drops the data hash, as a worker does that gives up a step.
   void forget() { compute_->take_data_hash(); }
   size_t tensors() const { return model_->table().tensors.size(); }
 
-  Asked asked;
+  StepCalls asked;
   bool over = false;
-  // After the first node whatever is on a device already may change on the host, for devices that
-  // all have a share of it.
+  // Spoils the host's weights after the first node, for tests in which each device has a share of
+  // it: weights on a device must not be read again.
   bool spoils = false;
-  int refused = -1;  // a slice that is given out, and then the step is given up
+  int refused = -1;  // this slice gives up the step; -1 = none
   std::vector<float> weights;
 
  private:

@@ -1,5 +1,5 @@
-// A node of a step, computed on a fake device and on the processor: the same slices, losses and
-// data, in whatever order the device runs what it is given.
+// A node of a step, computed on a fake device and on the CPU, has the same slices, losses and data,
+// in any order of execution of the device.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@
 namespace pushpull {
 namespace {
 
-TEST(DeviceCompute, HasTheBitsOfTheProcessor) {
+TEST(DeviceCompute, HasTheBitsOfTheCpu) {
   for (const char* keys : {"", "model = convnet\n"}) {
     Bench plain(small_job(keys), {});
     std::vector<Outcome> want;
@@ -45,8 +45,8 @@ TEST(DeviceCompute, HasTheBitsOfTheProcessor) {
   }
 }
 
-// The test above can fail.
-TEST(DeviceCompute, HasOtherBitsWhereNobodyWaits) {
+// Shows that the test above can fail.
+TEST(DeviceCompute, WithoutWaitsTheBitsDiffer) {
   Bench plain(small_job(), {});
   const Outcome want = plain.node(1, {0, 8});
   int wrong = 0;
@@ -62,8 +62,8 @@ TEST(DeviceCompute, HasOtherBitsWhereNobodyWaits) {
   EXPECT_GT(wrong, 0);
 }
 
-// Weights come while forward goes on: what is not here yet is NaN until it is asked for.
-TEST(DeviceCompute, BeginsBeforeAllWeightsAreHere) {
+// Weights arrive during forward: a missing weight is NaN until it is requested.
+TEST(DeviceCompute, BeginsBeforeAllWeightsHaveArrived) {
   Bench plain(small_job(), {});
   const Outcome want = plain.node(2, {0, 2});
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -74,7 +74,7 @@ TEST(DeviceCompute, BeginsBeforeAllWeightsAreHere) {
     const Outcome got = bench.node(2, {0, 2}, [&](size_t tensor) {
       ++asked;
       EXPECT_LT(tensor, bench.tensors());
-      // of this tensor, and maybe of more
+      // at least this tensor
       std::copy(all.begin(), all.end(), bench.weights.begin());
     });
     EXPECT_EQ(got, want) << seed;
@@ -82,8 +82,8 @@ TEST(DeviceCompute, BeginsBeforeAllWeightsAreHere) {
   }
 }
 
-// A step that is given up, at its beginning or while slices go out, leaves nothing behind.
-TEST(DeviceCompute, AStepThatIsGivenUpHasNotHappened) {
+// A step that is given up, at its beginning or while slices are sent, leaves no state behind.
+TEST(DeviceCompute, StepThatIsGivenUpLeavesNoState) {
   Bench plain(small_job(), {});
   const Outcome want = plain.node(2, {0, 5});
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -107,8 +107,8 @@ TEST(DeviceCompute, AStepThatIsGivenUpHasNotHappened) {
   }
 }
 
-// Weights of a step go to a device once, however many nodes it computes there.
-TEST(DeviceCompute, TakesInTheWeightsOfAStepOnce) {
+// Weights of a step are copied to a device once, however many nodes the device computes.
+TEST(DeviceCompute, CopiesTheWeightsOfAStepOnce) {
   const Work work{1, {{1, 2}, {2, 4}, {4, 7}}};
   Bench plain(small_job(), {});
   const Outcome want = plain.work(work);
@@ -116,7 +116,7 @@ TEST(DeviceCompute, TakesInTheWeightsOfAStepOnce) {
     for (const int devices : {1, 2}) {
       Bench bench(small_job(), fake({.seed = seed}, devices));
       const std::vector<float> weights = bench.weights;
-      bench.spoils = devices == 1;  // the second one has no share of the first node
+      bench.spoils = devices == 1;  // the second device has no share of the first node
       for (int i = 1; i <= 3; ++i) {
         bench.weights = weights;
         EXPECT_EQ(bench.work(work), want) << seed << " on " << devices;
@@ -126,7 +126,8 @@ TEST(DeviceCompute, TakesInTheWeightsOfAStepOnce) {
   }
 }
 
-// Plays steps of which some are not what was hinted, or are given up. Returns how many were wrong.
+// Plays steps, some of which differ from their hint or are given up. Returns the number of wrong
+// results.
 int play_hints(uint64_t seed, Bench& plain, Bench& bench) {
   const std::array<std::vector<Range>, 4> shares = {
       {{{0, 8}}, {{0, 4}}, {{3, 4}, {4, 8}}, {{5, 6}}}};
@@ -137,7 +138,7 @@ int play_hints(uint64_t seed, Bench& plain, Bench& bench) {
   int wrong = 0;
   Work next = draw();
   for (int i = 0; i < 12; ++i) {
-    const Work now = random() % 3 == 0 ? draw() : next;  // a third: something else than was hinted
+    const Work now = random() % 3 == 0 ? draw() : next;  // a third differ from their hint
     next = draw();
     const bool given_up = random() % 5 == 0;
     if (given_up) bench.refused = 2;
@@ -156,9 +157,9 @@ int play_hints(uint64_t seed, Bench& plain, Bench& bench) {
   return wrong;
 }
 
-// What was hinted lies on the device before it is begun, and is not computed where something else
-// is.
-TEST(DeviceCompute, ComputesWhatIsBegunWhateverWasHinted) {
+// Hinted inputs are on the device before the step begins, and are not computed if the step is
+// another one.
+TEST(DeviceCompute, ComputesTheStepWhateverWasHinted) {
   Bench plain(small_job(), {});
   int ahead = 0;
   int unstaged = 0;
@@ -172,8 +173,8 @@ TEST(DeviceCompute, ComputesWhatIsBegunWhateverWasHinted) {
   EXPECT_GT(unstaged, 120);
 }
 
-// The test above can fail.
-TEST(DeviceCompute, WouldComputeWhatWasHintedIfThatWereNotUnstaged) {
+// Shows that the test above can fail.
+TEST(DeviceCompute, WithoutUnstageItComputesTheHintedStep) {
   Bench plain(small_job(), {});
   int wrong = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -184,8 +185,8 @@ TEST(DeviceCompute, WouldComputeWhatWasHintedIfThatWereNotUnstaged) {
   EXPECT_GT(wrong, 5);
 }
 
-// A micro-batch that is large is read on another thread, and may not be here in time.
-TEST(DeviceCompute, ComputesWhatAThreadReadsAhead) {
+// A thread reads large micro-batches ahead, and may be late.
+TEST(DeviceCompute, ComputesMicroBatchesThatAThreadReadsAhead) {
   const Job job = parse_job_text(
       "dataset = dummy\ninput = 3x90x90\nclasses = 2\nhidden = none\ntrain-samples = 48\n"
       "global-batch = 12\nmicro-batch = 3\nsteps = 4\nslice-bytes = 65536\n",
@@ -198,8 +199,8 @@ TEST(DeviceCompute, ComputesWhatAThreadReadsAhead) {
   }
 }
 
-// All that a device did of a step, on the host's clock, with the same bits.
-TEST(DeviceCompute, TracesWhatADeviceDoes) {
+// The trace has all work of the device for a step, on the host's clock, and the bits do not change.
+TEST(DeviceCompute, TracesTheWorkOfADevice) {
   Bench plain(small_job(), {});
   const std::string file = testing::TempDir() + "device-trace-" + std::to_string(getpid());
   const Work work{1, {{0, 3}, {3, 4}}};
@@ -224,10 +225,11 @@ TEST(DeviceCompute, TracesWhatADeviceDoes) {
     }
     EXPECT_EQ(seen["part from 0"], 3);
     EXPECT_EQ(seen["part from 3"], 3);
-    EXPECT_EQ(seen["copy in 0"], 6) << "of the weights, in one piece, and of a micro-batch";
+    EXPECT_EQ(seen["copy in 0"], 6) << "the weights, in one piece, and a micro-batch";
     for (const int m : {0, 1, 2, 3}) {
       const std::string number = std::to_string(m);
-      // of the graphs of a part's first micro-batch and its third, one border is known
+      // the first and third micro-batch of a part run the same graph, and only the later one has a
+      // border
       EXPECT_EQ(seen["forward " + number] + seen["forward and backward " + number], 3) << number;
       EXPECT_EQ(seen["forward " + number], seen["backward " + number]);
     }
@@ -237,15 +239,15 @@ TEST(DeviceCompute, TracesWhatADeviceDoes) {
   std::filesystem::remove(file);
 }
 
-// Also where a step has many micro-batches, and many parts, and so many gradient buffers.
-TEST(DeviceCompute, EveryMicroBatchOfASmallNetworkRunsAsAGraph) {
+// Holds also for a step with many micro-batches and parts, and therefore many gradient buffers.
+TEST(DeviceCompute, EachMicroBatchOfASmallNetworkRunsAsAGraph) {
   Job job = small_job();
   job.global_batch = job.train_samples = 512 * job.micro_batch;
   const Work work{0, {{0, 1}, {1, 257}, {257, 385}, {385, 512}}};
   const auto devices = fake({.seed = 3});
   Bench bench(job, devices);
   int64_t launches = 0;
-  // the first run at each place is none, and buffers come in another order in each step
+  // The first run at each address is no graph, and each step uses the buffers in another order.
   for (int i = 0; i < 6; ++i) {
     const int64_t before = devices.front()->launches();
     EXPECT_TRUE(bench.work(work).whole);
@@ -254,11 +256,11 @@ TEST(DeviceCompute, EveryMicroBatchOfASmallNetworkRunsAsAGraph) {
   EXPECT_EQ(launches, 512);
 }
 
-// Each of several devices has rows of its own, with its share of the micro-batches.
+// Each of several devices has its own rows, with its share of the micro-batches.
 TEST(DeviceCompute, TracesEachOfSeveralDevices) {
   Bench plain(small_job(), {});
   const std::string file = testing::TempDir() + "devices-trace-" + std::to_string(getpid());
-  const Work work{1, {{0, 7}, {7, 8}}};  // of the second part one device computes all
+  const Work work{1, {{0, 7}, {7, 8}}};  // one device computes all of the second part
   for (uint64_t seed = 0; seed < 30; ++seed) {
     Trace trace(file);
     Bench bench(small_job(), fake({.seed = seed}, 2));
@@ -295,7 +297,7 @@ TEST(DeviceCompute, TracesEachOfSeveralDevices) {
     const bool last_is_second = share_range(1, 2, 1).size() == 1;
     EXPECT_EQ(count(1, 7), last_is_second ? 0 : 3);
     EXPECT_EQ(count(4, 7), last_is_second ? 3 : 0);
-    // each subtree of a share is copied out by itself
+    // each subtree of a share is copied out separately
     const auto subtrees = [](const Range& share) {
       return static_cast<int>(maximal_subtrees(share, 7).size());
     };
@@ -303,17 +305,17 @@ TEST(DeviceCompute, TracesEachOfSeveralDevices) {
     EXPECT_EQ(seen[6]["copy out slice 0"],
               3 * (subtrees({first.hi, 7}) + (last_is_second ? 1 : 0)));
     EXPECT_EQ(names.at(1), "fake:0");
-    EXPECT_EQ(names.at(5), "fake:0: copies in") << "fakes of a test have one name";
+    EXPECT_EQ(names.at(5), "fake:0: copies in") << "all fakes of a test have one name";
   }
   std::filesystem::remove(file);
 }
 
-TEST(DeviceCompute, AGradientThatIsNotFiniteIsNamed) {
+TEST(DeviceCompute, ErrorNamesANonFiniteGradient) {
   Bench bench(small_job(), fake({.seed = 1}));
   bench.weights[0] = std::numeric_limits<float>::infinity();
   try {
     bench.node(3, {0, 4});
-    FAIL() << "nothing was found";
+    FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kNotFinite);
     EXPECT_NE(std::string(e.what()).find("at step 3 is not finite in tensor layers."),
@@ -324,11 +326,11 @@ TEST(DeviceCompute, AGradientThatIsNotFiniteIsNamed) {
   EXPECT_TRUE(bench.node(3, {0, 4}).whole);
 }
 
-TEST(DeviceCompute, ALostDeviceIsNamed) {
+TEST(DeviceCompute, ErrorNamesALostDevice) {
   Bench bench(small_job(), fake({.seed = 1, .lost_after = 200}));
   try {
     for (int i = 0; i < 20; ++i) bench.node(0, {0, 8});
-    FAIL() << "nothing was lost";
+    FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kDevice);
     EXPECT_NE(std::string(e.what()).find("fake:0"), std::string::npos) << e.what();

@@ -1,4 +1,4 @@
-// Weights in host memory are known to the device for as long as they are there.
+// Weights in host memory stay registered with the device as long as they live.
 #include "worker/compute/device_memory.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ std::unique_ptr<Model> model_on(const std::shared_ptr<FakeDevice>& device) {
   return make_model_on(make_queued_backend(device), job, {1, 2, 2}, 3);
 }
 
-TEST(DeviceMemory, IsRegisteredForAsLongAsItLives) {
+TEST(DeviceMemory, IsRegisteredWhileItLives) {
   const auto device = std::make_shared<FakeDevice>(FakeOptions{});
   const auto model = model_on(device);
-  model->device_step();  // has memory of its own
+  model->device_step();  // allocates its own memory
   const size_t before = device->registrations();
   auto weights = weights_memory(*model)(5000);
   EXPECT_EQ(device->registrations(), before + 1);
@@ -39,7 +39,7 @@ TEST(DeviceMemory, IsRegisteredForAsLongAsItLives) {
   EXPECT_EQ(device->registrations(), before);
 }
 
-TEST(DeviceMemory, IsUsedAllTheSameWhereTheSystemRegistersNone) {
+TEST(DeviceMemory, IsUsedEvenIfItCannotBeRegistered) {
   const auto device = std::make_shared<FakeDevice>(FakeOptions{.registers = false});
   const auto model = model_on(device);
   EXPECT_TRUE(weights_memory(*model)(5000));
@@ -48,7 +48,7 @@ TEST(DeviceMemory, IsUsedAllTheSameWhereTheSystemRegistersNone) {
   EXPECT_EQ(mapping.bytes().size(), segment.bytes());
 }
 
-TEST(DeviceMemory, OfAModelOnTheProcessorIsTheHeap) {
+TEST(DeviceMemory, IsTheHeapForAModelOnTheCpu) {
   Job job;
   const auto model = make_model(job, {1, 2, 2}, 3);
   EXPECT_TRUE(weights_memory(*model)(5000));

@@ -1,4 +1,4 @@
-// The sum of gradients on a device has the bits of the tree, in whatever order its streams run.
+// The sum of gradients on a device has the bits of the tree, in any order of its streams.
 #include "worker/compute/device_sum.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using device::FakeDevice;
 using device::FakeOptions;
 using device::Fault;
 
-// Leaves `leaf(0)`, `leaf(1)`, ... as gradients, on a stream of its own.
+// Writes `leaf(0)`, `leaf(1)`, ... as gradients, on its own stream.
 class LeafStep : public DeviceStep {
  public:
   LeafStep(std::shared_ptr<FakeDevice> device, const TensorTable& table)
@@ -42,7 +42,7 @@ class LeafStep : public DeviceStep {
     if (clock_) compute_->record(*clock_);
     const auto values = std::make_shared<std::vector<float>>(leaf(next_, table_.total));
     if (next_++ == spoilt_) (*values)[4000] = std::numeric_limits<float>::quiet_NaN();
-    // what is not overwritten shows
+    // an element that is not overwritten stays infinite
     device::enqueue(*compute_, [gradients, n = table_.total] {
       std::fill_n(gradients, n, std::numeric_limits<float>::infinity());
     });
@@ -65,7 +65,7 @@ class LeafStep : public DeviceStep {
   std::span<const DeviceSpan> spans() const override { return {}; }
   const device::Event& clock() const override { return *clock_; }
 
-  // The leaf with a NaN in element 4000.
+  // Puts a NaN into element 4000 of this leaf.
   void spoil(int64_t index) { spoilt_ = index; }
 
  private:
@@ -78,10 +78,10 @@ class LeafStep : public DeviceStep {
   int64_t spoilt_ = -1;
 };
 
-// Where sums are given out.
+// Memory in which sums are delivered.
 enum class Stay { kHost, kDevice };
 
-// One of everything. What stays on the device is read by another, as a server has it.
+// A device with its pool, step and sum. Another device reads sums on the device, as in a server.
 struct Rig {
   explicit Rig(FakeOptions options, Stay stay = Stay::kHost)
       : device(std::make_shared<FakeDevice>(options)),
@@ -105,7 +105,7 @@ struct Rig {
                {});
       sum->end_leaf();
     }
-    EXPECT_TRUE(given.empty()) << "nothing is there before somebody has waited for it";
+    EXPECT_TRUE(given.empty()) << "a slice was delivered before the wait";
     sum->finish(keep);
     return given;
   }
@@ -149,7 +149,7 @@ struct Rig {
   std::unique_ptr<GradientSum> sum;
 };
 
-TEST(DeviceSum, HasTheBitsOfThePlainTreeInWhateverOrderTheStreamsRun) {
+TEST(DeviceSum, HasTheBitsOfThePlainTreeInAnyOrderOfTheStreams) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rig rig({.seed = seed});
     for (const int64_t leaves : {1, 2, 3, 4, 7, 9, 1}) {
@@ -162,7 +162,7 @@ TEST(DeviceSum, HasTheBitsOfThePlainTreeInWhateverOrderTheStreamsRun) {
   }
 }
 
-TEST(DeviceSum, WhatStaysOnTheDeviceIsCompleteWhenItIsGivenOut) {
+TEST(DeviceSum, SumsOnTheDeviceAreCompleteWhenTheyAreDelivered) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rig rig({.seed = seed}, Stay::kDevice);
     for (const int64_t leaves : {1, 2, 3, 4, 7, 9, 1}) {
@@ -173,7 +173,7 @@ TEST(DeviceSum, WhatStaysOnTheDeviceIsCompleteWhenItIsGivenOut) {
   }
 }
 
-TEST(DeviceSum, WhatStaysOnTheDeviceCanBeBroughtToTheHost) {
+TEST(DeviceSum, SumsOnTheDeviceCanBeCopiedToTheHost) {
   Rig rig({.seed = 4}, Stay::kDevice);
   for (const Given& g : rig.run(3)) {
     const Payload here = rig.sum->on_host(g.part);
@@ -182,12 +182,12 @@ TEST(DeviceSum, WhatStaysOnTheDeviceCanBeBroughtToTheHost) {
   }
 }
 
-TEST(DeviceSum, WithoutRegisteredMemoryItIsSlowerAndTheSame) {
+TEST(DeviceSum, WithoutRegisteredMemoryItHasTheSameBits) {
   Rig rig({.seed = 5, .registers = false});
   EXPECT_TRUE(rig.has_sum(rig.run(5), 5));
 }
 
-// The test above can fail: each kind of wait is needed.
+// Shows that the tests above can fail: each kind of wait is needed.
 TEST(DeviceSum, WithoutItsWaitsTheBitsAreWrong) {
   for (const Stay stay : {Stay::kHost, Stay::kDevice}) {
     for (const Fault fault : {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait}) {
@@ -201,7 +201,7 @@ TEST(DeviceSum, WithoutItsWaitsTheBitsAreWrong) {
   }
 }
 
-// The copies of a device follow each other.
+// The copies of a device follow one another.
 TEST(DeviceSum, KnowsWhenEachSliceWasCopied) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Rig rig({.seed = seed});
@@ -219,7 +219,7 @@ TEST(DeviceSum, KnowsWhenEachSliceWasCopied) {
   }
 }
 
-TEST(DeviceSum, APartThatIsStillHeldIsNotWrittenAgain) {
+TEST(DeviceSum, HeldPartIsNotOverwritten) {
   for (const Stay stay : {Stay::kHost, Stay::kDevice}) {
     Rig rig({.seed = 3}, stay);
     const std::vector<Given> held = rig.run(4);
@@ -228,7 +228,7 @@ TEST(DeviceSum, APartThatIsStillHeldIsNotWrittenAgain) {
   }
 }
 
-TEST(DeviceSum, SaysOfEachSliceWhetherItIsFinite) {
+TEST(DeviceSum, ReportsForEachSliceIfItIsFinite) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Rig rig({.seed = seed}, seed < 10 ? Stay::kHost : Stay::kDevice);
     rig.step.spoil(1);
@@ -241,8 +241,8 @@ TEST(DeviceSum, SaysOfEachSliceWhetherItIsFinite) {
   }
 }
 
-// A node that is given up leaves nothing behind that the next one would give out.
-TEST(DeviceSum, ANodeThatWasGivenUpIsForgotten) {
+// A node that is given up leaves nothing that the next node would deliver.
+TEST(DeviceSum, NodeThatIsGivenUpIsDropped) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Rig rig({.seed = seed});
     rig.step.begin({});
@@ -261,11 +261,11 @@ TEST(DeviceSum, ANodeThatWasGivenUpIsForgotten) {
   }
 }
 
-TEST(DeviceSum, ALostDeviceIsNamed) {
+TEST(DeviceSum, ErrorNamesALostDevice) {
   Rig rig({.seed = 1, .lost_after = 40});
   try {
     for (int i = 0; i < 20; ++i) rig.run(2);
-    FAIL() << "nothing was lost";
+    FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kDevice);
     EXPECT_NE(std::string(e.what()).find("fake:0"), std::string::npos) << e.what();

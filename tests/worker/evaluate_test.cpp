@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-// Test sample i has the two pixels (i + 1, 0.5) and label i % 3.
+// Test sample i has the two pixels (i + 1, 0.5) and the label i % 3.
 class FakeDataset : public Dataset {
  public:
   explicit FakeDataset(int64_t test_size) : test_size_(test_size) {}
@@ -37,7 +37,7 @@ class FakeDataset : public Dataset {
   std::string digest_ = "fake";
 };
 
-// Sample i is right where its label is the first weight; its loss is its first pixel.
+// Sample i is correct if its label is the first weight. Its loss is its first pixel.
 class FakeModel : public Model {
  public:
   FakeModel() { table_.add({.name = "w", .shape = {1}}); }
@@ -73,7 +73,7 @@ Job job_of(int64_t micro_batch) {
 
 constexpr std::array<float, 1> kWeights = {1.0F};
 
-TEST(Evaluator, CountsEverySampleOnceWhateverTheOrderOfTheChunks) {
+TEST(Evaluator, CountsEachSampleOnceInAnyOrderOfTheChunks) {
   for (const int64_t size : {1, 3, 4, 5, 8, 11}) {
     const FakeDataset dataset(size);
     FakeModel model;
@@ -95,7 +95,7 @@ TEST(Evaluator, CountsEverySampleOnceWhateverTheOrderOfTheChunks) {
   }
 }
 
-TEST(Evaluator, PadsTheLastChunkWithZerosAndNotWithTheChunkBefore) {
+TEST(Evaluator, PadsTheLastChunkWithZeros) {
   const FakeDataset dataset(6);
   FakeModel model;
   Evaluator evaluator(job_of(4), dataset, model);
@@ -105,7 +105,7 @@ TEST(Evaluator, PadsTheLastChunkWithZerosAndNotWithTheChunkBefore) {
   EXPECT_EQ(model.seen_labels, (std::vector<int32_t>{1, 2, 0, 0}));
 }
 
-TEST(Evaluator, AnEmptyTestSplitHasNoChunks) {
+TEST(Evaluator, EmptyTestSplitHasNoChunks) {
   const FakeDataset dataset(0);
   FakeModel model;
   EXPECT_EQ(Evaluator(job_of(4), dataset, model).chunks(), 0);
@@ -120,7 +120,7 @@ TEST(Evaluator, RefusesWeightsOfAnotherModelAndChunksOutOfRange) {
   EXPECT_THROW(evaluator.run(kWeights, -1), Error);
 }
 
-TEST(EvaluationShare, ReportsTheChunksThatItWasGiven) {
+TEST(EvaluationShare, ReportsItsChunks) {
   FakeDataset dataset(10);
   FakeModel model;
   const Job job = job_of(4);

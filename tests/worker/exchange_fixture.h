@@ -1,4 +1,4 @@
-// The worker's exchange, and servers that are played by the test.
+// The worker's exchange. The test plays the servers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Exchange : public testing::Test {
     setup_.chunks = 4;
     worker_ = std::make_unique<PushPull>(setup_);
   }
-  // The share [lo, lo + 2) of every step.
+  // Assigns shares [2 * index, 2 * index + 2) of each step.
   void assign(std::initializer_list<int> shares, int64_t version = 1, int64_t from_step = 0) {
     wire::State state;
     state.set_version(version);
@@ -53,7 +53,7 @@ class Exchange : public testing::Test {
   }
   Task next() { return worker_->next(now_); }
 
-  // What was sent to a server since the last call, in order.
+  // Returns the messages sent to a server since the last call, in order.
   std::vector<wire::Exchange> sent_to(int server) {
     std::vector<wire::Exchange> out;
     for (ToServer& o : worker_->take_outgoing()) unread_.push_back(std::move(o));
@@ -87,7 +87,7 @@ class Exchange : public testing::Test {
     wire::Weights* w = message.header.mutable_weights();
     w->set_pull(pull);
     w->set_pushes_through(pushes_through);
-    w->set_at_barrier(true);  // where one is asked for
+    w->set_at_barrier(true);  // matters only if the pull asks for a barrier
     for (const int slice : worker_->slices().slices_of(server)) {
       w->add_slices()->set_slice(slice);
       w->mutable_slices(w->slices_size() - 1)->set_version(version);
@@ -95,7 +95,7 @@ class Exchange : public testing::Test {
     }
     return message;
   }
-  // asked: the repetition that it answers.
+  // asked: the repeat that it answers.
   Message status(int64_t pull, int64_t pushes_through, bool not_ready = false, int asked = 1,
                  int connection = 0) {
     Message message;
@@ -109,13 +109,13 @@ class Exchange : public testing::Test {
   bool hear(int server, const Message& message) {
     return worker_->on_message(server, message, now_);
   }
-  // Both servers answer the newest pull.
+  // Lets both servers answer the newest pull.
   void answer(int64_t version, float value, int64_t pushes_through = 0) {
     const int64_t number = newest_pull().number();
     for (const int server : {0, 1})
       hear(server, weights(server, number, version, value, pushes_through));
   }
-  // Pulls until there is something to compute at `clock`.
+  // Pulls until there is a task at `clock`, and returns it.
   Task ready_at(int64_t clock, float value = 1.0F) {
     for (int i = 0; i < 3; ++i) {
       const Task task = next();

@@ -1,4 +1,4 @@
-// Small things that the tests of the exchange's parts share.
+// Helpers that the tests of the exchange's parts share.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ inline Payload floats_of(int64_t n, float value) {
   return {std::move(owner), bytes};
 }
 
-// 3,000 floats in three slices: 0 and 2 at server 0, 1 at server 1.
+// Returns a map of 3,000 floats in three slices: 0 and 2 on server 0, 1 on server 1.
 inline SliceMap three_slices() { return {3000, 4096, 2}; }
 
-// 10 steps of 4 micro-batches in 2 shares, 4 chunks to evaluate.
+// Returns a plan of 10 steps with 4 micro-batches in 2 shares, and 4 chunks to evaluate.
 inline WorkPlan ten_steps(int64_t eval_every = 0) {
   WorkPlan plan;
   plan.barriers = {eval_every, 0, 0, 10};
@@ -32,7 +32,7 @@ inline WorkPlan ten_steps(int64_t eval_every = 0) {
   return plan;
 }
 
-// Assigns these shares, each of two micro-batches.
+// Returns a state that assigns these shares, each of two micro-batches.
 inline wire::State state_with(const std::vector<int>& shares, int64_t from_step = 0) {
   wire::State state;
   for (const int index : shares) {

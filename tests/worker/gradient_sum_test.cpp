@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-// Runs a node of `leaves` micro-batches; in the last one backward finishes the last tensor first.
+// Runs a node of `leaves` micro-batches. In the last one backward finishes the last tensor first.
 std::vector<Given> run(GradientSum& sum, const TensorTable& table, int64_t leaves) {
   std::vector<Given> out;
   sum.begin(leaves);
@@ -43,7 +43,7 @@ TEST(GradientSum, HasTheBitsOfThePlainTreeForAnyNumberOfMicroBatches) {
   }
 }
 
-TEST(GradientSum, GivesEverySliceOnceWithItsPartOfTheSum) {
+TEST(GradientSum, DeliversEachSliceOnceWithItsPartOfTheSum) {
   const TensorTable table = some_table();
   for (const int64_t bytes : {4096, 8192, 1 << 20}) {
     const SliceMap map(table.total, bytes, 1);
@@ -64,7 +64,7 @@ TEST(GradientSum, GivesEverySliceOnceWithItsPartOfTheSum) {
   }
 }
 
-TEST(GradientSum, ASliceGoesOutAsSoonAsItsLastTensorIsFinal) {
+TEST(GradientSum, SliceIsDeliveredAsSoonAsItsLastTensorIsFinal) {
   TensorTable table;
   for (const int64_t size : {1024, 2048, 1000, 24, 500}) {
     TensorInfo info;
@@ -81,7 +81,7 @@ TEST(GradientSum, ASliceGoesOutAsSoonAsItsLastTensorIsFinal) {
   sum->tensor_ready(4, ready);
   EXPECT_EQ(given, (std::vector<int>{4}));
   sum->tensor_ready(3, ready);
-  EXPECT_EQ(given, (std::vector<int>{4})) << "t2 lies in slice 3 too";
+  EXPECT_EQ(given, (std::vector<int>{4})) << "slice 3 also holds t2";
   sum->tensor_ready(2, ready);
   EXPECT_EQ(given, (std::vector<int>{4, 3}));
   sum->tensor_ready(1, ready);
@@ -91,7 +91,7 @@ TEST(GradientSum, ASliceGoesOutAsSoonAsItsLastTensorIsFinal) {
   sum->end_leaf();
 }
 
-TEST(GradientSum, APartThatASocketStillHoldsIsNotWrittenAgain) {
+TEST(GradientSum, PartHeldByASocketIsNotOverwritten) {
   const TensorTable table = some_table();
   const SliceMap map(table.total, 4096, 1);
   const auto sum = make_host_sum(table, map);
@@ -104,7 +104,7 @@ TEST(GradientSum, APartThatASocketStillHoldsIsNotWrittenAgain) {
   }
 }
 
-TEST(GradientSum, MoreMicroBatchesThanAnnouncedAreOurMistake) {
+TEST(GradientSum, MoreMicroBatchesThanAnnouncedAreAnAssertion) {
   const TensorTable table = some_table();
   const auto sum = make_host_sum(table, SliceMap(table.total, 4096, 1));
   EXPECT_THROW(sum->begin(0), Error);

@@ -1,4 +1,4 @@
-// Made-up gradients of micro-batches, and their sum along the tree as it is defined.
+// Artificial gradients of micro-batches, and their sum along the tree by its definition.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-// Tensors of several sizes: slices hold many, and one tensor lies in many slices.
+// Returns tensors of several sizes: a slice holds many, and one tensor spans many slices.
 inline TensorTable some_table() {
   TensorTable table;
   for (const int64_t size : {700, 3000, 10, 1, 5, 4096, 999}) {
@@ -40,7 +40,7 @@ inline std::vector<float> recursive_sum(Range node, int64_t n) {
   return left;
 }
 
-// A slice as it was given out.
+// A slice as it was delivered.
 struct Given {
   int slice = 0;
   Payload part;

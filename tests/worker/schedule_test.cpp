@@ -1,4 +1,5 @@
-// The schedules without servers, messages and time: what each asks for, and when it computes.
+// The schedules without servers, messages and time: the pulls that each requests, and when it
+// computes.
 #include "worker/schedule/schedule.h"
 
 #include <gtest/gtest.h>
@@ -19,15 +20,15 @@ std::unique_ptr<Schedule> make(const std::string& strategy, int64_t eval_every =
   return make_schedule(parsed, plan);
 }
 
-// The weights that the schedule asks for have come, of these versions.
-std::optional<PullAim> bring(Schedule& schedule, int64_t least, int64_t most,
-                             bool at_barrier = true) {
+// Answers the schedule's pull with weights of these versions.
+std::optional<PullAim> answer_pull(Schedule& schedule, int64_t least, int64_t most,
+                                   bool at_barrier = true) {
   const auto aim = schedule.next().pull;
-  EXPECT_TRUE(aim) << "it asks for none";
+  EXPECT_TRUE(aim) << "the schedule requests no weights";
   return schedule.on_weights({*aim, least, most, aim->at_barrier && at_barrier});
 }
 
-TEST(Schedule, ASpareIsIdleUntilItHasAShare) {
+TEST(Schedule, SpareIsIdleUntilItHasAShare) {
   for (const char* strategy : {"sync", "local:4", "ssp:2", "backup:1"}) {
     const auto schedule = make(strategy);
     EXPECT_TRUE(schedule->idle()) << strategy;
@@ -35,23 +36,24 @@ TEST(Schedule, ASpareIsIdleUntilItHasAShare) {
     EXPECT_FALSE(schedule->next().pull) << strategy;
     EXPECT_TRUE(schedule->on_shares(state_with({0}))) << strategy;
     EXPECT_FALSE(schedule->idle()) << strategy;
-    EXPECT_FALSE(schedule->on_shares(state_with({0}))) << strategy << ": it knows that share";
+    EXPECT_FALSE(schedule->on_shares(state_with({0})))
+        << strategy << ": the share is already known";
   }
   EXPECT_FALSE(make("async")->idle()) << "server 0 may have a lease";
 }
 
-TEST(Schedule, AShareThatDoesNotExistIsRefused) {
+TEST(Schedule, UnknownShareIsRefused) {
   for (const char* strategy : {"sync", "ssp:2", "backup:1"}) {
     EXPECT_THROW(make(strategy)->on_shares(state_with({2})), Error) << strategy;
     EXPECT_THROW(make(strategy)->on_shares(state_with({0}, -1)), Error) << strategy;
   }
 }
 
-TEST(Schedule, InLockstepANewcomerAsksWhereTheRunIsAndThenForOneVersion) {
+TEST(Schedule, InLockstepANewcomerPullsTheNewestAndThenOneVersion) {
   const auto schedule = make("sync");
   schedule->on_shares(state_with({0}));
   EXPECT_TRUE(schedule->next().pull->is_newest());
-  const auto again = bring(*schedule, 4, 5);
+  const auto again = answer_pull(*schedule, 4, 5);
   ASSERT_TRUE(again) << "servers are a step apart";
   EXPECT_EQ(again->versions, PullAim::kExact);
   EXPECT_EQ(again->clock, 4);
@@ -63,9 +65,9 @@ TEST(Schedule, InLockstepANewcomerAsksWhereTheRunIsAndThenForOneVersion) {
 TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
   const auto schedule = make("sync");
   schedule->on_shares(state_with({0}));
-  bring(*schedule, 0, 0);
+  answer_pull(*schedule, 0, 0);
   EXPECT_EQ(schedule->pull_after(0)->clock, 1);
-  EXPECT_FALSE(schedule->pull_after(9)) << "the end is evaluated first";
+  EXPECT_FALSE(schedule->pull_after(9)) << "the end is evaluated before the next pull";
   schedule->on_pushed(0, {0, 2});
   const auto aim = schedule->next().pull;
   EXPECT_EQ(aim->clock, 1);
@@ -73,80 +75,80 @@ TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
   EXPECT_FALSE(aim->may_be_past);
   EXPECT_EQ(schedule->wanted()->step, 1);
   EXPECT_FALSE(schedule->weights_fit(*schedule->wanted()));
-  EXPECT_TRUE(schedule->gives_up(*aim)) << "it may wait for a share that has just come";
+  EXPECT_TRUE(schedule->gives_up(*aim)) << "a pull may be obsolete after a new share";
   EXPECT_FALSE(schedule->gives_up({.versions = PullAim::kNewest}));
 }
 
-TEST(Schedule, InLockstepTheLastPushOfAShareThatEndsIsWaitedFor) {
+TEST(Schedule, InLockstepTheLastPushOfAnEndingShareIsConfirmed) {
   const auto schedule = make("sync");
   wire::State state = state_with({0});
   state.mutable_assigned(0)->set_to_step(1);
   schedule->on_shares(state);
-  bring(*schedule, 0, 0);
+  answer_pull(*schedule, 0, 0);
   EXPECT_EQ(schedule->next().task.kind, Task::kCompute);
   schedule->on_pushed(0, {0, 2});
-  ASSERT_TRUE(schedule->next().pull) << "servers may lack the push";
+  ASSERT_TRUE(schedule->next().pull) << "servers may still lack the push";
   EXPECT_EQ(schedule->next().pull->clock, 1);
-  bring(*schedule, 1, 1);
+  answer_pull(*schedule, 1, 1);
   EXPECT_FALSE(schedule->next().pull);
   EXPECT_EQ(schedule->next().task.kind, Task::kDone);
 }
 
-TEST(Schedule, LocalTakesRoundsAndPushesOneSum) {
+TEST(Schedule, LocalComputesRoundsAndPushesOneSum) {
   const auto schedule = make("local:4");
   schedule->on_shares(state_with({0}));
-  bring(*schedule, 0, 0);
+  answer_pull(*schedule, 0, 0);
   EXPECT_EQ(schedule->next().task.steps, 4);
   EXPECT_EQ(schedule->steps_from(8), 2);
   EXPECT_EQ(schedule->nodes({0, 3}), (std::vector<Range>{{0, 3}}));
   EXPECT_EQ(make("sync")->nodes({0, 3}), (std::vector<Range>{{0, 2}, {2, 3}}));
 }
 
-TEST(Schedule, SspUsesWeightsForOnePushAndNamesThemByServer) {
+TEST(Schedule, SspUsesWeightsForOnePushAndNamesTheirVersions) {
   const auto schedule = make("ssp:2", 4);
   schedule->on_shares(state_with({0}, 3));
   EXPECT_EQ(schedule->next().pull->versions, PullAim::kPerServer);
-  EXPECT_EQ(schedule->next().pull->clock, 3) << "where the coordinator says";
-  EXPECT_FALSE(bring(*schedule, 40, 41)) << "servers count by themselves";
+  EXPECT_EQ(schedule->next().pull->clock, 3) << "the coordinator's step";
+  EXPECT_FALSE(answer_pull(*schedule, 40, 41)) << "each server counts its own versions";
   EXPECT_EQ(schedule->next().task.step, 3);
   schedule->on_pushed(3, {0, 2});
   EXPECT_TRUE(schedule->next().pull->at_barrier);
-  bring(*schedule, 42, 42);
+  answer_pull(*schedule, 42, 42);
   EXPECT_EQ(schedule->next().task.kind, Task::kEvaluate);
   schedule->on_evaluated();
-  EXPECT_EQ(schedule->next().task.kind, Task::kCompute) << "on the barrier's weights";
+  EXPECT_EQ(schedule->next().task.kind, Task::kCompute) << "computes on the barrier's weights";
 }
 
-TEST(Schedule, SspLeavesOutAnEvaluationWhoseBarrierIsPast) {
+TEST(Schedule, SspSkipsAnEvaluationOfAPastBarrier) {
   const auto schedule = make("ssp:2", 4);
   schedule->on_shares(state_with({0}, 4));
   ASSERT_TRUE(schedule->next().pull->at_barrier);
-  bring(*schedule, 42, 43, false);
+  answer_pull(*schedule, 42, 43, false);
   EXPECT_EQ(schedule->next().task.kind, Task::kCompute);
 }
 
-TEST(Schedule, BackupComputesOnTheNewestVersionAndEvaluatesWhatItHasPassed) {
+TEST(Schedule, BackupComputesOnTheNewestVersionAndEvaluatesPassedBarriers) {
   const auto schedule = make("backup:1", 3);
   schedule->on_shares(state_with({0}));
-  bring(*schedule, 5, 5);
+  answer_pull(*schedule, 5, 5);
   const auto barrier = schedule->next().pull;
   ASSERT_TRUE(barrier);
   EXPECT_TRUE(barrier->at_barrier);
   EXPECT_EQ(barrier->clock, 3);
-  bring(*schedule, 3, 3);
+  answer_pull(*schedule, 3, 3);
   EXPECT_EQ(schedule->next().task, (Task{Task::kEvaluate, 3, {0, 2}, 1}));
   schedule->on_evaluated();
   EXPECT_TRUE(schedule->next().pull->is_newest());
-  bring(*schedule, 5, 5);
+  answer_pull(*schedule, 5, 5);
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 5, {0, 2}, 1}));
   schedule->on_pushed(5, {0, 2});
   EXPECT_EQ(schedule->next().pull->clock, 6);
 }
 
-TEST(Schedule, BackupAsksForTheLowerOfTwoVersionsUnlessThatIsPast) {
+TEST(Schedule, BackupPullsTheLowerOfTwoVersionsUnlessItIsPast) {
   const auto schedule = make("backup:1");
   schedule->on_shares(state_with({0}));
-  const auto lower = bring(*schedule, 2, 3);
+  const auto lower = answer_pull(*schedule, 2, 3);
   ASSERT_TRUE(lower);
   EXPECT_EQ(lower->clock, 2);
   EXPECT_TRUE(lower->may_be_past);
@@ -164,23 +166,23 @@ google::protobuf::RepeatedPtrField<wire::Lease> leases(int64_t number, int64_t s
   return out;
 }
 
-TEST(Schedule, LeasesAreWorkedOnOnceOnFreshWeights) {
+TEST(Schedule, LeaseIsComputedOnceOnFreshWeights) {
   const auto schedule = make("async");
   EXPECT_TRUE(schedule->draws_leases());
   EXPECT_TRUE(schedule->next().pull->leases);
   EXPECT_TRUE(schedule->on_leases(leases(1, 0, 0, 2)));
-  EXPECT_TRUE(schedule->on_leases(leases(1, 0, 2, 4))) << "that number is known";
+  EXPECT_TRUE(schedule->on_leases(leases(1, 0, 2, 4))) << "the number is known";
   EXPECT_EQ(schedule->newest_lease(), 1);
   EXPECT_EQ(schedule->next().pull->versions, PullAim::kPerServer);
-  bring(*schedule, 7, 8);
+  answer_pull(*schedule, 7, 8);
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 0, {0, 2}, 1}));
   schedule->on_leases(leases(2, 1, 0, 2));
   EXPECT_EQ(schedule->upcoming()->step, 1);
   schedule->on_pushed(0, {0, 2});
-  EXPECT_FALSE(schedule->weights_fit(*schedule->wanted())) << "they were used";
+  EXPECT_FALSE(schedule->weights_fit(*schedule->wanted())) << "the weights have been used";
 }
 
-TEST(Schedule, APushShowsTheGrantOfItsLease) {
+TEST(Schedule, PushHasTheGrantOfItsLease) {
   const auto schedule = make("async");
   EXPECT_EQ(schedule->grant({0, 2}).mac(), "") << "no lease";
   for (const int64_t number : {1, 2}) {
@@ -193,7 +195,7 @@ TEST(Schedule, APushShowsTheGrantOfItsLease) {
   EXPECT_EQ(schedule->grant({0, 2}).mac(), "of lease 2");
 }
 
-TEST(Schedule, LeasesOutsideTheRunDoNotCount) {
+TEST(Schedule, LeasesOutsideTheRunAreIgnored) {
   const auto schedule = make("async");
   for (const auto& [step, lo, hi] :
        {std::tuple{-1, 0, 2}, {11, 0, 2}, {0, -1, 2}, {0, 2, 2}, {0, 0, 5}}) {
@@ -201,11 +203,11 @@ TEST(Schedule, LeasesOutsideTheRunDoNotCount) {
   }
 }
 
-TEST(Schedule, WeightsThatWereLetGoOfFitNothing) {
+TEST(Schedule, ReleasedWeightsAreNotUsed) {
   for (const char* strategy : {"ssp:2", "backup:1"}) {
     const auto schedule = make(strategy);
     schedule->on_shares(state_with({0}));
-    bring(*schedule, 0, 0);
+    answer_pull(*schedule, 0, 0);
     const Task task = schedule->next().task;
     EXPECT_TRUE(schedule->weights_fit(task)) << strategy;
     schedule->on_weights_let_go();

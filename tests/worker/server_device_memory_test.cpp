@@ -1,5 +1,5 @@
-// The two ends of a device's shared memory, ServerAttachment of a worker and AttachedWorkers of a server,
-// without a socket between them. Each has a fake of its own that stands for the same device.
+// The two ends of a device's shared memory, ServerAttachment of a worker and AttachedWorkers of a
+// server, without a socket between them. Each has its own fake, and both stand for the same device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using device::FakeDevice;
 using device::FakeOptions;
 using testing::HasSubstr;
 
-constexpr int64_t kElements = 3000;  // at one server: slices of 1,024, 1,024 and 952
+constexpr int64_t kElements = 3000;  // on one server: slices of 1,024, 1,024 and 952
 constexpr uint64_t kRun = 11;
 constexpr uint64_t kWorker = 101;
 constexpr int64_t kDeadlineMs = 1000;
@@ -29,7 +29,7 @@ class ServerDeviceMemory : public testing::Test {
  protected:
   using Devices = std::vector<std::shared_ptr<FakeDevice>>;
 
-  // at_servers: null for one in host memory.
+  // at_servers: null for a server in host memory.
   void make(Devices at_servers, const FakeOptions& at_worker = {.seed = 1}) {
     worker_.reset();
     servers_.clear();
@@ -55,7 +55,7 @@ class ServerDeviceMemory : public testing::Test {
   static std::shared_ptr<FakeDevice> fake(int index = 0) {
     return std::make_shared<FakeDevice>(FakeOptions{.seed = 2, .index = index});
   }
-  // What the worker asks is answered by the servers. Returns what it says.
+  // Delivers the worker's requests to the servers, and their answers. Returns the worker's log.
   std::string attach() {
     testing::internal::CaptureStderr();
     for (const ToServer& ask : worker_->due(now_)) {
@@ -76,7 +76,7 @@ class ServerDeviceMemory : public testing::Test {
     return message;
   }
 
-  // 0, 1, ... on a device.
+  // Returns the numbers 0, 1, ... in a device's memory.
   static std::shared_ptr<float[]> filled(const FloatAllocator& memory, FakeDevice& device) {
     std::vector<float> values(kElements);
     std::iota(values.begin(), values.end(), 0.0F);
@@ -100,9 +100,9 @@ class ServerDeviceMemory : public testing::Test {
     const std::span<const float> part(flat.get() + e.lo, static_cast<size_t>(e.size()));
     return {flat, std::as_bytes(part), true};
   }
-  // On its way to the first server.
+  // Returns a push as it goes to the first server.
   Message pushed(const std::shared_ptr<float[]>& flat) {
-    gradients_.push_back(flat);  // as PushPull does until it has been read
+    gradients_.push_back(flat);  // as PushPull does until servers have read it
     ToServer out;
     wire::Exchange* exchange = out.message.header.mutable_exchange();
     exchange->mutable_sender()->set_run(kRun);
@@ -132,7 +132,7 @@ class ServerDeviceMemory : public testing::Test {
   }
 
   int64_t now_ = 1'000'000;
-  std::shared_ptr<FakeDevice> device_;  // the worker's
+  std::shared_ptr<FakeDevice> device_;  // the worker's device
   std::vector<std::shared_ptr<float[]>> gradients_;
   std::unique_ptr<PushPull> push_pull_;
   std::unique_ptr<ServerAttachment> worker_;
@@ -158,20 +158,20 @@ TEST_F(ServerDeviceMemory, GradientsAndWeightsAreReadOnTheDeviceBothWays) {
   EXPECT_EQ(read(pull.payloads[1], *device_).at(0), 1024.0F);
 }
 
-TEST_F(ServerDeviceMemory, AServerInHostMemoryIsNamed) {
+TEST_F(ServerDeviceMemory, ServerInHostMemoryIsNamed) {
   make({nullptr});
   EXPECT_THAT(attach(), HasSubstr("shared memory with server 0 (its weights lie in host memory)"));
   EXPECT_FALSE(worker_->device_gradients());
 }
 
-TEST_F(ServerDeviceMemory, AServerOnAnotherGpuIsNamed) {
+TEST_F(ServerDeviceMemory, ServerOnAnotherGpuIsNamed) {
   make({fake(1)});
   EXPECT_THAT(attach(), HasSubstr("shared memory with server 0 (its weights lie on another GPU, "
                                   "fake:1)"));
   EXPECT_FALSE(worker_->device_gradients());
 }
 
-TEST_F(ServerDeviceMemory, GradientsStayOnTheDeviceOnlyWhereAllServersReadThemThere) {
+TEST_F(ServerDeviceMemory, GradientsStayOnTheDeviceOnlyIfAllServersReadThemThere) {
   make({fake(), nullptr});
   EXPECT_THAT(attach(), HasSubstr("shared device memory with server 0; shared memory with server 1 "
                                   "(its weights lie in host memory)"));
@@ -181,7 +181,7 @@ TEST_F(ServerDeviceMemory, GradientsStayOnTheDeviceOnlyWhereAllServersReadThemTh
   EXPECT_TRUE(worker_->device_gradients());
 }
 
-TEST_F(ServerDeviceMemory, AServerThatCannotReadTheDeviceAnyMoreIsSentTheBytes) {
+TEST_F(ServerDeviceMemory, ServerThatCanNoLongerReadTheDeviceGetsTheBytes) {
   make({fake()});
   attach();
   const auto gradient = filled(worker_->device_gradients(), *device_);
@@ -195,7 +195,7 @@ TEST_F(ServerDeviceMemory, AServerThatCannotReadTheDeviceAnyMoreIsSentTheBytes) 
   expect_bytes(pushed(gradient));
 }
 
-TEST_F(ServerDeviceMemory, WeightsThatCannotBeOpenedAreAskedForOnTheHost) {
+TEST_F(ServerDeviceMemory, WeightsThatCannotBeOpenedArePulledOnTheHost) {
   const auto at_server = fake();
   make({at_server});
   attach();
@@ -208,7 +208,7 @@ TEST_F(ServerDeviceMemory, WeightsThatCannotBeOpenedAreAskedForOnTheHost) {
   EXPECT_EQ(worker_->rejected(), 1);
 }
 
-TEST_F(ServerDeviceMemory, AProbeThatCannotBeOpenedLeavesHostMemory) {
+TEST_F(ServerDeviceMemory, ProbeThatCannotBeOpenedFallsBackToHostMemory) {
   make({fake()});
   const std::vector<ToServer> asked = worker_->due(now_);
   Message answer = servers_[0]->on_attach("peer", asked[0].message.header.attach());
@@ -217,8 +217,8 @@ TEST_F(ServerDeviceMemory, AProbeThatCannotBeOpenedLeavesHostMemory) {
   EXPECT_FALSE(worker_->device_gradients());
 }
 
-// It is no fault of the server's.
-TEST_F(ServerDeviceMemory, ADeviceThatIsLostEndsTheWorker) {
+// A lost device of the worker is not the server's fault.
+TEST_F(ServerDeviceMemory, LostDeviceEndsTheWorker) {
   make({fake()}, {.seed = 1, .lost_after = 3});
   const std::vector<ToServer> asked = worker_->due(now_);
   Message answer = servers_[0]->on_attach("peer", asked[0].message.header.attach());
@@ -231,7 +231,7 @@ TEST_F(ServerDeviceMemory, ADeviceThatIsLostEndsTheWorker) {
       Error);
   try {
     worker_->on_message(0, answer, now_);
-    FAIL() << "goes on";
+    FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kDevice);
   }

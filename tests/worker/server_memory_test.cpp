@@ -1,5 +1,5 @@
-// The two ends of shared memory, ServerAttachment of a worker and AttachedWorkers of a server, without a
-// socket between them.
+// The two ends of shared memory, ServerAttachment of a worker and AttachedWorkers of a server,
+// without a socket between them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ class ServerMemoryTest : public testing::Test {
     }
     return state;
   }
-  // What the worker asks is answered by the server.
+  // Delivers the worker's requests to the server, and the answers.
   void attach() {
     for (const ToServer& ask : worker_->due(now_)) {
       Message answer = server_->on_attach("peer", ask.message.header.attach());
@@ -50,7 +50,7 @@ class ServerMemoryTest : public testing::Test {
     }
   }
   Message push(const std::shared_ptr<float[]>& flat) {
-    pushed_.push_back(flat);  // as PushPull does until it has been read
+    pushed_.push_back(flat);  // as PushPull does until the server has read it
     Message message;
     wire::Exchange* exchange = message.header.mutable_exchange();
     exchange->mutable_sender()->set_run(kRun);
@@ -75,7 +75,7 @@ class ServerMemoryTest : public testing::Test {
     return {flat, std::as_bytes(std::span<const float>(flat.get() + elements.lo,
                                                        static_cast<size_t>(elements.size())))};
   }
-  // On its way to the server, as the wire carries it.
+  // Returns the message as it goes over the wire to the server.
   Message sent(Message message) const {
     ToServer out{0, std::move(message)};
     worker_->on_send(out);
@@ -94,7 +94,7 @@ class ServerMemoryTest : public testing::Test {
   std::unique_ptr<AttachedWorkers> server_;
 };
 
-TEST_F(ServerMemoryTest, GradientsAndWeightsGoAsReferencesBothWays) {
+TEST_F(ServerMemoryTest, GradientsAndWeightsGoByReferenceBothWays) {
   make();
   testing::internal::CaptureStderr();
   attach();
@@ -118,7 +118,7 @@ TEST_F(ServerMemoryTest, GradientsAndWeightsGoAsReferencesBothWays) {
   EXPECT_EQ(pulled.payloads[1].floats()[6], 6.0F);
 }
 
-TEST_F(ServerMemoryTest, WeightsGoOverTheSocketWhereThePullDoesNotWantThemInPlace) {
+TEST_F(ServerMemoryTest, WeightsGoOverTheSocketUnlessThePullWantsThemInPlace) {
   make();
   attach();
   Message pull = push(worker_->gradients()(kElements));
@@ -127,7 +127,7 @@ TEST_F(ServerMemoryTest, WeightsGoOverTheSocketWhereThePullDoesNotWantThemInPlac
   EXPECT_EQ(answered(weights(server_->weights()(kElements))).payloads.size(), 3U);
 }
 
-TEST_F(ServerMemoryTest, AConnectionThatComesAnewIsKnownByItsPull) {
+TEST_F(ServerMemoryTest, NewConnectionIsRecognisedByItsPull) {
   make();
   attach();
   Message pushed = sent(push(worker_->gradients()(kElements)));
@@ -146,7 +146,7 @@ TEST_F(ServerMemoryTest, TcpAndIpcNeverShare) {
   }
 }
 
-TEST_F(ServerMemoryTest, ARefusalIsSaidWithItsReasonAndLeavesTheSocket) {
+TEST_F(ServerMemoryTest, RefusalIsReportedWithItsReasonAndTheSocketIsUsed) {
   for (const bool warned : {false, true}) {
     make(warned ? "transport = shm\n" : "", "transport = tcp\n");
     testing::internal::CaptureStderr();
@@ -160,7 +160,7 @@ TEST_F(ServerMemoryTest, ARefusalIsSaidWithItsReasonAndLeavesTheSocket) {
   }
 }
 
-TEST_F(ServerMemoryTest, AServerOfAnotherHostRefuses) {
+TEST_F(ServerMemoryTest, ServerOfAnotherHostRefuses) {
   make();
   wire::Attach attach = worker_->due(now_)[0].message.header.attach();
   attach.set_host("00000000-0000-0000-0000-000000000000 1 0");
@@ -169,7 +169,7 @@ TEST_F(ServerMemoryTest, AServerOfAnotherHostRefuses) {
   EXPECT_EQ(answer.header.attached().text(), "it is on another host");
 }
 
-TEST_F(ServerMemoryTest, AProbeThatCannotBeOpenedIsARefusalOnEitherSide) {
+TEST_F(ServerMemoryTest, ProbeThatCannotBeOpenedIsARefusalOnEitherSide) {
   make();
   wire::Attach attach = worker_->due(now_)[0].message.header.attach();
   attach.mutable_probe()->set_token(std::string(16, 'x'));
@@ -191,14 +191,14 @@ TEST_F(ServerMemoryTest, AsksAgainUntilTheServerKnowsTheWorker) {
   server_->on_state(members({}));
   for (int i = 0; i < 100; ++i, now_ += 50) {
     attach();
-    EXPECT_FALSE(worker_->settled()) << "it answers, if only that it is not ready";
+    EXPECT_FALSE(worker_->settled()) << "the server only answers that it is not ready";
   }
   server_->on_state(members({kWorker}));
   attach();
   EXPECT_TRUE(worker_->settled());
 }
 
-TEST_F(ServerMemoryTest, ASilentServerIsNotWaitedForButMayAnswerLater) {
+TEST_F(ServerMemoryTest, SilentServerIsNotWaitedForButMayAnswerLater) {
   make();
   testing::internal::CaptureStderr();
   for (int i = 0; i <= 40; ++i, now_ += 50) {
@@ -214,7 +214,7 @@ TEST_F(ServerMemoryTest, ASilentServerIsNotWaitedForButMayAnswerLater) {
   EXPECT_TRUE(sent(push(worker_->gradients()(kElements))).payloads.empty());
 }
 
-TEST_F(ServerMemoryTest, AServerThatCannotReadAPushIsSentTheBytes) {
+TEST_F(ServerMemoryTest, ServerThatCannotReadAPushGetsTheBytes) {
   make();
   attach();
   Message pushed = sent(push(worker_->gradients()(kElements)));
@@ -227,7 +227,7 @@ TEST_F(ServerMemoryTest, AServerThatCannotReadAPushIsSentTheBytes) {
   EXPECT_EQ(sent(push(worker_->gradients()(kElements))).payloads.size(), 3U);
 }
 
-TEST_F(ServerMemoryTest, ReferencesOfWhoHasNotAttachedAreRefused) {
+TEST_F(ServerMemoryTest, ReferencesWithoutAnAttachAreRefused) {
   make();
   attach();
   const Message pushed = sent(push(worker_->gradients()(kElements)));

@@ -1,4 +1,5 @@
-// Shares that a worker owns, and where its slices and weights go: bookkeeping without messages.
+// Shares that a worker owns, connections of slices, and places of weights: bookkeeping without
+// messages.
 #include "worker/schedule/share_list.h"
 
 #include <gtest/gtest.h>
@@ -13,27 +14,27 @@ namespace {
 
 const auto kFromStep = [](int64_t from_step) { return from_step; };
 
-TEST(ShareList, TheShareThatIsFurthestBehindComesFirst) {
+TEST(ShareList, ShareFurthestBehindComesFirst) {
   ShareList shares(ten_steps());
   EXPECT_TRUE(shares.assign(state_with({0}, 3), kFromStep));
   EXPECT_TRUE(shares.assign(state_with({0, 1}, 2), kFromStep));
-  EXPECT_EQ(shares.lowest()->index, 1) << "share 0 goes on at step 3";
+  EXPECT_EQ(shares.lowest()->index, 1) << "share 0 continues at step 3";
   EXPECT_EQ(shares.next_task(), (Task{Task::kCompute, 2, {2, 4}, 1}));
   EXPECT_EQ(shares.upcoming()->step, 3);
   shares.pushed(2, {2, 4});
   EXPECT_EQ(shares.lowest()->index, 0);
 }
 
-TEST(ShareList, ABarrierIsEvaluatedOnceBeforeItsStep) {
+TEST(ShareList, BarrierIsEvaluatedOnceBeforeItsStep) {
   ShareList shares(ten_steps(4));
   shares.assign(state_with({1}, 3), kFromStep);
   shares.pushed(3, {2, 4});
-  EXPECT_EQ(shares.next_task(), (Task{Task::kEvaluate, 4, {2, 4}, 1})) << "its chunks";
+  EXPECT_EQ(shares.next_task(), (Task{Task::kEvaluate, 4, {2, 4}, 1})) << "the chunks of share 1";
   shares.evaluated();
   EXPECT_EQ(shares.next_task()->kind, Task::kCompute);
 }
 
-TEST(ShareList, AfterTheLastEvaluationNothingIsLeft) {
+TEST(ShareList, NoTaskFollowsTheLastEvaluation) {
   ShareList shares(ten_steps());
   shares.assign(state_with({0}, 9), kFromStep);
   EXPECT_FALSE(shares.upcoming());
@@ -43,7 +44,8 @@ TEST(ShareList, AfterTheLastEvaluationNothingIsLeft) {
   EXPECT_FALSE(shares.next_task());
 }
 
-// Shares of 2, then of 4 to a step, as the coordinator says them while steps are cut anew.
+// Returns a state with shares of 2, then of 4 per step, as the coordinator sends it when steps are
+// split anew.
 wire::State state_of_two_cuts(int64_t from_step) {
   wire::State state = state_with({0});
   state.mutable_assigned(0)->set_to_step(from_step);
@@ -57,7 +59,7 @@ wire::State state_of_two_cuts(int64_t from_step) {
   return state;
 }
 
-TEST(ShareList, AShareEndsWhereStepsAreCutAnew) {
+TEST(ShareList, ShareEndsWhereStepsAreSplitAnew) {
   ShareList shares(ten_steps());
   shares.assign(state_with({0}, 3), kFromStep);
   EXPECT_TRUE(shares.assign(state_of_two_cuts(5), kFromStep));
@@ -73,10 +75,10 @@ TEST(ShareList, AShareEndsWhereStepsAreCutAnew) {
   wire::State only_new = state_of_two_cuts(5);
   only_new.mutable_assigned()->DeleteSubrange(0, 1);
   EXPECT_FALSE(shares.assign(only_new, kFromStep));
-  EXPECT_EQ(shares.next_task()->step, 6) << "it goes on where it is";
+  EXPECT_EQ(shares.next_task()->step, 6) << "the share continues at its step";
 }
 
-TEST(ShareList, ABarrierWhereStepsAreCutAnewIsEvaluatedInTheNewShares) {
+TEST(ShareList, BarrierBetweenTwoSplitsIsEvaluatedInTheNewShares) {
   ShareList shares(ten_steps(5));
   shares.assign(state_with({0}, 4), kFromStep);
   shares.assign(state_of_two_cuts(5), kFromStep);
@@ -84,7 +86,7 @@ TEST(ShareList, ABarrierWhereStepsAreCutAnewIsEvaluatedInTheNewShares) {
   EXPECT_EQ(shares.next_task(), (Task{Task::kEvaluate, 5, {0, 1}, 1})) << "a quarter of 4 chunks";
 }
 
-TEST(ShareList, ANewcomerBeginsNoShareBeforeItsFirstStep) {
+TEST(ShareList, NewcomerBeginsNoShareBeforeItsFirstStep) {
   ShareList shares(ten_steps());
   wire::State state = state_of_two_cuts(5);
   state.mutable_assigned()->DeleteSubrange(0, 1);
@@ -93,7 +95,7 @@ TEST(ShareList, ANewcomerBeginsNoShareBeforeItsFirstStep) {
   EXPECT_EQ(shares.next_task()->step, 5);
 }
 
-TEST(ShareList, TheGrantIsThatOfTheShareThatIsComputed) {
+TEST(ShareList, GrantBelongsToTheComputedShare) {
   ShareList shares(ten_steps());
   wire::State state = state_of_two_cuts(5);
   state.mutable_assigned(1)->set_hi(2);  // the same micro-batches as before
@@ -103,14 +105,14 @@ TEST(ShareList, TheGrantIsThatOfTheShareThatIsComputed) {
   EXPECT_EQ(shares.grant({0, 2}).mac(), "new");
 }
 
-TEST(ShareList, SharesThatAreTakenAwayAreForgotten) {
+TEST(ShareList, RemovedSharesAreForgotten) {
   ShareList shares(ten_steps());
   shares.assign(state_with({0, 1}), kFromStep);
   EXPECT_FALSE(shares.assign(state_with({1}), kFromStep));
   EXPECT_EQ(shares.all().size(), 1U);
 }
 
-TEST(ShareList, AShareHasItsGrantForAsLongAsItIsOwned) {
+TEST(ShareList, ShareHasItsGrantWhileItIsOwned) {
   ShareList shares(ten_steps());
   wire::State both = state_with({0, 1});
   both.mutable_assigned(0)->mutable_grant()->set_mac("of share 0");
@@ -118,20 +120,20 @@ TEST(ShareList, AShareHasItsGrantForAsLongAsItIsOwned) {
   shares.assign(both, kFromStep);
   EXPECT_EQ(shares.grant({0, 2}).mac(), "of share 0");
   EXPECT_EQ(shares.grant({2, 4}).mac(), "of share 1");
-  EXPECT_EQ(shares.grant({0, 4}).mac(), "") << "no share";
+  EXPECT_EQ(shares.grant({0, 4}).mac(), "") << "[0, 4) is no share";
   shares.assign(state_with({1}), kFromStep);
-  EXPECT_EQ(shares.grant({0, 2}).mac(), "") << "it is another worker's now";
-  EXPECT_EQ(shares.grant({2, 4}).mac(), "of share 1") << "it goes on";
+  EXPECT_EQ(shares.grant({0, 2}).mac(), "") << "the share has another owner";
+  EXPECT_EQ(shares.grant({2, 4}).mac(), "of share 1") << "share 1 is still owned";
 }
 
-TEST(ShareList, AnEmptyShareIsTakenOnlyWhereThatHasAMeaning) {
+TEST(ShareList, EmptyShareIsAcceptedOnlyWithAMeaning) {
   wire::State state;
   state.add_assigned()->set_index(1);
   EXPECT_THROW(ShareList(ten_steps()).assign(state, kFromStep), Error);
   EXPECT_TRUE(ShareList(ten_steps()).assign(state, kFromStep, true));
 }
 
-TEST(ShareList, SharesOfAnUnknownStepBeginWhereTheRunIs) {
+TEST(ShareList, SharesOfAnUnknownStepBeginAtTheStepOfTheRun) {
   ShareList shares(ten_steps());
   shares.assign(state_with({0}), [](int64_t /*from_step*/) { return int64_t{-1}; });
   shares.begin_at(5);
@@ -140,7 +142,7 @@ TEST(ShareList, SharesOfAnUnknownStepBeginWhereTheRunIs) {
   EXPECT_EQ(shares.lowest()->clock, 5);
 }
 
-TEST(ConnectionMap, SlicesTakeTurnsAndAServerHasNoMoreConnectionsThanSlices) {
+TEST(ConnectionMap, SlicesAlternateAndAServerHasNoMoreConnectionsThanSlices) {
   const ConnectionMap map(three_slices(), 3);
   EXPECT_EQ(map.count(0), 2);
   EXPECT_EQ(map.count(1), 1);
@@ -150,20 +152,20 @@ TEST(ConnectionMap, SlicesTakeTurnsAndAServerHasNoMoreConnectionsThanSlices) {
   EXPECT_EQ(map.slices(0), (std::vector<int>{0, 2}));
 }
 
-TEST(ConnectionMap, AServerWithoutSlicesHasOneConnection) {
+TEST(ConnectionMap, ServerWithoutSlicesHasOneConnection) {
   const ConnectionMap map({10, 4096, 2}, 4);
   EXPECT_EQ(map.count(1), 1);
   EXPECT_TRUE(map.slices(1).empty());
 }
 
-TEST(InPlaceWeights, AreAskedForOnlyWhereTheServerSharesPlainWeights) {
+TEST(InPlaceWeights, AreRequestedOnlyIfTheServerSharesPlainWeights) {
   for (const bool possible : {false, true}) {
     InPlaceWeights weights(2, possible);
     weights.share(0, true, true);
     weights.ask(0, false);
     weights.ask(1, false);
     EXPECT_EQ(weights.asked(0), possible);
-    EXPECT_FALSE(weights.asked_on_device(0)) << "weights of two servers are put together";
+    EXPECT_FALSE(weights.asked_on_device(0)) << "weights of two servers are assembled on the host";
     EXPECT_FALSE(weights.asked(1));
     EXPECT_EQ(weights.any(), possible);
   }
@@ -183,7 +185,7 @@ TEST(InPlaceWeights, FallBackFromTheDeviceToTheHostToTheSocket) {
   EXPECT_FALSE(weights.asked(0));
 }
 
-TEST(InPlaceWeights, NewestWeightsThatLieApartSpoilNoOthers) {
+TEST(InPlaceWeights, NewestWeightsInSeveralPiecesDoNotAffectOthers) {
   InPlaceWeights weights(1, true);
   weights.share(0, true, false);
   weights.ask(0, true);

@@ -7,7 +7,7 @@
 namespace pushpull {
 namespace {
 
-// A clock that only computing and sleeping move.
+// Only computing and sleeping advance this clock.
 class StragglingTest : public testing::Test {
  protected:
   void compute(double seconds) {
@@ -16,7 +16,7 @@ class StragglingTest : public testing::Test {
     worker_.lag();
   }
   double now_ = 0.0;
-  double late_ = 0.0;  // by which a sleep is too long
+  double late_ = 0.0;  // seconds by which each sleep is too long
   std::vector<double> sleeps_;
   Straggling worker_{[this] { return now_; },
                      [this](double seconds) {
@@ -25,13 +25,13 @@ class StragglingTest : public testing::Test {
                      }};
 };
 
-TEST_F(StragglingTest, AWorkerOfFactorOneDoesNotWait) {
+TEST_F(StragglingTest, WorkerOfFactorOneDoesNotWait) {
   compute(1.0);
   EXPECT_TRUE(sleeps_.empty());
   EXPECT_EQ(now_, 1.0);
 }
 
-TEST_F(StragglingTest, EveryPieceTakesFactorTimesAsLong) {
+TEST_F(StragglingTest, EachPieceTakesFactorTimesAsLong) {
   worker_.set_factor(4.0);
   compute(1.0);
   EXPECT_DOUBLE_EQ(now_, 4.0);
@@ -39,26 +39,26 @@ TEST_F(StragglingTest, EveryPieceTakesFactorTimesAsLong) {
   EXPECT_DOUBLE_EQ(now_, 6.0);
 }
 
-TEST_F(StragglingTest, WhatIsNotComputingIsNotStretched) {
+TEST_F(StragglingTest, OnlyComputingIsStretched) {
   worker_.set_factor(2.0);
   compute(1.0);
-  now_ += 5.0;  // pushing, waiting for weights
+  now_ += 5.0;  // pushes, waits for weights
   compute(1.0);
   EXPECT_DOUBLE_EQ(now_, 9.0);
 }
 
-TEST_F(StragglingTest, AResultInTheMiddleComesOutLateToo) {
+TEST_F(StragglingTest, ResultInTheMiddleIsLateToo) {
   worker_.set_factor(3.0);
   worker_.resume();
   now_ += 1.0;
   worker_.lag();  // the first slice is ready
   EXPECT_DOUBLE_EQ(now_, 3.0);
-  now_ += 1.0;  // computing goes on without resume
+  now_ += 1.0;  // computing continues without resume
   worker_.lag();
   EXPECT_DOUBLE_EQ(now_, 6.0);
 }
 
-TEST_F(StragglingTest, TinyPiecesAddUpAndLateSleepsAreMadeGood) {
+TEST_F(StragglingTest, TinyPiecesAddUpAndLongSleepsAreMadeUpFor) {
   worker_.set_factor(3.0);
   late_ = 5e-5;
   for (int i = 0; i < 1000; ++i) compute(1e-5);

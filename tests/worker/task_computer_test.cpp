@@ -1,4 +1,4 @@
-// What tasks compute and push, with a trainer that only writes down what it is asked.
+// The results and pushes of tasks, with a host that only records its calls.
 #include "worker/task_computer.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ class TaskTest : public testing::Test {
   bool over_ = false;
 };
 
-TEST_F(TaskTest, AGradientIsPushedNodeByNode) {
+TEST_F(TaskTest, GradientIsPushedNodeByNode) {
   make("strategy = sync\nclip-norm = 1\n");
   EXPECT_FALSE(computer_->holds_back_pushes()) << "servers know the norm of the whole step";
   host_.nodes_ = {{0, 2}, {2, 3}};
@@ -82,7 +82,7 @@ TEST_F(TaskTest, AGradientIsPushedNodeByNode) {
   EXPECT_EQ(host_.pushed_[1].node, (Range{2, 3}));
 }
 
-TEST_F(TaskTest, WhereEachPushIsClippedItGoesOutOnceItsNormIsKnown) {
+TEST_F(TaskTest, ClippedPushWaitsForItsNorm) {
   make("strategy = async\nclip-norm = 1\n");
   EXPECT_TRUE(computer_->holds_back_pushes());
   host_.nodes_ = {{0, 2}};
@@ -93,10 +93,10 @@ TEST_F(TaskTest, WhereEachPushIsClippedItGoesOutOnceItsNormIsKnown) {
   for (const float g : host_.pushed_[0].floats) squares += double{g} * g / 4;
   EXPECT_GT(squares, 0.0);
   EXPECT_NEAR(result->squares, squares, 1e-9 + 1e-6 * squares)
-      << "of the mean over 2 micro-batches";
+      << "the norm of the mean over 2 micro-batches";
 }
 
-TEST_F(TaskTest, ARoundOfLocalStepsPushesHowFarItsWeightsHaveCome) {
+TEST_F(TaskTest, RoundOfLocalStepsPushesTheChangeOfItsWeights) {
   make("strategy = local:2\n");
   host_.nodes_ = {{0, 2}};
   const auto result = computer_->run({Task::kCompute, 0, {0, 2}, 2}, host_);
@@ -108,7 +108,7 @@ TEST_F(TaskTest, ARoundOfLocalStepsPushesHowFarItsWeightsHaveCome) {
   EXPECT_TRUE(moved);
 }
 
-TEST_F(TaskTest, NothingIsPushedWhereTheJobIsOver) {
+TEST_F(TaskTest, NothingIsPushedAfterTheEndOfTheJob) {
   for (const char* strategy : {"strategy = sync\n", "strategy = local:2\n"}) {
     make(strategy);
     over_ = true;
@@ -121,7 +121,7 @@ TEST_F(TaskTest, NothingIsPushedWhereTheJobIsOver) {
   }
 }
 
-TEST_F(TaskTest, AGradientThatIsNotFiniteIsNoted) {
+TEST_F(TaskTest, NonFiniteGradientIsRecorded) {
   make("strategy = sync\n");
   host_.weights_.assign(host_.weights_.size(), std::nanf(""));
   host_.nodes_ = {{0, 2}};

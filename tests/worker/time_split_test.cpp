@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(TimeSplit, EachSecondBelongsToWhatTheTrainerHadTurnedTo) {
+TEST(TimeSplit, EachSecondCountsForTheTrainersPhase) {
   double now = 100.0;
   TimeSplit split([&now] { return now; });
   const auto spend = [&](TimeSplit::Phase phase, double seconds) {
@@ -22,7 +22,7 @@ TEST(TimeSplit, EachSecondBelongsToWhatTheTrainerHadTurnedTo) {
   spend(TimeSplit::kPull, 0.75);
   spend(TimeSplit::kOther, 10.0);  // an evaluation
   spend(TimeSplit::kCompute, 4.0);
-  spend(TimeSplit::kCompute, 1.0);  // goes on
+  spend(TimeSplit::kCompute, 1.0);  // still computing
   split.enter(TimeSplit::kPush);
   const TimeTotals totals = split.totals();
   EXPECT_DOUBLE_EQ(totals.compute, 9.0);
@@ -32,7 +32,7 @@ TEST(TimeSplit, EachSecondBelongsToWhatTheTrainerHadTurnedTo) {
   EXPECT_EQ(totals.tasks, 1);
 }
 
-TEST(TimeSplit, AWaitThatNeverEndsIsNoneOfATasks) {
+TEST(TimeSplit, WaitThatNeverEndsCountsForNoTask) {
   double now = 0.0;
   TimeSplit split([&now] { return now; });
   split.enter(TimeSplit::kWait);
@@ -40,7 +40,7 @@ TEST(TimeSplit, AWaitThatNeverEndsIsNoneOfATasks) {
   EXPECT_EQ(split.totals().wait, 0.0);
 }
 
-TEST(TimeTotals, TravelInTheirFields) {
+TEST(TimeTotals, AreWrittenToTheirFields) {
   wire::Stats stats;
   TimeTotals{1.0, 2.0, 3.0, 4.0, 5}.put(&stats);
   EXPECT_EQ(stats.compute_seconds(), 1.0);

@@ -60,7 +60,7 @@ TEST_F(Traces, AreAnArrayOfCompleteEventsInMicroseconds) {
   EXPECT_EQ(events[5]["args"]["bytes"], 2048);
 }
 
-TEST_F(Traces, HaveRowsOfTheirOwnForADevice) {
+TEST_F(Traces, HaveSeparateRowsForADevice) {
   {
     Trace trace(file_);
     trace.set_rank(1);
@@ -97,11 +97,11 @@ TEST_F(Traces, KeepTheNewestEvents) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(events[i + 1]["args"]["step"], i + 2);
 }
 
-TEST_F(Traces, AreOffWithoutAFileAndAnErrorWhereItCannotBeWritten) {
+TEST_F(Traces, AreOffWithoutAFileAndAnUnwritableFileIsAnError) {
   Trace off("");
   EXPECT_FALSE(off.on());
   off.add(Trace::kPush, 0, 0, 0.0, 1.0);
-  EXPECT_EQ(nlohmann::json::parse(off.to_json()).size(), 1U) << "its name only";
+  EXPECT_EQ(nlohmann::json::parse(off.to_json()).size(), 1U) << "only the process name";
   EXPECT_THROW(Trace("/nowhere/at/all.json"), Error);
 }
 

@@ -28,9 +28,9 @@ class WorkerMemberTest : public testing::Test {
     member_.on_message(now_, message);
     EXPECT_TRUE(member_.joined());
     tick();
-    said();
+    sent();
   }
-  void say_state(int64_t version, wire::Phase phase, bool declared) {
+  void send_state(int64_t version, wire::Phase phase, bool declared) {
     Message message;
     message.header.set_run(5);
     message.header.mutable_state()->set_version(version);
@@ -44,8 +44,8 @@ class WorkerMemberTest : public testing::Test {
     now_ += ms;
     member_.on_tick(now_);
   }
-  // Its messages, but for heartbeats.
-  std::vector<wire::Header> said() {
+  // Returns the messages sent, without heartbeats.
+  std::vector<wire::Header> sent() {
     std::vector<wire::Header> out;
     for (const Message& message : member_.take_outgoing()) {
       if (!message.header.has_heartbeat()) out.push_back(message.header);
@@ -59,40 +59,40 @@ class WorkerMemberTest : public testing::Test {
 
 TEST_F(WorkerMemberTest, JoinsAsAWorker) {
   tick();
-  const auto words = said();
+  const auto words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].hello().role(), wire::ROLE_WORKER);
 }
 
-TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateSaysThatItHas) {
+TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateAcknowledgesIt) {
   join();
   wire::Declare declare;
   declare.set_data_digest("digest");
   member_.declare(declare);
   tick();
-  auto words = said();
+  auto words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].declare().incarnation(), 7U);
   EXPECT_EQ(words[0].declare().data_digest(), "digest");
   tick(990);
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(sent().empty());
   tick();
-  EXPECT_EQ(said().size(), 1U);
-  say_state(1, wire::PHASE_GATHERING, true);
+  EXPECT_EQ(sent().size(), 1U);
+  send_state(1, wire::PHASE_GATHERING, true);
   tick(2000);
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(sent().empty());
 }
 
-TEST_F(WorkerMemberTest, DeclaresAgainWhereItHasJoinedAnew) {
+TEST_F(WorkerMemberTest, DeclaresAgainAfterItJoinsAnew) {
   join();
   member_.declare({});
-  say_state(1, wire::PHASE_GATHERING, true);
-  say_state(2, wire::PHASE_GATHERING, false);
+  send_state(1, wire::PHASE_GATHERING, true);
+  send_state(2, wire::PHASE_GATHERING, false);
   tick(1000);
-  EXPECT_EQ(said().size(), 1U);
+  EXPECT_EQ(sent().size(), 1U);
 }
 
-TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreTaken) {
+TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowledged) {
   join();
   wire::EvalResult result;
   result.set_step(4);
@@ -100,9 +100,9 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreTaken) {
   tick();
   result.set_step(8);
   member_.report(result);
-  said();
+  sent();
   tick(1000);
-  auto words = said();
+  auto words = sent();
   ASSERT_EQ(words.size(), 2U);
   EXPECT_EQ(words[0].eval_result().number(), 1);
   EXPECT_EQ(words[0].eval_result().step(), 4);
@@ -112,34 +112,34 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreTaken) {
   taken.header.set_run(5);
   member_.on_message(now_, taken);
   tick(1000);
-  words = said();
+  words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].eval_result().number(), 2);
   EXPECT_EQ(member_.open_results(), 1U);
 }
 
-TEST_F(WorkerMemberTest, AFinishedJobEndsWell) {
+TEST_F(WorkerMemberTest, FinishedJobEndsWell) {
   join();
-  say_state(1, wire::PHASE_FINISHED, true);
+  send_state(1, wire::PHASE_FINISHED, true);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 0);
 }
 
-TEST_F(WorkerMemberTest, AFailedJobEndsWithItsCodeAndText) {
+TEST_F(WorkerMemberTest, FailedJobGivesItsCodeAndText) {
   join();
-  say_state(1, wire::PHASE_FAILED, true);
+  send_state(1, wire::PHASE_FAILED, true);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 5);
   EXPECT_EQ(member_.end()->text, "[job] lost somebody");
 }
 
-TEST_F(WorkerMemberTest, TheLastWordsAreTheLast) {
+TEST_F(WorkerMemberTest, NoMessageFollowsLeave) {
   join();
   wire::Applied push;
   push.set_step(3);
   member_.note_failed(push);
   member_.leave(7, "[loss] is NaN");
-  const auto words = said();
+  const auto words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].leave().code(), 7);
   EXPECT_EQ(words[0].leave().text(), "[loss] is NaN");
@@ -148,29 +148,30 @@ TEST_F(WorkerMemberTest, TheLastWordsAreTheLast) {
   EXPECT_TRUE(member_.take_outgoing().empty());
 }
 
-TEST_F(WorkerMemberTest, WhoHasNotJoinedHasNothingToLeave) {
+TEST_F(WorkerMemberTest, WorkerThatHasNotJoinedSendsNoLeave) {
   tick();
-  said();
+  sent();
   member_.leave(1, "ended");
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(sent().empty());
 }
 
-TEST_F(WorkerMemberTest, BeforeAnybodyHasAnsweredASignalEndsItAndASecondCtrlCAtOnce) {
+TEST_F(WorkerMemberTest, BeforeTheFirstAnswerASignalEndsItAndASecondCtrlCAtOnce) {
   tick();
   EXPECT_FALSE(member_.on_signal(now_, 15));
   EXPECT_EQ(member_.end()->exit_code(), 143);
-  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat it";
+  EXPECT_FALSE(member_.on_signal(now_ + 1000, 15)) << "schedulers repeat the signal";
   EXPECT_FALSE(member_.on_signal(now_ + 1000, 2));
-  EXPECT_FALSE(member_.on_signal(now_ + 1299, 2)) << "an echo of the same";
+  EXPECT_FALSE(member_.on_signal(now_ + 1299, 2)) << "a copy of the first signal";
   EXPECT_TRUE(member_.on_signal(now_ + 1300, 2));
 }
 
-TEST_F(WorkerMemberTest, InARunItKeepsItsPlaceUntilItIsLetGo) {
+TEST_F(WorkerMemberTest, DuringTrainingItKeepsItsPlaceUntilItIsReleased) {
   join();
-  say_state(1, wire::PHASE_TRAINING, true);
+  send_state(1, wire::PHASE_TRAINING, true);
   EXPECT_FALSE(member_.on_signal(now_, 15));
   tick(1);
-  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15) << "at once";
+  EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15)
+      << "the heartbeat is sent at once";
   tick(5000);
   EXPECT_FALSE(member_.end());
   Message message;
@@ -184,14 +185,14 @@ TEST_F(WorkerMemberTest, InARunItKeepsItsPlaceUntilItIsLetGo) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(WorkerMemberTest, WhoeverIsNotLetGoLeavesWhenTheGraceIsOver) {
+TEST_F(WorkerMemberTest, WorkerThatIsNotReleasedLeavesWhenTheGraceIsOver) {
   join();
-  say_state(1, wire::PHASE_TRAINING, true);
+  send_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
   const int64_t told_ms = now_;
   for (int64_t version = 2; now_ + 10 < told_ms + EndRequest::kGraceMs; ++version) {
     tick();
-    if (version % 100 == 0) say_state(version, wire::PHASE_TRAINING, true);
+    if (version % 100 == 0) send_state(version, wire::PHASE_TRAINING, true);
     ASSERT_FALSE(member_.end());
   }
   tick();
@@ -199,9 +200,9 @@ TEST_F(WorkerMemberTest, WhoeverIsNotLetGoLeavesWhenTheGraceIsOver) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(WorkerMemberTest, AStoppedRunEndsItWithItsCodeThoughItWasToldToEnd) {
+TEST_F(WorkerMemberTest, StoppedRunEndsItWithTheRunsCodeAfterASignal) {
   join();
-  say_state(1, wire::PHASE_TRAINING, true);
+  send_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
   Message message;
   message.header.set_run(5);
@@ -212,17 +213,17 @@ TEST_F(WorkerMemberTest, AStoppedRunEndsItWithItsCodeThoughItWasToldToEnd) {
   EXPECT_EQ(member_.end()->exit_code(), 75);
 }
 
-TEST_F(WorkerMemberTest, AComputationThatDoesNotStopIsNoticed) {
+TEST_F(WorkerMemberTest, ComputationThatDoesNotStopIsNoticed) {
   join();
-  say_state(1, wire::PHASE_FINISHED, true);
+  send_state(1, wire::PHASE_FINISHED, true);
   EXPECT_FALSE(member_.stop_is_late(now_ + 5000));
   EXPECT_TRUE(member_.stop_is_late(now_ + 5001));
 }
 
-TEST_F(WorkerMemberTest, ASilentCoordinatorEndsIt) {
+TEST_F(WorkerMemberTest, SilentCoordinatorEndsIt) {
   join();
   tick(10'001);
-  EXPECT_FALSE(member_.end()) << "it may be restarted";
+  EXPECT_FALSE(member_.end()) << "the coordinator may be restarted";
   tick(60'000);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->code, ErrorCode::kPeerLost);

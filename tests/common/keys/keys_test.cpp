@@ -27,7 +27,7 @@ std::string bytes_of(const std::string& z85) {
   return bytes;
 }
 
-TEST(Keys, ProgramsWithOneSecretKnowEachOther) {
+TEST(Keys, ProgramsWithOneSecretAcceptEachOther) {
   const Keys server(some_secret(1), "a");
   const Keys member(some_secret(1), "b");
   const Demand demand = server.control_demand();
@@ -37,23 +37,23 @@ TEST(Keys, ProgramsWithOneSecretKnowEachOther) {
             PeerRole::kMember);
 }
 
-TEST(Keys, AnotherSecretSharesNothing) {
+TEST(Keys, AnotherSecretDerivesOtherKeys) {
   const Demand demand = Keys(some_secret(1), "").control_demand();
   const Credentials shown = Keys(some_secret(2), "").control_credentials();
   EXPECT_NE(shown.server_public, demand.server.public_key);
   EXPECT_FALSE(role_of(demand, "CURVE", std::array{bytes_of(shown.own.public_key)}));
 }
 
-// RFC 5869's HKDF-SHA256 without salt, computed by Python's hmac from a secret of 32 bytes 0x01: a
-// change here would lock programs of two releases out of each other's jobs.
-TEST(Keys, TheDerivationIsTheOneOfRecord) {
+// RFC 5869's HKDF-SHA256 without salt, computed with Python's hmac from a secret of 32 bytes 0x01.
+// A change here would lock programs of two releases out of each other's jobs.
+TEST(Keys, TheDerivationNeverChanges) {
   const Keys keys(some_secret(1), "");
   EXPECT_EQ(keys.control_credentials().own.secret_key, ")tXej21Y=.<rq2fYtM4UFg/7o)j=)No1Zv9&3WSf");
   EXPECT_EQ(keys.control_demand().server.secret_key, "C-AOZ@ug$Xmkoa4ShQv0hu:43+I3$iW!=b\?N%[Q1");
   EXPECT_EQ(keys.data_credentials(false, 42).token, "]Vun2q>vh)L$)P(nk=E@BL93oD*5tcDa#I/vYhdM");
 }
 
-TEST(Keys, EveryRoleAndRunHasItsOwn) {
+TEST(Keys, EveryRoleAndRunHasItsOwnKey) {
   const Keys keys(some_secret(1), "");
   const Demand control = keys.control_demand();
   const std::set<std::string> all{control.server.public_key,
@@ -65,7 +65,7 @@ TEST(Keys, EveryRoleAndRunHasItsOwn) {
   EXPECT_EQ(all.size(), 6U);
 }
 
-TEST(Keys, AnObserverIsKnownAsOneAndOnControlOnly) {
+TEST(Keys, AnObserverHasItsRoleOnControlOnly) {
   const Keys job(some_secret(3), "");
   const Keys observer(job.observer_key(), "o.key");
   const Credentials shown = observer.control_credentials();
@@ -84,7 +84,7 @@ TEST(Keys, AnObserverCanNeitherListenNorReachData) {
            [&] { observer.data_credentials(true, 1); }, [&] { observer.observer_key(); }}) {
     try {
       call();
-      ADD_FAILURE() << "an observer's key was taken";
+      ADD_FAILURE() << "an observer's key was accepted";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kUsage);
       EXPECT_THAT(e.what(), HasSubstr("o.key"));
@@ -92,7 +92,7 @@ TEST(Keys, AnObserverCanNeitherListenNorReachData) {
   }
 }
 
-TEST(Keys, TheTokenOfTheRunAdmitsAndAnothersDoesNot) {
+TEST(Keys, OnlyTheTokenOfTheRunAdmits) {
   const Keys keys(some_secret(4), "");
   const Demand today = keys.data_demand(false, 7);
   const auto role = [&](const std::string& token) {
@@ -109,13 +109,13 @@ TEST(Keys, TheTokenOfTheRunAdmitsAndAnothersDoesNot) {
   EXPECT_FALSE(role_of(today, "PLAIN", std::array{token}));
 }
 
-TEST(Keys, AnEmptyTokenAdmitsNobody) {
+TEST(Keys, AnEmptyTokenAdmitsNoPeer) {
   Demand demand;
   demand.proof = Proof::kToken;
   EXPECT_FALSE(role_of(demand, "PLAIN", std::array<std::string, 2>{"pushpull", ""}));
 }
 
-TEST(Keys, WithoutAKeyNothingIsShownOrDemanded) {
+TEST(Keys, WithoutAKeyNoCredentialsAreShownOrDemanded) {
   const Keys none;
   EXPECT_TRUE(none.insecure());
   EXPECT_EQ(none.control_demand().proof, Proof::kNone);
@@ -125,7 +125,7 @@ TEST(Keys, WithoutAKeyNothingIsShownOrDemanded) {
   EXPECT_THROW(none.observer_key(), Error);
 }
 
-TEST(Keys, NewOnesDiffer) { EXPECT_NE(new_secret_key().secret, new_secret_key().secret); }
+TEST(Keys, NewKeysDiffer) { EXPECT_NE(new_secret_key().secret, new_secret_key().secret); }
 
 }  // namespace
 }  // namespace pushpull

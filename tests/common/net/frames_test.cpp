@@ -14,7 +14,7 @@
 namespace pushpull {
 namespace {
 
-// What a socket hands to the receiver: the same bytes elsewhere.
+// Copies the frames, as a socket delivers them to the receiver.
 std::vector<zmq::message_t> received(const std::vector<zmq::message_t>& sent) {
   std::vector<zmq::message_t> out;
   for (const zmq::message_t& frame : sent) out.emplace_back(frame.data(), frame.size());
@@ -54,7 +54,7 @@ TEST(Frames, BeginWithMagicAndVersion) {
   EXPECT_EQ(std::string(frames[0].data<char>(), 8), std::string("PUSHPL\0\11", 8));
 }
 
-TEST(Frames, AnEmptyPayloadStaysOne) {
+TEST(Frames, AnEmptyPayloadStaysEmpty) {
   Message message;
   message.header.mutable_load();
   message.payloads.emplace_back();
@@ -71,14 +71,14 @@ Message load_of(size_t floats) {
   return message;
 }
 
-TEST(Frames, ALargePayloadIsSentFromWhereItLiesAndHeldUntilItIsSent) {
+TEST(Frames, ALargePayloadIsSentInPlaceAndHeldUntilSent) {
   Message message = load_of(100000);
   const std::weak_ptr<const void> owner = message.payloads[0].owner;
   const void* data = message.payloads[0].bytes.data();
   auto frames = encode(message);
   EXPECT_EQ(frames[1].data(), data);
   message = {};
-  EXPECT_FALSE(owner.expired()) << "the socket has not sent it yet";
+  EXPECT_FALSE(owner.expired()) << "freed before the socket has sent it";
   zmq::message_t in_flight = std::move(frames[1]);
   frames.clear();
   EXPECT_FALSE(owner.expired());
@@ -128,7 +128,7 @@ TEST(Frames, AMisalignedPayloadIsReadThroughAnAlignedCopy) {
   }
 }
 
-TEST(Frames, AHeaderThatIsTooLargeIsOurMistake) {
+TEST(Frames, AnOversizedHeaderIsAnInternalError) {
   Message message;
   message.header.mutable_leave()->set_text(std::string(kMaxHeaderBytes, 'x'));
   EXPECT_THROW(encode(message), Error);

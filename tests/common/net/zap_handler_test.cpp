@@ -1,4 +1,4 @@
-// Who may connect: a Router with a ZapHandler, and everybody who comes to it.
+// Tests which clients a Router with a ZapHandler accepts.
 #include "common/net/zap_handler.h"
 
 #include <gmock/gmock.h>
@@ -39,22 +39,22 @@ SecretKey some_secret(unsigned char filler) {
   return key;
 }
 
-// A server process's port, its guard, and those who come.
+// The port of a server process with its handler, and clients.
 class Guarded {
  public:
   explicit Guarded(Demand demand, const std::string& address = kAnyPort)
       : handler(context, std::move(demand)), router(handler, address, data_limits(4096)) {}
 
-  std::unique_ptr<Dealer> who_shows(const Credentials& credentials) {
+  std::unique_ptr<Dealer> client_with(const Credentials& credentials) {
     return std::make_unique<Dealer>(clients_, router.address(), control_limits(), credentials);
   }
-  // True: the first message of `dealer` has come.
+  // Returns whether the first message of `dealer` arrives.
   bool serves(Dealer& dealer) {
     dealer.send(hello("here"));
     const auto received = receive_one(router);
     return received && received->second.header.hello().host() == "here";
   }
-  // Why `dealer` is refused, once it is; nothing of it may come.
+  // Waits until `dealer` is refused and returns why. No message of it may arrive.
   std::string refusal_of(Dealer& dealer) {
     dealer.send(hello("here"));
     std::optional<std::string> why;
@@ -65,9 +65,9 @@ class Guarded {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     EXPECT_FALSE(router.receive());
-    return why.value_or("nobody refused it");
+    return why.value_or("it was not refused");
   }
-  // The lines that were logged, once there is one.
+  // Waits for a line of the log and returns all lines.
   std::vector<std::string> notices() {
     std::vector<std::string> lines;
     serve_until(router, [&] {
@@ -94,43 +94,43 @@ class ZapHandlerTest : public testing::Test {
 
 TEST_F(ZapHandlerTest, AMemberIsServed) {
   Guarded control(job_.control_demand());
-  const auto member = control.who_shows(job_.control_credentials());
+  const auto member = control.client_with(job_.control_credentials());
   EXPECT_TRUE(control.serves(*member));
   EXPECT_FALSE(member->refused());
   EXPECT_EQ(control.handler.refused_peers(), 0);
   EXPECT_TRUE(control.handler.take_notices().empty());
 }
 
-TEST_F(ZapHandlerTest, APlainClientIsRefusedAndToldHowToComeIn) {
+TEST_F(ZapHandlerTest, APlainClientIsRefusedAndToldHowToAuthenticate) {
   Guarded control(job_.control_demand());
-  const auto plain = control.who_shows({});
+  const auto plain = control.client_with({});
   EXPECT_THAT(control.refusal_of(*plain), AllOf(HasSubstr("--insecure"), HasSubstr("--key")));
   EXPECT_THAT(control.notices(), Contains(HasSubstr("refused a connection from 127.0.0.1:")));
   EXPECT_GE(control.handler.refused_peers(), 1);
 }
 
-TEST_F(ZapHandlerTest, AClientWithAnotherKeyIsRefusedAndItsFileNamed) {
+TEST_F(ZapHandlerTest, AClientWithAnotherKeyIsRefusedWithItsFilesName) {
   Guarded control(job_.control_demand());
-  const auto stranger = control.who_shows(other_.control_credentials());
+  const auto stranger = control.client_with(other_.control_credentials());
   EXPECT_THAT(control.refusal_of(*stranger), AllOf(HasSubstr("other.key"), HasSubstr("--key")));
   EXPECT_THAT(control.notices(),
               Contains(AllOf(HasSubstr("127.0.0.1:"), HasSubstr("its key is not this job's"))));
   EXPECT_GE(control.handler.refused_peers(), 1);
 }
 
-// It knows the server's public key, as every observer does, and invents the rest.
-TEST_F(ZapHandlerTest, AKeyThatNobodyDerivedIsRefused) {
+// It knows the server's public key, as every observer does, and makes up the rest.
+TEST_F(ZapHandlerTest, AnInventedKeyIsRefused) {
   Guarded control(job_.control_demand());
   Credentials invented = other_.control_credentials();
   invented.server_public = job_.control_credentials().server_public;
-  const auto stranger = control.who_shows(invented);
+  const auto stranger = control.client_with(invented);
   EXPECT_THAT(control.refusal_of(*stranger), HasSubstr("other.key"));
-  EXPECT_EQ(control.handler.refused_peers(), 1);  // libzmq does not try again
+  EXPECT_EQ(control.handler.refused_peers(), 1);  // libzmq does not retry
 }
 
-TEST_F(ZapHandlerTest, AnObserverThatSaysHelloIsTold) {
+TEST_F(ZapHandlerTest, AnObserverThatSendsHelloIsRefused) {
   Guarded control(job_.control_demand());
-  const auto observer = control.who_shows(observer_.control_credentials());
+  const auto observer = control.client_with(observer_.control_credentials());
   observer->send(hello("here"));
   EXPECT_TRUE(serve_until(control.router, [&] { return control.handler.refused_peers() == 1; }));
   const auto answer = receive_one(*observer);
@@ -142,20 +142,20 @@ TEST_F(ZapHandlerTest, AnObserverThatSaysHelloIsTold) {
 
 TEST_F(ZapHandlerTest, AnObserverDoesNotReachData) {
   Guarded data(job_.data_demand(true, kRun));
-  const auto observer = data.who_shows(observer_.control_credentials());
+  const auto observer = data.client_with(observer_.control_credentials());
   EXPECT_THAT(data.refusal_of(*observer), HasSubstr("observer.key"));
 }
 
-TEST_F(ZapHandlerTest, WhoHasTheTokenOfTheRunIsServed) {
+TEST_F(ZapHandlerTest, AClientWithTheTokenOfTheRunIsServed) {
   Guarded data(job_.data_demand(false, kRun));
-  const auto member = data.who_shows(job_.data_credentials(false, kRun));
+  const auto member = data.client_with(job_.data_credentials(false, kRun));
   EXPECT_TRUE(data.serves(*member));
   EXPECT_EQ(data.handler.refused_peers(), 0);
 }
 
-TEST_F(ZapHandlerTest, ATokenOfYesterdayIsRefused) {
+TEST_F(ZapHandlerTest, TheTokenOfAnEarlierRunIsRefused) {
   Guarded data(job_.data_demand(false, kRun));
-  const auto member = data.who_shows(job_.data_credentials(false, kRun - 1));
+  const auto member = data.client_with(job_.data_credentials(false, kRun - 1));
   EXPECT_THAT(data.refusal_of(*member), HasSubstr("[key]"));
   EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("token"))));
   EXPECT_EQ(data.handler.refused_peers(), 1);
@@ -164,46 +164,46 @@ TEST_F(ZapHandlerTest, ATokenOfYesterdayIsRefused) {
 TEST_F(ZapHandlerTest, APlainClientDoesNotReachData) {
   for (const bool encrypted : {false, true}) {
     Guarded data(job_.data_demand(encrypted, kRun));
-    const auto plain = data.who_shows({});
+    const auto plain = data.client_with({});
     EXPECT_THAT(data.refusal_of(*plain), HasSubstr("--insecure")) << encrypted;
   }
 }
 
-TEST_F(ZapHandlerTest, EncryptedDataIsForMembers) {
+TEST_F(ZapHandlerTest, EncryptedDataIsForMembersOnly) {
   Guarded data(job_.data_demand(true, kRun));
-  const auto member = data.who_shows(job_.data_credentials(true, kRun));
+  const auto member = data.client_with(job_.data_credentials(true, kRun));
   EXPECT_TRUE(data.serves(*member));
-  const auto token = data.who_shows(job_.data_credentials(false, kRun));
+  const auto token = data.client_with(job_.data_credentials(false, kRun));
   EXPECT_THAT(data.refusal_of(*token), HasSubstr("[key]"));
 }
 
-TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotTakenForOneWithAKey) {
+TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotAcceptedByAClientWithAKey) {
   Guarded open{Demand{}};
-  const auto member = open.who_shows(job_.control_credentials());
+  const auto member = open.client_with(job_.control_credentials());
   EXPECT_THAT(open.refusal_of(*member), HasSubstr("asks for no key"));
 }
 
-TEST_F(ZapHandlerTest, WithoutTheHandlerNobodyIsServed) {
+TEST_F(ZapHandlerTest, WithoutTheHandlerNoClientIsServed) {
   for (const bool encrypted : {true, false}) {
     Guarded data(job_.data_demand(encrypted, kRun));
     {
-      const auto before = data.who_shows(job_.data_credentials(encrypted, kRun));
+      const auto before = data.client_with(job_.data_credentials(encrypted, kRun));
       EXPECT_TRUE(data.serves(*before));
     }
     data.handler.stop();
-    const auto member = data.who_shows(job_.data_credentials(encrypted, kRun));
-    const auto plain = data.who_shows({});
+    const auto member = data.client_with(job_.data_credentials(encrypted, kRun));
+    const auto plain = data.client_with({});
     member->send(hello("here"));
     plain->send(hello("here"));
     const int64_t begin = now_ms();
     while (now_ms() - begin < 500) {
-      ASSERT_FALSE(data.router.receive()) << "somebody was served, encrypted " << encrypted;
+      ASSERT_FALSE(data.router.receive()) << "a client was served, encrypted " << encrypted;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
 }
 
-TEST_F(ZapHandlerTest, HandSpokenMessagesDoNotArrive) {
+TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
   for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun)}) {
     Guarded guarded(demand);
     const RawPeer raw(guarded.router.address());
@@ -211,10 +211,10 @@ TEST_F(ZapHandlerTest, HandSpokenMessagesDoNotArrive) {
     raw.message({"", "hello"});
     EXPECT_TRUE(raw.closed_by_peer());
     EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() == 1; }));
-    EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame has come in
+    EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame came in
     const auto member =
-        guarded.who_shows(demand.proof == Proof::kToken ? job_.data_credentials(false, kRun)
-                                                        : job_.control_credentials());
+        guarded.client_with(demand.proof == Proof::kToken ? job_.data_credentials(false, kRun)
+                                                          : job_.control_credentials());
     EXPECT_TRUE(guarded.serves(*member));
   }
 }
@@ -244,11 +244,12 @@ TEST_F(ZapHandlerTest, AFloodOfStrangersIsLoggedOnce) {
     return control.handler.refused_peers() == 50;
   }));
   EXPECT_GE(lines.size(), 1U);
-  EXPECT_LE(lines.size(), 2U);  // the address of one that has gone is not known
+  EXPECT_LE(lines.size(), 2U);  // the address of a closed connection is not known
 }
 
-// A proxy whose other end is not there yet: it is no refusal, and the wait goes on.
-TEST_F(ZapHandlerTest, WhoClosesWithoutAGreetingHasRefusedNobody) {
+// A proxy may accept before its other end exists. This is not a refusal, and the client keeps
+// trying.
+TEST_F(ZapHandlerTest, ACloseWithoutAGreetingIsNoRefusal) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
