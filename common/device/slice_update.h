@@ -2,7 +2,7 @@
 // fixed tree, then applies one update or computes the squares of the sum for the norm. Holds the
 // descriptors (plain data in device memory, like everything that they point to) and the work of one
 // kernel thread, as functions that the fake device runs too. The bits equal the host's
-// (common/update/tree_sum.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
+// (common/update/range_update.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
 // thread computes an element.
 //
 // A tile is the unit of work of one thread block: elements of one slice, all with one rule.

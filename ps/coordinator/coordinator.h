@@ -84,7 +84,7 @@ class Coordinator : public TrainingObserver {
   bool started() const { return training_ != nullptr; }  // the six queries below need it
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
-  const TrainingProgress& training() const { return training_->progress(); }
+  const CommittedWork& training() const { return training_->committed(); }
   const Evaluations& evaluations() const { return training_->evaluations(); }
   const ServerLogs* logs() const { return training_->logs(); }
   TrainingRun& training_run() { return *training_; }

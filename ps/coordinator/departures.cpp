@@ -137,7 +137,7 @@ void Departures::fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode cod
 std::string Departures::lost_text(const MemberInfo& member, const std::string& reason) const {
   const std::string where = run_ == nullptr
                                 ? " before the start"
-                                : " at step " + std::to_string(run_->progress().floor());
+                                : " at step " + std::to_string(run_->committed().floor());
   return "[job] lost " + member.name() + where + ": " + reason;
 }
 
@@ -184,7 +184,7 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
   if (had_work && job_.on_worker_loss == OnWorkerLoss::kAbort) {
     return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
   }
-  if (had_work && !run_->places().lost_worker(run_->progress().floor())) {
+  if (had_work && !run_->places().lost_worker(run_->committed().floor())) {
     lost_server_ = text + "; a lost server lacks its pushes";
     return;
   }

@@ -16,7 +16,7 @@
 #include "common/net/refusal.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/coordinator/progress.h"
+#include "ps/coordinator/run_summary.h"
 #include "ps/coordinator/transfers.h"
 #include "ps/files/run_history.h"
 #include "ps/members/gathering.h"
@@ -49,7 +49,7 @@ class JobDriver {
   // one. Returns true if the process must end at once.
   bool on_signal(Now now, int signal);
   // Call after the server in this process has processed its messages.
-  void on_data_taken(Now now) { progress_.note_barriers(now.ms); }
+  void on_data_taken(Now now) { summary_.note_barriers(now.ms); }
   // Ends the job for all members because something in this process has failed.
   void fail(ErrorCode code, const std::string& reason) { coordinator_->fail_here(code, reason); }
   // Call last in each turn, and at least every 20 ms.
@@ -103,7 +103,7 @@ class JobDriver {
   RunHistory history_;
   std::unique_ptr<Coordinator> coordinator_;  // for the running term
   std::unique_ptr<Gathering> gathering_;      // for the running term
-  Progress progress_;
+  RunSummary summary_;
   Transfers transfers_;
   std::unique_ptr<StatusDesk> desk_;  // for the running term
   Repeat tick_;

@@ -11,8 +11,9 @@
 #include "common/io/checkpoint.h"
 #include "common/net/shard_client.h"
 #include "ps/coordinator/coordinator.h"
-#include "ps/files/report.h"
+#include "ps/files/moment.h"
 #include "ps/files/run_history.h"
+#include "ps/files/summary.h"
 
 namespace pushpull {
 

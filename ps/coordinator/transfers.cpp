@@ -15,9 +15,9 @@ constexpr double kAheadMs = 100;  // several round trips of control messages
 
 }  // namespace
 
-Transfers::Transfers(const CoordinatorOptions& options, Progress& progress, JobEffects& effects)
+Transfers::Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects)
     : options_(options),
-      progress_(progress),
+      summary_(summary),
       effects_(effects),
       watch_(options.job.progress_timeout_s) {}
 
@@ -202,7 +202,7 @@ void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState s
   state.numerics = declaration.numerics;
   state.choices = declaration.choices;
   state.run = hex_text(options_.first_run);
-  state.initial_weights_sha256 = progress_.initial_weights_sha256();
+  state.initial_weights_sha256 = summary_.initial_weights_sha256();
   if (const RunCounts* counts = coordinator.training().counts_at(snapshot.step)) {
     state.counts = *counts;
   }
@@ -220,7 +220,7 @@ bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& wri
   // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
   if (written.error && !failed) std::rethrow_exception(written.error);
-  progress_.note_hash(written.step, written.weights_sha256);
+  summary_.note_hash(written.step, written.weights_sha256);
   coordinator.checkpoint_done(now.awake_ms, written.step);
   if (!failed && written.step != coordinator.barriers().start_step) whole_step_ = written.step;
   measure(now, coordinator, written.step);

@@ -14,7 +14,7 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/device/device.h"
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 #include "ps/engine/slice_engine.h"
 
 namespace pushpull {

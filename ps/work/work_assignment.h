@@ -21,8 +21,8 @@
 #include "ps/members/actions.h"
 #include "ps/members/membership.h"
 #include "ps/server/grants.h"
+#include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
-#include "ps/work/training_progress.h"
 
 namespace pushpull {
 
@@ -34,7 +34,7 @@ struct WorkSetup {
   int shares = 1;               // shares per step
   int servers_with_slices = 1;  // servers that take part in a step
   const Membership& members;
-  const TrainingProgress& progress;
+  const CommittedWork& committed;
   const Evaluations& evaluations;
   const Grants& grants;
   Actions& out;

@@ -8,8 +8,8 @@
 #include "common/base/text.h"
 #include "common/io/sha256.h"
 #include "common/update/norm.h"
+#include "common/update/range_update.h"
 #include "common/update/schedule.h"
-#include "common/update/tree_sum.h"
 #include "worker/compute/device_memory.h"
 #include "worker/exchange/server_links.h"
 

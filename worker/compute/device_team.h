@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/thread_pool.h"
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 #include "models/device_step.h"
 #include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
