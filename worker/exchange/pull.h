@@ -20,8 +20,8 @@
 
 namespace pushpull {
 
-// Which servers' weights are read in the server's own memory, on the host or on a shared device. A
-// server with weights that do not lie in one piece is asked for copies from then on.
+// Tracks the servers with weights that are read in the server's own memory, on the host or on a
+// shared device. If a server's weights do not lie in one piece, it is asked for copies from then on.
 class InPlaceWeights {
  public:
   // possible: servers hand out plain weights, not encoded ones.
