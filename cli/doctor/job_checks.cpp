@@ -83,7 +83,7 @@ std::optional<Finding> check_meant_host(const std::string& who, const std::strin
                ErrorCode::kUnreachable);
 }
 
-// Returns empty if the key, an observer's, does not open data connections.
+// Returns empty for an observer's key, which does not open data connections.
 std::optional<Credentials> data_credentials(const Keys& keys, const StatusAnswer& answer) {
   try {
     return keys.data_credentials(answer.encrypt_data, answer.first_run);

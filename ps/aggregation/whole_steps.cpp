@@ -45,7 +45,7 @@ WholeSteps::WholeSteps(AggregationSetup setup, StepSumKind kind)
       sums_(shard().slices(), changes() ? setup_.shares : leaves_),
       ledger_(floor_, leaves_),
       norms_(setup_.incarnation) {
-  reserve(1);  // for the next one
+  reserve(1);  // for the next generation
 }
 
 // Changes are summed by share, so their parts are whole shares.

@@ -44,7 +44,7 @@ class Coordinator : public TrainingObserver {
   void checkpoint_done(int64_t now_ms, int64_t step);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
-  void finish();  // the summary is written: lets all members leave
+  void finish();  // call when the summary is written: lets all members leave
   // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
   // Ends the job because the server in this process has failed.

@@ -15,7 +15,8 @@ constexpr int64_t kTogetherMs = 1000;
 constexpr size_t kMostWordsBytes = 1024;  // of a member's Leave
 constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
 
-// Becomes our exit code. A shell sees its last byte only: 256 would be success.
+// Returns the member's error code, which becomes the job's exit code. A shell sees only the last
+// byte: 256 would be success.
 ErrorCode exit_code_of(const wire::Leave& leave) {
   const bool is_code = leave.code() > 0 && leave.code() < 128;
   return is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;

@@ -1,7 +1,7 @@
-// Takes a job from its first member to its end, as a state machine between the `Coordinator` and
-// the sockets and files of the first server's program. Starts each term of the job, has weights
-// loaded and snapshots written (`Transfers`), and speaks for the server in its own process. Does no
-// I/O and reads no clock: all effects go through `JobEffects`. Not thread-safe.
+// Runs a job from its first member to its end, as a state machine between the `Coordinator` and the
+// sockets and files of the first server's program. Starts each term of the job, has weights loaded
+// and snapshots written (`Transfers`), and speaks for the server in its own process. Does no I/O
+// and reads no clock: all effects go through `JobEffects`. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class JobDriver {
  public:
   // Borrows data and effects.
   //   data: of the server in this process.
-  //   history: if an earlier process of the coordinator began the run.
+  //   history: of the run so far, if an earlier process of the coordinator began it.
   JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
             JobEffects& effects, const RunHistory& history = {});
 

@@ -22,7 +22,7 @@ StallWatch::StallWatch(const Job& job, const Membership& members, const Training
 void StallWatch::on_tick(int64_t now_ms) {
   note_floor(now_ms);
   note_workers(now_ms);
-  // Both have a deadline of their own.
+  // Missing workers and snapshots have deadlines of their own.
   if (run_.work().lacks_workers() || run_.snapshots().writing()) moved_ms_ = now_ms;
 }
 

@@ -1,6 +1,6 @@
 // Deadline of the coordinator's transfers of whole weights: loading them into servers, gathering
-// them, writing them. Names a server that does not answer or a disk that hangs, and finally lets
-// the job fail instead of waiting forever. A state machine. Not thread-safe.
+// them, writing them. Names a server that does not answer or a disk that hangs, and ends the job at
+// the deadline instead of waiting forever. A state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ class TransferWatch {
   void running(int64_t now_ms, const std::string& what, int64_t moved, int64_t bytes);
   void idle() { what_.clear(); }
 
-  // Returns a line for users after 10 s without progress, and again every 30 s.
+  // Returns a line for users after 10 s (plus the allowance of `running`) without progress, and
+  // again every 30 s.
   std::optional<std::string> take_notice(int64_t now_ms);
-  // Returns true after `timeout_s` without progress.
+  // Returns true after `timeout_s` plus that allowance without progress.
   bool overdue(int64_t now_ms) const;
   // Returns "[checkpoint] server 0 has waited 600.0 s for ... (progress-timeout = 600.0)".
   std::string overdue_text(int64_t now_ms) const;

@@ -36,8 +36,8 @@ class Admission {
   Checked on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello, wire::Phase phase);
   Declared on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare,
                       wire::Phase phase);
-  // Frees the place of a member that is gone before the start, and drops its declaration if no
-  // other member has declared the same.
+  // Gives the place of a worker that is gone before the start to a spare, and drops the first
+  // declaration if no worker is left that has declared.
   void forget(const MemberInfo& member);
   // Call when training begins. With on-worker-loss = continue, up to max-workers members compute
   // from then on.

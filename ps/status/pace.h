@@ -22,7 +22,7 @@ namespace pushpull {
 
 class Pace {
  public:
-  // Takes the present numbers. Call at least twice a second for best accuracy.
+  // Records the workers' present figures. Call at least twice a second for best accuracy.
   void on_tick(int64_t now_ms, const Membership& members, const CommittedWork& committed);
 
   // Returns the worker's samples in the weights per second, over the last seconds, or 0 if unknown.

@@ -6,7 +6,7 @@ namespace pushpull {
 
 namespace {
 
-// Two that are being gathered, and an open one.
+// At least the counts of two checkpoints that are being gathered, and of one that has just opened.
 constexpr size_t kKeptCounts = 4;
 
 void add_at(std::vector<int64_t>& by_rank, int rank, int64_t value) {

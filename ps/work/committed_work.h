@@ -1,4 +1,4 @@
-// How far training has come, counted from the commits of server 0: complete steps, samples, losses.
+// The progress of training, counted from the commits of server 0: complete steps, samples, losses.
 // Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 

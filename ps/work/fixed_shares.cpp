@@ -185,7 +185,8 @@ void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& work
   for (wire::Share& share : *state->mutable_assigned()) {
     const Range range{share.lo(), share.hi()};
     if (range.size() == 0) continue;
-    // The grant covers more than the owner's steps: under backup:B servers tell its first step.
+    // The grant covers all steps of the share: under backup:B the worker learns its first step from
+    // servers.
     *share.mutable_grant() =
         setup().grants.make(worker.incarnation, range, {share.first_step(), share.to_step()});
   }

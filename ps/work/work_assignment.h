@@ -1,6 +1,6 @@
-// Decides which worker computes what, and which takes over when one is lost. Each strategy divides
-// work in one of these ways, made by make_work_assignment; the coordinator does not know which one
-// it is. Part of the coordinator's state machine. Not thread-safe.
+// Decides which worker computes which micro-batches, and which one takes over when another is lost.
+// Each strategy divides work in one of these ways, made by make_work_assignment; the coordinator
+// does not know which one it is. Part of the coordinator's state machine. Not thread-safe.
 //
 //   FixedShares      each worker computes the same micro-batches of every step
 //   BackupShares     the same, and a step ends without the slowest ones

@@ -1,4 +1,4 @@
-// A device without hardware, to test code that drives a device: its memory lies on the host, its
+// A device without hardware, to test code that drives a device: its memory is on the host, its
 // streams are queues. Work runs in an order, drawn from the seed, that the events allow, and
 // sometimes only when the host waits for it: a missing wait gives wrong values under some seeds.
 // One thread for a device and its objects, except where device.h says "any thread".

@@ -22,7 +22,7 @@ constexpr int64_t kRepeatMs = 1000;
 // The same sizes as PyTorch's DDP.
 constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 constexpr int64_t kBucketBytes = int64_t{25} << 20;
-// Times the coordinator's timeout, so that it reports a lost process first, with host and pid.
+// Factor of heartbeat-timeout: the coordinator reports a lost process first, with host and pid.
 constexpr double kPatience = 1.5;
 
 const wire::Share& only_share(const wire::State& state, const Job& job) {
@@ -111,7 +111,7 @@ void AllReduceTrainer::train_to_the_end() {
   until([] { return false; }, "the end of the job");
 }
 
-// Never too late: server 0 acknowledges losses close to a checkpoint only once all workers know it.
+// In time: server 0 acknowledges losses close to a checkpoint only once all workers know of it.
 void AllReduceTrainer::learn_barriers() {
   if (!job_.checkpoint_auto) return;
   const std::optional<wire::State> state = control_.state();

@@ -194,7 +194,8 @@ void Peers::refuse(const Chunk& chunk) {
 
 void Peers::refuse(const Text& /*text*/) { count_refused(); }
 
-// Questions workers with missing messages, and gives up on those that do not answer.
+// Asks workers with missing messages how many they have sent. Throws if one is silent for too long
+// or has lost messages.
 void Peers::check(std::span<const int64_t> missing) {
   const int64_t now = clock_.now_ms();
   const auto timeout_ms = static_cast<int64_t>(setup_.timeout_s * 1000);

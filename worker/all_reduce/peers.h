@@ -4,9 +4,9 @@
 // single-threaded.
 //
 // Messages are not resent: a lost worker ends an all-reduce job, and a broken connection counts as
-// a lost worker. A waiting worker asks the others once a second how many messages they have sent
-// (PeerQuestion, PeerAnswer). Two answers in a row that exceed the number received mean that
-// messages were lost.
+// a lost worker. A waiting worker asks those with missing messages once a second, or more often if
+// the timeout is short, how many messages they have sent (PeerQuestion, PeerAnswer). Two answers in
+// a row that exceed the number received mean that messages were lost.
 #pragma once
 
 #include <atomic>
@@ -103,7 +103,7 @@ class Peers {
   int64_t rejected() const {
     return rejected_.load(std::memory_order_relaxed) + undecoded_.load(std::memory_order_relaxed);
   }
-  // Adds bytes that another library has moved for this worker.
+  // Adds bytes that another library has sent and received for this worker.
   void count_bytes(int64_t sent, int64_t received);
 
  private:

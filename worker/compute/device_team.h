@@ -19,7 +19,7 @@
 
 namespace pushpull {
 
-// One model with replicas on several devices. The first device does all that is not training.
+// One model with replicas on several devices. The first device does all work other than training.
 class TeamModel final : public Model {
  public:
   // members: at least one, each on a different device. All use the kernel choices of the first.

@@ -131,7 +131,7 @@ void Links::send() {
 
 void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
-  follow_replaced();  // not while messages are taken in
+  follow_replaced();  // not while messages are received
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& connection : servers_[server]) {
       while (auto message = connection->receive()) {

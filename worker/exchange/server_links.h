@@ -1,4 +1,4 @@
-// Connects a worker to the servers' data. Plain functions; used by the trainer's thread.
+// Connects a worker to the servers' data ports. Plain functions; used by the trainer's thread.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// Returns the address of a server's data: tcp, or a unix socket if the job asks for it and the
+// Returns the address of a server's data port: tcp, or a unix socket if the job asks for it and the
 // server runs on this host.
 //   joined: the coordinator's address.
 std::string data_address(const JobView& run, int server, const std::string& joined);

@@ -113,7 +113,7 @@ TEST_F(HostilePort, AnUnfinishedMessageIsNotDelivered) {
   EXPECT_EQ(router_.rejected_frames(), 0);
 }
 
-TEST_F(HostilePort, APeerOfAnotherVersionIsToldBothVersions) {
+TEST_F(HostilePort, APeerOfAnotherVersionGetsBothVersions) {
   zmq::socket_t peer(context_, zmq::socket_type::dealer);
   peer.set(zmq::sockopt::linger, 0);
   peer.set(zmq::sockopt::rcvtimeo, static_cast<int>(kPatienceMs));
