@@ -50,7 +50,7 @@ class JobEffects {
   // has begun.
   virtual TermIds begin_term(int64_t term, const RunHistory& history) = 0;
   // To all servers, for weights, by rank, in the place of earlier ones; and a message to one of them.
-  virtual void connect_shards(const std::vector<std::string>& endpoints) = 0;
+  virtual void connect_shards(const std::vector<DataPort>& ports) = 0;
   virtual void send_to_shard(int server, const Message& message) = 0;
   // Reads a checkpoint or initial weights.
   virtual StartPoint load_start(const Declaration& declaration) = 0;

@@ -46,9 +46,7 @@ class ServerPlaces {
   // ---- queries ----
   int64_t copied_step() const { return copied_step_; }  // -1: none
   // Where workers reach the server of this rank, or reached the one that is lost.
-  const std::string& endpoint(int rank) const {
-    return places_[static_cast<size_t>(rank)].endpoint;
-  }
+  const DataPort& port(int rank) const { return places_[static_cast<size_t>(rank)].port; }
   int servers() const { return static_cast<int>(places_.size()); }
   // This server has its weights, or is being given them: it may be told that training goes on.
   bool is_settled(const MemberInfo& server) const;
@@ -58,13 +56,13 @@ class ServerPlaces {
 
  private:
   struct Place {
-    std::string endpoint;
+    DataPort port;
     int32_t life = 0;
     bool absent = false;
-    int64_t since_ms = 0;      // absent
-    uint64_t newcomer = 0;     // whom the copy is loaded into, or was
-    std::string new_endpoint;  // of the newcomer
-    int64_t from_step = 0;     // where the newcomer began
+    int64_t since_ms = 0;   // absent
+    uint64_t newcomer = 0;  // whom the copy is loaded into, or was
+    DataPort new_port;      // of the newcomer
+    int64_t from_step = 0;  // where the newcomer began
     int64_t from_updates = 0;
   };
   bool anybody_absent() const;

@@ -53,7 +53,7 @@ class Links {
  private:
   void take_news();
   void connect(int server);
-  void poll_all();
+  bool poll();
   void follow_replaced();
 
   PushPull& push_pull_;
@@ -68,7 +68,7 @@ class Links {
   Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
-  std::vector<zmq::pollitem_t> poll_items_;
+  std::vector<zmq::pollitem_t> poll_items_;                    // kept for its memory
 };
 
 }  // namespace pushpull

@@ -14,7 +14,10 @@ namespace pushpull {
 // server is on this host. joined: where the coordinator was reached.
 std::string data_address(const JobView& run, int server, const std::string& joined);
 
-// One connection to each, over tcp. credentials: what it shows.
+// Returns the credentials for the data port of `server`.
+Credentials data_credentials(const wire::State& state, int server, const Credentials& credentials);
+
+// Returns one connection to each server, over tcp. credentials: Control::data_credentials.
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context,
