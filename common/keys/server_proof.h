@@ -33,6 +33,8 @@ class ServerProof {
   bool on_proof(const std::string& proof, int64_t now_ms);
 
   bool proven() const { return state_ == State::kProven; }
+  // Returns whether there is a connection whose server has not proven itself yet.
+  bool waits() const { return state_ == State::kOpen; }
 
   // Long enough for libzmq's handshake and a server that is busy for some seconds.
   static constexpr int64_t kProofMs = 15'000;

@@ -249,10 +249,10 @@ void Dealer::send(const Message& message) {
 
 std::optional<Message> Dealer::receive() {
   if (proven_) {
-    proven_->turn();
     while (auto message = receive_from(proven_->socket())) {
       if (proven_->take(*message)) return message;
     }
+    proven_->turn();  // last: what has arrived before the end is for the reader
     return std::nullopt;
   }
   if (second_) {

@@ -94,6 +94,7 @@ void ProvenConnection::send(const Message& message) {
 
 bool ProvenConnection::take(const Message& message) {
   if (proof_.proven()) return true;
+  if (!proof_.waits()) return false;  // came on a connection that has ended
   if (!message.header.has_challenge_answer()) {
     refuse("sends messages instead of the proof of this run's key");
     return false;

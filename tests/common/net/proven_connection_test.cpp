@@ -208,6 +208,29 @@ TEST_F(ProvenConnectionTest, AProofOfAnotherServerIsNone) {
   for (const wire::Header& header : impostor.heard) EXPECT_TRUE(header.has_challenge());
 }
 
+TEST_F(ProvenConnectionTest, AServerThatEndsIsNotTakenForAnImpostor) {
+  auto server = std::make_unique<Server>(keys_, 1, "tcp://127.0.0.1:*");
+  const auto dealer = connect(server->router.address(), 1);
+  dealer->send(hello("a"));
+  std::optional<PeerId> peer;
+  until(
+      *dealer, [&] { return peer.has_value(); },
+      [&] {
+        if (auto received = server->router.receive()) peer = received->first;
+      });
+  ASSERT_TRUE(peer);
+  for (int i = 0; i < 100; ++i) server->router.send(*peer, hello("last"));
+  server.reset();
+  const int64_t begin = now_ms();
+  while (dealer->ready() && now_ms() - begin < kPatienceMs) {
+    dealer->send(hello("b"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  while (dealer->receive()) continue;
+  EXPECT_EQ(dealer->take_warning(), "");
+  EXPECT_EQ(dealer->rejected_frames(), 0);
+}
+
 TEST_F(ProvenConnectionTest, AtMostSoManyMessagesWait) {
   const auto dealer = connect("tcp://127.0.0.1:1", 1);
   for (int i = 0; i < 5000; ++i) dealer->send(hello(std::to_string(i)));
