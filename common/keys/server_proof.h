@@ -18,18 +18,17 @@ class ServerProof {
   // Returns whether a connection is to be opened now: there is none, or the server has not proven
   // itself within kProofMs.
   bool open_due(int64_t now_ms) const;
-  // What the new connection shows, and the nonce that it sends as its first message.
+  // PLAIN's user name and password of a new connection, and the nonce of its first message.
   struct Opening {
     std::string user;
     std::string password;
     std::string nonce;
   };
-  // A connection is opened. nonce: new_nonce().
+  // Records that a connection is opened. nonce: new_nonce().
   Opening open(const std::string& nonce, int64_t now_ms);
-  // The connection could not be made, or has ended.
+  // Records that the connection could not be made, or has ended.
   void on_end(int64_t now_ms);
-  // The first message has arrived. proof: that of the server, or "" if the message is no proof.
-  // Returns false, and regards the connection as ended, if the proof is wrong.
+  // Checks the server's proof. Returns false, and regards the connection as ended, if it is wrong.
   bool on_proof(const std::string& proof, int64_t now_ms);
 
   bool proven() const { return state_ == State::kProven; }

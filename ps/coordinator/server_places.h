@@ -60,7 +60,7 @@ class ServerPlaces {
     int32_t life = 0;
     bool absent = false;
     int64_t since_ms = 0;   // absent
-    uint64_t newcomer = 0;  // whom the copy is loaded into, or was
+    uint64_t newcomer = 0;  // incarnation of the server that the copy is loaded into; 0 if none
     DataPort new_port;      // of the newcomer
     int64_t from_step = 0;  // where the newcomer began
     int64_t from_updates = 0;

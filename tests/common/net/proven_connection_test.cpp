@@ -1,4 +1,4 @@
-// Data connections whose servers prove themselves: real sockets, and listeners that do not.
+// Data connections over real sockets, to servers that prove themselves and to impostors.
 #include "common/net/proven_connection.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ struct Impostor {
     }
   }
 
-  // Whatever is shown (https://rfc.zeromq.org/spec/27).
+  // Answers libzmq's questions (https://rfc.zeromq.org/spec/27): every peer is admitted.
   void admit() {
     std::vector<std::string> request;
     zmq::message_t frame;
@@ -189,7 +189,7 @@ TEST_F(ProvenConnectionTest, AnImpostorHearsChallengesAndIsNotBelieved) {
   EXPECT_GE(dealer->rejected_frames(), 2);
 }
 
-// It knows what was sent to it, and asks a server that lives what it would answer.
+// The impostor passes the nonce on to a server that is alive.
 TEST_F(ProvenConnectionTest, AProofOfAnotherServerIsNone) {
   Server other(keys_, 2, "tcp://127.0.0.1:*");
   Impostor impostor("tcp://127.0.0.1:*");

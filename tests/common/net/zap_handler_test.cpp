@@ -191,7 +191,7 @@ TEST_F(ZapHandlerTest, AMemberThatLooksForAnEarlierProcessIsRefusedAndToldApart)
   EXPECT_THAT(data.notices(), ElementsAre(HasSubstr("was at this address before")));
 }
 
-// What a listener was shown once, by a program that has heard it on the way.
+// A program that has read the traffic shows the same proof again.
 TEST_F(ZapHandlerTest, AProofThatWasHeardAdmitsNoSecondConnection) {
   Guarded data(job_.data_demand(false, kRun, kHere));
   const std::string nonce = new_nonce();
@@ -317,7 +317,6 @@ TEST_F(ZapHandlerTest, StrangersBeyondTheCapAreClosedAndMembersAreServedAfterwar
   }
 }
 
-// So many descriptors are in use that none is left but those for files.
 TEST_F(ZapHandlerTest, NoConnectionTakesTheLastDescriptors) {
   Guarded control(job_.control_demand(), kAnyPort, 4);
   const RawPeer raw(control.router.address());
