@@ -22,7 +22,8 @@ bool no_home_for_a_key();
 // does not exist.
 std::string user_key_path();
 
-// Throws Error(kUsage) if the file is absent, is not a key, or is accessible to other users.
+// Throws Error(kUsage) if the file is absent, is not a key, is accessible to other users, or belongs
+// to a user other than this one and root.
 AnyKey read_key_file(const std::string& path);
 
 // Returns false if `path` exists already; the file is left as it is. Throws Error(kIo) naming the

@@ -12,6 +12,7 @@
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
 #include "common/io/folder_lock.h"
+#include "common/keys/data_proof.h"
 #include "common/net/address.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
@@ -41,17 +42,21 @@ std::string data_address(const std::string& listen) {
 // The sockets and locks below exclude a second job. Take them before touching any file. Both throw
 // Error(kUsage).
 struct Sockets {
-  //   first_run: id of the job's first term.
-  Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run)
+  // first_run: id of the job's first term. own_incarnation: incarnation of this process.
+  Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run,
+          uint64_t own_incarnation)
       : handler(context, program.keys.control_demand()),
         control(handler, listen, EndpointLimits{}),
         data(data_address(program.listen), program.job.slice_bytes, program.device,
-             program.keys.data_demand(program.job.encrypt_data, first_run)) {}
+             program.keys.data_demand(program.job.encrypt_data, first_run,
+                                      listener_name(own_incarnation))),
+        incarnation(own_incarnation) {}
 
-  zmq::context_t context{1};
+  zmq::context_t context = make_context(1);
   ZapHandler handler;
   Router control;
   DataPlane data;
+  const uint64_t incarnation;
 };
 
 std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
@@ -90,11 +95,11 @@ std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
                                       uint64_t first_run) {
   const std::string address = listen_address(program, earlier);
   try {
-    return std::make_unique<Sockets>(program, address, first_run);
+    return std::make_unique<Sockets>(program, address, first_run, random_id());
   } catch (const Error&) {
     if (address == program.listen) throw;
   }
-  return std::make_unique<Sockets>(program, program.listen, first_run);
+  return std::make_unique<Sockets>(program, program.listen, first_run, random_id());
 }
 
 int64_t unix_ms() {
@@ -121,7 +126,7 @@ class CoordinatorLoop : private JobEffects {
   void turn(bool signalled);
   void receive_control();
   void refuse(const PeerId& peer, const Refusal& refusal);
-  void tell_who_was_refused();
+  void warn(const std::string& line) { report_.end_line(), log_.warn(line); }
   void receive_shards();
   void receive_written();
   void record_failure();
@@ -130,7 +135,7 @@ class CoordinatorLoop : private JobEffects {
 
   bool send(const PeerId& to, const Message& message) override;
   TermIds begin_term(int64_t term, const RunHistory& history) override;
-  void connect_shards(const std::vector<std::string>& endpoints) override;
+  void connect_shards(const std::vector<DataPort>& ports) override;
   void send_to_shard(int server, const Message& message) override;
   StartPoint load_start(const Declaration& declaration) override;
   void started(const Coordinator& coordinator, const StartPoint& start,
@@ -150,6 +155,7 @@ class CoordinatorLoop : private JobEffects {
   ZapHandler& handler_;
   Router& control_;
   DataPlane& data_;
+  const uint64_t incarnation_;
   Refusals refusals_;                      // counts refused control messages
   std::optional<StartState> start_state_;  // empty until it is read
   TermRecord term_;
@@ -170,7 +176,7 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
-  options.self.incarnation = random_id();
+  options.self.incarnation = incarnation_;
   options.self.host = host_name();
   options.self.pid = getpid();
   options.self.data_endpoint = advertised(data_.router().address(), program_.advertise);
@@ -195,6 +201,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       handler_(sockets.handler),
       control_(sockets.control),
       data_(sockets.data),
+      incarnation_(sockets.incarnation),
       start_state_(std::move(start_state)),
       term_(term),
       report_(program.out_dir, program.style),
@@ -313,7 +320,7 @@ void CoordinatorLoop::turn(bool signalled) {
     driver_.on_data_taken(now());
   }
   receive_control();
-  tell_who_was_refused();
+  for (const std::string& line : handler_.take_notices()) warn(line);
   receive_shards();
   receive_written();
   if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
@@ -335,23 +342,16 @@ void CoordinatorLoop::receive_control() {
   }
 }
 
-void CoordinatorLoop::tell_who_was_refused() {
-  for (const std::string& line : handler_.take_notices()) {
-    report_.end_line();
-    log_.warn(line);
-  }
-}
-
 void CoordinatorLoop::refuse(const PeerId& peer, const Refusal& refusal) {
   control_.count_rejected();
   if (!refusals_.add(peer, refusal, now_ms())) return;
-  report_.end_line();
-  log_.warn("dropped a control message: " + refusal.line());
+  warn("dropped a control message: " + refusal.line());
 }
 
 void CoordinatorLoop::receive_shards() {
   for (const auto& shard : shards_) {
     while (auto message = shard->receive()) driver_.on_shard_message(now(), *message);
+    if (const std::string line = shard->take_warning(); !line.empty()) warn(line);
   }
 }
 
@@ -378,13 +378,14 @@ TermIds CoordinatorLoop::begin_term(int64_t term, const RunHistory& history) {
   return {run, Grants::random_key()};
 }
 
-void CoordinatorLoop::connect_shards(const std::vector<std::string>& endpoints) {
+void CoordinatorLoop::connect_shards(const std::vector<DataPort>& ports) {
   shards_.clear();
   const EndpointLimits limits = data_limits(program_.job.slice_bytes);
   const Credentials credentials =
       program_.keys.data_credentials(program_.job.encrypt_data, term_.first_run);
-  for (const std::string& endpoint : endpoints) {
-    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits, credentials));
+  for (const DataPort& port : ports) {
+    shards_.push_back(
+        std::make_unique<Dealer>(context_, port.endpoint, limits, credentials.to(port.listener)));
   }
 }
 

@@ -48,9 +48,9 @@ class JobEffects {
   virtual bool send(const PeerId& to, const Message& message) = 0;
   // Starts a new term after the loss of a server, durably. Returns its ids.
   virtual TermIds begin_term(int64_t term, const RunHistory& history) = 0;
-  // Connects to all servers' data endpoints, by rank, and replaces earlier connections.
-  // send_to_shard sends on one of them.
-  virtual void connect_shards(const std::vector<std::string>& endpoints) = 0;
+  // Connects to all servers' data ports, by rank, and replaces earlier connections. send_to_shard
+  // sends on one of them.
+  virtual void connect_shards(const std::vector<DataPort>& ports) = 0;
   virtual void send_to_shard(int server, const Message& message) = 0;
   // Reads a checkpoint or initial weights.
   virtual StartPoint load_start(const Declaration& declaration) = 0;

@@ -37,7 +37,11 @@ void Transfers::on_tick(Now now, Coordinator& coordinator) {
 
 int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const StartPoint& point) {
   const wire::State state = coordinator.state_for_self();
-  effects_.connect_shards({state.data_endpoints().begin(), state.data_endpoints().end()});
+  std::vector<DataPort> ports;
+  for (int i = 0; i < state.data_endpoints_size(); ++i) {
+    ports.push_back({state.data_endpoints(i), state.data_listeners(i)});
+  }
+  effects_.connect_shards(ports);
   const SliceMap& map = map_.emplace(coordinator.declaration().table.total,
                                      options_.job.slice_bytes, options_.servers);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
@@ -141,12 +145,12 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
   if (!rank) return;
   const MemberInfo& server = *coordinator.members().find_rank(wire::ROLE_SERVER, *rank);
   restored_server_ = server.incarnation;
-  std::vector<std::string> endpoints;
+  std::vector<DataPort> ports;
   for (int i = 0; i < options_.servers; ++i) {
     const MemberInfo* const member = coordinator.members().find_rank(wire::ROLE_SERVER, i);
-    endpoints.push_back(member == nullptr ? places.endpoint(i) : member->data_endpoint);
+    ports.push_back(member == nullptr ? places.port(i) : member->data_port());
   }
-  effects_.connect_shards(endpoints);
+  effects_.connect_shards(ports);
   // A complete copy proves that each server has reached its step: workers then drop earlier pushes.
   client_->fetch_again(now.ms);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();

@@ -102,6 +102,7 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
       member.peer.empty() ? 0.0 : seconds_between(member.last_heard_ms, view.now_ms);
   row["device"] = word(member.device);
   row["address"] = word(worker ? member.peer_endpoint : member.data_endpoint);
+  if (!worker) row["listener"] = member.data_port().listener;
   return row;
 }
 

@@ -36,11 +36,45 @@ def fixed(number, value):
     return varint(number << 3 | 1) + (value if isinstance(value, bytes) else struct.pack("<Q", value))
 
 
+def fields(message):
+    """Numbers and values of a protobuf message: whole numbers, and bytes."""
+    at = 0
+
+    def number():
+        nonlocal at
+        value, shift = 0, 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = number()
+        if key & 7 == 0:
+            yield key >> 3, number()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) or number()
+        yield key >> 3, message[at:at + size]
+        at += size
+
+
+def frame_of(stranger):
+    """Flags and body of the next frame; None when the other side has hung up or keeps silent."""
+    flags = stranger.receive(1)
+    if not flags:
+        return 0, None
+    size = stranger.receive(8 if flags[0] & LONG else 1)
+    return flags[0], stranger.receive(int.from_bytes(size, "big"))
+
+
 def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 9  # kProtocolVersion
+VERSION = 10  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):

@@ -33,7 +33,7 @@ class CoordinatorNode : private JobResults {
   void turn();
 
   bool send(const PeerId& to, const Message& message) override;
-  void connect_shards(const std::vector<std::string>& endpoints) override;
+  void connect_shards(const std::vector<DataPort>& ports) override;
   void send_to_shard(int server, const Message& message) override;
   void written(int64_t step, const std::exception_ptr& error) override;
   bool alive() const override { return !killed_; }

@@ -87,10 +87,6 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
           peers_, *collective_, [this] { return control_.over(); }, control.activity()) {
   compute_.set_rank(run.state.rank());
   compute_.set_activity(control.activity());
-  for (const auto& server : servers_) {
-    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
-  }
-  poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
 }
 
 JobEnd AllReduceTrainer::run() {
@@ -329,8 +325,12 @@ void AllReduceTrainer::until(const std::function<bool()>& done, const char* what
     exchange();
     if (done()) return;
     control_.activity().wait([what] { return std::string(what); });
+    poll_items_.assign(1, {nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
+    for (const auto& server : servers_) {
+      poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
+    }
     poll_sockets(poll_items_, kTrainerPollMs);
-    if ((poll_items_.back().revents & ZMQ_POLLIN) != 0) control_.news().clear();
+    if ((poll_items_.front().revents & ZMQ_POLLIN) != 0) control_.news().clear();
     check_servers();
   }
 }

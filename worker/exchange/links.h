@@ -55,7 +55,7 @@ class Links {
  private:
   void take_news();
   void connect(int server);
-  void poll_all();
+  bool poll();
   void follow_replaced();
 
   PushPull& push_pull_;
@@ -70,7 +70,7 @@ class Links {
   Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
-  std::vector<zmq::pollitem_t> poll_items_;
+  std::vector<zmq::pollitem_t> poll_items_;                    // kept for its memory
 };
 
 }  // namespace pushpull

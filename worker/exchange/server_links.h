@@ -15,8 +15,10 @@ namespace pushpull {
 //   joined: the coordinator's address.
 std::string data_address(const JobView& run, int server, const std::string& joined);
 
-// Connects to every server over tcp, one connection each.
-//   credentials: presented to the servers.
+// Returns the credentials for the data port of `server`.
+Credentials data_credentials(const wire::State& state, int server, const Credentials& credentials);
+
+// Returns one connection to each server, over tcp. credentials: Control::data_credentials.
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context,

@@ -89,7 +89,7 @@ TEST_F(KeyFile, ProgramsThatStartTogetherUseOneKey) {
     char go = 0;
     close(gate[1]);
     if (read(gate[0], &go, 1) != 0) _exit(1);  // until all children have started
-    const std::string token = find_keys("").data_credentials(false, 1).token;
+    const std::string token = find_keys("").control_credentials().own.secret_key;
     _exit(write(out[1], token.data(), token.size()) == 40 ? 0 : 1);
   }
   close(gate[0]);
@@ -125,9 +125,9 @@ TEST_F(KeyFile, AFlagOverridesADescriptorAndADescriptorOverridesAVariable) {
 TEST_F(KeyFile, ADescriptorHandsOneKeyToEveryProcess) {
   const SecretKey key = new_secret_key();
   hand_down_key(key);
-  const std::string want = Keys(key, "").data_credentials(false, 1).token;
-  EXPECT_EQ(find_keys("").data_credentials(false, 1).token, want);
-  EXPECT_EQ(find_keys("").data_credentials(false, 1).token, want);  // read a second time
+  const std::string want = Keys(key, "").control_credentials().own.secret_key;
+  EXPECT_EQ(find_keys("").control_credentials().own.secret_key, want);
+  EXPECT_EQ(find_keys("").control_credentials().own.secret_key, want);  // read a second time
   setenv("PUSHPULL_KEY_FD", "999", 1);
   EXPECT_THAT(error_of([] { find_keys(""); }), HasSubstr("PUSHPULL_KEY_FD=999"));
   setenv("PUSHPULL_KEY_FD", "three", 1);
@@ -144,6 +144,15 @@ TEST_F(KeyFile, AKeyThatOthersCanReadIsRefused) {
   }
   chmod(path.c_str(), 0400);
   EXPECT_NO_THROW(find_keys(path));
+}
+
+// Only root can open such a file at all.
+TEST_F(KeyFile, AKeyOfAnotherUserIsRefused) {
+  const std::string path = folder_ / "theirs.key";
+  ASSERT_TRUE(make_key_file(path, new_secret_key()));
+  if (chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "not root";
+  EXPECT_THAT(error_of([&] { find_keys(path); }),
+              AllOf(HasSubstr(path), HasSubstr("12345"), HasSubstr("chown")));
 }
 
 TEST_F(KeyFile, AnInvalidKeyFileIsNamed) {

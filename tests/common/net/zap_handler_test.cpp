@@ -15,6 +15,7 @@
 
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
+#include "common/keys/data_proof.h"
 #include "common/keys/keys.h"
 #include "common/net/endpoint.h"
 #include "common/net/greeting.h"
@@ -31,6 +32,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr uint64_t kRun = 7;
+constexpr const char* kHere = "this listener";
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 
 SecretKey some_secret(unsigned char filler) {
@@ -42,8 +44,11 @@ SecretKey some_secret(unsigned char filler) {
 // The port of a server process with its handler, and clients.
 class Guarded {
  public:
-  explicit Guarded(Demand demand, const std::string& address = kAnyPort)
-      : handler(context, std::move(demand)), router(handler, address, data_limits(4096)) {}
+  explicit Guarded(Demand demand, const std::string& address = kAnyPort,
+                   int64_t descriptors = ZapHandler::descriptor_limit(),
+                   int64_t most_unfinished = ConnectionCaps::kMostUnfinished)
+      : handler(context, std::move(demand), ConnectionCaps(descriptors, most_unfinished)),
+        router(handler, address, data_limits(4096)) {}
 
   std::unique_ptr<Dealer> client_with(const Credentials& credentials) {
     return std::make_unique<Dealer>(clients_, router.address(), control_limits(), credentials);
@@ -51,7 +56,13 @@ class Guarded {
   // Returns whether the first message of `dealer` arrives.
   bool serves(Dealer& dealer) {
     dealer.send(hello("here"));
-    const auto received = receive_one(router);
+    const int64_t begin = now_ms();
+    auto received = router.receive();
+    while (!received && now_ms() - begin < kPatienceMs) {
+      EXPECT_FALSE(dealer.receive());  // takes in the proof, for which the message waits
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      received = router.receive();
+    }
     return received && received->second.header.hello().host() == "here";
   }
   // Waits until `dealer` is refused and returns why. No message of it may arrive.
@@ -66,6 +77,18 @@ class Guarded {
     }
     EXPECT_FALSE(router.receive());
     return why.value_or("it was not refused");
+  }
+  // Returns whether `dealer` is refused and none of its messages has arrived.
+  bool refuses_data_of(Dealer& dealer) {
+    dealer.send(hello("here"));
+    const int64_t begin = now_ms();
+    while (handler.refused_peers() == 0 && now_ms() - begin < kPatienceMs) {
+      EXPECT_FALSE(router.receive());
+      EXPECT_FALSE(dealer.receive());
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_FALSE(router.receive());
+    return handler.refused_peers() > 0 && !dealer.ready();
   }
   // Waits for a line of the log and returns all lines.
   std::vector<std::string> notices() {
@@ -141,40 +164,69 @@ TEST_F(ZapHandlerTest, AnObserverThatSendsHelloIsRefused) {
 }
 
 TEST_F(ZapHandlerTest, AnObserverDoesNotReachData) {
-  Guarded data(job_.data_demand(true, kRun));
+  Guarded data(job_.data_demand(true, kRun, kHere));
   const auto observer = data.client_with(observer_.control_credentials());
   EXPECT_THAT(data.refusal_of(*observer), HasSubstr("observer.key"));
 }
 
-TEST_F(ZapHandlerTest, AClientWithTheTokenOfTheRunIsServed) {
-  Guarded data(job_.data_demand(false, kRun));
-  const auto member = data.client_with(job_.data_credentials(false, kRun));
+TEST_F(ZapHandlerTest, AMemberThatProvesTheRunsKeyIsServed) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRun).to(kHere));
   EXPECT_TRUE(data.serves(*member));
   EXPECT_EQ(data.handler.refused_peers(), 0);
 }
 
-TEST_F(ZapHandlerTest, TheTokenOfAnEarlierRunIsRefused) {
-  Guarded data(job_.data_demand(false, kRun));
-  const auto member = data.client_with(job_.data_credentials(false, kRun - 1));
-  EXPECT_THAT(data.refusal_of(*member), HasSubstr("[key]"));
-  EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("token"))));
-  EXPECT_EQ(data.handler.refused_peers(), 1);
+TEST_F(ZapHandlerTest, AProofOfAnEarlierRunIsRefused) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRun - 1).to(kHere));
+  EXPECT_TRUE(data.refuses_data_of(*member));
+  EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"),
+                                                HasSubstr("does not prove this run's key"))));
+}
+
+TEST_F(ZapHandlerTest, AMemberThatLooksForAnEarlierProcessIsRefusedWithThatReason) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRun).to("that listener"));
+  EXPECT_TRUE(data.refuses_data_of(*member));
+  EXPECT_THAT(data.notices(), ElementsAre(HasSubstr("was at this address before")));
+}
+
+// A program that has read the traffic shows the same proof again.
+TEST_F(ZapHandlerTest, AProofThatWasHeardAdmitsNoSecondConnection) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const std::string nonce = new_nonce();
+  const KeyNumber key = job_.data_credentials(false, kRun).data_key;
+  zmq::context_t context(1);
+  const auto connect = [&](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::plain_username, challenge_user(nonce, kHere));
+    socket.set(zmq::sockopt::plain_password, member_proof(key, kHere, nonce));
+    socket.connect(data.router.address());
+    send_message(socket, hello("here"));
+  };
+  zmq::socket_t first(context, zmq::socket_type::dealer);
+  connect(first);
+  EXPECT_TRUE(receive_one(data.router));
+  zmq::socket_t second(context, zmq::socket_type::dealer);
+  connect(second);
+  EXPECT_THAT(data.notices(), ElementsAre(HasSubstr("the proof of another connection")));
+  EXPECT_FALSE(data.router.receive());
 }
 
 TEST_F(ZapHandlerTest, APlainClientDoesNotReachData) {
   for (const bool encrypted : {false, true}) {
-    Guarded data(job_.data_demand(encrypted, kRun));
+    Guarded data(job_.data_demand(encrypted, kRun, kHere));
     const auto plain = data.client_with({});
     EXPECT_THAT(data.refusal_of(*plain), HasSubstr("--insecure")) << encrypted;
   }
 }
 
 TEST_F(ZapHandlerTest, EncryptedDataIsForMembersOnly) {
-  Guarded data(job_.data_demand(true, kRun));
-  const auto member = data.client_with(job_.data_credentials(true, kRun));
+  Guarded data(job_.data_demand(true, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(true, kRun).to(kHere));
   EXPECT_TRUE(data.serves(*member));
-  const auto token = data.client_with(job_.data_credentials(false, kRun));
-  EXPECT_THAT(data.refusal_of(*token), HasSubstr("[key]"));
+  const auto token = data.client_with(job_.data_credentials(false, kRun).to(kHere));
+  EXPECT_TRUE(data.refuses_data_of(*token));
 }
 
 TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotAcceptedByAClientWithAKey) {
@@ -185,13 +237,13 @@ TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotAcceptedByAClientWithAKey) {
 
 TEST_F(ZapHandlerTest, WithoutTheHandlerNoClientIsServed) {
   for (const bool encrypted : {true, false}) {
-    Guarded data(job_.data_demand(encrypted, kRun));
+    Guarded data(job_.data_demand(encrypted, kRun, kHere));
     {
-      const auto before = data.client_with(job_.data_credentials(encrypted, kRun));
+      const auto before = data.client_with(job_.data_credentials(encrypted, kRun).to(kHere));
       EXPECT_TRUE(data.serves(*before));
     }
     data.handler.stop();
-    const auto member = data.client_with(job_.data_credentials(encrypted, kRun));
+    const auto member = data.client_with(job_.data_credentials(encrypted, kRun).to(kHere));
     const auto plain = data.client_with({});
     member->send(hello("here"));
     plain->send(hello("here"));
@@ -204,7 +256,7 @@ TEST_F(ZapHandlerTest, WithoutTheHandlerNoClientIsServed) {
 }
 
 TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
-  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun)}) {
+  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun, kHere)}) {
     Guarded guarded(demand);
     const RawPeer raw(guarded.router.address());
     raw.handshake();
@@ -212,24 +264,24 @@ TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
     EXPECT_TRUE(raw.closed_by_peer());
     EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() == 1; }));
     EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame came in
-    const auto member =
-        guarded.client_with(demand.proof == Proof::kToken ? job_.data_credentials(false, kRun)
-                                                          : job_.control_credentials());
+    const auto member = guarded.client_with(demand.proof == Proof::kChallenge
+                                                ? job_.data_credentials(false, kRun).to(kHere)
+                                                : job_.control_credentials());
     EXPECT_TRUE(guarded.serves(*member));
   }
 }
 
 TEST_F(ZapHandlerTest, AUnixSocketIsGuardedToo) {
   const ScratchFolder folder;
-  Guarded data(job_.data_demand(false, kRun));
+  Guarded data(job_.data_demand(false, kRun, kHere));
   data.router.listen_also("ipc://" + folder / "data.sock");
   zmq::context_t context(1);
   Dealer member(context, "ipc://" + folder / "data.sock", control_limits(),
-                job_.data_credentials(false, kRun));
+                job_.data_credentials(false, kRun).to(kHere));
   EXPECT_TRUE(data.serves(member));
   Dealer late(context, "ipc://" + folder / "data.sock", control_limits(),
-              job_.data_credentials(false, kRun - 1));
-  EXPECT_THAT(data.refusal_of(late), HasSubstr("[key]"));
+              job_.data_credentials(false, kRun - 1).to(kHere));
+  EXPECT_TRUE(data.refuses_data_of(late));
 }
 
 TEST_F(ZapHandlerTest, AFloodOfStrangersIsLoggedOnce) {
@@ -247,9 +299,33 @@ TEST_F(ZapHandlerTest, AFloodOfStrangersIsLoggedOnce) {
   EXPECT_LE(lines.size(), 2U);  // the address of a closed connection is not known
 }
 
-// A proxy may accept before its other end exists. This is not a refusal, and the client keeps
-// trying.
-TEST_F(ZapHandlerTest, ACloseWithoutAGreetingIsNoRefusal) {
+TEST_F(ZapHandlerTest, StrangersBeyondTheCapAreClosedAndMembersAreServedAfterwards) {
+  for (const Demand& demand : {job_.control_demand(), Demand{}}) {
+    Guarded guarded(demand, kAnyPort, 1 << 20, 10);
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    for (int i = 0; i < 30; ++i) {
+      silent.push_back(std::make_unique<RawPeer>(guarded.router.address()));
+    }
+    EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() >= 20; }));
+    EXPECT_EQ(guarded.handler.refused_peers(), 20);
+    EXPECT_THAT(guarded.notices(), ElementsAre(HasSubstr("have not finished their handshake")));
+    EXPECT_TRUE(silent.back()->closed_by_peer());
+    silent.clear();
+    const auto member = guarded.client_with(
+        demand.proof == Proof::kNone ? Credentials{} : job_.control_credentials());
+    EXPECT_TRUE(guarded.serves(*member));
+  }
+}
+
+TEST_F(ZapHandlerTest, NoConnectionTakesTheLastDescriptors) {
+  Guarded control(job_.control_demand(), kAnyPort, 4);
+  const RawPeer raw(control.router.address());
+  EXPECT_TRUE(raw.closed_by_peer());
+  EXPECT_THAT(control.notices(), ElementsAre(HasSubstr("ulimit -n")));
+}
+
+// A proxy whose other end is not there yet: it is no refusal, and the wait goes on.
+TEST_F(ZapHandlerTest, WhoClosesWithoutAGreetingHasRefusedNobody) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -279,7 +355,7 @@ TEST_F(ZapHandlerTest, AGreetingNamesTheMechanism) {
   zmq::context_t context(1);
   Guarded control(job_.control_demand());
   EXPECT_EQ(mechanism_at(context, control.router.address(), 5000), "CURVE");
-  Guarded data(job_.data_demand(false, kRun));
+  Guarded data(job_.data_demand(false, kRun, kHere));
   EXPECT_EQ(mechanism_at(context, data.router.address(), 5000), "PLAIN");
   Guarded open{Demand{}};
   EXPECT_EQ(mechanism_at(context, open.router.address(), 5000), "NULL");
