@@ -325,7 +325,7 @@ TEST_F(ZapHandlerTest, NoConnectionTakesTheLastDescriptors) {
 }
 
 // A proxy whose other end is not there yet: it is no refusal, and the wait goes on.
-TEST_F(ZapHandlerTest, WhoClosesWithoutAGreetingHasRefusedNobody) {
+TEST_F(ZapHandlerTest, ACloseWithoutAGreetingIsNoRefusal) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
