@@ -70,8 +70,7 @@ std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
   return locks;
 }
 
-// Returns the run that an earlier process left unfinished in this folder under the same job, if
-// any.
+// Returns the unfinished run of an earlier process in this folder under the same job, if any.
 std::optional<TermRecord> run_to_go_on(const CoordinatorProgram& program) {
   if (program.job.on_server_loss != OnServerLoss::kRestart) return std::nullopt;
   std::optional<TermRecord> found = read_term(program.out_dir);

@@ -3,10 +3,9 @@
 // that do not belong to this run, and detects a dead worker or a lost message. Blocking;
 // single-threaded.
 //
-// Messages are not resent: a lost worker ends an all-reduce job, and a broken connection counts as
-// a lost worker. A waiting worker asks those with missing messages once a second, or more often if
-// the timeout is short, how many messages they have sent (PeerQuestion, PeerAnswer). Two answers in
-// a row that exceed the number received mean that messages were lost.
+// Messages are not resent: a broken connection counts as a lost worker, which ends the job. A
+// waiting worker asks the peers with missing messages once a second, or more often if the timeout is
+// short, how many they have sent. Two answers in a row above the number received: a loss.
 #pragma once
 
 #include <atomic>
