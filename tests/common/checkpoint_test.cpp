@@ -298,7 +298,9 @@ TEST(Checkpoint, AStoreWithoutAnUndamagedOneSaysWhy) {
   write(store, sample(20));
   flip_last_byte(folder / "step-00000010/model.safetensors");
   flip_last_byte(folder / "step-00000020/optimizer.safetensors");
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("step-00000020/optimizer.safetensors"));
+  EXPECT_THAT(refusal(folder.path()),
+              testing::MatchesRegex(".*step-00000020/optimizer.safetensors: damaged.*; "
+                                    ".*step-00000010/model.safetensors: damaged.*"));
 }
 
 // Replaces `from` in state.json and makes DONE vouch for it, as an attacker or a later version may.
