@@ -59,6 +59,8 @@ class Coordinator : public TrainingObserver {
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
   // Notices for users: joins, losses, replacements.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
+  // Members that were given up while the job goes on.
+  std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
   // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
   // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
   std::optional<int64_t> take_snapshot_request(bool writing = false);

@@ -23,7 +23,7 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       effects_(effects),
       history_(history),
       coordinator_(std::make_unique<Coordinator>(options_)),
-      gathering_(std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s)),
+      gathering_(std::make_unique<Gathering>(options_.job, history.trained, join_timeout_s)),
       progress_(options_, history_),
       transfers_(options_, progress_, effects),
       desk_(make_desk()),
@@ -65,7 +65,7 @@ std::string JobDriver::stop_cause() const {
 void JobDriver::stop(Now now) {
   const wire::Phase phase = coordinator_->phase();
   if (phase >= wire::PHASE_FINISHING) return;
-  const bool untouched = phase == wire::PHASE_GATHERING && options_.term == 1;
+  const bool untouched = phase == wire::PHASE_GATHERING && !history_.trained;
   if (untouched || end_.overdue(now.ms, EndRequest::kStopMs)) {
     ended_by_signal_ = true;
     const std::string late = "; the next consistent cut was not on disk within the grace of " +
@@ -105,6 +105,7 @@ void JobDriver::on_turn(Now now) {
 void JobDriver::tick(Now now) {
   coordinator_->note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
+  tell_lost(now);
   if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
     begin_term(now);
   if (coordinator_->started())
@@ -148,6 +149,13 @@ void JobDriver::pass_norms(Now now) {
 
 // ---- start and snapshots ----
 
+void JobDriver::tell_lost(Now now) {
+  for (const MemberInfo& member : coordinator_->take_given_up()) effects_.member_lost(member);
+  for (const MemberInfo& member : gathering_->take_missing(now.awake_ms, coordinator_->members())) {
+    effects_.member_lost(member);
+  }
+}
+
 // Restarts all members from the newest checkpoint. State of the earlier term is void.
 void JobDriver::begin_term(Now now) {
   effects_.show_line(
@@ -160,18 +168,21 @@ void JobDriver::begin_term(Now now) {
   ++options_.term;
   options_.run = ids.run;
   options_.grant_key = ids.grant_key;
-  std::vector<PeerId> members;
+  std::vector<MemberInfo> members;
   for (const auto& [incarnation, member] : coordinator_->members().all()) {
-    if (!member.peer.empty()) members.push_back(member.peer);
+    if (!member.peer.empty()) members.push_back(member);
   }
   transfers_.end_term();
   data_.end_term(coordinator_->run());
   progress_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
-  gathering_ = std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s_);
+  gathering_ = std::make_unique<Gathering>(options_.job, true, join_timeout_s_);
   // A member that misses this message learns of the term by its next heartbeat.
-  for (const PeerId& member : members) send(now, member, coordinator_->admission().job_text());
+  for (const MemberInfo& member : members) {
+    send(now, member.peer, coordinator_->admission().job_text());
+  }
+  gathering_->expect(std::move(members));
 }
 
 // Returns true if the term can start: all members have joined, or, in a later term of a job with
@@ -192,11 +203,12 @@ void JobDriver::start(Now now) {
   start.choices = point.choices;
   start.counts = point.counts;
   coordinator_->start(now.awake_ms, start);
+  const bool again = history_.trained;
   note_start(point);
   progress_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
   effects_.started(*coordinator_, point, history_);
   const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
-  effects_.show_line((options_.term == 1 ? "training starts: " : "training goes on: ") +
+  effects_.show_line((again ? "training goes on: " : "training starts: ") +
                      plural(declaration.table.total, "parameter") + " in " +
                      plural(slices, "slice") + ", steps " +
                      std::to_string(coordinator_->barriers().start_step) + " to " +
@@ -206,7 +218,7 @@ void JobDriver::start(Now now) {
 
 void JobDriver::note_start(const StartPoint& point) {
   const int64_t step = coordinator_->barriers().start_step;
-  if (options_.term == 1) {
+  if (!std::exchange(history_.trained, true)) {
     history_.first_step = step;
     if (point.resumed) history_.resumed_from_step = step;
   } else if (history_.reached_step > step) {
@@ -274,8 +286,21 @@ void JobDriver::say_notices() {
 
 // ---- delivery ----
 
+void JobDriver::note_end() {
+  if (coordinator_->phase() < wire::PHASE_FINISHED || std::exchange(end_noted_, true)) return;
+  RunEnd end;
+  end.run = options_.run;
+  end.finished = coordinator_->phase() != wire::PHASE_FAILED;
+  end.code = end.finished ? 0 : static_cast<int>(coordinator_->failure_code());
+  end.text = end.finished ? end_failure() : coordinator_->failure_text();
+  end.exit_code = exit_code();
+  end.members = std::ssize(coordinator_->members().all()) - 1;
+  effects_.ended(end);
+}
+
 // Delivers the outgoing messages and notices of the state machines.
 void JobDriver::deliver(Now now) {
+  note_end();
   if (deliver_outgoing(now)) {
     pass_norms(now);
     deliver_outgoing(now);

@@ -78,6 +78,7 @@ class JobDriver {
   std::string stop_cause() const;
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
+  void tell_lost(Now now);
   void begin_term(Now now);
   bool ready(Now now);
   void start(Now now);
@@ -89,6 +90,7 @@ class JobDriver {
   void summarise(Now now);
   void tell_status(Now now);
   std::unique_ptr<StatusDesk> make_desk() const;
+  void note_end();
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
@@ -109,6 +111,7 @@ class JobDriver {
   EndRequest end_;
   bool stop_said_ = false;
   bool ended_by_signal_ = false;  // without a checkpoint
+  bool end_noted_ = false;
 };
 
 }  // namespace pushpull

@@ -13,6 +13,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"
+#include "ps/members/ended_run.h"
 
 namespace pushpull {
 
@@ -59,10 +60,15 @@ class JobEffects {
   // Each of these two ends with on_written. One at a time. `hash` asks for the hash of the weights.
   virtual void hash_weights(GatheredState snapshot) = 0;
   virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
+  // The coordinator has given up a member, and the job goes on: the process may be killed and
+  // replaced.
+  virtual void member_lost(const MemberInfo& member) = 0;
   virtual void show_line(const std::string& line) = 0;
   virtual void show_moment(const Moment& moment) = 0;
   // Shows the newest text of members.json.
   virtual void show_members(const std::string& json) = 0;
+  // Notes how the run ended, durably. Called before the first member hears of it. Must not throw.
+  virtual void ended(const RunEnd& end) = 0;
   // Writes the record of the run and its summary. Called when everything is computed.
   virtual void write_summary(const Coordinator& coordinator, Summary summary) = 0;
 };
