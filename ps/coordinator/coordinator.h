@@ -57,9 +57,8 @@ class Coordinator : public TrainingObserver {
 
   // ---- actions ----
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
-  // Notices for users: joins, losses, replacements.
+  // Notices for users: joins, losses, replacements. Members that were given up in a job that goes on.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
-  // Members that were given up while the job goes on.
   std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
   // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
   // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
@@ -94,7 +93,6 @@ class Coordinator : public TrainingObserver {
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }
   uint64_t self_incarnation() const { return options_.self.incarnation; }
-  // Returns the State for the server in this process.
   wire::State state_for_self() const;
 
  private:

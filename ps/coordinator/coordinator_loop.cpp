@@ -129,8 +129,8 @@ class CoordinatorLoop : private JobEffects {
                const RunHistory& history) override;
   void hash_weights(GatheredState snapshot) override;
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
-  void member_lost(const MemberInfo& member) override {
-    announcements_.lost(member.host, member.pid);
+  void members_lost(const std::vector<MemberInfo>& members) override {
+    for (const MemberInfo& member : members) announcements_.lost(member.host, member.pid);
   }
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override { report_.moment(moment); }

@@ -105,7 +105,8 @@ void JobDriver::on_turn(Now now) {
 void JobDriver::tick(Now now) {
   coordinator_->note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
-  tell_lost(now);
+  effects_.members_lost(coordinator_->take_given_up());
+  effects_.members_lost(gathering_->take_missing(now.awake_ms, coordinator_->members()));
   if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
     begin_term(now);
   if (coordinator_->started())
@@ -148,13 +149,6 @@ void JobDriver::pass_norms(Now now) {
 }
 
 // ---- start and snapshots ----
-
-void JobDriver::tell_lost(Now now) {
-  for (const MemberInfo& member : coordinator_->take_given_up()) effects_.member_lost(member);
-  for (const MemberInfo& member : gathering_->take_missing(now.awake_ms, coordinator_->members())) {
-    effects_.member_lost(member);
-  }
-}
 
 // Restarts all members from the newest checkpoint. State of the earlier term is void.
 void JobDriver::begin_term(Now now) {
@@ -286,21 +280,16 @@ void JobDriver::say_notices() {
 
 // ---- delivery ----
 
-void JobDriver::note_end() {
-  if (coordinator_->phase() < wire::PHASE_FINISHED || std::exchange(end_noted_, true)) return;
-  RunEnd end;
-  end.run = options_.run;
-  end.finished = coordinator_->phase() != wire::PHASE_FAILED;
-  end.code = end.finished ? 0 : static_cast<int>(coordinator_->failure_code());
-  end.text = end.finished ? end_failure() : coordinator_->failure_text();
-  end.exit_code = exit_code();
-  end.members = std::ssize(coordinator_->members().all()) - 1;
-  effects_.ended(end);
-}
-
 // Delivers the outgoing messages and notices of the state machines.
 void JobDriver::deliver(Now now) {
-  note_end();
+  if (coordinator_->phase() >= wire::PHASE_FINISHED && !std::exchange(end_noted_, true)) {
+    RunEnd end{.run = options_.run, .exit_code = exit_code()};
+    end.finished = coordinator_->phase() == wire::PHASE_FINISHED;
+    end.code = static_cast<int>(coordinator_->failure_code());
+    end.text = coordinator_->failure_text() + end_failure();  // one of them is empty
+    end.members = std::ssize(coordinator_->members().all()) - 1;
+    effects_.ended(end);
+  }
   if (deliver_outgoing(now)) {
     pass_norms(now);
     deliver_outgoing(now);

@@ -78,7 +78,6 @@ class JobDriver {
   std::string stop_cause() const;
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
-  void tell_lost(Now now);
   void begin_term(Now now);
   bool ready(Now now);
   void start(Now now);
@@ -90,7 +89,6 @@ class JobDriver {
   void summarise(Now now);
   void tell_status(Now now);
   std::unique_ptr<StatusDesk> make_desk() const;
-  void note_end();
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);

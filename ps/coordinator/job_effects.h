@@ -60,9 +60,9 @@ class JobEffects {
   // Each of these two ends with on_written. One at a time. `hash` asks for the hash of the weights.
   virtual void hash_weights(GatheredState snapshot) = 0;
   virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
-  // The coordinator has given up a member, and the job goes on: the process may be killed and
+  // The coordinator has given up these members, and the job goes on: the processes may be killed and
   // replaced.
-  virtual void member_lost(const MemberInfo& member) = 0;
+  virtual void members_lost(const std::vector<MemberInfo>& members) = 0;
   virtual void show_line(const std::string& line) = 0;
   virtual void show_moment(const Moment& moment) = 0;
   // Shows the newest text of members.json.

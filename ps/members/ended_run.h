@@ -15,8 +15,8 @@ namespace pushpull {
 struct RunEnd {
   uint64_t run = 0;       // id of the last term
   bool finished = false;  // all is computed; or else the job has failed or was stopped
-  int code = 0;           // exit code of the members
-  std::string text;       // why the job failed, or why `exit_code` is not 0
+  int code = 0;           // exit code of the members, if not finished
+  std::string text = {};  // why the job failed, or why `exit_code` is not 0
   int exit_code = 0;      // of the coordinator
   int64_t members = 0;    // other members that had to hear of the end
 };

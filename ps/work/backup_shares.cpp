@@ -41,7 +41,7 @@ int64_t BackupShares::evaluated_barrier() const {
   const Barriers& barriers = setup().barriers;
   if (setup().evaluations.complete(barriers.end_step)) return barriers.end_step;
   const auto& newest = setup().evaluations.newest();
-  return newest ? newest->step : barriers.start_step - (barriers.starts_at_end() ? 1 : 0);
+  return newest ? newest->step : barriers.start_step;
 }
 
 void BackupShares::give(size_t index, uint64_t incarnation) {

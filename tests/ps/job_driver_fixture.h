@@ -148,7 +148,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     const Barriers& barriers = driver_->coordinator().barriers();
     EXPECT_EQ(hash, state.step == barriers.end_step || barriers.stops_at(state.step));
   }
-  void member_lost(const MemberInfo& member) override { lost_.push_back(member.pid); }
+  void members_lost(const std::vector<MemberInfo>& members) override {
+    for (const MemberInfo& member : members) lost_.push_back(member.pid);
+  }
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
   void show_moment(const Moment& moment) override { moments_.push_back(moment); }
   void show_members(const std::string& json) override { members_.push_back(json); }

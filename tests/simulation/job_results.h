@@ -27,7 +27,7 @@ class JobResults : public JobEffects {
                const RunHistory& history) override;
   void hash_weights(GatheredState snapshot) override;
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
-  void member_lost(const MemberInfo& /*member*/) override {}
+  void members_lost(const std::vector<MemberInfo>& /*members*/) override {}
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override;
   void show_members(const std::string& json) override;
