@@ -18,8 +18,8 @@ from lab import MLP, Failed, expect, metrics_of, summary_of
 STEPS = 40
 KEYS = {**MLP, "steps": STEPS, "checkpoint-every": 0, "on-server-loss": "restart", "replacement-timeout": 30}
 LONGEST_S = 25  # a coordinator that waits for members that have ended takes replacement-timeout
-SAME = ("samples", "data_order_sha256", "pushes_applied", "steps", "test_total")
-BITS = ("weights_sha256", "initial_weights_sha256", "test_correct")
+SAME = ("samples", "pushes_applied", "steps", "test_total", "initial_weights_sha256")
+BITS = ("data_order_sha256", "weights_sha256", "test_correct")
 
 
 def launch(lab, library, keys, call):
