@@ -5,7 +5,10 @@
 //   KILL_FROM   part of a path: the first call on such a path begins the counting
 //   KILL_CALL   names of that call, such as "remove unlink"; any if empty
 //   KILL_AFTER  number of the call that is not made: the process is gone before it. 1 is the first
-//               one; 0 counts only. The number of all calls is appended to KILL_MARK at the exit.
+//               one; 0 counts only.
+//
+// KILL_MARK gets one line at the end of the process: the number of calls, the name of the last one or
+// "exit", 1 if KILL_FROM has got its final name by a rename (else 0), and the path of the call.
 //
 // Counts calls that change files, and those that send to sockets. Wakes of other threads (8 bytes to
 // an eventfd) do not count.
@@ -29,6 +32,7 @@ std::atomic<bool> counting{false};
 std::atomic<long> calls{0};
 long kill_after = 0;
 int mark = -1;
+std::atomic<bool> renamed{false};  // KILL_FROM has its final name
 
 template <class F>
 F* real(const char* name) {
@@ -63,7 +67,8 @@ bool is_coordinator() {
 
 void write_mark(const char* what, const char* path) {
   char line[1024];
-  const int size = std::snprintf(line, sizeof line, "%ld %s %s\n", calls.load(), what, path);
+  const int size =
+      std::snprintf(line, sizeof line, "%ld %s %d %s\n", calls.load(), what, renamed ? 1 : 0, path);
   static auto* const next = real<ssize_t(int, const void*, size_t)>("write");
   next(mark, line, static_cast<size_t>(size));
 }
@@ -134,7 +139,13 @@ int close(int fd) {
 int rename(const char* from, const char* to) noexcept {
   count("rename", to);
   static auto* const next = real<int(const char*, const char*)>("rename");
-  return next(from, to);
+  const int result = next(from, to);
+  const char* name = std::strrchr(to, '/');
+  if (counting && result == 0 && name != nullptr &&
+      std::strcmp(name + 1, text_of("KILL_FROM")) == 0) {
+    renamed = true;
+  }
+  return result;
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {

@@ -48,7 +48,8 @@ def killed_at(lab, library, keys, call, want):
     code = run.ends(60)
     took = time.monotonic() - begin
     words = mark.read_text().split()
-    what = " ".join([words[1], *(pathlib.Path(word).name for word in words[2:])]) if words else "?"
+    expect(words, f"call {call}: the coordinator was not killed: {run.said()[-800:]}")
+    what = " ".join([words[1], *(pathlib.Path(word).name for word in words[3:])])
     where = f"call {call} ({what})"
     expect(code == 0, f"{where}: exit code {code}: {run.said()[-1500:]}")
     got = summary_of(run.out)
@@ -62,13 +63,15 @@ def killed_at(lab, library, keys, call, want):
     lab.until(lambda: not lab.left_behind(), 10, lambda: f"{where}: left behind: {lab.left_behind()}")
     expect(took < lab.seconds(LONGEST_S), f"{where}: took {took:.0f} s: {run.said()[-1500:]}")
     said = run.said()
+    trained = "training goes on" in said and f"steps {STEPS} to {STEPS}," not in said
+    expect(not trained or words[2] == "0", f"{where}: the last checkpoint is left out: {said[-1500:]}")
     if words[1] == "exit":
         return "not killed", what
     if "has ended; telling" in said:
         return "found it ended", what
     if f"steps {STEPS} to {STEPS}," in said:
         return "only evaluated", what
-    if "training goes on" in said or said.count("training starts") > 1:
+    if trained:
         return "trained again", what
     return "had done its work", what
 
