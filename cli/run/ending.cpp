@@ -1,5 +1,7 @@
 #include "cli/run/ending.h"
 
+#include <csignal>
+
 #include "common/base/error.h"
 #include "common/base/process.h"
 
@@ -36,14 +38,43 @@ const char* code_name(int code) {
   return nullptr;
 }
 
-// Returns text such as "exit code 3 (data)".
+}  // namespace
+
 std::string code_text(int code) {
   const char* name = code_name(code);
   return "exit code " + std::to_string(code) +
          (name == nullptr ? std::string() : std::string(" (") + name + ")");
 }
 
-}  // namespace
+bool Ending::is_consequence() const {
+  return signal == 0 && (code == static_cast<int>(ErrorCode::kUnreachable) ||
+                         code == static_cast<int>(ErrorCode::kPeerLost));
+}
+
+bool Ending::was_asked_for() const {
+  const int by = exit_code() - 128;
+  return by == SIGINT || by == SIGTERM || by == SIGHUP;
+}
+
+bool Ending::is_for_good() const {
+  if (signal != 0) return false;
+  switch (static_cast<ErrorCode>(code)) {
+    case ErrorCode::kUsage:
+    case ErrorCode::kData:
+    case ErrorCode::kProtocol:
+    case ErrorCode::kNotFinite:
+    case ErrorCode::kRefused:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Ending::is_for_good_here() const {
+  constexpr int kNotExecuted = 127;
+  const bool cannot_run = code == kNotExecuted || code == static_cast<int>(ErrorCode::kDevice);
+  return is_for_good() || (signal == 0 && cannot_run);
+}
 
 std::string Ending::describe() const {
   if (signal != 0) {

@@ -94,6 +94,8 @@ class Launcher {
   void start(size_t slot);
   void start_the_others();
   void announced(const std::string& bytes);
+  void listens(const std::string& address);
+  void listens_again(const std::string& address);
   void act(const SupervisorActions& actions);
   void signal_all(int signal);
   void handle_signals();
@@ -113,7 +115,8 @@ class Launcher {
   MergedView view_;
   std::vector<Slot> slots_;
   LineSplitter announcement_;
-  std::string address_;  // of the coordinator; empty until it listens
+  std::string address_;                    // of the coordinator; empty until it listens
+  std::optional<Ending> coordinator_end_;  // as the coordinator has reported it
   int64_t announce_deadline_ms_ = 0;
   Console console_;  // a reader that stalls cannot block the job: the job's files hold all output
 };
@@ -189,37 +192,45 @@ void Launcher::start_the_others() {
   }
 }
 
-// The first line is the address; then "started" and, if the job fails, "failed PID CODE REASON".
+// The lines are those of ps/files/announcements.h. The first one is the address, unless the run has
+// ended already.
 void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {
-    if (address_.empty()) {
-      address_ = line;
-      supervisor_.listens();
-      start_the_others();
+    if (line.starts_with("tcp://")) {
+      address_.empty() ? listens(line) : listens_again(line);
       continue;
     }
     if (line == "started") {
       supervisor_.training_began();
       continue;
     }
-    if (line.starts_with("tcp://")) {  // from a restarted coordinator
-      act(supervisor_.listens_again());
-      if (line != address_) {
-        act(supervisor_.give_up("the restarted coordinator listens on " + line + ", not on " +
-                                    address_ + ", where its members expect it",
-                                static_cast<int>(ErrorCode::kUnreachable), now_ms()));
-      }
-      continue;
-    }
     std::istringstream words(line);
     std::string word;
-    int64_t pid = 0;
+    int64_t pid = 0;  // or a code
+    if (!(words >> word >> pid)) continue;
+    if (word == "lost") act(supervisor_.given_up(pid, now_ms()));
+    if (word == "ended") coordinator_end_ = Ending{.code = static_cast<int>(pid), .signal = 0};
     int code = 0;
     std::string reason;
-    if (words >> word >> pid >> code && std::getline(words >> std::ws, reason)) {
+    if (word == "failed" && words >> code && std::getline(words >> std::ws, reason)) {
       supervisor_.blamed(pid, code, reason);
     }
   }
+}
+
+void Launcher::listens(const std::string& address) {
+  address_ = address;
+  supervisor_.listens();
+  start_the_others();
+}
+
+// A restarted coordinator listens.
+void Launcher::listens_again(const std::string& address) {
+  act(supervisor_.listens_again());
+  if (address == address_) return;
+  act(supervisor_.give_up("the restarted coordinator listens on " + address + ", not on " +
+                              address_ + ", where its members expect it",
+                          static_cast<int>(ErrorCode::kUnreachable), now_ms()));
 }
 
 void Launcher::act(const SupervisorActions& actions) {
@@ -241,6 +252,9 @@ void Launcher::act(const SupervisorActions& actions) {
   if (actions.signal_coordinator != 0 && slots_[0].child != nullptr) {
     slots_[0].child->send(actions.signal_coordinator);
     signal_all(SIGCONT);  // a stopped process could not act
+  }
+  if (actions.kill && slots_[*actions.kill].child != nullptr) {
+    slots_[*actions.kill].child->send(SIGKILL);
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};
@@ -297,7 +311,9 @@ void Launcher::reap() {
     if (const std::optional<Ending> ending = slots_[slot].child->poll_end()) {
       hear_coordinator();
       finish_output(slot);
-      act(supervisor_.ended(slot, *ending, now_ms()));
+      // A coordinator that is killed after its report of the end has done its work.
+      const bool done = slot == 0 && coordinator_end_ && ending->signal != 0;
+      act(supervisor_.ended(slot, done ? *coordinator_end_ : *ending, now_ms()));
     }
   }
 }

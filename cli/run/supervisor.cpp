@@ -7,35 +7,11 @@
 #include "common/base/process.h"
 
 namespace pushpull {
-namespace {
-
-// Returns true if the process failed only because it lost another one, which is the cause.
-bool is_consequence(const Ending& ending) {
-  return ending.signal == 0 && (ending.code == static_cast<int>(ErrorCode::kUnreachable) ||
-                                ending.code == static_cast<int>(ErrorCode::kPeerLost));
-}
-
-// Returns true if a replacement would fail in the same way.
-bool is_for_good(const Ending& ending) {
-  if (ending.signal != 0) {
-    return false;
-  }
-  switch (static_cast<ErrorCode>(ending.code)) {
-    case ErrorCode::kUsage:
-    case ErrorCode::kData:
-    case ErrorCode::kProtocol:
-    case ErrorCode::kNotFinite:
-    case ErrorCode::kRefused:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
 
 Supervisor::Supervisor(const SupervisorOptions& options)
-    : options_(options), members_(static_cast<size_t>(options.servers + options.workers)) {
+    : options_(options),
+      members_(static_cast<size_t>(options.servers + options.workers)),
+      replacements_(options.replacement, members_.size()) {
   PP_ASSERT(options.servers > 0 && options.workers > 0);
 }
 
@@ -55,27 +31,23 @@ std::string Supervisor::who(size_t slot) const {
 void Supervisor::started(size_t slot, int64_t pid) {
   members_[slot].pid = pid;
   members_[slot].alive = true;
+  replacements_.started(slot);
 }
 
 bool Supervisor::all_ended() const {
-  return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.alive; });
-}
-
-// A replacement could not open the device either.
-bool Supervisor::may_be_lost_before_start(const Ending& ending) const {
-  return options_.on_worker_loss == OnWorkerLoss::kWait &&
-         (ending.signal != 0 || ending.code != static_cast<int>(ErrorCode::kDevice));
+  return !replacements_.pending() &&
+         std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.alive; });
 }
 
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   const bool in_quarantine = options_.quarantine && training_began_ && ending.signal == 0 &&
                              ending.code == static_cast<int>(ErrorCode::kNotFinite);
   // Once the job is done, no worker can fail it.
-  if (!is_worker(slot) || (is_for_good(ending) && !in_quarantine && phase_ != Phase::kFinishing)) {
+  if (!is_worker(slot) || (ending.is_for_good() && !in_quarantine && phase_ != Phase::kFinishing)) {
     return false;
   }
   if (!training_began_) {
-    return may_be_lost_before_start(ending);
+    return options_.on_worker_loss == OnWorkerLoss::kWait && !ending.is_for_good_here();
   }
   switch (options_.on_worker_loss) {
     case OnWorkerLoss::kAbort:
@@ -94,15 +66,20 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   return phase_ == Phase::kFinishing;
 }
 
-// Only a killed server is restarted: a server that gives up by itself would do so again.
-bool Supervisor::comes_back(size_t slot, const Ending& ending) const {
-  return !is_worker(slot) && options_.on_server_loss == OnServerLoss::kRestart && listens_ &&
-         (phase_ == Phase::kRunning || phase_ == Phase::kTold) && ending.signal != 0 &&
-         members_[slot].replacements < options_.replacements;
+// Returns true if the job waits for another process in the place of this one.
+bool Supervisor::may_replace(size_t slot) const {
+  const bool waits = is_worker(slot) ? options_.on_worker_loss == OnWorkerLoss::kWait
+                                     : options_.on_server_loss == OnServerLoss::kRestart;
+  return waits && listens_ && going_on() && replacements_.left(slot);
 }
 
-bool Supervisor::running() const {
-  return phase_ == Phase::kRunning || phase_ == Phase::kTold || phase_ == Phase::kFinishing;
+// Returns true if the server may be replaced after this end. A coordinator that ends by itself ends
+// the job; before training begins, a server that ends by itself would do so again.
+bool Supervisor::comes_back(size_t slot, const Ending& ending) const {
+  if (is_worker(slot) || !may_replace(slot)) return false;
+  if (ending.signal != 0) return true;
+  const bool may_return = training_began_ && !ending.is_for_good_here();
+  return slot != 0 && (ending.was_asked_for() || may_return);
 }
 
 SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t now_ms) {
@@ -111,111 +88,130 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
   members_[slot].succeeded = well;
   stopped_ = stopped_ || ending.stopped();
   SupervisorActions actions;
+  replacements_.forget(slot);
   if (!well) {
     if (running() && may_be_lost(slot, ending)) {
-      actions = lost_worker(slot, ending);
-    } else if (comes_back(slot, ending)) {
-      actions = lost_server(slot, ending);
-    } else if (slot != 0 && !is_worker(slot) && members_[slot].replacements > 0 &&
-               is_consequence(ending)) {
-      // The replacement came too late. The coordinator decides whether that matters.
-      actions.say.push_back(who(slot) + ending.describe());
-    } else {
-      members_[slot].failure = ending;
-      members_[slot].failure_order = ++failures_;
-      if (running()) {
-        phase_ = Phase::kSettling;
-        began_ms_ = now_ms;
-        actions.hold = true;
-      }
+      lost_worker(slot, ending, now_ms, actions);
+    } else if (!comes_back(slot, ending)) {
+      failed(slot, ending, now_ms, actions);
+    } else if (replacements_.ended(slot, ending, now_ms)) {
+      replace(slot, ending, actions);
     }
-  } else if (slot == 0 && (phase_ == Phase::kRunning || phase_ == Phase::kTold)) {
+  } else if (slot == 0 && going_on()) {
     phase_ = Phase::kFinishing;
     began_ms_ = now_ms;
+    fail_pending(now_ms, actions);
   }
   if (phase_ == Phase::kSettling && all_ended()) settle(actions);
   // A signal that arrives after the job is done changes nothing.
-  if (all_ended() && failures_ == 0 && phase_ != Phase::kKilled) {
+  if (all_ended() && !gave_up_ && !failures_.any() && phase_ != Phase::kKilled) {
     exit_code_ = stopped_ ? static_cast<int>(ErrorCode::kStopped) : 0;
   }
   return actions;
 }
 
-SupervisorActions Supervisor::lost_worker(size_t slot, const Ending& ending) {
-  SupervisorActions actions;
-  Member& member = members_[slot];
+void Supervisor::failed(size_t slot, const Ending& ending, int64_t now_ms,
+                        SupervisorActions& actions) {
+  if (slot != 0 && !is_worker(slot) && replacements_.any(slot) && ending.is_consequence()) {
+    // The replacement came too late. The coordinator decides whether that matters.
+    actions.say.push_back(who(slot) + ending.describe());
+    return;
+  }
+  failures_.add(slot, ending);
+  if (!running()) return;
+  phase_ = Phase::kSettling;
+  began_ms_ = now_ms;
+  actions.hold = true;
+  fail_pending(now_ms, actions);
+}
+
+// No process is replaced any more.
+void Supervisor::fail_pending(int64_t now_ms, SupervisorActions& actions) {
+  for (const Replacements::Pending& pending : replacements_.take_all()) {
+    not_replaced(pending, now_ms, actions);
+  }
+}
+
+void Supervisor::not_replaced(const Replacements::Pending& pending, int64_t now_ms,
+                              SupervisorActions& actions) {
+  if (is_worker(pending.slot)) {
+    actions.say.push_back(who(pending.slot) + pending.ending.describe());
+  } else {
+    failed(pending.slot, pending.ending, now_ms, actions);
+  }
+}
+
+void Supervisor::lost_worker(size_t slot, const Ending& ending, int64_t now_ms,
+                             SupervisorActions& actions) {
   const std::string lost = who(slot) + ending.describe();
   if (phase_ == Phase::kFinishing) {
     actions.say.push_back(lost + " after the job was done");
   } else if (options_.on_worker_loss == OnWorkerLoss::kContinue) {
     actions.say.push_back(lost + "; the job goes on without it");
-  } else if (member.replacements < options_.replacements) {
-    replace(slot, lost, actions);
-  } else {
-    actions.say.push_back(lost + "; it was replaced " + std::to_string(options_.replacements) +
+  } else if (!replacements_.left(slot)) {
+    actions.say.push_back(lost + "; it was replaced " + std::to_string(replacements_.most()) +
                           " times, the job waits for a worker from elsewhere");
+  } else if (!ending.was_asked_for() || replacements_.ended(slot, ending, now_ms)) {
+    replace(slot, ending, actions);
+  }
+}
+
+void Supervisor::replace(size_t slot, const Ending& ending, SupervisorActions& actions) {
+  actions.restart = slot;
+  actions.say.push_back(who(slot) + ending.describe() + "; " + replacements_.count(slot));
+}
+
+SupervisorActions Supervisor::given_up(int64_t pid, int64_t now_ms) {
+  SupervisorActions actions;
+  for (size_t slot = 1; slot < slots(); ++slot) {
+    if (members_[slot].pid != pid || !may_replace(slot)) continue;
+    const auto pending = replacements_.given_up(slot, members_[slot].alive, now_ms);
+    if (pending) replace(slot, pending->ending, actions);
   }
   return actions;
 }
 
-SupervisorActions Supervisor::lost_server(size_t slot, const Ending& ending) {
-  SupervisorActions actions;
-  replace(slot, who(slot) + ending.describe(), actions);
-  return actions;
-}
-
-void Supervisor::replace(size_t slot, const std::string& lost, SupervisorActions& actions) {
-  Member& member = members_[slot];
-  ++member.replacements;
-  actions.restart = slot;
-  actions.say.push_back(lost + "; starting a replacement, " + std::to_string(member.replacements) +
-                        " of at most " + std::to_string(options_.replacements));
+// Takes one decision that is due, because there is one restart in an action. Returns false if there
+// is none.
+bool Supervisor::decide_one(int64_t now_ms, SupervisorActions& actions) {
+  if (const auto slot = replacements_.take_kill(now_ms)) {
+    actions.kill = slot;
+    actions.say.push_back(who(*slot) + "is given up by the coordinator and has not ended; killed");
+    return true;
+  }
+  const auto pending = replacements_.take_due(now_ms);
+  if (!pending) return false;
+  // Before the start a job that is asked to end has nothing to save.
+  const bool over = phase_ == Phase::kTold && !training_began_;
+  if (pending->replace && !over && may_replace(pending->slot)) {
+    replace(pending->slot, pending->ending, actions);
+  } else {
+    not_replaced(*pending, now_ms, actions);
+  }
+  return true;
 }
 
 void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
   for (size_t slot = 0; slot < slots(); ++slot) {
-    if (members_[slot].pid == pid) blame_ = {slot, code, reason};
+    if (members_[slot].pid == pid) failures_.blame({slot, code, reason});
   }
-}
-
-// Returns the process that the coordinator named. Without it, the first process that failed by
-// itself, or else the first that failed.
-size_t Supervisor::cause() const {
-  if (blame_) {
-    return blame_->slot;
-  }
-  size_t found = slots();
-  for (size_t slot = 0; slot < slots(); ++slot) {
-    if (!members_[slot].failure) {
-      continue;
-    }
-    if (found == slots()) {
-      found = slot;
-      continue;
-    }
-    const bool mine = is_consequence(*members_[slot].failure);
-    const bool best = is_consequence(*members_[found].failure);
-    if (mine != best ? best : members_[slot].failure_order < members_[found].failure_order) {
-      found = slot;
-    }
-  }
-  return found;
 }
 
 void Supervisor::settle(SupervisorActions& actions) {
-  const size_t slot = cause();
-  const std::optional<Ending>& failure = members_[slot].failure;
+  const size_t slot = failures_.cause();
+  const std::optional<Ending> failure = failures_.of(slot);
+  const std::optional<Failures::Blame>& blame = failures_.blamed();
   // The blamed process may still be ending, since the coordinator waits for the others. After a
   // signal, no process is blamed for the signal's effects.
-  if (!request_.asked() || blame_) {
-    exit_code_ = failure ? failure->exit_code() : blame_->code;
+  if (!request_.asked() || blame) {
+    exit_code_ = failure ? failure->exit_code() : blame->code;
   } else if (stopped_) {
     exit_code_ = static_cast<int>(ErrorCode::kStopped);
   }
   actions.release = slot;
-  const std::string how = failure ? failure->describe() : "failed with " + code_text(blame_->code);
+  const std::string how = failure ? failure->describe() : "failed with " + code_text(blame->code);
   const bool killed = failure && failure->signal != 0;
-  actions.say.push_back(who(slot) + how + (blame_ && !killed ? ": " + blame_->reason : "") +
+  actions.say.push_back(who(slot) + how + (blame && !killed ? ": " + blame->reason : "") +
                         (all_ended() ? "" : "; stopping the others"));
   stop(actions, SIGTERM);
 }
@@ -223,6 +219,7 @@ void Supervisor::settle(SupervisorActions& actions) {
 void Supervisor::stop(SupervisorActions& actions, int signal) {
   actions.signal_all = signal;
   phase_ = signal == SIGKILL ? Phase::kKilled : Phase::kStopping;
+  fail_pending(began_ms_, actions);
 }
 
 SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
@@ -242,9 +239,7 @@ SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
     stop(actions, SIGKILL);
     return actions;
   }
-  if (!first) {
-    return actions;
-  }
+  if (!first) return actions;
   exit_code_ = 128 + signal;
   began_ms_ = now_ms;
   actions.release = slots();
@@ -267,10 +262,8 @@ SupervisorActions Supervisor::listens_again() const {
 
 SupervisorActions Supervisor::give_up(const std::string& text, int code, int64_t now_ms) {
   SupervisorActions actions;
-  if (phase_ != Phase::kRunning) {
-    return actions;
-  }
-  ++failures_;
+  if (phase_ != Phase::kRunning) return actions;
+  gave_up_ = true;
   exit_code_ = code;
   began_ms_ = now_ms;
   actions.release = slots();
@@ -281,6 +274,7 @@ SupervisorActions Supervisor::give_up(const std::string& text, int code, int64_t
 
 SupervisorActions Supervisor::tick(int64_t now_ms) {
   SupervisorActions actions;
+  if (decide_one(now_ms, actions)) return actions;
   if (phase_ == Phase::kSettling && now_ms >= began_ms_ + options_.settle_ms) {
     settle(actions);
     return actions;
@@ -297,9 +291,7 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
     return actions;
   }
   for (size_t slot = 0; slot < slots(); ++slot) {
-    if (!members_[slot].alive) {
-      continue;
-    }
+    if (!members_[slot].alive) continue;
     actions.say.push_back(who(slot) + "did not end within " +
                           std::to_string(options_.grace_ms / 1000) + " s; killed");
     // With on-worker-loss = abort, the job succeeds only if every process does.
@@ -312,14 +304,18 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
 }
 
 std::optional<int64_t> Supervisor::deadline_ms() const {
-  if (phase_ == Phase::kSettling) {
-    return began_ms_ + options_.settle_ms;
-  }
-  if (phase_ == Phase::kTold) {
-    return began_ms_ + options_.stop_ms;
-  }
-  if (phase_ == Phase::kStopping || phase_ == Phase::kFinishing) {
-    return began_ms_ + options_.grace_ms;
+  switch (phase_) {
+    case Phase::kRunning:
+      return replacements_.deadline_ms(std::nullopt);
+    case Phase::kTold:
+      return replacements_.deadline_ms(began_ms_ + options_.stop_ms);
+    case Phase::kSettling:
+      return began_ms_ + options_.settle_ms;
+    case Phase::kFinishing:
+    case Phase::kStopping:
+      return began_ms_ + options_.grace_ms;
+    case Phase::kKilled:
+      break;
   }
   return std::nullopt;
 }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "cli/run/ending.h"
+#include "cli/run/failures.h"
+#include "cli/run/replacements.h"
 #include "common/base/end_request.h"
 #include "common/job/job.h"
 
@@ -25,7 +27,7 @@ struct SupervisorOptions {
                              // report the cause and end by themselves
   int64_t stop_ms = 30000;   // from a signal to the coordinator until all processes get it
   int64_t grace_ms = 10000;  // from the first failure or signal until the rest is killed
-  int64_t replacements = 3;  // per process, if the job waits for a replacement
+  ReplacementOptions replacement = {};  // of a lost process, if the job waits for another
 };
 
 struct SupervisorActions {
@@ -34,6 +36,7 @@ struct SupervisorActions {
   std::optional<size_t> release;  // slot of the cause, now known; slots() if there is none
   int signal_all = 0;             // signal for every living process, 0 = none
   int signal_coordinator = 0;     // signal for the coordinator alone, 0 = none
+  std::optional<size_t> kill;     // slot to kill; its end follows
   std::optional<size_t> restart;  // slot to restart
 };
 
@@ -55,6 +58,10 @@ class Supervisor {
   // The coordinator reports that this process failed the job, with the job's exit code and the
   // reason. All processes end with that code, so nothing else identifies the cause.
   void blamed(int64_t pid, int code, const std::string& reason);
+  // The coordinator reports that it has given up this process while the job goes on: it was silent
+  // or stuck, or has left. If the job waits for another, the launcher replaces the process, and
+  // kills it first if it has not ended.
+  SupervisorActions given_up(int64_t pid, int64_t now_ms);
   // The coordinator reports that all members have joined. Until then it waits for the missing
   // processes by name, and no other process could take their place.
   void training_began() { training_began_ = true; }
@@ -81,39 +88,36 @@ class Supervisor {
     kStopping,   // the others were signalled to end
     kKilled,
   };
-  struct Blame {
-    size_t slot = 0;
-    int code = 0;
-    std::string reason;
-  };
   struct Member {
     int64_t pid = 0;  // of the latest process in this slot
     bool alive = false;
     bool succeeded = false;
-    int64_t replacements = 0;
-    std::optional<Ending> failure;
-    int64_t failure_order = 0;
   };
 
-  SupervisorActions lost_worker(size_t slot, const Ending& ending);
-  SupervisorActions lost_server(size_t slot, const Ending& ending);
-  void replace(size_t slot, const std::string& lost, SupervisorActions& actions);
+  void lost_worker(size_t slot, const Ending& ending, int64_t now_ms, SupervisorActions& actions);
+  void failed(size_t slot, const Ending& ending, int64_t now_ms, SupervisorActions& actions);
+  void fail_pending(int64_t now_ms, SupervisorActions& actions);
+  void not_replaced(const Replacements::Pending& pending, int64_t now_ms,
+                    SupervisorActions& actions);
+  void replace(size_t slot, const Ending& ending, SupervisorActions& actions);
+  bool may_replace(size_t slot) const;
   bool comes_back(size_t slot, const Ending& ending) const;
   bool may_be_lost(size_t slot, const Ending& ending) const;
-  bool may_be_lost_before_start(const Ending& ending) const;
-  bool running() const;
+  bool going_on() const { return phase_ == Phase::kRunning || phase_ == Phase::kTold; }
+  bool running() const { return going_on() || phase_ == Phase::kFinishing; }
+  bool decide_one(int64_t now_ms, SupervisorActions& actions);
   void settle(SupervisorActions& actions);
   void stop(SupervisorActions& actions, int signal);
-  size_t cause() const;
   std::string who(size_t slot) const;
 
   const SupervisorOptions options_;
   std::vector<Member> members_;
+  Replacements replacements_;
   Phase phase_ = Phase::kRunning;
   int64_t began_ms_ = 0;  // start of the end: first failure, signal, or the coordinator's success
-  int64_t failures_ = 0;
+  bool gave_up_ = false;  // the launcher itself failed the job
+  Failures failures_;
   bool training_began_ = false;
-  std::optional<Blame> blame_;
   EndRequest request_;
   bool stopped_ = false;  // the job stopped with a checkpoint
   bool listens_ = false;

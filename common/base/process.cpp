@@ -103,7 +103,11 @@ void raise_file_limit() {
 SignalFd::SignalFd() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN)
+    sigaddset(&set, SIGHUP);  // blocked, it would arrive all the same
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes an error of write()

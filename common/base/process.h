@@ -51,7 +51,9 @@ void keep_heap();
 void raise_file_limit();
 
 // Makes SIGINT, SIGTERM and SIGHUP pollable (signalfd). Create it once, before any thread starts:
-// it blocks these signals from then on. It also ignores SIGPIPE and SIGXFSZ.
+// it blocks these signals from then on. A SIGHUP that the program inherits as ignored stays ignored:
+// nohup(1). SIGINT does not, because a shell without job control ignores it for each command with
+// `&`, and a SIGINT by kill(1) must still stop such a program. Also ignores SIGPIPE and SIGXFSZ.
 class SignalFd {
  public:
   SignalFd();

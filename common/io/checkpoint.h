@@ -39,8 +39,9 @@ struct Checkpoint {
   std::vector<float> weights;             // table.total floats, canonical order
   std::vector<std::vector<float>> slots;  // optimizer state vectors, table.total floats each
   std::vector<std::string> slot_names;
-  std::string path;                  // the step-... folder that was read
-  std::vector<std::string> skipped;  // why newer checkpoints were skipped: one line each, to log
+  std::string path;  // the step-... folder that was read
+  // Why read_checkpoint skipped newer checkpoints of a store: one line each, to log.
+  std::vector<std::string> skipped;
 };
 
 class CheckpointStore {
@@ -83,13 +84,17 @@ class CheckpointStore {
 // Reads a checkpoint after verifying every file against its checksum.
 //   path: a store or one step-... folder. Of a store the newest undamaged checkpoint is read;
 //     `skipped` names newer damaged ones.
-// Throws Error(kData) naming path and reason.
+// Throws Error(kData) naming path and reason; if all checkpoints of a store are damaged, those of
+// each.
 Checkpoint read_checkpoint(const std::string& path);
 
 // Returns the newest undamaged checkpoint in the folder with a state that `fits`, or nullopt.
+//   skipped: set to the reasons why damaged ones were skipped, one line each, to log; also if there
+//     is no result.
 // Throws Error(kData) if the folder cannot be listed.
 std::optional<Checkpoint> find_checkpoint(
-    const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits);
+    const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits,
+    std::vector<std::string>& skipped);
 
 // Reads initial weights only: a .safetensors file with exactly the table's tensors. Returns
 // table.total floats. Throws Error(kData) naming file and tensor if one is missing, unknown, of

@@ -184,7 +184,18 @@ Checkpoint read_folder(const std::string& folder) {
   return checkpoint;
 }
 
-// Reads the newest undamaged checkpoint. If there is none, throws the newest one's error.
+// Returns the reasons as one line. Leaves out those of old checkpoints if there are many.
+std::string one_line(const std::vector<std::string>& reasons) {
+  constexpr size_t kMost = 8;  // more checkpoints than most jobs keep
+  std::string line;
+  for (size_t i = 0; i < std::min(reasons.size(), kMost); ++i) {
+    line += (i == 0 ? "" : "; ") + reasons[i];
+  }
+  const size_t more = reasons.size() - std::min(reasons.size(), kMost);
+  return more == 0 ? line : line + "; " + std::to_string(more) + " older ones are damaged, too";
+}
+
+// Reads the newest undamaged checkpoint. If there is none, throws an error with the reasons of all.
 Checkpoint read_store(const std::string& dir) {
   const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
   if (whole.empty())
@@ -199,7 +210,7 @@ Checkpoint read_store(const std::string& dir) {
       skipped.emplace_back(error.what());
     }
   }
-  throw Error(ErrorCode::kData, skipped.front());
+  throw Error(ErrorCode::kData, one_line(skipped));
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return nlohmann::json(shape).dump(); }
@@ -219,17 +230,16 @@ Checkpoint read_checkpoint(const std::string& path) {
 }
 
 std::optional<Checkpoint> find_checkpoint(
-    const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits) {
+    const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits,
+    std::vector<std::string>& skipped) {
+  skipped.clear();
   std::error_code error;
   if (!fs::exists(dir, error)) return std::nullopt;
   const std::map<int64_t, std::string> whole = whole_checkpoints(dir);
-  std::vector<std::string> skipped;
   for (auto at = whole.rbegin(); at != whole.rend(); ++at) {
     try {
       if (!fits(read_state(at->second).state)) continue;
-      Checkpoint checkpoint = read_folder(at->second);
-      checkpoint.skipped = std::move(skipped);
-      return checkpoint;
+      return read_folder(at->second);
     } catch (const Error& e) {
       skipped.emplace_back(e.what());
     }

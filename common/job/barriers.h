@@ -17,7 +17,7 @@ namespace pushpull {
 struct Barriers {
   int64_t eval_every = 0;        // steps; 0 = at the end only
   int64_t checkpoint_every = 0;  // steps; 0 = at the end only
-  int64_t start_step = 0;        // no barrier is due at the start
+  int64_t start_step = 0;        // no barrier is due at the start, unless it is the end
   int64_t end_step = 0;
   int64_t round = 1;       // length in steps; rounds end at its multiples, the last one at end_step
   int64_t copy_every = 0;  // steps; 0 = never
@@ -34,6 +34,9 @@ struct Barriers {
     if (chosen.size() > kMostChosen) chosen.erase(chosen.begin());
   }
 
+  // Returns true if no step is left, only the evaluation of the weights that the run starts with: an
+  // earlier process of the coordinator was killed during the last evaluation.
+  bool starts_at_end() const { return start_step == end_step; }
   bool evaluation_due(int64_t step) const { return due(step, eval_every); }
   bool checkpoint_due(int64_t step) const {
     return due(step, checkpoint_every) || stops_at(step) ||
@@ -84,8 +87,8 @@ struct Barriers {
 
   // Returns true if a multiple of `every` lies in the steps since the end of the previous round.
   bool due(int64_t step, int64_t every) const {
-    if (step <= start_step || step > end_step) return false;
     if (step == end_step) return true;
+    if (step <= start_step || step > end_step) return false;
     if (every == 0 || step % round != 0) return false;
     return step / every > std::max(step - round, start_step) / every;
   }

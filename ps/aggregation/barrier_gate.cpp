@@ -44,6 +44,7 @@ Snapshot BarrierGate::take(int64_t step, int64_t updates, bool state) {
 
 void BarrierGate::take_start(int64_t updates, bool state) {
   start_ = take(barriers_.start_step, updates, state);
+  if (barriers_.starts_at_end()) --open_;  // the end is due now
 }
 
 bool BarrierGate::open(int64_t step, int64_t updates, bool keep_weights) {

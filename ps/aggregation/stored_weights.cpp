@@ -58,6 +58,9 @@ bool StoredWeights::take_stored(const wire::Store& store, std::span<const Payloa
 }
 
 bool StoredWeights::try_open_barrier() {
+  if (barriers().starts_at_end()) {
+    return setup_.gate.due(floor_) && setup_.gate.open(floor_, updates_, false);
+  }
   if (storing_step_ <= setup_.gate.newest_open()) return false;
   if (stored_slices_ < std::ssize(shard().slices())) return false;
   if (setup_.rank == 0 && floor_ < storing_step_) return false;

@@ -6,10 +6,15 @@ namespace pushpull {
 
 BarrierSnapshots::BarrierSnapshots(const Barriers& barriers)
     : barriers_(barriers),
-      requests_{barriers.start_step},
       newest_open_(barriers.start_step),
       newest_request_(barriers.start_step),
-      gathered_barrier_(barriers.start_step - 1) {}
+      gathered_barrier_(barriers.start_step - 1) {
+  if (barriers.starts_at_end()) {
+    newest_open_ = newest_request_ = barriers.start_step - 1;  // server 0 opens it
+  } else {
+    requests_.push_back(barriers.start_step);
+  }
+}
 
 bool BarrierSnapshots::open(int64_t step, int64_t samples) {
   if (barriers_.snapshot_due(step) && step > newest_request_) {

@@ -2,7 +2,8 @@
 // them: requested, gathered (servers may then free it), and for a checkpoint written. Part of the
 // coordinator's state machine. Not thread-safe.
 //
-// The start counts as the first barrier: its weights are gathered only to be hashed.
+// The start counts as the first barrier: its weights are gathered only to be hashed. If the run
+// starts at its end, that barrier is the last one, too.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,9 @@ class Coordinator : public TrainingObserver {
 
   // ---- actions ----
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
-  // Notices for users: joins, losses, replacements.
+  // Notices for users: joins, losses, replacements. Members that were given up in a job that goes on.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
+  std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
   // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
   // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
   std::optional<int64_t> take_snapshot_request(bool writing = false);
@@ -92,7 +93,6 @@ class Coordinator : public TrainingObserver {
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }
   uint64_t self_incarnation() const { return options_.self.incarnation; }
-  // Returns the State for the server in this process.
   wire::State state_for_self() const;
 
  private:

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
-#include "common/base/unique_fd.h"
 #include "common/io/folder_lock.h"
 #include "common/keys/data_proof.h"
 #include "common/net/address.h"
@@ -20,8 +18,10 @@
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_recorder.h"
 #include "ps/coordinator/start_state.h"
+#include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/term_file.h"
+#include "ps/members/ended_run_loop.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/grants.h"
 
@@ -31,7 +31,6 @@ namespace {
 
 constexpr int kCoordinatorPollMs = 20;
 constexpr int kControlPerTurn = 256;  // a flood of control messages must not delay data
-constexpr size_t kMostCulpritBytes = 400;
 
 std::string data_address(const std::string& listen) {
   Address address = parse_address(listen, "listen");
@@ -70,12 +69,12 @@ std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
   return locks;
 }
 
-// Returns the unfinished run of an earlier process in this folder under the same job, if any.
+// Returns the run of an earlier process that was killed, under the same job in this folder, if any.
 std::optional<TermRecord> run_to_go_on(const CoordinatorProgram& program) {
-  if (program.job.on_server_loss != OnServerLoss::kRestart) return std::nullopt;
   std::optional<TermRecord> found = read_term(program.out_dir);
-  if (found && found->job_ini != to_ini(program.job)) found.reset();
-  return found;
+  const bool restarts = program.job.on_server_loss == OnServerLoss::kRestart;
+  const bool goes_on = found && (restarts || found->end);
+  return goes_on && found->job_ini == to_ini(program.job) ? found : std::nullopt;
 }
 
 // Returns the address of the earlier process, so that members find a restarted coordinator there.
@@ -87,8 +86,7 @@ std::string listen_address(const CoordinatorProgram& program,
   return address.to_string();
 }
 
-// Binds the earlier process's address if it is free. If it is not, that process may still run: the
-// folder locks decide.
+// Binds the earlier process's address, or another one if that process may still run.
 std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
                                       const std::optional<TermRecord>& earlier,
                                       uint64_t first_run) {
@@ -99,11 +97,6 @@ std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
     if (address == program.listen) throw;
   }
   return std::make_unique<Sockets>(program, program.listen, first_run, random_id());
-}
-
-int64_t unix_ms() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
 class CoordinatorLoop : private JobEffects {
@@ -118,7 +111,6 @@ class CoordinatorLoop : private JobEffects {
   RunHistory make_history() const;
   std::string control_address() const;
   void announce();
-  bool tell_launcher(const std::string& text);
   void announce_failure();
   void announce_end_failure();
   bool poll();
@@ -141,14 +133,18 @@ class CoordinatorLoop : private JobEffects {
                const RunHistory& history) override;
   void hash_weights(GatheredState snapshot) override;
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
+  void members_lost(const std::vector<MemberInfo>& members) override {
+    for (const MemberInfo& member : members) announcements_.lost(member.host, member.pid);
+  }
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override { report_.moment(moment); }
   void show_members(const std::string& json) override { report_.members(json); }
+  void ended(const RunEnd& end) override;
   void write_summary(const Coordinator& coordinator, Summary summary) override;
 
   const CoordinatorProgram& program_;
   SignalFd& signals_;
-  UniqueFd announce_;
+  Announcements announcements_;
   Log log_{"server 0"};
   zmq::context_t& context_;
   ZapHandler& handler_;
@@ -186,8 +182,9 @@ CoordinatorOptions CoordinatorLoop::make_options() {
 
 RunHistory CoordinatorLoop::make_history() const {
   RunHistory history = term_.history;
+  history.trained = term_.started;
   if (!term_.started) return history;
-  history.seconds = static_cast<double>(std::max<int64_t>(0, unix_ms() - term_.began_ms)) / 1000.0;
+  history.seconds = static_cast<double>(std::max<int64_t>(0, utc_ms() - term_.began_ms)) / 1000.0;
   return history;
 }
 
@@ -195,7 +192,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
                                  StartState start_state, const TermRecord& term, SignalFd& signals)
     : program_(program),
       signals_(signals),
-      announce_(program.announce_fd),
+      announcements_(program.announce_fd, host_name()),
       context_(sockets.context),
       handler_(sockets.handler),
       control_(sockets.control),
@@ -223,36 +220,22 @@ std::string CoordinatorLoop::control_address() const {
 void CoordinatorLoop::announce() {
   const std::string address = control_address();
   log_.info("listening on " + address);
-  if (!tell_launcher(address)) log_.warn("--announce-fd has no reader");
+  if (!announcements_.address(address)) log_.warn("--announce-fd has no reader");
 }
 
-// Returns false once the launcher no longer reads.
-bool CoordinatorLoop::tell_launcher(const std::string& text) {
-  if (announce_.get() < 0) return true;
-  const std::string line = text + "\n";
-  if (write(announce_.get(), line.data(), line.size()) == std::ssize(line)) return true;
-  announce_.reset();
-  return false;
-}
-
-// All processes end with the job's exit code, so the code does not tell the launcher which one
-// failed. It knows no processes on other hosts.
+// All processes end with the job's exit code, which does not say which of them failed.
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
-  if (announce_.get() < 0 || !culprit || culprit->host != host_name()) return;
-  const std::string line = "failed " + std::to_string(culprit->pid) + " " +
-                           std::to_string(static_cast<int>(coordinator.failure_code())) + " " +
-                           printable(culprit->reason, kMostCulpritBytes);
-  tell_launcher(line);
-  announce_.reset();
+  if (!culprit) return;
+  announcements_.failed(culprit->host, culprit->pid, static_cast<int>(coordinator.failure_code()),
+                        culprit->reason);
 }
 
 // The other members have finished their work and exit with 0.
 void CoordinatorLoop::announce_end_failure() {
   log_.error(driver_.end_failure());
-  tell_launcher("failed " + std::to_string(getpid()) + " " + std::to_string(driver_.exit_code()) +
-                " " + printable(driver_.end_failure(), kMostCulpritBytes));
+  announcements_.failed(host_name(), getpid(), driver_.exit_code(), driver_.end_failure());
 }
 
 int CoordinatorLoop::run() {
@@ -277,6 +260,7 @@ int CoordinatorLoop::run() {
     announce_end_failure();
   }
   wait_for_writer();
+  announcements_.ended(driver_.exit_code());
   remove_term(program_.out_dir);
   return driver_.exit_code();
 }
@@ -411,19 +395,20 @@ StartPoint CoordinatorLoop::load_start(const Declaration& declaration) {
 
 void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& start,
                               const RunHistory& history) {
+  // First: if the folder of checkpoints cannot be used, the files of an earlier run stay.
+  CheckpointStore store = start_state_->open_store(program_.job.checkpoint_keep);
   report_.begin(to_ini(program_.job), term_.started);
   term_.history = history;
-  if (!std::exchange(term_.started, true)) term_.began_ms = unix_ms();
+  if (!std::exchange(term_.started, true)) term_.began_ms = utc_ms();
   if (recorder_) {
     recorder_->start(coordinator, program_.servers, start.weights.get(), start_state_->resumes());
   }
-  writer_ = std::make_unique<CheckpointWriter>(
-      start_state_->open_store(program_.job.checkpoint_keep), coordinator.declaration().table,
-      state_names(server_optimizer(program_.job).kind));
+  writer_ = std::make_unique<CheckpointWriter>(std::move(store), coordinator.declaration().table,
+                                               state_names(server_optimizer(program_.job).kind));
   for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
   // Last, once the files of an earlier run are out of the way.
   write_term(program_.out_dir, term_);
-  tell_launcher("started");
+  announcements_.started();
 }
 
 void CoordinatorLoop::hash_weights(GatheredState snapshot) { writer_->hash(std::move(snapshot)); }
@@ -445,6 +430,15 @@ void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summ
   const std::string stop = summary.stopped_by ? "stopped by " + *summary.stopped_by : "";
   if (recorder_) recorder_->finish(coordinator, stop.empty() ? summary.weights_sha256 : "", stop);
   report_.write_summary(summary);
+}
+
+void CoordinatorLoop::ended(const RunEnd& end) {
+  term_.end = end;
+  try {
+    write_term(program_.out_dir, term_);
+  } catch (const Error& e) {
+    log_.warn(e.what());
+  }
 }
 
 void CoordinatorLoop::record_failure() {
@@ -488,6 +482,12 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   const std::vector<FolderLock> locks = lock_folders(program);
   for (const FolderLock& lock : locks)
     if (!lock.notice().empty()) log.warn(lock.notice());
+  if (term.end) {
+    const int code = end_again(*term.end, program.out_dir, sockets->control, signals);
+    Announcements(program.announce_fd, host_name()).ended(code);
+    remove_term(program.out_dir);
+    return code;
+  }
   if (earlier) return go_on(program, *sockets, term, signals);
   StartState start_state(program.job, program.out_dir + "/checkpoints");
   if (start_state.complete()) {

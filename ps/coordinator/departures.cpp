@@ -161,6 +161,7 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
   } else {
     lose_worker(now_ms, member, reason, code);
   }
+  if (!phase_.failed() && may_return(code)) out_.gave_up(member);
 }
 
 void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,

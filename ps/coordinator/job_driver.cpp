@@ -24,7 +24,7 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       effects_(effects),
       history_(history),
       coordinator_(std::make_unique<Coordinator>(options_)),
-      gathering_(std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s)),
+      gathering_(std::make_unique<Gathering>(options_.job, history.trained, join_timeout_s)),
       summary_(options_, history_),
       transfers_(options_, summary_, effects),
       desk_(make_desk()),
@@ -66,7 +66,7 @@ std::string JobDriver::stop_cause() const {
 void JobDriver::stop(Now now) {
   const wire::Phase phase = coordinator_->phase();
   if (phase >= wire::PHASE_FINISHING) return;
-  const bool untouched = phase == wire::PHASE_GATHERING && options_.term == 1;
+  const bool untouched = phase == wire::PHASE_GATHERING && !history_.trained;
   if (untouched || end_.overdue(now.ms, EndRequest::kStopMs)) {
     ended_by_signal_ = true;
     const std::string late = "; the next consistent cut was not on disk within the grace of " +
@@ -106,6 +106,8 @@ void JobDriver::on_turn(Now now) {
 void JobDriver::tick(Now now) {
   coordinator_->note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
+  effects_.members_lost(coordinator_->take_given_up());
+  effects_.members_lost(gathering_->take_missing(now.awake_ms, coordinator_->members()));
   if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
     begin_term(now);
   if (coordinator_->started())
@@ -121,8 +123,7 @@ void JobDriver::tick(Now now) {
 
 // ---- the server in this process ----
 
-// Passes the requests of the server in this process, and its log since the last turn, to the
-// coordinator.
+// Passes the requests and the new log entries of the server in this process to the coordinator.
 void JobDriver::report_own(Now now) {
   Server* server = data_.server();
   if (server == nullptr) return;
@@ -161,18 +162,21 @@ void JobDriver::begin_term(Now now) {
   ++options_.term;
   options_.run = ids.run;
   options_.grant_key = ids.grant_key;
-  std::vector<PeerId> members;
+  std::vector<MemberInfo> members;
   for (const auto& [incarnation, member] : coordinator_->members().all()) {
-    if (!member.peer.empty()) members.push_back(member.peer);
+    if (!member.peer.empty()) members.push_back(member);
   }
   transfers_.end_term();
   data_.end_term(coordinator_->run());
   summary_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
-  gathering_ = std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s_);
+  gathering_ = std::make_unique<Gathering>(options_.job, true, join_timeout_s_);
   // A member that misses this message learns of the term by its next heartbeat.
-  for (const PeerId& member : members) send(now, member, coordinator_->admission().job_text());
+  for (const MemberInfo& member : members) {
+    send(now, member.peer, coordinator_->admission().job_text());
+  }
+  gathering_->expect(std::move(members));
 }
 
 // Returns true if the term can start: all members have joined, or, in a later term of a job with
@@ -193,11 +197,12 @@ void JobDriver::start(Now now) {
   start.choices = point.choices;
   start.counts = point.counts;
   coordinator_->start(now.awake_ms, start);
+  const bool again = history_.trained;
   note_start(point);
   summary_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
   effects_.started(*coordinator_, point, history_);
   const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
-  effects_.show_line((options_.term == 1 ? "training starts: " : "training goes on: ") +
+  effects_.show_line((again ? "training goes on: " : "training starts: ") +
                      plural(declaration.table.total, "parameter") + " in " +
                      plural(slices, "slice") + ", steps " +
                      std::to_string(coordinator_->barriers().start_step) + " to " +
@@ -207,7 +212,7 @@ void JobDriver::start(Now now) {
 
 void JobDriver::note_start(const StartPoint& point) {
   const int64_t step = coordinator_->barriers().start_step;
-  if (options_.term == 1) {
+  if (!std::exchange(history_.trained, true)) {
     history_.first_step = step;
     if (point.resumed) history_.resumed_from_step = step;
   } else if (history_.reached_step > step) {
@@ -276,6 +281,14 @@ void JobDriver::say_notices() {
 
 // Delivers the outgoing messages and notices of the state machines.
 void JobDriver::deliver(Now now) {
+  if (coordinator_->phase() >= wire::PHASE_FINISHED && !std::exchange(end_noted_, true)) {
+    RunEnd end{.run = options_.run, .exit_code = exit_code()};
+    end.finished = coordinator_->phase() == wire::PHASE_FINISHED;
+    end.code = static_cast<int>(coordinator_->failure_code());
+    end.text = coordinator_->failure_text() + end_failure();  // one of them is empty
+    end.members = std::ssize(coordinator_->members().all()) - 1;
+    effects_.ended(end);
+  }
   if (deliver_outgoing(now)) {
     pass_norms(now);
     deliver_outgoing(now);

@@ -110,6 +110,7 @@ class JobDriver {
   EndRequest end_;
   bool stop_said_ = false;
   bool ended_by_signal_ = false;  // without a checkpoint
+  bool end_noted_ = false;
 };
 
 }  // namespace pushpull

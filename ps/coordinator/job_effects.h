@@ -14,6 +14,7 @@
 #include "ps/files/moment.h"
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
+#include "ps/members/ended_run.h"
 
 namespace pushpull {
 
@@ -60,10 +61,15 @@ class JobEffects {
   // Each of these two ends with on_written. One at a time. `hash` asks for the hash of the weights.
   virtual void hash_weights(GatheredState snapshot) = 0;
   virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
+  // The coordinator has given up these members, and the job goes on: the processes may be killed and
+  // replaced.
+  virtual void members_lost(const std::vector<MemberInfo>& members) = 0;
   virtual void show_line(const std::string& line) = 0;
   virtual void show_moment(const Moment& moment) = 0;
   // Shows the newest text of members.json.
   virtual void show_members(const std::string& json) = 0;
+  // Notes how the run ended, durably. Called before the first member hears of it. Must not throw.
+  virtual void ended(const RunEnd& end) = 0;
   // Writes the record of the run and its summary. Called when everything is computed.
   virtual void write_summary(const Coordinator& coordinator, Summary summary) = 0;
 };

@@ -42,8 +42,8 @@ void RunSummary::note_barriers(int64_t now_ms) {
 }
 
 void RunSummary::note_hash(int64_t step, const std::string& sha256) {
-  const bool at_start = step == coordinator().barriers().start_step;
-  if (!at_start) {
+  const Barriers& barriers = coordinator().barriers();
+  if (step != barriers.start_step || barriers.starts_at_end()) {
     weights_sha256_ = sha256;
   } else if (initial_weights_sha256_.empty()) {
     initial_weights_sha256_ = sha256;  // a later term begins in the middle of the run

@@ -40,19 +40,21 @@ StartState::StartState(const Job& job, const std::string& default_dir)
   }
 }
 
-// Skips a checkpoint at the run's end: no step is left there, only the evaluation.
+// A checkpoint at the run's end counts: only the evaluation is left there.
 StartState::StartState(const Job& job, const std::string& default_dir, const std::string& run)
     : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir),
       in_default_dir_(job.checkpoint_dir.empty()),
       later_term_(true) {
-  auto found = find_checkpoint(dir_, [&](const CheckpointState& state) {
-    const int64_t end =
-        job.stop_after > 0 ? std::min(job.stop_after, state.total_steps) : state.total_steps;
-    return state.run == run && state.step < end;
-  });
+  auto found = find_checkpoint(
+      dir_, [&](const CheckpointState& state) { return state.run == run; }, notices_);
   goes_on_ = found.has_value();
   if (!found && job.resume != Resume::kFalse) {
-    found = find_checkpoint(dir_, [&](const CheckpointState& state) { return state.run != run; });
+    std::vector<std::string> skipped;
+    found = find_checkpoint(
+        dir_, [&](const CheckpointState& state) { return state.run != run; }, skipped);
+    for (const std::string& line : skipped) {
+      if (std::ranges::find(notices_, line) == notices_.end()) notices_.push_back(line);
+    }
   }
   if (found) {
     take_checkpoint(job, std::move(*found));
@@ -108,6 +110,7 @@ void StartState::check_job(const Job& job) const {
 }
 
 void StartState::check_end(const Job& job, int64_t total_steps) {
+  if (goes_on_) return;
   const int64_t step = checkpoint_->state.step;
   const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
   if (step < end) return;

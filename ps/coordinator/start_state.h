@@ -21,8 +21,8 @@ class StartState {
   //   default_dir: folder of the checkpoints if the job names none.
   // Throws Error(kUsage | kData) naming key and folder.
   StartState(const Job& job, const std::string& default_dir);
-  // For a later term of the run with this id. Starts from the run's newest checkpoint before its
-  // end or, if it has none, from where the run began.
+  // For a later term of the run with this id. Starts from the run's newest checkpoint or, if it has
+  // none, from where the run began. At the run's end only the evaluation is left.
   StartState(const Job& job, const std::string& default_dir, const std::string& run);
 
   const std::string& checkpoint_dir() const { return dir_; }

@@ -8,6 +8,7 @@
 namespace pushpull {
 
 struct RunHistory {
+  bool trained = false;                      // some term has begun to train
   int64_t first_step = 0;                    // first step of the run
   std::optional<int64_t> resumed_from_step;  // of its first term; empty for a fresh run
   double seconds = 0.0;                      // of training, in earlier coordinator processes

@@ -18,6 +18,17 @@ constexpr std::streamoff kTailBytes = 64 << 10;  // many lines of metrics
 
 std::string path_of(const std::string& out_dir) { return out_dir + "/term.json"; }
 
+RunEnd parse_end(const nlohmann::json& json) {
+  RunEnd end;
+  end.run = json.at("run").get<uint64_t>();
+  end.finished = json.at("finished").get<bool>();
+  end.code = json.at("code").get<int>();
+  end.text = json.at("text").get<std::string>();
+  end.exit_code = json.at("exit_code").get<int>();
+  end.members = json.at("members").get<int64_t>();
+  return end;
+}
+
 TermRecord parse_term(const nlohmann::json& json) {
   TermRecord out;
   out.term = json.at("term").get<int64_t>();
@@ -33,6 +44,7 @@ TermRecord parse_term(const nlohmann::json& json) {
   out.history.steps_repeated = json.at("steps_repeated").get<int64_t>();
   out.history.quarantined = json.value("quarantined", int64_t{0});
   out.history.checkpoints_failed = json.value("checkpoints_failed", int64_t{0});
+  if (json.contains("end")) out.end = parse_end(json.at("end"));
   return out;
 }
 
@@ -68,6 +80,14 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
   json["steps_repeated"] = record.history.steps_repeated;
   json["quarantined"] = record.history.quarantined;
   json["checkpoints_failed"] = record.history.checkpoints_failed;
+  if (record.end) {
+    json["end"] = {{"run", record.end->run},
+                   {"finished", record.end->finished},
+                   {"code", record.end->code},
+                   {"text", record.end->text},
+                   {"exit_code", record.end->exit_code},
+                   {"members", record.end->members}};
+  }
   json["job"] = record.job_ini;
   write_file(path_of(out_dir),
              json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -1,6 +1,7 @@
 // OUT/term.json: the state that a restarted coordinator needs to continue the run. The file exists
-// while the run is unfinished, and is replaced before members learn of a new term, so that no term
-// number is used twice. Reads and writes a file. Used by the coordinator's thread.
+// until the coordinator ends, and is replaced before members learn of a new term or of the end of
+// the run, so that no term number is used twice. Reads and writes a file. Used by the coordinator's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,19 @@
 #include <string>
 
 #include "ps/files/run_history.h"
+#include "ps/members/ended_run.h"
 
 namespace pushpull {
 
 struct TermRecord {
   int64_t term = 1;
-  uint64_t first_run = 0;  // id of the first term
-  std::string address;     // of the coordinator's control socket
-  std::string job_ini;     // the run continues under the same job only
-  bool started = false;    // training has started
-  int64_t began_ms = 0;    // start of training, Unix time
-  RunHistory history;      // without `seconds` and `reached_step`
+  uint64_t first_run = 0;     // id of the first term
+  std::string address;        // of the coordinator's control socket
+  std::string job_ini;        // the run continues under the same job only
+  bool started = false;       // training has started
+  int64_t began_ms = 0;       // start of training, Unix time
+  RunHistory history;         // without `seconds` and `reached_step`
+  std::optional<RunEnd> end;  // if the run has ended
 };
 
 // Returns nothing if there is no file or it cannot be read.

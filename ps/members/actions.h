@@ -24,6 +24,10 @@ class Actions {
   // Adds a line for users.
   void notice(std::string line) { notices_.push_back(std::move(line)); }
 
+  // Notes that the coordinator has given up a member while the job goes on.
+  void gave_up(const MemberInfo& member) { given_up_.push_back(member); }
+  std::vector<MemberInfo> take_given_up() { return std::exchange(given_up_, {}); }
+
   // Notes a change of the state, so that all members receive it. Members ignore older versions.
   void state_changed() {
     ++state_version_;
@@ -43,6 +47,7 @@ class Actions {
  private:
   std::vector<Outgoing> messages_;
   std::vector<std::string> notices_;
+  std::vector<MemberInfo> given_up_;
   std::set<uint64_t> lacking_;
   int64_t state_version_ = 1;
   bool state_wanted_ = true;

@@ -1,7 +1,5 @@
 #include "ps/members/gathering.h"
 
-#include "ps/members/membership.h"
-
 namespace pushpull {
 
 namespace {
@@ -10,11 +8,19 @@ int64_t milliseconds(double seconds) { return static_cast<int64_t>(seconds * 100
 
 }  // namespace
 
-Gathering::Gathering(const Job& job, int64_t term, double join_timeout_s)
-    : again_(term > 1),
+Gathering::Gathering(const Job& job, bool again, double join_timeout_s)
+    : again_(again),
       may_lack_(again_ && job.on_worker_loss == OnWorkerLoss::kContinue),
       silence_ms_(milliseconds(job.heartbeat_timeout_s)),
       limit_ms_(milliseconds(again_ ? job.replacement_timeout_s : join_timeout_s)) {}
+
+std::vector<MemberInfo> Gathering::take_missing(int64_t now_ms, const Membership& members) {
+  if (expected_.empty() || !began_ms_ || now_ms - *began_ms_ <= silence_ms_) return {};
+  std::erase_if(expected_, [&](const MemberInfo& member) {
+    return members.find(member.incarnation) != nullptr;
+  });
+  return std::exchange(expected_, {});
+}
 
 bool Gathering::begins_without_others(int64_t now_ms, bool quorum) {
   if (!may_lack_ || !quorum) {

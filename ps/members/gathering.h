@@ -6,23 +6,30 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/base/repeat.h"
 #include "common/job/job.h"
 #include "common/net/intervals.h"
+#include "ps/members/membership.h"
 
 namespace pushpull {
 
 class Gathering {
  public:
-  //   term: counts from 1. join_timeout_s: for the first term; later terms wait for
-  //   replacement-timeout.
-  Gathering(const Job& job, int64_t term, double join_timeout_s);
+  //   again: an earlier term has trained. This one waits for replacement-timeout.
+  //   join_timeout_s: for the members of a job that has not trained yet.
+  Gathering(const Job& job, bool again, double join_timeout_s);
 
-  // Returns true if the term starts although members are missing. Only a later term of a job with
-  // on-worker-loss = continue does, once it has had a quorum for heartbeat-timeout, or the time
-  // limit has passed.
+  // Sets the members of the earlier term, which join this one as soon as they hear of it.
+  void expect(std::vector<MemberInfo> members) { expected_ = std::move(members); }
+  // Returns the expected members that have not joined within heartbeat-timeout, once.
+  std::vector<MemberInfo> take_missing(int64_t now_ms, const Membership& members);
+  // Returns true if the term starts although members are missing. Only a term of a job with
+  // on-worker-loss = continue that has trained does, once it has had a quorum for heartbeat-timeout
+  // or the time limit has passed.
   //   quorum: all servers and at least one worker have joined.
   bool begins_without_others(int64_t now_ms, bool quorum);
   // Returns the progress line if one is due.
@@ -35,13 +42,14 @@ class Gathering {
  private:
   bool time_is_over(int64_t now_ms) const;
 
-  const bool again_;          // a later term
+  const bool again_;          // an earlier term has trained
   const bool may_lack_;       // may start with fewer workers
-  const int64_t silence_ms_;  // wait for the others once there is a quorum
+  const int64_t silence_ms_;  // heartbeat-timeout: wait for the others once there is a quorum
   const int64_t limit_ms_;
   Repeat line_{kWaitingMs};
   std::optional<int64_t> began_ms_;   // start of the wait
   std::optional<int64_t> quorum_ms_;  // start of the quorum
+  std::vector<MemberInfo> expected_;
 };
 
 }  // namespace pushpull

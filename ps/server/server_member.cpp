@@ -69,8 +69,10 @@ void ServerMember::take_state() {
   if (state.phase() == wire::PHASE_FAILED) {
     return leave(0, "", {false, static_cast<ErrorCode>(state.code()), state.text(), 0});
   }
+  if (state.phase() == wire::PHASE_FINISHED) {
+    return leave(0, "", {true, ErrorCode::kFailed, "", 0});
+  }
   host_.data().on_state(member_.view(), nullptr);
-  if (state.phase() == wire::PHASE_FINISHED) leave(0, "", {true, ErrorCode::kFailed, "", 0});
 }
 
 void ServerMember::on_tick(int64_t now_ms) {

@@ -27,7 +27,10 @@ SliceTransfers::SliceTransfers(bool load, int64_t updates, Shard& shard, Barrier
   if (ready()) begin();
 }
 
-void SliceTransfers::begin() { gate_.take_start(updates_, aggregation_.start_has_state()); }
+void SliceTransfers::begin() {
+  gate_.take_start(updates_, aggregation_.start_has_state());
+  aggregation_.try_open_barrier();  // if the run starts at its end
+}
 
 Checked SliceTransfers::check_slice(int slice) const {
   if (shard_.owns(slice)) return {};

@@ -41,11 +41,14 @@ void ShareTable::retire(int64_t step) {
 bool ShareTable::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk,
                               int64_t chunks) const {
   if (step < shares_.front().steps.lo) return retired_.contains(incarnation);
-  const int64_t of_step = std::min(step, shares_.back().steps.hi - 1);
+  // A run that starts at its end has shares without steps.
+  const int64_t of_step =
+      std::clamp(step, shares_.front().steps.lo,
+                 std::max(shares_.front().steps.lo, shares_.back().steps.hi - 1));
   return std::any_of(shares_.begin(), shares_.end(), [&](const ShareOwner& share) {
     const Range mine = share_range(share.index, share.shares, chunks);
-    const bool its = of_step >= share.steps.lo && of_step < share.steps.hi && chunk >= mine.lo &&
-                     chunk < mine.hi;
+    const bool of_share = of_step >= share.steps.lo && of_step < share.steps.hi;
+    const bool its = (of_share || share.steps.size() == 0) && chunk >= mine.lo && chunk < mine.hi;
     // An earlier owner may have evaluated before it lost the share.
     return its && (share.owner == incarnation || share.evaluator == incarnation ||
                    share.earlier.contains(incarnation));

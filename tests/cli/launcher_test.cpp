@@ -220,6 +220,31 @@ exit 9)sh");
                                        "code 9 \\(device\\): \\[device\\] cuda:0 is lost\n$"));
 }
 
+TEST_F(LauncherTest, ACoordinatorThatIsKilledAfterItsReportOfTheEndHasDoneItsWork) {
+  options_.supervisor.on_server_loss = OnServerLoss::kRestart;
+  script("server", std::string(kAnnounce) + "echo 'ended 0' >&3; kill -9 $$");
+  script("worker", "exit 0");
+  EXPECT_EQ(run(), 0) << err();
+  EXPECT_EQ(err(), "");
+}
+
+TEST_F(LauncherTest, AProcessThatTheCoordinatorHasGivenUpIsKilledAndReplaced) {
+  options_.supervisor.on_server_loss = OnServerLoss::kRestart;
+  options_.supervisor.servers = 2;
+  options_.supervisor.replacement.leave_ms = 50;
+  script("server", std::string(R"(case "$1" in
+  --join) [ -e "$dir/first" ] && exit 0; echo $$ > "$dir/new"; mv "$dir/new" "$dir/first"; kill -STOP $$ ;;
+esac
+)") + kAnnounce + R"sh(
+while [ ! -e "$dir/first" ]; do sleep 0.01; done
+echo started >&3; echo "lost $(cat "$dir/first")" >&3
+while kill -0 "$(cat "$dir/first")" 2> /dev/null; do sleep 0.01; done)sh");
+  script("worker", "exit 0");
+  EXPECT_EQ(run(), 0) << err();
+  EXPECT_THAT(err(), AllOf(HasSubstr("is given up by the coordinator and has not ended; killed"),
+                           HasSubstr("starting a replacement, 1 of at most 3")));
+}
+
 TEST_F(LauncherTest, ADeadWorkerIsNamedWithItsSignal) {
   options_.supervisor.workers = 2;
   script("server", std::string(kAnnounce) + "exec sleep 100");

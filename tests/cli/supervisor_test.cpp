@@ -5,16 +5,14 @@
 
 #include <csignal>
 
+#include "tests/cli/supervisor_endings.h"
+
 namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr Ending kDone{.code = 0, .signal = 0};
-constexpr Ending kShot{.code = 0, .signal = SIGKILL};
-Ending code(int value) { return {.code = value, .signal = 0}; }
 
 // Two servers in slots 0 and 1, three workers in 2 to 4, pids 100 to 104.
 class SupervisorTest : public ::testing::Test {

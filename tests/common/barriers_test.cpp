@@ -31,6 +31,20 @@ TEST(Barriers, NothingIsDueAtTheStartOrBeforeAndBothAtTheEnd) {
   });
 }
 
+TEST(Barriers, TheEndIsDueThoughTheRunStartsThere) {
+  for (const int64_t every : {0, 3, 4}) {
+    for (const int64_t round : {1, 5}) {
+      Barriers b{every, every, 14, 14};
+      b.round = round;
+      EXPECT_TRUE(b.starts_at_end());
+      EXPECT_TRUE(b.evaluation_due(14) && b.checkpoint_due(14));
+      EXPECT_EQ(b.last(14), 14);
+      EXPECT_EQ(b.next(14), 14);
+      EXPECT_EQ(b.next_evaluation(13), 14);
+    }
+  }
+}
+
 TEST(Barriers, AreDueEveryNSteps) {
   const Barriers b{3, 4, 0, 14};
   for (const int64_t step : {3, 6, 9, 12, 14}) EXPECT_TRUE(b.evaluation_due(step)) << step;

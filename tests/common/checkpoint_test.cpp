@@ -300,7 +300,9 @@ TEST(Checkpoint, AStoreWithoutAnUndamagedCheckpointSaysWhy) {
   write(store, sample(20));
   flip_last_byte(folder / "step-00000010/model.safetensors");
   flip_last_byte(folder / "step-00000020/optimizer.safetensors");
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("step-00000020/optimizer.safetensors"));
+  EXPECT_THAT(refusal(folder.path()),
+              testing::MatchesRegex(".*step-00000020/optimizer.safetensors: damaged.*; "
+                                    ".*step-00000010/model.safetensors: damaged.*"));
 }
 
 // Replaces `from` in state.json and updates DONE to match, as an attacker or a later version can.

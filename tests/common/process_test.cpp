@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -56,6 +59,37 @@ TEST(RaiseFileLimit, RaisesTheSoftLimitToTheHardLimit) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
   EXPECT_EQ(after.rlim_cur, before.rlim_max);
   setrlimit(RLIMIT_NOFILE, &before);
+}
+
+// Returns the signals that a SignalFd reports in a process that starts with this action for SIGHUP
+// and receives SIGHUP, then SIGTERM.
+std::vector<int> signals_taken(void (*hangup)(int)) {
+  int ends[2];
+  if (pipe(ends) != 0) return {-1};
+  const pid_t pid = fork();
+  if (pid == 0) {
+    std::signal(SIGHUP, hangup);
+    SignalFd signals;
+    raise(SIGHUP);
+    raise(SIGTERM);
+    for (int signal = signals.take(); signal != 0; signal = signals.take()) {
+      [[maybe_unused]] const ssize_t written = write(ends[1], &signal, sizeof signal);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::vector<int> taken;
+  for (int signal = 0; read(ends[0], &signal, sizeof signal) == sizeof signal;) {
+    taken.push_back(signal);
+  }
+  close(ends[0]);
+  waitpid(pid, nullptr, 0);
+  return taken;
+}
+
+TEST(SignalFd, LeavesAHangupIgnoredIfTheProgramWasStartedThatWay) {
+  EXPECT_EQ(signals_taken(SIG_IGN), std::vector<int>{SIGTERM}) << "nohup(1)";
+  EXPECT_EQ(signals_taken(SIG_DFL), (std::vector<int>{SIGHUP, SIGTERM}));
 }
 
 TEST(Log, TextFromPeersIsOneLineWithoutTerminalControls) {

@@ -1,11 +1,16 @@
 """Tests the same command twice, during the first run and after it: no trained weights are lost."""
 import os
+import shutil
 import signal
+import time
 
 import lab as base
 from lab import LONG, MLP, expect, living_below, summary_of
 
 USAGE = 2
+UNREACHABLE = 4
+CANNOT_WRITE = 8
+SIGTERM_CODE = 128 + signal.SIGTERM
 
 
 def whole(folder):
@@ -48,6 +53,40 @@ def a_folder_of_checkpoints_belongs_to_one_job(lab):
     refused(lab, command(lab, lab.job({**keys, "resume": "auto"}), lab.folder / "other"),
             lab.folder / "ckpt", f"process {first.servers[0].pid} ", "checkpoint-dir")
     expect(whole(lab.folder / "ckpt"), "the running job's checkpoints are gone")
+
+
+def after_a_kill_before_the_first_step_the_command_starts_anew(lab):
+    job, out = lab.job(MLP), lab.folder / "out"
+    words = [*command(lab, job, out), "--join-timeout", lab.seconds(3)]
+    first = lab.start(*words)
+    first.says("listening on")
+    first.kill()
+    first.wait()
+    expect((out / "term.json").exists(), "no term.json: this tests nothing")
+    code, text = lab.call(*words, seconds=30)
+    expect(code == UNREACHABLE and "not all members joined within --join-timeout" in text, f"{code}: {text[-600:]}")
+    first = lab.start(*words)
+    first.says("listening on")
+    first.kill()
+    first.wait()
+    again = lab.start(*words)
+    again.says("listening on")
+    begin = time.monotonic()
+    again.send_signal(signal.SIGTERM)
+    expect(again.ends(20) == SIGTERM_CODE, f"exit code {again.returncode}: {again.said()[-600:]}")
+    expect(time.monotonic() - begin < lab.seconds(10), "it has waited for a cut of a run that has not begun")
+
+
+def a_run_that_cannot_have_checkpoints_leaves_an_earlier_one_alone(lab):
+    job, out = lab.job(MLP), lab.folder / "out"
+    lab.train(job, out=out)
+    shutil.rmtree(out / "checkpoints")
+    (out / "checkpoints").symlink_to("nowhere/checkpoints")
+    before = {name: (out / name).read_bytes() for name in ("metrics.jsonl", "summary.json", "job.ini")}
+    run = lab.run(job, out=out)
+    expect(run.code == CANNOT_WRITE, f"exit code {run.code}: {run.text[-600:]}")
+    for name, text in before.items():
+        expect((out / name).exists() and (out / name).read_bytes() == text, f"{name} of the earlier run is gone")
 
 
 def after_a_kill_the_folder_is_free(lab):

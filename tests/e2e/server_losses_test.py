@@ -44,13 +44,55 @@ def newest_step(run):
     return max([line["step"] for line in base.metrics_of(run.out)], default=-1)
 
 
-def kill_at(lab, run, step, coordinator):
+def kill_at(lab, run, step, coordinator, number=signal.SIGKILL):
     def reached():
         expect(run.poll() is None, f"ended before step {step}: {run.said()[-800:]}")
         return newest_step(run) >= step
     step = at(lab, step)
     lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
-    os.kill(server_of(run, coordinator), signal.SIGKILL)
+    pid = server_of(run, coordinator)
+    os.kill(pid, number)
+    return pid
+
+
+def a_run_replaces_a_server_that_is_told_to_end(lab):
+    keys = keys_of(lab)
+    want = calm(lab, keys)
+    run = lab.launch(lab.job(keys), 2, 2)
+    pid = kill_at(lab, run, 400, coordinator=False, number=signal.SIGTERM)
+    expect(run.ends(120) == 0, run.said()[-800:])
+    expect(f"server 1 (pid {pid}) ended with exit code 143; starting a replacement" in run.said(), run.said()[-800:])
+    got = summary_of(run.out)
+    same(want, got, "weights_sha256")
+    expect(got["recoveries"] == 1, f"recoveries {got['recoveries']}")
+
+
+def a_run_kills_and_replaces_a_stopped_server(lab):
+    for more in ({}, {"recovery": "peers", "checkpoint-every": 0}):
+        keys = keys_of(lab, **{"heartbeat-timeout": lab.seconds(3), **more})
+        want = calm(lab, keys)
+        run = lab.launch(lab.job(keys), 2, 2)
+        pid = kill_at(lab, run, 400, coordinator=False, number=signal.SIGSTOP)
+        expect(run.ends(120) == 0, run.said()[-800:])
+        for line in ("is given up by the coordinator and has not ended; killed", "was killed by signal 9 (SIGKILL); starting"):
+            expect(f"server 1 (pid {pid}) {line}" in run.said(), run.said()[-800:])
+        got = summary_of(run.out)
+        same(want, got, "weights_sha256")
+        expect(got["recoveries"] == 1, f"recoveries {got['recoveries']}")
+        if more:
+            expect(got["steps_repeated"] == 0, f"{got['steps_repeated']} steps repeated")
+
+
+def a_run_replaces_a_stopped_server_that_wakes_up_and_is_refused(lab):
+    keys = keys_of(lab, recovery="peers", **{"heartbeat-timeout": lab.seconds(3), "checkpoint-every": 0})
+    want = calm(lab, keys)
+    run = lab.launch(lab.job(keys), 2, 2)
+    pid = kill_at(lab, run, 400, coordinator=False, number=signal.SIGSTOP)
+    run.says("waiting for a replacement, which continues")
+    os.kill(pid, signal.SIGCONT)
+    expect(run.ends(120) == 0, run.said()[-800:])
+    expect("starting a replacement, 1 of at most 3" in run.said(), run.said()[-800:])
+    same(want, summary_of(run.out), "weights_sha256")
 
 
 def a_run_restarts_killed_servers(lab):

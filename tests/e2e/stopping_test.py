@@ -1,4 +1,5 @@
 """Tests jobs that are stopped: a checkpoint at the next cut, code 75, no process left, and the same command resumes."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -86,6 +87,39 @@ def all_processes_may_be_signalled_at_once_and_again(lab):
         for process in cluster.all():
             expect(process.ends(60) == STOPPED, f"{process.name}: {process.returncode}: {process.said()[-600:]}")
         expect(signal.Signals(number).name in summary_of(cluster.out)["stopped_by"], "not said by what")
+
+
+def all_processes_of_a_run_may_be_told_whichever_hears_it_first(lab):
+    for first in ("launcher", "servers", "coordinator"):
+        run = lab.launch(lab.job({**LONG, "on-worker-loss": "wait"}), 2, 2)
+        trains(lab, run)
+        below = sorted(living_below(run.pid), reverse=first == "servers")
+        pids = [run.pid, *below] if first == "launcher" else [*below, run.pid]
+        for turn in range(2):  # schedulers repeat it
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+                time.sleep(0.01)
+            time.sleep(0.1)
+        stopped(lab, run, "SIGTERM")
+        expect("replacement" not in run.said(), run.said()[-800:])
+
+
+def nohup_is_respected(lab):
+    keys = lab.in_parts(MLP, 3000)
+    run = lab.start("pushpull", "run", "--job", lab.job(keys), "--servers", 2, "--workers", 2, "--out",
+                    lab.folder / "nohup", preexec_fn=ignore_hangup)
+    run.out = lab.folder / "nohup"
+    trains(lab, run)
+    for pid in [run.pid, *living_below(run.pid)]:
+        os.kill(pid, signal.SIGHUP)
+    expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.said()[-800:]}")
+    expect(summary_of(run.out)["stopped_by"] is None, "it was stopped")
+
+
+def ignore_hangup():
+    base.die_with_parent()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def a_signalled_worker_leaves_the_job(lab):

@@ -15,6 +15,18 @@ TEST(BarrierSnapshots, InitialWeightsAreTheFirstSnapshot) {
   EXPECT_FALSE(snapshots.take_request());
 }
 
+TEST(BarrierSnapshots, WhereTheRunStartsAtItsEndServerZeroOpensTheOnlyOne) {
+  BarrierSnapshots snapshots({0, 4, 10, 10, 1});
+  EXPECT_FALSE(snapshots.take_request());
+  EXPECT_TRUE(snapshots.open(10, 80));
+  EXPECT_EQ(snapshots.take_opened(), (std::vector<OpenedBarrier>{{10, 80}}));
+  EXPECT_EQ(snapshots.take_request(), 10);
+  EXPECT_FALSE(snapshots.take_request()) << "once";
+  EXPECT_FALSE(snapshots.complete());
+  snapshots.written(10);
+  EXPECT_TRUE(snapshots.complete());
+}
+
 TEST(BarrierSnapshots, OnlyCheckpointsAreGathered) {
   BarrierSnapshots snapshots(barriers());
   snapshots.take_request();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/net/tensor_wire.h"
 #include "tests/ps/cluster_parts.h"
@@ -81,6 +82,13 @@ class DeparturesTest : public testing::Test {
     return all;
   }
 
+  // Process ids of the members that were given up while the job goes on.
+  std::vector<int64_t> given_up() {
+    std::vector<int64_t> pids;
+    for (const MemberInfo& member : out_.take_given_up()) pids.push_back(member.pid);
+    return pids;
+  }
+
   CoordinatorOptions options_;
   Membership members_{10};
   Actions out_;
@@ -99,6 +107,7 @@ TEST_F(DeparturesTest, JobsPolicyDecidesAboutALostWorker) {
             "[job] lost worker 1 (node, pid 1102) at step 0: killed; on-worker-loss=abort");
   ASSERT_TRUE(phase_.culprit());
   EXPECT_EQ(phase_.culprit()->pid, 1102);
+  EXPECT_TRUE(given_up().empty()) << "the job does not go on without it";
 }
 
 TEST_F(DeparturesTest, SpareTakesTheShareAtOnce) {
@@ -129,6 +138,7 @@ TEST_F(DeparturesTest, SilenceIsALoss) {
   departures_->on_tick(10'001);
   EXPECT_EQ(members_.find(kBert), nullptr);
   EXPECT_THAT(notices(), HasSubstr("no heartbeat for 10.0 s; the others go on"));
+  EXPECT_EQ(given_up(), std::vector<int64_t>{1000 + kBert});
 }
 
 TEST_F(DeparturesTest, UnclaimedWorkEndsTheJobWithoutACulprit) {
@@ -217,7 +227,9 @@ TEST_F(DeparturesTest, BeforeTheStartWorkersAreDroppedWhateverTheyReport) {
   make("on-worker-loss = abort\n");
   leave(kBert, 0);
   EXPECT_THAT(notices(), HasSubstr("before the start: it left; the job waits for another"));
+  given_up();
   leave(kAnna, 3, "[data] /tmp/nix: no such folder");
+  EXPECT_TRUE(given_up().empty()) << "another process would fail in the same way";
   EXPECT_TRUE(phase_.gathering());
   EXPECT_THAT(notices(), HasSubstr("[job] lost worker 0 (node, pid 1101) before the start: [data] "
                                    "/tmp/nix: no such folder; the job waits for another"));

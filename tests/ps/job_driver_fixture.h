@@ -17,10 +17,12 @@ using testing::HasSubstr;
 // A job of one worker and this process's server. The test plays the outside world.
 class JobDriverTest : public testing::Test, public JobEffects, public ServerParts {
  protected:
-  void make(const std::string& keys = "", double join_timeout_s = 600.0, int servers = 1) {
+  void make(const std::string& keys = "", double join_timeout_s = 600.0, int servers = 1,
+            int64_t term = 1) {
     CoordinatorOptions options;
     options.job = job_of(keys + "slice-bytes = 4096\n");
     options.run = kRun;
+    options.term = term;
     options.first_run = kRun;
     options.servers = servers;
     options.grant_key = kGrantKey;
@@ -57,6 +59,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     wire::Hello* hello = message.header.mutable_hello();
     hello->set_role(wire::ROLE_SERVER);
     hello->set_incarnation(kBert);
+    hello->set_pid(2);
     hello->set_data_endpoint("tcp://node:2");
     EXPECT_FALSE(driver_->on_message(now(), "bert", message));
   }
@@ -148,9 +151,18 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     const Barriers& barriers = driver_->coordinator().barriers();
     EXPECT_EQ(hash, state.step == barriers.end_step || barriers.stops_at(state.step));
   }
+  void members_lost(const std::vector<MemberInfo>& members) override {
+    for (const MemberInfo& member : members) lost_.push_back(member.pid);
+  }
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
   void show_moment(const Moment& moment) override { moments_.push_back(moment); }
   void show_members(const std::string& json) override { members_.push_back(json); }
+  void ended(const RunEnd& end) override {
+    for (const auto& [to, message] : sent_) {
+      EXPECT_LT(message.header.state().phase(), wire::PHASE_FINISHED) << "a member has heard of it";
+    }
+    ends_.push_back(end);
+  }
   void write_summary(const Coordinator& /*coordinator*/, Summary summary) override {
     summaries_.push_back(std::move(summary));
   }
@@ -175,8 +187,10 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<Moment> moments_;
   std::vector<std::string> members_;
   std::vector<Summary> summaries_;
+  std::vector<RunEnd> ends_;
   int started_ = 0;
   std::vector<int64_t> terms_;
+  std::vector<int64_t> lost_;  // process ids
   RunHistory history_;
   bool closed_ = false;
 };

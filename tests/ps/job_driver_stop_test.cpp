@@ -19,6 +19,20 @@ TEST_F(JobDriverTest, BeforeTheFirstStepASignalEndsTheJobAndASecondCtrlCTheProce
   EXPECT_EQ(driver_->exit_code(), 143);
 }
 
+TEST_F(JobDriverTest, ACoordinatorThatWasKilledBeforeTheFirstStepIsAFreshOne) {
+  make("replacement-timeout = 3\n", 600.0, 1, 2);
+  EXPECT_FALSE(driver_->on_signal(now(), 15));
+  EXPECT_FALSE(driver_->serves()) << "there is nothing to save";
+  EXPECT_EQ(driver_->exit_code(), 143);
+  make("replacement-timeout = 3\n", 600.0, 1, 2);
+  turn();
+  turn(4000);
+  EXPECT_TRUE(driver_->serves()) << "--join-timeout counts";
+  join();
+  EXPECT_THAT(lines_, HasSubstr("training starts"));
+  EXPECT_EQ(history_.first_step, 0);
+}
+
 TEST_F(JobDriverTest, SignalStopsTheJobAtTheNextCutWithACheckpoint) {
   make("steps = 10\n");
   join();
@@ -49,6 +63,10 @@ TEST_F(JobDriverTest, SignalStopsTheJobAtTheNextCutWithACheckpoint) {
   EXPECT_EQ(summaries_[0].weights_sha256, "last");
   EXPECT_EQ(summaries_[0].stopped_by, "SIGTERM (server 0 (head, pid 1))");
   EXPECT_EQ(driver_->exit_code(), 75);
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_FALSE(ends_[0].finished);
+  EXPECT_EQ(ends_[0].code, 75);
+  EXPECT_EQ(ends_[0].exit_code, 75);
   EXPECT_EQ(driver_->coordinator().failure_code(), ErrorCode::kStopped)
       << "members end with this code";
 }

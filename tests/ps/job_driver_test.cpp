@@ -81,6 +81,33 @@ TEST_F(JobDriverTest, LoadedWeightsReachTheServer) {
   EXPECT_TRUE(data_.server()->ready());
 }
 
+// A run of 3 steps that starts from the checkpoint of its end, of a job with these keys.
+class RunAtItsEnd : public JobDriverTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(RunAtItsEnd, OnlyEvaluates) {
+  make(std::string("steps = 3\n") + GetParam());
+  auto start = std::make_shared<FlatState>();
+  start->step = 3;
+  start->updates = 3;
+  start->weights.assign(3000, 2.0F);
+  start_ = start;
+  join();
+  exchange_with_shards();
+  ASSERT_EQ(hashed_, std::vector<int64_t>{3});
+  EXPECT_TRUE(written_.empty()) << "its checkpoint is there";
+  driver_->on_written(now(), {3, "last", nullptr});
+  turn();
+  EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FINISHING);
+  leave_when_done();
+  ASSERT_EQ(summaries_.size(), 1U);
+  EXPECT_EQ(summaries_[0].steps, 3);
+  EXPECT_EQ(summaries_[0].weights_sha256, "last");
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, RunAtItsEnd,
+                         testing::Values("", "strategy = async\n", "strategy = ssp:1\n",
+                                         "strategy = local:2\n", "eval-every = 2\n"));
+
 TEST_F(JobDriverTest, UnreadableStartEndsTheJob) {
   make();
   start_error_ = "[resume] damaged";
@@ -169,6 +196,11 @@ TEST_F(JobDriverTest, JobRunsFromItsFirstStepToItsSummary) {
   EXPECT_EQ(summaries_[0].initial_weights_sha256, "first");
   EXPECT_EQ(summaries_[0].weights_sha256, "last");
   EXPECT_EQ(summaries_[0].slices_per_server, std::vector<int64_t>{3});
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_TRUE(ends_[0].finished);
+  EXPECT_EQ(ends_[0].run, kRun);
+  EXPECT_EQ(ends_[0].exit_code, 0);
+  EXPECT_EQ(ends_[0].members, 1);
   EXPECT_FALSE(moments_.empty());
   message.header.mutable_leave()->set_incarnation(kAnna);
   message.header.set_run(kRun);
@@ -244,6 +276,7 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   leave.header.mutable_leave()->set_text("it was ended by SIGTERM");
   EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
   turn();
+  EXPECT_EQ(lost_, std::vector<int64_t>{2});
   EXPECT_EQ(terms_, std::vector<int64_t>{2});
   EXPECT_THAT(lines_, HasSubstr("all members go back to the newest checkpoint"));
   EXPECT_EQ(data_.server(), nullptr) << "its weights belong to the old term";
@@ -270,6 +303,25 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_EQ(history_.recoveries, 1);
   EXPECT_EQ(driver_->coordinator().run(), run);
   EXPECT_NE(data_.server(), nullptr);
+}
+
+TEST_F(JobDriverTest, AMemberThatDoesNotComeBackInTheNextTermIsReportedAsLost) {
+  make("heartbeat-timeout = 3\n", 600.0, 2);
+  join_server();
+  join();
+  Message leave;
+  leave.header.set_run(kRun);
+  leave.header.mutable_leave()->set_incarnation(kBert);
+  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+  driver_->on_message(now(), "bert", leave);
+  turn();
+  lost_.clear();
+  turn(3000);
+  EXPECT_TRUE(lost_.empty()) << "anna may still come";
+  turn(50);
+  EXPECT_EQ(lost_, std::vector<int64_t>{0}) << "anna's process id";
+  turn(3000);
+  EXPECT_EQ(lost_.size(), 1U) << "once";
 }
 
 TEST_F(JobDriverTest, ServerThatDoesNotReturnEndsTheJob) {
@@ -303,6 +355,7 @@ TEST_F(JobDriverTest, LostServerEndsTheJobUnderAbort) {
   driver_->on_message(now(), "bert", leave);
   turn();
   EXPECT_TRUE(terms_.empty());
+  EXPECT_TRUE(lost_.empty()) << "no process must take its place";
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FAILED);
 }
 

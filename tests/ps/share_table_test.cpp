@@ -124,6 +124,16 @@ TEST(ShareTable, BarrierIsEvaluatedByTheOwnersOfTheNextStep) {
   EXPECT_FALSE(table.may_evaluate(kBert, 9, 7, 8));
 }
 
+TEST(ShareTable, OfARunThatStartsAtItsEndEachOwnerEvaluatesItsChunks) {
+  ShareTable table(2, 4, {100, 100});
+  table.give(0, kAnna);
+  table.give(1, kBert);
+  EXPECT_TRUE(table.may_evaluate(kAnna, 100, 0, 8));
+  EXPECT_FALSE(table.may_evaluate(kAnna, 100, 7, 8));
+  EXPECT_TRUE(table.may_evaluate(kBert, 100, 7, 8));
+  EXPECT_FALSE(table.may_evaluate(kBert, 99, 7, 8)) << "before the run";
+}
+
 TEST(ShareTable, EvaluatorGetsTheShareWithoutItsMicroBatches) {
   ShareTable table(2, 4, {0, 100});
   table.give(0, kAnna);

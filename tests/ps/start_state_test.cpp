@@ -34,7 +34,7 @@ class StartStateTest : public testing::Test {
   Job resuming(const std::string& keys = "") const {
     return job("resume = true\ncheckpoint-dir = " + dir() + "\n" + keys);
   }
-  void checkpoint(int64_t step, const Job& of) {
+  void checkpoint(int64_t step, const Job& of, const std::string& run = "") {
     CheckpointStore store(dir(), 3);
     CheckpointState state;
     state.step = step;
@@ -44,6 +44,7 @@ class StartStateTest : public testing::Test {
     state.data_digest = "digest";
     state.numerics = "cpu";
     state.choices = "linear a";
+    state.run = run;
     std::vector<float> weights(300);
     for (size_t i = 0; i < 300; ++i) weights[i] = static_cast<float>(step) + static_cast<float>(i);
     const std::vector<float> slot(300, 0.5F);
@@ -194,6 +195,34 @@ TEST_F(StartStateTest, FinishedRunHasNothingToResume) {
   checkpoint(10, job());
   EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { StartState(resuming(), "unused"); }),
               HasSubstr("step 10 of 10"));
+}
+
+TEST_F(StartStateTest, ALaterTermMayStartAtTheEndOfTheRun) {
+  for (const char* keys : {"", "resume = auto\n", "resume = true\n", "stop-after = 7\n"}) {
+    const Job same = job(std::string("checkpoint-dir = ") + dir() + "\n" + keys);
+    const int64_t end = same.stop_after > 0 ? same.stop_after : 10;
+    std::filesystem::remove_all(dir());
+    checkpoint(5, same, "run a");
+    checkpoint(end, same, "run a");
+    StartState start(same, "unused", "run a");
+    EXPECT_TRUE(start.goes_on());
+    EXPECT_FALSE(start.complete()) << "the evaluation is left";
+    EXPECT_EQ(start.match(same, declaration_)->step, end) << keys;
+    EXPECT_TRUE(start.take_notices().empty());
+  }
+}
+
+TEST_F(StartStateTest, ALaterTermWithoutAnUndamagedCheckpointSaysWhy) {
+  const Job same = job("checkpoint-dir = " + dir() + "\n");
+  for (const int64_t step : {3, 5}) {
+    checkpoint(step, same, "run a");
+    std::filesystem::resize_file(
+        dir() + "/step-0000000" + std::to_string(step) + "/model.safetensors", 100);
+  }
+  StartState start(same, "unused", "run a");
+  EXPECT_FALSE(start.resumes());
+  EXPECT_THAT(start.take_notices(),
+              ElementsAre(HasSubstr("step-00000005"), HasSubstr("-00000003")));
 }
 
 TEST_F(StartStateTest, RunWithAnEarlyStopStopsThere) {

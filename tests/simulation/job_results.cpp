@@ -6,6 +6,7 @@ namespace pushpull::sim {
 
 RunHistory JobResults::history_of_run() {
   RunHistory history = cluster_.disk.history;
+  history.trained = cluster_.disk.started;
   if (cluster_.disk.started) ++history.recoveries;
   return history;
 }
@@ -17,15 +18,12 @@ TermIds JobResults::begin_term(int64_t term, const RunHistory& history) {
   return {cluster_.dice().next(), "of term " + std::to_string(term)};
 }
 
-// Returns the newest checkpoint before the end, or the fresh start if no run has started yet.
+// Returns the newest checkpoint, or the fresh start if no run has started yet.
 StartPoint JobResults::load_start(const Declaration& /*declaration*/) {
-  const Job& job = cluster_.scenario().job;
-  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, job.steps) : job.steps;
-  auto found = cluster_.checkpoints.lower_bound(end);
-  if (!cluster_.disk.started || found == cluster_.checkpoints.begin()) {
+  const auto found = cluster_.checkpoints.rbegin();
+  if (!cluster_.disk.started || found == cluster_.checkpoints.rend()) {
     return {.weights = cluster_.start_state()};
   }
-  --found;
   return {.weights = std::make_shared<FlatState>(found->second),
           .counts = cluster_.disk.counts.at(found->first),
           .resumed = true};

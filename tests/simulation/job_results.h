@@ -27,9 +27,11 @@ class JobResults : public JobEffects {
                const RunHistory& history) override;
   void hash_weights(GatheredState snapshot) override;
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
+  void members_lost(const std::vector<MemberInfo>& /*members*/) override {}
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override;
   void show_members(const std::string& json) override;
+  void ended(const RunEnd& /*end*/) override {}
   void write_summary(const Coordinator& coordinator, Summary summary) override;
   void after_writing(std::function<void()> then);
 

@@ -154,6 +154,21 @@ TEST(Schedule, BackupPullsTheLowerOfTwoVersionsUnlessItIsPast) {
   EXPECT_TRUE(lower->may_be_past);
 }
 
+TEST(Schedule, ARunThatStartsAtItsEndHasOnlyItsEvaluationLeft) {
+  for (const char* strategy : {"sync", "local:4", "ssp:2", "backup:1"}) {
+    for (const int64_t eval_every : {0, 3}) {
+      WorkPlan plan = ten_steps(eval_every);
+      plan.barriers.start_step = plan.barriers.end_step;
+      const auto schedule = make_schedule(Strategy::parse(strategy), plan);
+      schedule->on_shares(state_with({1}, 10));
+      for (int pulls = 0; schedule->next().pull && pulls < 3; ++pulls) bring(*schedule, 10, 10);
+      EXPECT_EQ(schedule->next().task, (Task{Task::kEvaluate, 10, {2, 4}, 1})) << strategy;
+      schedule->on_evaluated();
+      EXPECT_EQ(schedule->next().task.kind, Task::kDone) << strategy;
+    }
+  }
+}
+
 google::protobuf::RepeatedPtrField<wire::Lease> leases(int64_t number, int64_t step, int lo, int hi,
                                                        bool evaluate = false) {
   google::protobuf::RepeatedPtrField<wire::Lease> out;

@@ -36,7 +36,8 @@ bool ShareList::assign(const wire::State& state,
     share.steps = steps;
     share.shares = count;
     share.index = assigned.index();
-    share.evaluated_through = assigned.from_step();
+    // The end is not evaluated though the run starts there.
+    share.evaluated_through = assigned.from_step() - (plan_.barriers.starts_at_end() ? 1 : 0);
     share.clock = clock(assigned.from_step());
     if (share.clock >= 0) share.clock = std::max(share.clock, steps.lo);
     share.grant = assigned.grant();

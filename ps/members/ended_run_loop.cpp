@@ -1,0 +1,32 @@
+#include "ps/members/ended_run_loop.h"
+
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+namespace pushpull {
+
+int end_again(const RunEnd& end, const std::string& folder, Router& control, SignalFd& signals) {
+  constexpr int kPollMs = 20;
+  constexpr int kMostPerTurn = 256;
+  const Log log("server 0");
+  log.info("the run in " + folder + " has ended; telling its members, if any are left");
+  EndedRun ended(end);
+  while (!ended.over(now_ms()) && signals.take() == 0) {
+    std::vector<zmq::pollitem_t> items{{nullptr, signals.fd(), ZMQ_POLLIN, 0},
+                                       {control.socket().handle(), 0, ZMQ_POLLIN, 0}};
+    poll_sockets(items, kPollMs);
+    for (int i = 0; i < kMostPerTurn; ++i) {
+      const auto received = control.receive();
+      if (!received) break;
+      const auto& [peer, message] = *received;
+      if (const auto answer = ended.on_message(message)) control.send(peer, *answer);
+    }
+  }
+  const bool stopped = end.code == static_cast<int>(ErrorCode::kStopped);
+  if (!end.text.empty()) stopped ? log.info(end.text) : log.error(end.text);
+  return end.exit_code;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,171 @@
+// Servers that are lost under `pushpull run` while the job waits for others, and a signal to all
+// processes of a job.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "cli/run/supervisor.h"
+#include "tests/cli/supervisor_endings.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+void end_all(Supervisor& supervisor, std::initializer_list<size_t> slots, const Ending& ending) {
+  for (const size_t slot : slots) supervisor.ended(slot, ending, 5000);
+}
+
+// Two servers in slots 0 and 1, three workers in 2 to 4, pids 100 to 104. The coordinator listens,
+// and the job waits for lost servers.
+Supervisor make_gathering(OnWorkerLoss policy = OnWorkerLoss::kAbort) {
+  Supervisor supervisor({.servers = 2,
+                         .workers = 3,
+                         .on_worker_loss = policy,
+                         .on_server_loss = OnServerLoss::kRestart});
+  for (size_t slot = 0; slot < 5; ++slot)
+    supervisor.started(slot, 100 + static_cast<int64_t>(slot));
+  supervisor.listens();
+  return supervisor;
+}
+
+// All members have joined.
+Supervisor make_training(OnWorkerLoss policy = OnWorkerLoss::kAbort) {
+  Supervisor supervisor = make_gathering(policy);
+  supervisor.training_began();
+  return supervisor;
+}
+
+TEST(SupervisorLosses, AJoinedServerThatIsAskedToEndIsReplacedAMomentLater) {
+  for (const Ending& ending : {code(128 + SIGTERM), code(128 + SIGINT), code(128 + SIGHUP),
+                               Ending{.code = 0, .signal = SIGTERM}}) {
+    Supervisor supervisor = make_training();
+    SupervisorActions actions = supervisor.ended(1, ending, 5000);
+    EXPECT_FALSE(actions.restart);
+    EXPECT_FALSE(actions.hold);
+    EXPECT_THAT(actions.say, IsEmpty());
+    ASSERT_EQ(supervisor.deadline_ms(), 6000);
+    EXPECT_FALSE(supervisor.tick(5999).restart);
+    actions = supervisor.tick(6000);
+    EXPECT_EQ(actions.restart, 1U) << ending.describe();
+    EXPECT_THAT(actions.say, ElementsAre(HasSubstr("starting a replacement, 1 of at most 3")));
+    supervisor.started(1, 201);
+    EXPECT_EQ(supervisor.deadline_ms(), std::nullopt);
+    end_all(supervisor, {0, 1, 2, 3, 4}, kDone);
+    EXPECT_EQ(supervisor.exit_code(), 0);
+  }
+}
+
+TEST(SupervisorLosses, ASignalToAllProcessesReplacesNoneOfThemWhicheverHearsItFirst) {
+  for (const bool launcher_first : {false, true}) {
+    Supervisor supervisor = make_gathering();
+    if (launcher_first) supervisor.signalled(SIGTERM, 0);
+    EXPECT_FALSE(supervisor.ended(1, code(143), 1).restart) << "it had not joined yet";
+    if (!launcher_first) {
+      EXPECT_EQ(supervisor.signalled(SIGTERM, 2).signal_coordinator, SIGTERM);
+    }
+    supervisor.signalled(SIGTERM, 3);  // schedulers repeat it
+    end_all(supervisor, {2, 3, 4}, code(143));
+    supervisor.ended(0, code(143), 20);
+    EXPECT_FALSE(supervisor.tick(5000).restart);
+    EXPECT_TRUE(supervisor.all_ended());
+    EXPECT_EQ(supervisor.exit_code(), 143);
+  }
+}
+
+TEST(SupervisorLosses, AStopThatNeedsTheServerStillReplacesIt) {
+  Supervisor supervisor = make_training();
+  supervisor.ended(1, code(143), 0);
+  supervisor.signalled(SIGTERM, 500);
+  EXPECT_EQ(supervisor.tick(1000).restart, 1U) << "the cut needs it";
+  supervisor.started(1, 201);
+  end_all(supervisor, {0, 1, 2, 3, 4}, code(75));
+  EXPECT_EQ(supervisor.exit_code(), 75);
+}
+
+TEST(SupervisorLosses, AServerThatTheCoordinatorHasGivenUpIsReplacedHoweverItEnds) {
+  for (const Ending& ending : {code(5), code(4), code(1), code(143)}) {
+    for (const bool report_first : {true, false}) {
+      Supervisor supervisor = make_training();
+      SupervisorActions actions;
+      if (report_first) {
+        EXPECT_FALSE(supervisor.given_up(101, 0).restart);
+        actions = supervisor.ended(1, ending, 10);
+      } else {
+        EXPECT_FALSE(supervisor.ended(1, ending, 10).hold) << "the coordinator decides";
+        actions = supervisor.given_up(101, 20);
+      }
+      EXPECT_EQ(actions.restart, 1U) << ending.describe();
+      supervisor.started(1, 201);
+      EXPECT_EQ(supervisor.deadline_ms(), std::nullopt);
+    }
+  }
+}
+
+TEST(SupervisorLosses, AServerThatIsGivenUpAndDoesNotEndIsKilledAndReplaced) {
+  Supervisor supervisor = make_training();
+  supervisor.given_up(101, 0);
+  ASSERT_EQ(supervisor.deadline_ms(), 1000);
+  EXPECT_FALSE(supervisor.tick(999).kill);
+  const SupervisorActions actions = supervisor.tick(1000);
+  EXPECT_EQ(actions.kill, 1U);
+  EXPECT_THAT(actions.say, ElementsAre(HasSubstr("server 1 (pid 101) is given up")));
+  EXPECT_FALSE(supervisor.tick(1001).kill) << "once";
+  EXPECT_EQ(supervisor.ended(1, kShot, 1002).restart, 1U);
+  supervisor.started(1, 201);
+  EXPECT_FALSE(supervisor.given_up(101, 1003).restart) << "that process has ended";
+  EXPECT_EQ(supervisor.deadline_ms(), std::nullopt);
+}
+
+TEST(SupervisorLosses, AServerThatCannotBeReplacedAgainIsNotKilled) {
+  Supervisor supervisor = make_training();
+  for (int64_t i = 1; i <= 3; ++i) {
+    EXPECT_TRUE(supervisor.ended(1, kShot, 0).restart);
+    supervisor.started(1, 200 + i);
+  }
+  supervisor.given_up(203, 0);
+  EXPECT_EQ(supervisor.deadline_ms(), std::nullopt) << "it may come back by itself";
+}
+
+TEST(SupervisorLosses, AWorkerThatIsGivenUpIsKilledOnlyWhereTheJobWaitsForAnother) {
+  for (const OnWorkerLoss policy :
+       {OnWorkerLoss::kAbort, OnWorkerLoss::kContinue, OnWorkerLoss::kWait}) {
+    Supervisor supervisor = make_training(policy);
+    supervisor.given_up(103, 0);
+    EXPECT_EQ(supervisor.tick(1000).kill.has_value(), policy == OnWorkerLoss::kWait);
+  }
+}
+
+TEST(SupervisorLosses, AServerThatEndsWithTheFailedJobIsNotReplaced) {
+  Supervisor supervisor = make_training();
+  EXPECT_FALSE(supervisor.ended(1, code(5), 0).hold);
+  EXPECT_TRUE(supervisor.ended(2, code(5), 10).hold);
+  end_all(supervisor, {3, 4, 0}, code(5));
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), 5);
+}
+
+TEST(SupervisorLosses, AServerThatEndsByItselfUnreportedFailsTheJob) {
+  Supervisor supervisor = make_training();
+  EXPECT_FALSE(supervisor.ended(1, code(8), 0).hold);
+  ASSERT_EQ(supervisor.deadline_ms(), 10000);
+  EXPECT_TRUE(supervisor.tick(10000).hold);
+  EXPECT_THAT(supervisor.tick(11000).say, ElementsAre(HasSubstr("exit code 8 (file)")));
+  end_all(supervisor, {0, 2, 3, 4}, code(143));
+  EXPECT_EQ(supervisor.exit_code(), 8);
+}
+
+TEST(SupervisorLosses, AnErrorThatTheNextServerWouldRepeatEndsTheJob) {
+  for (const int value : {2, 3, 6, 7, 9, 77, 127}) {
+    Supervisor supervisor = make_training();
+    EXPECT_TRUE(supervisor.ended(1, code(value), 0).hold) << value;
+    supervisor.tick(1000);
+    EXPECT_EQ(supervisor.exit_code(), value);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull

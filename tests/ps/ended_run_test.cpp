@@ -1,0 +1,78 @@
+#include "ps/members/ended_run.h"
+
+#include <gtest/gtest.h>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+namespace {
+
+constexpr uint64_t kRun = 7;
+
+RunEnd finished(int64_t members) {
+  RunEnd end;
+  end.run = kRun;
+  end.finished = true;
+  end.members = members;
+  return end;
+}
+
+Message heartbeat(uint64_t run = kRun) {
+  Message message;
+  message.header.set_run(run);
+  message.header.mutable_heartbeat()->set_incarnation(1);
+  return message;
+}
+
+Message leave() {
+  Message message;
+  message.header.set_run(kRun);
+  message.header.mutable_leave()->set_incarnation(1);
+  return message;
+}
+
+TEST(EndedRun, AMemberHearsThatTheRunHasFinished) {
+  EndedRun run(finished(1));
+  const auto answer = run.on_message(heartbeat());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.run(), kRun);
+  EXPECT_EQ(answer->header.state().phase(), wire::PHASE_FINISHED);
+  EXPECT_GT(answer->header.state().version(), 1'000'000'000) << "later than all of the run";
+}
+
+TEST(EndedRun, AMemberHearsWhyTheRunHasFailed) {
+  RunEnd end = finished(1);
+  end.finished = false;
+  end.code = 75;
+  end.text = "[job] stopped by SIGTERM";
+  EndedRun run(end);
+  const auto answer = run.on_message(heartbeat());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.state().phase(), wire::PHASE_FAILED);
+  EXPECT_EQ(answer->header.state().code(), 75);
+  EXPECT_EQ(answer->header.state().text(), "[job] stopped by SIGTERM");
+}
+
+TEST(EndedRun, OtherProcessesDoNotJoinAndHearNothingOfTheRun) {
+  EndedRun run(finished(1));
+  Message hello;
+  hello.header.mutable_hello()->set_incarnation(2);
+  const auto answer = run.on_message(hello);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.refused().code(), static_cast<int>(ErrorCode::kUnreachable));
+  EXPECT_FALSE(run.on_message(heartbeat(8)));
+}
+
+TEST(EndedRun, IsOverOnceAllMembersHaveLeftOrAfterFiveSeconds) {
+  EndedRun run(finished(2));
+  EXPECT_FALSE(run.over(1000));
+  run.on_message(leave());
+  EXPECT_FALSE(run.over(6000));
+  EXPECT_TRUE(run.over(6001));
+  run.on_message(leave());
+  EXPECT_TRUE(run.over(1001));
+  EXPECT_TRUE(EndedRun(finished(0)).over(0));
+}
+
+}  // namespace
+}  // namespace pushpull
