@@ -12,6 +12,9 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/keys/data_proof.h"
+#include "common/keys/keys.h"
+#include "common/net/zap_handler.h"
 #include "common/update/range_update.h"
 
 namespace pushpull {
@@ -384,6 +387,56 @@ TEST(Peers, StopEndsAWait) {
   all.at(0).begin(0);
   const std::vector<int64_t> missing = {0, 1};
   EXPECT_THROW(all.at(0).receive(missing), JobOver);
+}
+
+// Each worker has its own context, as its process has, and proves the run's key to the others. After
+// the operation no worker looks after its connections, as under Gloo.
+TEST(PeersWithKeys, AnOperationEndsWithAllOfItsMessagesSent) {
+  constexpr int kWorkers = 5;
+  SecretKey key;
+  key.secret.fill(1);
+  const Keys keys(key, "job.key");
+  for (int repetition = 0; repetition < 30; ++repetition) {
+    std::vector<std::unique_ptr<zmq::context_t>> contexts;
+    std::vector<std::unique_ptr<ZapHandler>> handlers;
+    std::vector<std::unique_ptr<Router>> routers;
+    PeersSetup setup;
+    setup.run = kRun;
+    setup.credentials = keys.data_credentials(false, kRun);
+    for (int r = 0; r < kWorkers; ++r) {
+      const auto incarnation = static_cast<uint64_t>(1000 + r);
+      contexts.push_back(std::make_unique<zmq::context_t>(1));
+      handlers.push_back(std::make_unique<ZapHandler>(
+          *contexts.back(), keys.data_demand(false, kRun, listener_name(incarnation))));
+      routers.push_back(
+          std::make_unique<Router>(*handlers.back(), "tcp://127.0.0.1:*", EndpointLimits{}));
+      setup.all.push_back({routers.back()->address(), incarnation});
+    }
+    std::vector<std::unique_ptr<Peers>> peers;
+    for (int r = 0; r < kWorkers; ++r) {
+      setup.rank = r;
+      const auto at = static_cast<size_t>(r);
+      peers.push_back(std::make_unique<Peers>(*contexts[at], std::move(routers[at]), setup,
+                                              [] { return false; }));
+    }
+    std::vector<std::vector<std::string>> gathered(kWorkers);
+    {
+      std::vector<std::jthread> threads;
+      for (size_t r = 0; r < kWorkers; ++r) {
+        threads.emplace_back([&, r] {
+          peers[r]->begin(0);
+          try {
+            gathered[r] = peers[r]->gather(std::to_string(r));
+          } catch (const Error& e) {
+            ADD_FAILURE() << e.what();
+          }
+        });
+      }
+    }
+    for (const auto& texts : gathered) {
+      ASSERT_EQ(texts, (std::vector<std::string>{"0", "1", "2", "3", "4"}));
+    }
+  }
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "common/base/error.h"
-#include "common/keys/data_proof.h"
 #include "worker/all_reduce/peer_messages.h"
 
 namespace pushpull {
@@ -31,20 +30,13 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
     : setup_(std::move(setup)),
       over_(std::move(over)),
       router_(std::move(router)),
+      dealers_(context, setup_.all, setup_.rank, {.max_frame_bytes = setup_.max_frame_bytes},
+               setup_.credentials),
       links_(setup_.all.size()) {
   PP_ASSERT(setup_.rank >= 0 && setup_.rank < size());
   self_.set_run(setup_.run);
   self_.set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
   self_.set_rank(rank());
-  EndpointLimits limits;
-  limits.max_frame_bytes = setup_.max_frame_bytes;
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    const auto at = static_cast<size_t>(r);
-    links_[at].dealer =
-        std::make_unique<Dealer>(context, setup_.all[at].endpoint, limits,
-                                 setup_.credentials.to(listener_name(setup_.all[at].incarnation)));
-  }
 }
 
 void Peers::begin(int64_t operation) {
@@ -56,6 +48,22 @@ void Peers::begin(int64_t operation) {
   const auto is_past = [&](const auto& entry) { return entry.first < operation; };
   std::erase_if(chunks_, is_past);
   std::erase_if(texts_, is_past);
+  if (operation == 0) wait_for_proofs();
+}
+
+// Messages must not wait for a proof when an operation ends: Gloo's sums do not look after them.
+void Peers::wait_for_proofs() {
+  const int64_t begin_ms = clock_.now_ms();
+  for (int r = dealers_.unready(); r >= 0; r = dealers_.unready()) {
+    if (over_() || stopped_.load()) throw JobOver{};
+    const int64_t waited_ms = clock_.now_ms() - begin_ms;
+    if (waited_ms > static_cast<int64_t>(setup_.timeout_s * 1000)) {
+      throw Error(ErrorCode::kUnreachable, "[all-reduce] " + name(r) +
+                                               " has not proven this run's key for " +
+                                               std::to_string(waited_ms / 1000) + " s");
+    }
+    if (!take_next()) poll(nullptr, kPeersPollMs);
+  }
 }
 
 std::string Peers::name(int rank) const {
@@ -73,9 +81,8 @@ void Peers::send_text(int to, std::string text) {
 }
 
 void Peers::post(int to, const Message& message) {
-  Link& link = links_[static_cast<size_t>(to)];
-  ++link.sent;
-  link.dealer->send(message);
+  ++links_[static_cast<size_t>(to)].sent;
+  dealers_.send(to, message);
 }
 
 Peers::Link* Peers::link_of(const wire::Header& header, int* from) {
@@ -94,7 +101,7 @@ bool Peers::take(Message& message) {
   link->heard_ms = clock_.now_ms();
   link->questions = 0;
   if (message.header.has_peer_question()) {
-    link->dealer->send(peer_answer(self_, link->sent));
+    dealers_.send(from, peer_answer(self_, link->sent));
     return true;
   }
   if (message.header.has_peer_answer()) {
@@ -173,15 +180,10 @@ void Peers::wait_for_message(std::span<const int64_t> missing, int64_t* spin_unt
   *spin_until_us = 0;
 }
 
-// Takes in the other workers' proofs, for which messages to them wait, and waits for messages.
 void Peers::poll(const WakeFd* wake, int timeout_ms) {
   poll_items_.assign(1, {router_->socket().handle(), 0, ZMQ_POLLIN, 0});
   if (wake != nullptr) poll_items_.push_back({nullptr, wake->fd(), ZMQ_POLLIN, 0});
-  for (const Link& link : links_) {
-    if (!link.dealer || link.dealer->ready()) continue;
-    link.dealer->receive();  // nothing but proofs comes on it
-    poll_items_.push_back({link.dealer->socket().handle(), 0, ZMQ_POLLIN, 0});
-  }
+  if (dealers_.unready() >= 0) dealers_.add_unready(poll_items_);
   poll_sockets(poll_items_, timeout_ms);
 }
 
@@ -241,7 +243,7 @@ void Peers::check(std::span<const int64_t> missing) {
     }
     link.asked_ms = now;
     ++link.questions;
-    link.dealer->send(peer_question(self_));
+    dealers_.send(r, peer_question(self_));
   }
 }
 

@@ -21,13 +21,9 @@
 
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
+#include "worker/all_reduce/peer_dealers.h"
 
 namespace pushpull {
-
-struct PeerAddress {
-  std::string endpoint;
-  uint64_t incarnation = 0;
-};
 
 struct PeersSetup {
   uint64_t run = 0;
@@ -66,7 +62,8 @@ class Peers {
   int size() const { return static_cast<int>(setup_.all.size()); }
 
   // Begins the next operation. All workers number operations 0, 1, ... alike. Messages of earlier
-  // operations are dropped from now on.
+  // operations are dropped from now on. The first one begins once all workers have proven
+  // themselves; throws as `receive` does.
   void begin(int64_t operation);
   // Sends to worker `to`. stage, index: at least 0. payload: not empty.
   void send(int to, int stage, int index, Payload payload);
@@ -107,8 +104,7 @@ class Peers {
 
  private:
   struct Link {
-    std::unique_ptr<Dealer> dealer;  // null for this worker itself
-    int64_t sent = 0;                // messages that belong to operations
+    int64_t sent = 0;  // messages that belong to operations
     int64_t received = 0;
     int64_t heard_ms = -1;
     int64_t asked_ms = -1;
@@ -128,6 +124,7 @@ class Peers {
   Link* link_of(const wire::Header& header, int* from);
   void post(int to, const Message& message);
   void poll(const WakeFd* wake, int timeout_ms);
+  void wait_for_proofs();
   template <class Kind, class Other>
   Kind next(Arrived<Kind>& wanted, Arrived<Other>& other, std::span<const int64_t> missing);
   void wait_for_message(std::span<const int64_t> missing, int64_t* spin_until_us);
@@ -139,6 +136,7 @@ class Peers {
   const std::function<bool()> over_;
   wire::PeerSender self_;
   std::unique_ptr<Router> router_;
+  PeerDealers dealers_;
   std::vector<Link> links_;
   int64_t operation_ = -1;
   Arrived<Chunk> chunks_;
