@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/make_aggregation.h"
@@ -24,7 +23,8 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       effects_(effects),
       history_(history),
       coordinator_(std::make_unique<Coordinator>(options_)),
-      gathering_(std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s)),
+      files_(options_.job.progress_timeout_s),
+      term_start_(std::make_unique<TermStart>(options_, join_timeout_s, files_, effects)),
       progress_(options_, history_),
       transfers_(options_, progress_, effects),
       desk_(make_desk()),
@@ -52,35 +52,23 @@ Checked JobDriver::on_other_term(Now now, const PeerId& peer, const Message& mes
 }
 
 bool JobDriver::on_signal(Now now, int signal) {
-  if (end_.take(now.ms, signal)) return true;
+  if (end_.take(now, signal)) return true;
   stop(now);
   return false;
-}
-
-std::string JobDriver::stop_cause() const {
-  return signal_name(end_.signal()) + " (server 0 (" + options_.self.host + ", pid " +
-         std::to_string(options_.self.pid) + "))";
 }
 
 // Called in each term again: the request concerns the run, not a term.
 void JobDriver::stop(Now now) {
   const wire::Phase phase = coordinator_->phase();
-  if (phase >= wire::PHASE_FINISHING) return;
-  const bool untouched = phase == wire::PHASE_GATHERING && options_.term == 1;
-  if (untouched || end_.overdue(now.ms, EndRequest::kStopMs)) {
-    ended_by_signal_ = true;
-    const std::string late = "; the next consistent cut was not on disk within the grace of " +
-                             std::to_string(EndRequest::kStopMs / 1000) +
-                             " s: resume from the last checkpoint";
-    return coordinator_->fail(ErrorCode::kFailed,
-                              "[job] ended by " + stop_cause() + (untouched ? "" : late));
+  if (const auto text = end_.failure(now, phase, options_.term, files_)) {
+    return coordinator_->fail(ErrorCode::kFailed, *text);
   }
-  if (coordinator_->barriers().stop_step > 0) return;
+  if (phase >= wire::PHASE_FINISHING || coordinator_->barriers().stop_step > 0) return;
   data_.work();  // count all that arrived before naming the cut
   const bool stops = coordinator_->stop();
   if (stops) tell_server_here(coordinator_->state_for_self());
-  if (stops || (phase == wire::PHASE_TRAINING && !std::exchange(stop_said_, true))) {
-    effects_.show_line("[job] " + stop_cause() + ": the run " +
+  if (stops || (phase == wire::PHASE_TRAINING && end_.first_word())) {
+    effects_.show_line("[job] " + end_.cause() + ": the run " +
                        (stops ? "stops with a checkpoint at step " +
                                     std::to_string(coordinator_->barriers().stop_step)
                               : "has no consistent cut before its end"));
@@ -88,7 +76,7 @@ void JobDriver::stop(Now now) {
 }
 
 int JobDriver::exit_code() const {
-  if (ended_by_signal_) return 128 + end_.signal();
+  if (const auto code = end_.exit_code()) return *code;
   if (coordinator_->phase() != wire::PHASE_FAILED) {
     return end_failure().empty() ? 0 : static_cast<int>(ErrorCode::kIo);
   }
@@ -106,16 +94,18 @@ void JobDriver::on_turn(Now now) {
 void JobDriver::tick(Now now) {
   coordinator_->note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
-  if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
-    begin_term(now);
+  save_term();
   if (coordinator_->started())
     history_.recoveries += coordinator_->training_run().places().take_recovered();
-  if (ready(now)) start(now);
+  start_if_ready(now);
   if (end_.asked()) stop(now);
   transfers_.on_tick(now, *coordinator_);
-  say_waiting(now);
+  if (const auto error = term_start_->wait_for_members(now, *coordinator_)) {
+    coordinator_->fail(error->code(), error->what());
+  }
   show_moments(now, false);
-  if (coordinator_->wants_summary()) summarise(now);
+  if (coordinator_->wants_summary() && !files_.busy()) summarise(now);
+  watch_files(now);
   tell_status(now);
 }
 
@@ -149,15 +139,56 @@ void JobDriver::pass_norms(Now now) {
 
 // ---- start and snapshots ----
 
+// ---- files ----
+
+void JobDriver::watch_files(Now now) {
+  if (!files_.busy()) return;
+  files_.running(now.awake_ms, effects_.file_wait(), effects_.file_bytes());
+  if (const auto notice = files_.take_notice(now.awake_ms)) effects_.show_line(*notice);
+  if (!files_.overdue(now.awake_ms)) return;
+  coordinator_->fail(ErrorCode::kIo, files_.overdue_text(now.awake_ms));
+}
+
+void JobDriver::on_files(Now now, const FilesDone& done) {
+  const FileStep step = files_.end();
+  if (done.error) std::rethrow_exception(done.error);
+  const wire::Phase phase = coordinator_->phase();
+  switch (step) {
+    case FileStep::kLoad:
+      term_start_->loaded(*done.start);
+      return start_if_ready(now);
+    case FileStep::kOpen:
+      term_start_->opened();
+      return start_if_ready(now);
+    case FileStep::kTerm:
+      // Training may have ended meanwhile: nothing was missing but the lost server's farewell.
+      if (phase == wire::PHASE_TRAINING) begin_term(now);
+      return;
+    case FileStep::kSummary:
+      if (phase == wire::PHASE_FINISHING) end_run();
+      return;
+    case FileStep::kClose:
+      return;
+  }
+}
+
+// ---- terms ----
+
+// No member hears of a term that term.json does not have. Until it is written, the old term goes on
+// without the lost server.
+void JobDriver::save_term() {
+  const std::optional<std::string>& lost = coordinator_->departures().lost_server();
+  if (coordinator_->phase() != wire::PHASE_TRAINING || !lost || files_.busy()) return;
+  effects_.show_line(
+      *lost + "; all members go back to the newest checkpoint once another server has joined");
+  files_.begin(FileStep::kTerm);
+  effects_.save_term(options_.term + 1, TermStart::after_loss(history_, *coordinator_));
+}
+
 // Restarts all members from the newest checkpoint. State of the earlier term is void.
 void JobDriver::begin_term(Now now) {
-  effects_.show_line(
-      *coordinator_->departures().lost_server() +
-      "; all members go back to the newest checkpoint once another server has joined");
-  ++history_.recoveries;
-  history_.quarantined += coordinator_->departures().quarantined();
-  history_.reached_step = coordinator_->training().floor();
-  const TermIds ids = effects_.begin_term(options_.term + 1, history_);
+  history_ = TermStart::after_loss(history_, *coordinator_);
+  const TermIds ids = effects_.begin_term(options_.term + 1);
   ++options_.term;
   options_.run = ids.run;
   options_.grant_key = ids.grant_key;
@@ -170,61 +201,27 @@ void JobDriver::begin_term(Now now) {
   progress_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
-  gathering_ = std::make_unique<Gathering>(options_.job, options_.term, join_timeout_s_);
+  term_start_ = std::make_unique<TermStart>(options_, join_timeout_s_, files_, effects_);
   // A member that misses this message learns of the term by its next heartbeat.
   for (const PeerId& member : members) send(now, member, coordinator_->admission().job_text());
 }
 
-// Returns true if the term can start: all members have joined, or, in a later term of a job with
-// on-worker-loss = continue, all that can be expected.
-bool JobDriver::ready(Now now) {
-  if (transfers_.on_disk()) return false;  // the disk is busy with a checkpoint of an earlier term
-  if (coordinator_->wants_start()) return true;
-  if (coordinator_->phase() != wire::PHASE_GATHERING) return false;
-  return gathering_->begins_without_others(now.awake_ms, coordinator_->admission().has_quorum());
+void JobDriver::start_if_ready(Now now) {
+  if (term_start_->advance(now, *coordinator_, history_, transfers_.on_disk())) start(now);
 }
 
 void JobDriver::start(Now now) {
-  const Declaration& declaration = coordinator_->declaration();
-  const StartPoint point = effects_.load_start(declaration);
-  say_notices();
-  Start start;
-  if (point.weights) start = {point.weights->step, point.weights->updates, true};
-  start.choices = point.choices;
-  start.counts = point.counts;
-  coordinator_->start(now.awake_ms, start);
-  note_start(point);
+  history_ = term_start_->history(history_);
+  coordinator_->start(now.awake_ms, term_start_->start());
+  const StartPoint point = term_start_->take_point();
   progress_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
-  effects_.started(*coordinator_, point, history_);
+  effects_.started(*coordinator_);
   const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
-  effects_.show_line((options_.term == 1 ? "training starts: " : "training goes on: ") +
-                     plural(declaration.table.total, "parameter") + " in " +
-                     plural(slices, "slice") + ", steps " +
-                     std::to_string(coordinator_->barriers().start_step) + " to " +
-                     std::to_string(coordinator_->barriers().end_step) + ", strategy " +
-                     options_.job.strategy.to_string());
-}
-
-void JobDriver::note_start(const StartPoint& point) {
-  const int64_t step = coordinator_->barriers().start_step;
-  if (options_.term == 1) {
-    history_.first_step = step;
-    if (point.resumed) history_.resumed_from_step = step;
-  } else if (history_.reached_step > step) {
-    history_.steps_repeated += history_.reached_step - step;
-  }
+  effects_.show_line(term_start_->line(*coordinator_, slices));
+  transfers_.on_tick(now, *coordinator_);  // its deadline begins before the workers'
 }
 
 // ---- user output ----
-
-void JobDriver::say_waiting(Now now) {
-  const std::string waiting = coordinator_->waiting_for();
-  const auto line = gathering_->line(now.awake_ms, waiting);
-  if (const auto error = gathering_->overdue(now.awake_ms, waiting)) {
-    coordinator_->fail(error->code(), error->what());
-  }
-  if (line) effects_.show_line(*line);
-}
 
 void JobDriver::show_moments(Now now, bool last) {
   const wire::Phase phase = coordinator_->phase();
@@ -237,15 +234,17 @@ void JobDriver::show_moments(Now now, bool last) {
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
   Summary summary = progress_.summary(data_.stats());
+  if (coordinator_->barriers().stop_step > 0) summary.stopped_by = end_.cause();
+  files_.begin(FileStep::kSummary);
+  effects_.write_summary(std::move(summary));
+}
+
+// The summary is written: members may leave.
+void JobDriver::end_run() {
   const int64_t stopped_at = coordinator_->barriers().stop_step;
-  if (stopped_at == 0) {
-    effects_.write_summary(*coordinator_, std::move(summary));
-    return coordinator_->finish();
-  }
-  summary.stopped_by = stop_cause();
-  effects_.write_summary(*coordinator_, std::move(summary));
+  if (stopped_at == 0) return coordinator_->finish();
   coordinator_->fail(ErrorCode::kStopped,
-                     "[job] stopped by " + stop_cause() + " at step " + std::to_string(stopped_at) +
+                     "[job] stopped by " + end_.cause() + " at step " + std::to_string(stopped_at) +
                          ": its checkpoint is on disk, the same command with resume goes on");
 }
 

@@ -36,6 +36,9 @@ class CoordinatorNode : private JobResults {
   void connect_shards(const std::vector<std::string>& endpoints) override;
   void send_to_shard(int server, const Message& message) override;
   void written(int64_t step, const std::exception_ptr& error) override;
+  void filed(FilesDone done) override {
+    happen([&] { driver_.on_files(now(), done); });
+  }
   bool alive() const override { return !killed_; }
 
   Cluster& cluster_;
